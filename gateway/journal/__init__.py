@@ -1,0 +1,1 @@
+"""The journal: records in the past tense, the tables that they make, and the one process that appends."""

@@ -1,0 +1,163 @@
+"""What the records of runs, bodies and blocks do. Pure.
+
+Who holds what: a file or a part holds one count on its run or body; a body holds one count on the run of each of its
+pieces; a run holds its extents, and they keep their blocks alive. What is let go of stands in `freed` until
+`TakenApart` takes the counts down, a bounded slice at a time. A block whose last extent went is dead, and remembers
+the number of the record that killed it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from gateway.journal.apply_counts import count_content
+from gateway.journal.packed import Extent, Piece, extents, pack_all, pieces
+from gateway.journal.records import (
+    BlockBackendsSet,
+    BlocksForgotten,
+    BodyMade,
+    ExtentsMoved,
+    NewBlock,
+    RunMade,
+    TakenApart,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import (
+    BLOCK,
+    BODY,
+    FREED,
+    MEMBER,
+    RUN,
+    Block,
+    Body,
+    Freed,
+    Member,
+    Run,
+    Shape,
+)
+
+
+def run_made(record: RunMade, rows: Rows) -> None:
+    size = sum(extent.length for extent in record.extents)
+    rows.put(RUN, Run(record.id, 0, size, record.policy, pack_all(record.extents)))
+    _settle(rows, record.id, record.extents, record.blocks, record.policy)
+
+
+def _settle(rows: Rows, run: int, placed: Iterable[Extent], blocks: Sequence[NewBlock], policy: int) -> None:
+    """These extents of *run* now lie in these blocks."""
+    facts = {block.id: block for block in blocks}
+    lengths: Counter[bytes] = Counter()
+    for extent in placed:
+        lengths[extent.block] += extent.length
+    for block_id, length in lengths.items():
+        block = rows.get(BLOCK, (block_id,))
+        if block is None:
+            new = facts[block_id]
+            block = Block(block_id, new.ring_key, new.size, 0, 0, 0, new.crc32c, new.backends, policy, 0)
+        joins = 0 if rows.get(MEMBER, (block_id, run)) else 1
+        rows.put(
+            BLOCK,
+            block._replace(plain=block.plain + length, live=block.live + length, members=block.members + joins, died=0),
+        )
+        rows.put(MEMBER, Member(block_id, run))
+
+
+def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: Iterable[bytes] = ()) -> None:
+    """These extents of *run* no longer lie where they lay; in the blocks *staying* the run has others still."""
+    still = set(staying)
+    lengths: Counter[bytes] = Counter()
+    for extent in left:
+        lengths[extent.block] += extent.length
+    for block_id, length in lengths.items():
+        block = must(rows, BLOCK, (block_id,))
+        members = block.members
+        if block_id not in still:
+            rows.drop(MEMBER, (block_id, run))
+            members -= 1
+        rows.put(
+            BLOCK,
+            block._replace(live=block.live - length, members=members, died=number if members == 0 else 0),
+        )
+
+
+def extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
+    run = must(rows, RUN, (record.run,))
+    placed = extents(run.extents)
+    left = [placed[index] for index in record.indexes]
+    for index, extent in zip(record.indexes, record.extents, strict=True):
+        placed[index] = extent
+    rows.put(RUN, run._replace(extents=pack_all(placed)))
+    _settle(rows, run.id, record.extents, record.blocks, run.policy)
+    _leave(rows, run.id, left, number, staying=[extent.block for extent in placed])
+
+
+def body_made(record: BodyMade, rows: Rows) -> None:
+    made: list[Piece] = []
+    for shape, content, offset, length in record.slices:
+        made.extend(_slice(rows, shape, content, offset, length))
+    for run, count in Counter(piece.run for piece in made).items():
+        count_content(rows, Shape.RUN, run, count)
+    rows.put(BODY, Body(record.id, 0, sum(piece.length for piece in made), pack_all(made), b""))
+
+
+def _slice(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:
+    """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
+    if shape == Shape.RUN:
+        return [Piece(content, offset, length)] if length else []
+    found: list[Piece] = []
+    at = 0
+    for piece in pieces(must(rows, BODY, (content,)).pieces):
+        start = max(offset, at)
+        end = min(offset + length, at + piece.length)
+        if start < end:
+            found.append(Piece(piece.run, piece.offset + start - at, end - start))
+        at += piece.length
+        if at >= offset + length:
+            break
+    return found
+
+
+def taken_apart(record: TakenApart, rows: Rows, number: int) -> None:
+    for freed_id, most in record.items:
+        freed = must(rows, FREED, (freed_id,))
+        if freed.shape == Shape.RUN:
+            _release_run(rows, freed.content, number)
+            rows.drop(FREED, (freed_id,))
+        else:
+            _release_body(rows, freed, most, number)
+
+
+def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
+    run = must(rows, RUN, (run_id,))
+    if run.refs > by:
+        rows.put(RUN, run._replace(refs=run.refs - by))
+        return
+    _leave(rows, run_id, extents(run.extents), number)
+    rows.drop(RUN, (run_id,))
+
+
+def _release_body(rows: Rows, freed: Freed, most: int, number: int) -> None:
+    body = must(rows, BODY, (freed.content,))
+    if body.refs > 1:
+        rows.put(BODY, body._replace(refs=body.refs - 1))
+        rows.drop(FREED, (freed.id,))
+        return
+    all_pieces = pieces(body.pieces)
+    upto = min(len(all_pieces), freed.cursor + most)
+    for run, count in Counter(piece.run for piece in all_pieces[freed.cursor : upto]).items():
+        _release_run(rows, run, number, count)
+    if upto == len(all_pieces):
+        rows.drop(BODY, (body.id,))
+        rows.drop(FREED, (freed.id,))
+    else:
+        rows.put(FREED, freed._replace(cursor=upto))
+
+
+def blocks_forgotten(record: BlocksForgotten, rows: Rows) -> None:
+    for block_id in record.ids:
+        rows.drop(BLOCK, (block_id,))
+
+
+def block_backends_set(record: BlockBackendsSet, rows: Rows) -> None:
+    rows.put(BLOCK, must(rows, BLOCK, (record.id,))._replace(backends=record.backends))

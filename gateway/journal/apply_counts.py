@@ -1,0 +1,84 @@
+"""The counts that `apply` keeps: entries of directories, what a bucket holds, links of a file, holders of content."""
+
+from __future__ import annotations
+
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import BODY, BUCKET, DIR, ENTRY, FILE, FREED, RUN, Freed, Shape
+
+
+def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: int, at_ns: int) -> None:
+    """A directory's entries changed. What changes between no live entry and one is told to the directory above."""
+    directory = must(rows, DIR, (parent,))
+    if not (live or entries or subdirs):
+        return
+    changed = directory._replace(
+        live=directory.live + live,
+        entries=directory.entries + entries,
+        subdirs=directory.subdirs + subdirs,
+        mtime_ns=at_ns,
+        ctime_ns=at_ns,
+    )
+    rows.put(DIR, changed)
+    if (directory.live > 0) != (changed.live > 0) and directory.parent:
+        entry = must(rows, ENTRY, (directory.parent, directory.name))
+        is_live = changed.live > 0
+        rows.put(ENTRY, entry._replace(dead=0 if is_live else 1))
+        _climb(rows, directory.parent, 1 if is_live else -1)
+
+
+def _climb(rows: Rows, parent: int, live: int) -> None:
+    """A directory above came to live or died with what is in it: its times stay, nobody touched its own entries."""
+    while True:
+        directory = must(rows, DIR, (parent,))
+        changed = directory._replace(live=directory.live + live)
+        rows.put(DIR, changed)
+        if (directory.live > 0) == (changed.live > 0) or not directory.parent:
+            return
+        entry = must(rows, ENTRY, (directory.parent, directory.name))
+        rows.put(ENTRY, entry._replace(dead=0 if changed.live > 0 else 1))
+        parent = directory.parent
+
+
+def count_versions(rows: Rows, bucket: str, *, objects: int, versions: int, size: int) -> None:
+    """A bucket's objects, versions or bytes changed by these differences."""
+    if not (objects or versions or size):
+        return
+    row = must(rows, BUCKET, (bucket,))
+    rows.put(
+        BUCKET,
+        row._replace(objects=row.objects + objects, versions=row.versions + versions, size=row.size + size),
+    )
+
+
+def count_content(rows: Rows, shape: int, content: int, by: int) -> None:
+    """So many more (or fewer) name this run or body."""
+    match shape:
+        case Shape.RUN:
+            run = must(rows, RUN, (content,))
+            rows.put(RUN, run._replace(refs=run.refs + by))
+        case Shape.BODY:
+            body = must(rows, BODY, (content,))
+            rows.put(BODY, body._replace(refs=body.refs + by))
+
+
+def link(rows: Rows, node: int) -> None:
+    """One more name points at the file *node*; 0, a delete marker, has none."""
+    if node:
+        file = must(rows, FILE, (node,))
+        rows.put(FILE, file._replace(links=file.links + 1))
+
+
+def unlink(rows: Rows, node: int) -> int:
+    """One name fewer points at the file *node*. At none the file goes, and its content waits to be taken apart.
+
+    Answers the plain bytes that the name stood for."""
+    if not node:
+        return 0
+    file = must(rows, FILE, (node,))
+    if file.links > 1:
+        rows.put(FILE, file._replace(links=file.links - 1))
+    else:
+        rows.drop(FILE, (node,))
+        if file.shape != Shape.NONE:
+            rows.put(FREED, Freed(file.id, file.shape, file.content, 0))
+    return file.size

@@ -1,0 +1,135 @@
+"""What the records of the site, of who uses it, of sessions and of interned names do. Pure."""
+
+from __future__ import annotations
+
+from gateway.journal.packed import pack, unpack
+from gateway.journal.records import (
+    AccessKeyGone,
+    AccessKeyMade,
+    AccessKeyResealed,
+    BackendNamed,
+    BackendSetNamed,
+    FeatureRaised,
+    IncarnationStarted,
+    PolicyNamed,
+    RingKeyMade,
+    RingKeyRewrapped,
+    SessionEnded,
+    SessionForgotten,
+    SessionOpened,
+    SessionSwept,
+    SiteFounded,
+    TenantMade,
+    UserGone,
+    UserMade,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import (
+    ACCESS_KEY,
+    BACKEND,
+    BACKEND_SET,
+    POLICY,
+    RING_KEY,
+    SESSION,
+    SITE,
+    TENANT,
+    USER,
+    AccessKey,
+    BackendName,
+    BackendSet,
+    PolicyName,
+    RingKey,
+    Session,
+    SessionState,
+    Site,
+    Tenant,
+    User,
+)
+
+
+def site_founded(record: SiteFounded, rows: Rows) -> None:
+    rows.put(SITE, Site(0, record.id, record.name, record.incarnation, record.feature, record.at_ns))
+
+
+def incarnation_started(record: IncarnationStarted, rows: Rows) -> None:
+    rows.put(SITE, must(rows, SITE, (0,))._replace(incarnation=record.incarnation))
+
+
+def feature_raised(record: FeatureRaised, rows: Rows) -> None:
+    rows.put(SITE, must(rows, SITE, (0,))._replace(feature=record.level))
+
+
+def tenant_made(record: TenantMade, rows: Rows) -> None:
+    rows.put(TENANT, Tenant(record.name, record.id, 0))
+
+
+def user_made(record: UserMade, rows: Rows) -> None:
+    rows.put(USER, User(record.name, record.id, record.tenant, record.root, 0, pack([]), record.at_ns))
+
+
+def user_gone(record: UserGone, rows: Rows) -> None:
+    user = must(rows, USER, (record.name,))
+    for access_key in unpack(user.access_keys):
+        rows.drop(ACCESS_KEY, (access_key,))
+    rows.drop(USER, (record.name,))
+
+
+def access_key_made(record: AccessKeyMade, rows: Rows) -> None:
+    user = must(rows, USER, (record.user,))
+    rows.put(USER, user._replace(access_keys=pack([*unpack(user.access_keys), record.access_key])))
+    rows.put(
+        ACCESS_KEY,
+        AccessKey(record.access_key, record.user, user.id, record.secret, record.master, record.at_ns),
+    )
+
+
+def access_key_gone(record: AccessKeyGone, rows: Rows) -> None:
+    user = must(rows, USER, (must(rows, ACCESS_KEY, (record.access_key,)).user,))
+    kept = [each for each in unpack(user.access_keys) if each != record.access_key]
+    rows.put(USER, user._replace(access_keys=pack(kept)))
+    rows.drop(ACCESS_KEY, (record.access_key,))
+
+
+def access_key_resealed(record: AccessKeyResealed, rows: Rows) -> None:
+    row = must(rows, ACCESS_KEY, (record.access_key,))
+    rows.put(ACCESS_KEY, row._replace(secret=record.secret, master=record.master))
+
+
+def ring_key_made(record: RingKeyMade, rows: Rows) -> None:
+    tenant = must(rows, TENANT, (record.tenant,))
+    rows.put(RING_KEY, RingKey(record.id, tenant.id, record.wrapped, record.master, record.at_ns))
+    rows.put(TENANT, tenant._replace(ring_key=record.id))
+
+
+def ring_key_rewrapped(record: RingKeyRewrapped, rows: Rows) -> None:
+    row = must(rows, RING_KEY, (record.id,))
+    rows.put(RING_KEY, row._replace(wrapped=record.wrapped, master=record.master))
+
+
+def session_opened(record: SessionOpened, rows: Rows) -> None:
+    rows.put(SESSION, Session(record.id, record.kind, SessionState.LIVE, record.at_ns, 0))
+
+
+def session_ended(record: SessionEnded, rows: Rows) -> None:
+    row = must(rows, SESSION, (record.id,))
+    rows.put(SESSION, row._replace(state=int(SessionState.ENDED), ended_ns=record.at_ns))
+
+
+def session_swept(record: SessionSwept, rows: Rows) -> None:
+    rows.put(SESSION, must(rows, SESSION, (record.id,))._replace(state=int(SessionState.SWEPT)))
+
+
+def session_forgotten(record: SessionForgotten, rows: Rows) -> None:
+    rows.drop(SESSION, (record.id,))
+
+
+def backend_named(record: BackendNamed, rows: Rows) -> None:
+    rows.put(BACKEND, BackendName(record.name, record.id))
+
+
+def backend_set_named(record: BackendSetNamed, rows: Rows) -> None:
+    rows.put(BACKEND_SET, BackendSet(pack(list(record.members)), record.id))
+
+
+def policy_named(record: PolicyNamed, rows: Rows) -> None:
+    rows.put(POLICY, PolicyName(record.name, record.id))

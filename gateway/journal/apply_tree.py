@@ -1,0 +1,291 @@
+"""What the records of buckets and of the tree do. Pure.
+
+Three counts are kept exact, so that no command ever scans: a directory's live entries, entries and subdirectories; a
+bucket's objects, versions and bytes; a file's links. Only a directory's change between no live entry and one climbs.
+"""
+
+from __future__ import annotations
+
+from gateway.journal.apply_counts import count_content, count_entry, count_versions, link, unlink
+from gateway.journal.records import (
+    BucketGone,
+    BucketMade,
+    BucketSettingsSet,
+    BucketVersioningSet,
+    DirAttributesSet,
+    DirGone,
+    DirMade,
+    DirXattrsSet,
+    EntryMoved,
+    FileAttributesSet,
+    FileContentSet,
+    FileHeadersSet,
+    FileMade,
+    FileXattrsSet,
+    NamePut,
+    VersionGone,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import (
+    BUCKET,
+    DIR,
+    ENTRY,
+    FILE,
+    FREED,
+    USER,
+    VERSION,
+    Bucket,
+    Dir,
+    Entry,
+    File,
+    Freed,
+    Shape,
+    Version,
+)
+
+DIR_MODE = 0o755
+
+
+def bucket_made(record: BucketMade, rows: Rows) -> None:
+    rows.put(
+        BUCKET,
+        Bucket(
+            record.name, record.id, record.tenant, record.owner_id, record.root, record.region, 0, record.policy,
+            0, 0, 0, 0, b"", record.at_ns,
+        ),
+    )  # fmt: skip
+    at_ns = record.at_ns
+    rows.put(DIR, Dir(record.root, record.name, 0, b"", 0, 0, 0, DIR_MODE, 0, 0, at_ns, at_ns, at_ns, b""))
+    owner = must(rows, USER, (record.owner,))
+    rows.put(USER, owner._replace(buckets=owner.buckets + 1))
+
+
+def bucket_gone(record: BucketGone, rows: Rows) -> None:
+    bucket = must(rows, BUCKET, (record.name,))
+    rows.drop(DIR, (bucket.root,))
+    rows.drop(BUCKET, (record.name,))
+    owner = must(rows, USER, (record.owner,))
+    rows.put(USER, owner._replace(buckets=owner.buckets - 1))
+
+
+def bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
+    rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(versioning=record.versioning))
+
+
+def bucket_settings_set(record: BucketSettingsSet, rows: Rows) -> None:
+    rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(settings=record.settings))
+
+
+def dir_made(record: DirMade, rows: Rows) -> None:
+    parent = must(rows, DIR, (record.parent,))
+    at_ns = record.at_ns
+    rows.put(ENTRY, Entry(record.parent, record.name, 1, record.id, 0, 0, 0, 0, at_ns))
+    rows.put(
+        DIR,
+        Dir(
+            record.id, parent.bucket, record.parent, record.name, 0, 0, 0, record.mode, record.uid, record.gid,
+            at_ns, at_ns, at_ns, b"",
+        ),
+    )  # fmt: skip
+    count_entry(rows, record.parent, live=0, entries=1, subdirs=1, at_ns=at_ns)
+
+
+def dir_gone(record: DirGone, rows: Rows) -> None:
+    entry = must(rows, ENTRY, (record.parent, record.name))
+    rows.drop(ENTRY, (record.parent, record.name))
+    rows.drop(DIR, (entry.node,))
+    live = 0 if entry.dead else -1
+    count_entry(rows, record.parent, live=live, entries=-1, subdirs=-1, at_ns=record.at_ns)
+
+
+def file_made(record: FileMade, rows: Rows) -> None:
+    rows.put(
+        FILE,
+        File(
+            record.id, record.kind, 0, record.size, record.shape, record.content, record.etag, record.owner,
+            record.mode, record.uid, record.gid, record.mtime_ns, record.at_ns, record.at_ns, record.rdev,
+            record.target, record.headers, record.checksums, record.tags, record.xattrs,
+        ),
+    )  # fmt: skip
+    count_content(rows, record.shape, record.content, 1)
+
+
+def name_put(record: NamePut, rows: Rows) -> None:
+    parent, name, version = record.parent, record.name, record.version
+    directory = must(rows, DIR, (parent,))
+    old = rows.get(ENTRY, (parent, name))
+    link(rows, record.node)
+    older, null_version = 0, 0
+    was_live = False
+    if old is not None:
+        was_live = not old.dead
+        older, null_version = old.older, old.null_version
+        if record.keep:
+            _archive(rows, old, newer=version)
+            older = old.version
+        else:
+            if older:
+                below = must(rows, VERSION, (parent, name, older))
+                rows.put(VERSION, below._replace(newer=version))
+            if old.null:
+                null_version = 0
+    if record.null:
+        null_version = version
+    dead = 1 if record.node == 0 else 0
+    rows.put(
+        ENTRY,
+        Entry(parent, name, dead, record.node, version, record.null, older, null_version, record.at_ns),
+    )
+    lost = 0
+    if old is not None and not record.keep:
+        lost = unlink(rows, old.node)
+    kept = 1 if old is None or record.keep else 0
+    size = _size(rows, record.node)
+    is_live = not dead
+    count_versions(rows, directory.bucket, objects=int(is_live) - int(was_live), versions=kept, size=size - lost)
+    live, entries = int(is_live) - int(was_live), 0 if old is not None else 1
+    count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
+
+
+def _size(rows: Rows, node: int) -> int:
+    return must(rows, FILE, (node,)).size if node else 0
+
+
+def _archive(rows: Rows, old: Entry, newer: int) -> None:
+    """What was current becomes the newest noncurrent version."""
+    rows.put(
+        VERSION,
+        Version(old.parent, old.name, old.version, old.node, old.null, newer, old.older, old.modified_ns),
+    )
+    if old.older:
+        below = must(rows, VERSION, (old.parent, old.name, old.older))
+        rows.put(VERSION, below._replace(newer=old.version))
+
+
+def version_gone(record: VersionGone, rows: Rows) -> None:
+    entry = must(rows, ENTRY, (record.parent, record.name))
+    if entry.version == record.version:
+        _current_gone(record, entry, rows)
+    else:
+        _noncurrent_gone(record, entry, rows)
+
+
+def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
+    parent, name = record.parent, record.name
+    directory = must(rows, DIR, (parent,))
+    was_live, is_live = not entry.dead, False
+    if entry.older:
+        heir = must(rows, VERSION, (parent, name, entry.older))
+        rows.drop(VERSION, (parent, name, heir.version))
+        null_version = 0 if entry.null else entry.null_version
+        dead = 1 if heir.node == 0 else 0
+        is_live = not dead
+        rows.put(
+            ENTRY,
+            Entry(
+                parent,
+                name,
+                dead,
+                heir.node,
+                heir.version,
+                heir.null,
+                heir.older,
+                null_version,
+                heir.modified_ns,
+            ),
+        )
+        if heir.older:
+            below = must(rows, VERSION, (parent, name, heir.older))
+            rows.put(VERSION, below._replace(newer=heir.version))
+    else:
+        rows.drop(ENTRY, (parent, name))
+    lost = unlink(rows, entry.node)
+    live = int(is_live) - int(was_live)
+    count_versions(rows, directory.bucket, objects=live, versions=-1, size=-lost)
+    entries = 0 if entry.older else -1
+    count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
+
+
+def _noncurrent_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
+    parent, name = record.parent, record.name
+    gone = must(rows, VERSION, (parent, name, record.version))
+    rows.drop(VERSION, (parent, name, record.version))
+    if gone.older:
+        below = must(rows, VERSION, (parent, name, gone.older))
+        rows.put(VERSION, below._replace(newer=gone.newer))
+    if entry.older == gone.version:
+        entry = entry._replace(older=gone.older)
+    else:
+        above = must(rows, VERSION, (parent, name, gone.newer))
+        rows.put(VERSION, above._replace(older=gone.older))
+    if entry.null_version == gone.version:
+        entry = entry._replace(null_version=0)
+    rows.put(ENTRY, entry)
+    bucket = must(rows, DIR, (parent,)).bucket
+    count_versions(rows, bucket, objects=0, versions=-1, size=-unlink(rows, gone.node))
+
+
+def entry_moved(record: EntryMoved, rows: Rows) -> None:
+    entry = must(rows, ENTRY, (record.parent, record.name))
+    is_dir = 1 if record.name.endswith(b"/") else 0
+    live = 0 if entry.dead else 1
+    rows.drop(ENTRY, (record.parent, record.name))
+    count_entry(rows, record.parent, live=-live, entries=-1, subdirs=-is_dir, at_ns=record.at_ns)
+    rows.put(ENTRY, entry._replace(parent=record.to_parent, name=record.to_name))
+    count_entry(rows, record.to_parent, live=live, entries=1, subdirs=is_dir, at_ns=record.at_ns)
+    if is_dir:
+        moved = must(rows, DIR, (entry.node,))
+        rows.put(DIR, moved._replace(parent=record.to_parent, name=record.to_name, ctime_ns=record.at_ns))
+    elif entry.node:
+        file = must(rows, FILE, (entry.node,))
+        rows.put(FILE, file._replace(ctime_ns=record.at_ns))
+
+
+def file_attributes_set(record: FileAttributesSet, rows: Rows) -> None:
+    rows.put(
+        FILE,
+        must(rows, FILE, (record.id,))._replace(
+            mode=record.mode, uid=record.uid, gid=record.gid,
+            mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, atime_ns=record.atime_ns,
+        ),
+    )  # fmt: skip
+
+
+def dir_attributes_set(record: DirAttributesSet, rows: Rows) -> None:
+    rows.put(
+        DIR,
+        must(rows, DIR, (record.id,))._replace(
+            mode=record.mode, uid=record.uid, gid=record.gid,
+            mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, atime_ns=record.atime_ns,
+        ),
+    )  # fmt: skip
+
+
+def file_xattrs_set(record: FileXattrsSet, rows: Rows) -> None:
+    row = must(rows, FILE, (record.id,))
+    rows.put(FILE, row._replace(xattrs=record.xattrs, ctime_ns=record.ctime_ns))
+
+
+def dir_xattrs_set(record: DirXattrsSet, rows: Rows) -> None:
+    row = must(rows, DIR, (record.id,))
+    rows.put(DIR, row._replace(xattrs=record.xattrs, ctime_ns=record.ctime_ns))
+
+
+def file_headers_set(record: FileHeadersSet, rows: Rows) -> None:
+    row = must(rows, FILE, (record.id,))
+    rows.put(FILE, row._replace(headers=record.headers, tags=record.tags, ctime_ns=record.ctime_ns))
+
+
+def file_content_set(record: FileContentSet, rows: Rows) -> None:
+    old = must(rows, FILE, (record.id,))
+    if old.shape != Shape.NONE:
+        rows.put(FREED, Freed(record.freed, old.shape, old.content, 0))
+    count_content(rows, record.shape, record.content, 1)
+    rows.put(
+        FILE,
+        old._replace(
+            size=record.size, shape=record.shape, content=record.content, etag=record.etag,
+            checksums=record.checksums, mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns,
+        ),
+    )  # fmt: skip
+    count_versions(rows, record.bucket, objects=0, versions=0, size=(record.size - old.size) * old.links)

@@ -1,0 +1,115 @@
+"""What the records of multipart uploads do. Pure."""
+
+from __future__ import annotations
+
+from gateway.journal.apply_counts import count_content
+from gateway.journal.packed import Piece, pack_all, pieces
+from gateway.journal.records import (
+    PartPut,
+    PartsDropped,
+    PartsJoined,
+    UploadEnded,
+    UploadForgotten,
+    UploadMade,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import (
+    BODY,
+    BUCKET,
+    FREED,
+    PART,
+    UPLOAD,
+    Body,
+    Freed,
+    Part,
+    Shape,
+    Upload,
+    UploadState,
+)
+
+
+def upload_made(record: UploadMade, rows: Rows) -> None:
+    rows.put(
+        UPLOAD,
+        Upload(
+            record.bucket, record.key, record.id, UploadState.OPEN, record.owner, record.at_ns, 0, 0,
+            record.checksum, record.checksum_type, record.headers, record.tags, b"",
+        ),
+    )  # fmt: skip
+    _count_uploads(rows, record.bucket, 1)
+
+
+def _count_uploads(rows: Rows, bucket: str, by: int) -> None:
+    row = must(rows, BUCKET, (bucket,))
+    rows.put(BUCKET, row._replace(uploads=row.uploads + by))
+
+
+def _count_parts(rows: Rows, key: tuple[str, bytes, int], by: int) -> None:
+    row = must(rows, UPLOAD, key)
+    rows.put(UPLOAD, row._replace(parts=row.parts + by))
+
+
+def part_put(record: PartPut, rows: Rows) -> None:
+    old = rows.get(PART, (record.upload, record.number))
+    if old is None:
+        _count_parts(rows, (record.bucket, record.key, record.upload), 1)
+    else:
+        _let_go(rows, old)
+    count_content(rows, record.shape, record.content, 1)
+    rows.put(
+        PART,
+        Part(
+            record.upload, record.number, record.id, record.size, record.shape, record.content, record.etag,
+            record.crc64nvme, record.checksum, record.at_ns,
+        ),
+    )  # fmt: skip
+
+
+def _let_go(rows: Rows, part: Part) -> None:
+    if part.shape != Shape.NONE:
+        rows.put(FREED, Freed(part.id, part.shape, part.content, 0))
+
+
+def parts_joined(record: PartsJoined, rows: Rows) -> None:
+    """A run's one count passes from the part to the piece, so its row stays as it is. A part that is a body of its own
+    (copied from slices) is cut up: its pieces are counted anew, and the body lets go."""
+    joined: list[Piece] = []
+    for number in record.numbers:
+        part = must(rows, PART, (record.upload, number))
+        rows.drop(PART, (record.upload, number))
+        if part.shape == Shape.RUN:
+            joined.append(Piece(part.content, 0, part.size))
+        elif part.shape == Shape.BODY:
+            inner = pieces(must(rows, BODY, (part.content,)).pieces)
+            for piece in inner:
+                count_content(rows, Shape.RUN, piece.run, 1)
+            joined.extend(inner)
+            _let_go(rows, part)
+    size = sum(piece.length for piece in joined)
+    rows.put(BODY, Body(record.id, 0, size, pack_all(joined), pack_all(record.facts)))
+    _count_parts(rows, (record.bucket, record.key, record.upload), -len(record.numbers))
+
+
+def upload_ended(record: UploadEnded, rows: Rows) -> None:
+    """Parts that still stand wait, under the upload's id, to be dropped."""
+    key = (record.bucket, record.key, record.id)
+    upload = must(rows, UPLOAD, key)
+    rows.put(UPLOAD, upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns))
+    if upload.parts:
+        rows.put(FREED, Freed(record.id, int(Shape.NONE), 0, 0))
+    _count_uploads(rows, record.bucket, -1)
+
+
+def parts_dropped(record: PartsDropped, rows: Rows) -> None:
+    for number in record.numbers:
+        part = must(rows, PART, (record.upload, number))
+        rows.drop(PART, (record.upload, number))
+        _let_go(rows, part)
+    key = (record.bucket, record.key, record.upload)
+    _count_parts(rows, key, -len(record.numbers))
+    if must(rows, UPLOAD, key).parts == 0:
+        rows.drop(FREED, (record.upload,))
+
+
+def upload_forgotten(record: UploadForgotten, rows: Rows) -> None:
+    rows.drop(UPLOAD, (record.bucket, record.key, record.id))

@@ -1,0 +1,85 @@
+"""What a command is: a small frozen dataclass with an integer tag, and a plain synchronous function over rows.
+
+The functions live in the rooms that they belong to; each room has a table of them, and the site hands the committer
+the sum. A command function looks rows up, refuses by raising one of `gateway.errors`, emits records and returns
+its answer (plain values that msgpack knows, or a tuple of them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+from gateway.journal.apply import apply
+from gateway.journal.records import Record
+from gateway.journal.rows import Overlay, Wanted, want
+from gateway.journal.tables import Key, Table
+
+T = TypeVar("T")
+R = TypeVar("R", bound=tuple[Any, ...])
+
+COMMAND_CLASSES: dict[int, type[Any]] = {}
+"""Every command class by its tag."""
+
+
+@dataclass_transform(frozen_default=True)
+def command(tag: int, *, frees: bool = False) -> Callable[[type[T]], type[T]]:
+    """Make a class a command: frozen, slotted, known by *tag*. *frees*: taken also while the disk is all but full."""
+
+    def register(cls: type[T]) -> type[T]:
+        made = dataclass(frozen=True, slots=True)(cls)
+        if tag in COMMAND_CLASSES:
+            raise TypeError(f"tag {tag} is taken by {COMMAND_CLASSES[tag].__name__}")
+        made.TAG = tag  # type: ignore[attr-defined]
+        made.FREES = frees  # type: ignore[attr-defined]
+        COMMAND_CLASSES[tag] = made
+        return made
+
+    return register
+
+
+class Tx:
+    """One command's run: rows to look up, records to emit.
+
+    Emitting applies a record at once, so the command sees what it did. All of it is thrown away if the command
+    raises. `at_ns` is the batch's time, which never goes back; `session` is who asks.
+    """
+
+    __slots__ = ("_next_id", "at_ns", "number", "records", "rows", "session")
+
+    def __init__(self, rows: Overlay, *, number: int, next_id: int, at_ns: int, session: int) -> None:
+        self.rows = rows
+        self.number = number
+        """The number that the next emitted record will have."""
+        self._next_id = next_id
+        self.at_ns = at_ns
+        self.session = session
+        self.records: list[Record] = []
+
+    @property
+    def next_id(self) -> int:
+        """The id that the next `new_id` will answer."""
+        return self._next_id
+
+    def get(self, table: Table[R], key: Key) -> R | None:
+        return self.rows.get(table, key)
+
+    def want(self, wanted: list[Wanted]) -> None:
+        """Ask for many rows at once, so that what is not in memory is loaded together."""
+        want(self.rows, wanted)
+
+    def new_id(self) -> int:
+        """A fresh id, never drawn before at this site."""
+        drawn = self._next_id
+        self._next_id += 1
+        return drawn
+
+    def emit(self, record: Record) -> None:
+        apply(record, self.rows, self.number)
+        self.records.append(record)
+        self.number += 1
+
+
+Handler = Callable[[Any, Tx], Any]
+CommandTable = Mapping[type[Any], Handler]

@@ -1,0 +1,107 @@
+"""The values inside packed columns: small tuples, stored as msgpack arrays, new fields last. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgpack
+
+
+class Extent(NamedTuple):
+    """A stretch of plain bytes, and the frames of a block that hold it."""
+
+    block: bytes
+    offset: int
+    """Where its first frame begins in the sealed block, in bytes."""
+    frame: int
+    """The number of its first frame in the block."""
+    length: int
+    """Plain bytes."""
+
+
+class Piece(NamedTuple):
+    """A slice of a run, in plain bytes."""
+
+    run: int
+    offset: int
+    length: int
+
+
+class PartFact(NamedTuple):
+    """What a completed object remembers of each of its parts."""
+
+    number: int
+    size: int
+    etag: str
+    crc64nvme: int
+    checksum: str
+
+
+class Checksum(NamedTuple):
+    """A checksum of a whole object, as S3 shows it."""
+
+    algorithm: str
+    """CRC32, CRC32C, CRC64NVME, SHA1 or SHA256."""
+    type: str
+    """COMPOSITE or FULL_OBJECT."""
+    value: str
+    """Base64, with `-N` behind it when composite."""
+
+
+class Completed(NamedTuple):
+    """What a completion answered."""
+
+    etag: str
+    version: int
+    null: bool
+    checksum: Checksum | None
+    digest: bytes
+    """BLAKE2b-128 over the part list that was asked for: a repeat must ask for the same."""
+
+
+def pack(value: Any) -> bytes:
+    """*value* as msgpack; tuples become arrays."""
+    return msgpack.packb(value)  # type: ignore[no-any-return]
+
+
+def unpack(packed: bytes) -> Any:
+    """The value in *packed*, arrays as tuples; None for an empty column."""
+    return msgpack.unpackb(packed, use_list=False, strict_map_key=False) if packed else None
+
+
+def pack_map(values: Mapping[Any, Any]) -> bytes:
+    """A map for a packed column; the empty map is the empty column."""
+    return pack(dict(values)) if values else b""
+
+
+def unpack_map(packed: bytes) -> dict[Any, Any]:
+    return unpack(packed) or {}
+
+
+def extents(packed: bytes) -> list[Extent]:
+    return [Extent._make(each) for each in unpack(packed) or ()]
+
+
+def pieces(packed: bytes) -> list[Piece]:
+    return [Piece._make(each) for each in unpack(packed) or ()]
+
+
+def parts(packed: bytes) -> list[PartFact]:
+    return [PartFact._make(each) for each in unpack(packed) or ()]
+
+
+def checksum(packed: bytes) -> Checksum | None:
+    """The first checksum in a file's packed column."""
+    found = checksums(packed)
+    return found[0] if found else None
+
+
+def checksums(packed: bytes) -> list[Checksum]:
+    return [Checksum._make(each) for each in unpack(packed) or ()]
+
+
+def pack_all(values: Iterable[tuple[Any, ...]]) -> bytes:
+    """A list of tuples for a packed column; none is the empty column."""
+    listed = list(values)
+    return pack(listed) if listed else b""

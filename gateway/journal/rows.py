@@ -1,0 +1,87 @@
+"""Rows in memory: what commands look up and `apply` changes. Knows no SQL and no store.
+
+A look-up of a row that nobody loaded raises `Missing`; who runs the command loads it and runs the command again.
+An overlay holds the changes of one command, or of one batch, above the rows below it, and can be thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeVar
+
+from gateway.errors import Damaged
+from gateway.journal.tables import Key, Table
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+Wanted = tuple[Table[Any], Key]
+
+
+class Missing(Exception):
+    """Rows that are not in memory. `wanted` lists them."""
+
+    def __init__(self, wanted: Iterable[Wanted]) -> None:
+        super().__init__()
+        self.wanted = tuple(wanted)
+
+
+class Rows(Protocol):
+    """Rows by key."""
+
+    def get(self, table: Table[R], key: Key) -> R | None:
+        """The row, None if there is none. Raises `Missing` if that is not known yet."""
+
+    def put(self, table: Table[R], row: R) -> None:
+        """The row stands, instead of one of the same key."""
+
+    def drop(self, table: Table[R], key: Key) -> None:
+        """No row of that key stands."""
+
+
+_UNKNOWN: Any = object()
+
+
+class Overlay:
+    """Changes above other rows. `changed` maps (table, key) to the row, or to None for a dropped one."""
+
+    __slots__ = ("_below", "changed")
+
+    def __init__(self, below: Rows) -> None:
+        self._below = below
+        self.changed: dict[Wanted, Any] = {}
+
+    def get(self, table: Table[R], key: Key) -> R | None:
+        found = self.changed.get((table, key), _UNKNOWN)
+        if found is _UNKNOWN:
+            return self._below.get(table, key)
+        return found  # type: ignore[no-any-return]
+
+    def put(self, table: Table[R], row: R) -> None:
+        self.changed[(table, row[: table.key])] = row
+
+    def drop(self, table: Table[R], key: Key) -> None:
+        self.changed[(table, key)] = None
+
+    def merge_into(self, other: Overlay) -> None:
+        """These changes become the other's."""
+        other.changed.update(self.changed)
+
+
+def want(rows: Rows, wanted: Iterable[Wanted]) -> None:
+    """Ask for many rows at once. Raises one `Missing` with all that are not in memory."""
+    missing: list[Wanted] = []
+    for table, key in wanted:
+        try:
+            rows.get(table, key)
+        except Missing as these:
+            missing.extend(these.wanted)
+    if missing:
+        raise Missing(missing)
+
+
+def must(rows: Rows, table: Table[R], key: Key) -> R:
+    """The row of *key*, which a valid journal has. Raises `Damaged` if there is none."""
+    row = rows.get(table, key)
+    if row is None:
+        raise Damaged(f"the journal speaks of a row that is not there: {table.name} {key!r}")
+    return row
