@@ -1,0 +1,74 @@
+"""Open files for reads that need no thread. Belongs to the event loop's thread alone, so it needs no lock."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import OrderedDict
+
+from backends.base import Buffer
+
+NOW_BYTES_MAX = 2 << 20  # copying more than this out of the page cache would hold up the loop
+
+
+class Descriptors:
+    """The descriptors of the files read last, at most *most* of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._usable = hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def offer(self, key: str, fd: int, size: int) -> None:
+        """Take over *fd*, which reads the *size* bytes of *key*; it may be closed at once."""
+        if not self._usable or not self._most or key in self._open:
+            os.close(fd)
+            return
+        self._open[key] = (fd, size)
+        if len(self._open) > self._most:
+            os.close(self._open.popitem(last=False)[1][0])
+
+    def read(self, key: str, start: int, length: int | None) -> Buffer | None:
+        """The bytes, if the file is open here and the page cache holds them all; else None."""
+        found = self._open.get(key)
+        if found is None:
+            return None
+        fd, size = found
+        if length is None:
+            length = size - start
+        if length > NOW_BYTES_MAX or not 0 <= length <= size - start:
+            return None
+        self._open.move_to_end(key)
+        buffer = bytearray(length)
+        try:
+            return buffer if os.preadv(fd, (buffer,), start, os.RWF_NOWAIT) == length else None
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                self._usable = False
+                self.clear()
+            return None
+
+    def drop(self, key: str) -> None:
+        """Close the file of *key*, if it is open."""
+        found = self._open.pop(key, None)
+        if found is not None:
+            os.close(found[0])
+
+    def drop_deleted(self) -> None:
+        """Close the files that somebody deleted: as long as they are open their space is not free."""
+        gone = [key for key, (fd, _) in self._open.items() if not os.fstat(fd).st_nlink]
+        for key in gone:
+            self.drop(key)
+
+    def halve(self) -> None:
+        """Close the older half, when the process runs out of descriptors."""
+        for key in list(self._open)[: len(self._open) // 2 + 1]:
+            self.drop(key)
+
+    def clear(self) -> None:
+        """Close all."""
+        for key in list(self._open):
+            self.drop(key)

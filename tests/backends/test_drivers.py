@@ -1,0 +1,41 @@
+"""Every driver keeps the contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from backends.base import Backend
+from backends.intake import LOG_BYTES_MIN
+from backends.local import Local
+from backends.memory import Memory
+from tests.backends.contract import Contract
+
+
+class TestMemory(Contract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Memory()
+
+
+class TestLocal(Contract):
+    """With its intake logs ready."""
+
+    @pytest.fixture
+    async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
+        local = await Local.open(str(tmp_path / "blocks"), intake_bytes=LOG_BYTES_MIN)
+        await local.warm()
+        yield local
+        await local.close()
+
+
+class TestLocalWithoutIntake(Contract):
+    """Every put synced the plain way."""
+
+    @pytest.fixture
+    async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
+        local = await Local.open(str(tmp_path / "blocks"), intake_bytes=0, threads=2, descriptors=2)
+        yield local
+        await local.close()
