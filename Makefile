@@ -1,0 +1,87 @@
+# Entrepot's commands for people and for CI. `make help` lists them; each makes first what it needs.
+#
+# Everything that is installed comes from requirements.lock, by hash, into .venv; the stamps under .make say when.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+SITE ?= var/site
+HOST ?= 127.0.0.1
+PORT ?= 9000
+MINUTES ?= 30
+FAST := not slow and not bench
+COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-emit-index-url --quiet
+
+.PHONY: help
+help: ## this list
+	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+.PHONY: env
+env: .make/env ## the Python environment in .venv, as requirements.lock has it
+
+.make/env: requirements.lock requirements-uv.lock pyproject.toml .ci/find-python
+	@mkdir -p .make
+	python=$$(.ci/find-python)
+	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements-uv.lock
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock requirements-uv.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+.PHONY: serve
+serve: env ## a gateway on 127.0.0.1 over the site in var/site; PORT= (9000) and SITE= to choose
+	@mkdir -p "$$(dirname "$(SITE)")"
+	[ -e "$(SITE)" ] || $(BIN)/entrepot init "$(SITE)"
+	exec $(BIN)/entrepot serve "$(SITE)" --listen "$(HOST):$(PORT)"
+
+.PHONY: clients
+clients: env
+	@tests/install-clients
+
+.PHONY: lint
+lint: env ## ruff, mypy --strict, and who may import whom
+	@$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: docs
+docs: env ## the docs' links, anchors and code blocks
+	@$(PYTEST) -q tests/test_docs.py
+
+# Three runs: what shares nothing goes on both cores; whoever starts a whole site or measures memory has the machine
+# to itself; what takes minutes comes last.
+.PHONY: test
+test: env clients lint ## the lint, then every test, the slow ones last
+	@$(PYTEST) -q -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
+	$(PYTEST) -q -m "$(FAST)" tests/clients tests/flows
+	$(PYTEST) -q -m slow
+
+.PHONY: fast
+fast: env ## the quick tests alone, on both cores
+	@$(PYTEST) -q -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
+
+.PHONY: bench
+bench: env clients ## one table of speeds, each beside a ceiling measured in the same run
+	@$(BIN)/python -m tests.bench
+
+.PHONY: soak
+soak: env ## kill -9 at random moments for MINUTES= (30), or until something is lost
+	@ENTREPOT_SOAK_MINUTES=$(MINUTES) $(PYTEST) -q -x --timeout 0 -m slow tests/flows
+
+.PHONY: lock
+lock: env ## compile the lock files anew; UPGRADE=1 takes the newest of everything
+	@$(COMPILE) $(if $(UPGRADE),--upgrade) --group build --group lint --group test -o requirements.lock
+	$(COMPILE) -c requirements.lock -o requirements-runtime.lock
+
+.PHONY: clean
+clean: ## everything that was made, but for the sites under var
+	@rm -rf $(VENV) .make .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,33 @@
+"""What every test may ask for: one running endpoint, shared by the whole run, and hypothesis without a clock."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.endpoint import Endpoint, started
+
+# No test fails on a clock: a busy machine is no defect. CI draws the same examples each time.
+settings.register_profile(
+    "entrepot",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+    print_blob=True,
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "entrepot"))
+
+
+@pytest.fixture(scope="session")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A server over a fresh site; or, to try the tests themselves on another S3, the one that
+    ENTREPOT_TEST_ENDPOINT names, with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."""
+    base: Path = tmp_path_factory.mktemp("endpoint")
+    if url := os.environ.get("ENTREPOT_TEST_ENDPOINT"):
+        access_key, secret_key = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+        yield Endpoint(url, access_key, secret_key, "us-east-1", base, base / "log")
+        return
+    with started(base / "site") as (running, _):
+        yield running
