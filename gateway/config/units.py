@@ -1,0 +1,50 @@
+"""How a config writes sizes, addresses and paths, and what they become. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator
+
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = re.compile(r"(\d+) ?(|B|KiB|MiB|GiB|TiB)")
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+)):(\d{1,5})")
+PORT_MAX = 65_535
+
+
+class Address(NamedTuple):
+    """Where a server listens. Port 0: whichever is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_size(written: Any) -> int:
+    """Bytes from `"64 MiB"` or a plain number. Raises `ValueError` with a sentence."""
+    if isinstance(written, int) and not isinstance(written, bool) and written >= 0:
+        return written
+    found = _SIZE.fullmatch(written) if isinstance(written, str) else None
+    if found is None:
+        raise ValueError('a size is a number of bytes or like "64 MiB" (KiB, MiB, GiB, TiB)')
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def parse_address(written: Any) -> Address:
+    """`HOST:PORT` or `[IPv6]:PORT`. Raises `ValueError` with a sentence."""
+    if isinstance(written, Address):
+        return written
+    found = _ADDRESS.fullmatch(written) if isinstance(written, str) else None
+    if found is None or int(found[3]) > PORT_MAX:
+        raise ValueError('an address is HOST:PORT, like "127.0.0.1:9000" or "[::1]:9000"')
+    return Address(found[1] or found[2], int(found[3]))
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+"""Bytes, written as `"64 MiB"` or a number."""
+
+Listen = Annotated[Address, BeforeValidator(parse_address)]
+"""An address, written as `"HOST:PORT"`."""

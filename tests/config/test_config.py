@@ -1,0 +1,144 @@
+"""The config file: what `init` writes, what is accepted, and how everything that is wrong is said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Address, default_text, load, load_text, parse_address
+from gateway.errors import Misconfigured
+
+REPOSITORY = Path(__file__).parents[2]
+HERE = Path("/site")
+
+
+def complaints(text: str) -> list[str]:
+    with pytest.raises(Misconfigured) as refused:
+        load_text(text, HERE)
+    return str(refused.value).splitlines()
+
+
+def test_the_example_in_conf_is_what_init_writes() -> None:
+    assert (REPOSITORY / "conf" / "embedded.toml").read_text() == default_text()
+
+
+def test_the_example_says_the_defaults() -> None:
+    written = load_text(default_text(), HERE)
+    bare = load_text(
+        """
+        [site]
+        name = "entrepot"
+        [server]
+        listen = "127.0.0.1:9000"
+        [metrics]
+        listen = "127.0.0.1:9001"
+        [clusters.home]
+        [backends.disk]
+        type = "local"
+        cluster = "home"
+        path = "blocks"
+        [policies.default]
+        ack = ["disk"]
+        keep = ["disk"]
+        """,
+        HERE,
+    )
+    assert written == bare
+
+
+def test_every_setting_of_the_example_is_explained() -> None:
+    for line in default_text().splitlines():
+        if "=" in line or line.startswith(("[backends", "[policies", "[clusters")):
+            assert "#" in line, line
+
+
+def test_the_name_and_the_mode_of_a_site_go_into_its_file() -> None:
+    config = load_text(default_text("lab-7", "tagged"), HERE)
+    assert config.site.name == "lab-7"
+    assert config.sealing.mode == "tagged"
+
+
+def test_paths_are_below_the_site_unless_absolute() -> None:
+    topology = load_text(default_text(), HERE).topology(HERE)
+    assert topology.backends["disk"].path == "/site/blocks"
+    moved = load_text(default_text().replace('path = "blocks"', 'path = "/mnt/blocks"'), HERE)
+    assert moved.topology(HERE).backends["disk"].path == "/mnt/blocks"
+
+
+def test_what_is_wrong_is_said_all_at_once_with_file_key_and_reason() -> None:
+    text = (
+        default_text()
+        .replace("workers = 0", 'workers = "many"')
+        .replace('region = "us-east-1"', 'regoin = "us-east-1"')
+        .replace('reserve = "64 MiB"', 'reserve = "64 megs"')
+        .replace('listen = "127.0.0.1:9001"', 'listen = "9001"')
+    )
+    said = complaints(text)
+    assert len(said) == 4
+    assert "entrepot.toml: site.regoin: there is no such setting" in said
+    assert "entrepot.toml: server.workers: must be a whole number, not 'many'" in said
+    assert any(line.startswith("entrepot.toml: journal.reserve: a size is") and "'64 megs'" in line for line in said)
+    assert any(line.startswith("entrepot.toml: metrics.listen: an address is HOST:PORT") for line in said)
+
+
+def test_names_that_dangle_are_refused_with_what_there_is() -> None:
+    text = default_text().replace('cluster = "home"', 'cluster = "away"').replace('ack = ["disk"]', 'ack = ["disc"]')
+    assert complaints(text) == [
+        "entrepot.toml: backends.disk.cluster: there is no cluster 'away'; there is home",
+        "entrepot.toml: policies.default.ack: there is no backend 'disc'; there is disk",
+    ]
+
+
+def test_a_second_backend_is_refused_until_there_is_placement() -> None:
+    text = default_text() + '\n[backends.more]\ntype = "local"\ncluster = "home"\npath = "more"\n'
+    assert complaints(text) == ["entrepot.toml: backends: exactly one is supported, and there are 2: disk, more"]
+
+
+def test_a_policy_that_stores_nothing_is_refused() -> None:
+    text = default_text().replace('ack = ["disk"]', "ack = []").replace('keep = ["disk"]', 'keep = ["disk", "disk"]')
+    assert complaints(text) == [
+        "entrepot.toml: policies.default.ack: names no backend, so nothing would be stored",
+        "entrepot.toml: policies.default.keep: names a backend twice",
+    ]
+
+
+def test_a_certificate_without_its_key_is_refused() -> None:
+    text = default_text().replace("# tls_certificate", "tls_certificate")
+    assert complaints(text) == ["entrepot.toml: server.tls_key: is missing: TLS needs both the certificate and its key"]
+
+
+def test_what_is_not_toml_is_refused_with_its_line() -> None:
+    (said,) = complaints("[site\n")
+    assert said.startswith("entrepot.toml: is not TOML:")
+    assert "line 1" in said
+
+
+def test_a_site_without_a_config_is_refused_with_the_path(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match=r"entrepot\.toml: cannot be read: No such file"):
+        load(tmp_path)
+
+
+def test_a_config_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "entrepot.toml").write_bytes(b"[site]\nname = '\xff'")
+    with pytest.raises(Misconfigured, match="is not UTF-8 at byte"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("127.0.0.1:9000", Address("127.0.0.1", 9000)),
+        ("[::1]:0", Address("::1", 0)),
+        ("gateway.example.org:443", Address("gateway.example.org", 443)),
+    ],
+)
+def test_an_address_is_read_and_written_the_same(written: str, meant: Address) -> None:
+    assert parse_address(written) == meant
+    assert str(meant) == written
+
+
+@pytest.mark.parametrize("written", ["9000", "host", "host:99999", ":9000", "::1:9000", "host:port", "a b:1"])
+def test_what_is_no_address_is_refused(written: str) -> None:
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_address(written)
