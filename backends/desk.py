@@ -26,7 +26,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from backends.base import crc32c_of
 from backends.intake_log import DELETED, Found, Log
@@ -56,7 +56,7 @@ class Desk:
         """The valid ones of the desk's logs, in the order of their generations."""
         for name in LOG_NAMES:
             with suppress(FileNotFoundError):
-                self._open_log(f"{self.path}/{name}", os.O_RDWR)
+                self._open_log(f"{self.path}/{name}")
         self.logs.sort(key=lambda log: log.generation)
         return self.logs
 
@@ -77,8 +77,8 @@ class Desk:
         self._root.sync_folders([self.path])
         return self.logs
 
-    def _open_log(self, path: str, flags: int) -> None:
-        fd = os.open(path, flags | os.O_CLOEXEC, dir_fd=self._root.fd)
+    def _open_log(self, path: str) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._root.fd)
         self._log_fds.append(fd)
         log = Log(fd)
         if log.valid:
@@ -162,16 +162,14 @@ def unrestored(root: Root) -> list[str]:
     """The keys that a restoring would write, where it cannot run because the file system is read-only."""
     missing: list[str] = []
     for path in _desk_paths(root):
-        desk = Desk(root, path, os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=root.fd))
-        try:
+        with ExitStack() as stack:
+            logs = []
             for name in LOG_NAMES:
                 with suppress(FileNotFoundError):
-                    desk._open_log(f"{path}/{name}", os.O_RDONLY)  # noqa: SLF001 (our own class)
-            for key, (_, found) in _last_words(desk.logs).items():
-                if not _holds(root, key, found):
-                    missing.append(key)
-        finally:
-            desk.release()
+                    fd, _ = root.open(f"{path}/{name}")
+                    stack.callback(os.close, fd)
+                    logs.append(Log(fd))
+            missing += [key for key, (_, found) in _last_words(logs).items() if not _holds(root, key, found)]
     return missing
 
 
@@ -207,7 +205,7 @@ def _restore_value(root: Root, key: str, log: Log, found: Found, temporary: str)
 def _last_words(logs: Sequence[Log]) -> dict[str, tuple[Log, Found]]:
     """For each key whose last whole record is a value: that record and its log."""
     last: dict[str, tuple[Log, Found]] = {}
-    for log in sorted(logs, key=lambda log: log.generation):
+    for log in sorted(logs, key=lambda log: log.generation):  # an unmade one has no valid record
         for found in log.records():
             if found.kind == DELETED:
                 last.pop(found.key, None)

@@ -1,0 +1,148 @@
+"""Every wrapper keeps the contract, and does what it is for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from backends import errors
+from backends.base import Backend, Marker
+from backends.faulty import Fault, Faulty, Kind, Plan
+from backends.memory import Memory
+from backends.wrappers import Deadlined, Limited, Metered
+from tests.backends.contract import SITE, Contract, key, listed, put
+
+
+class TestLimited(Contract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Limited(Memory(), 2)
+
+
+class TestDeadlined(Contract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Deadlined(Memory(), 60)
+
+
+class TestMetered(Contract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Metered(Memory(), lambda *_: None)
+
+
+class TestFaultyWithoutFaults(Contract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Faulty(Memory(), Plan())
+
+
+class TestAllAtOnce(Contract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Metered(Deadlined(Limited(Faulty(Memory(), Plan()), 3), 60), lambda *_: None)
+
+
+@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty])
+def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
+    assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
+
+
+class Counting(Memory):
+    """How many calls are inside at once."""
+
+    inside = most = 0
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> bytes | bytearray | memoryview:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await asyncio.sleep(0.001)
+        self.inside -= 1
+        return await super().get(key, start, length)
+
+
+async def test_a_limit_lets_no_more_calls_in_than_it_has_slots() -> None:
+    inner = Counting()
+    backend = Limited(inner, 3)
+    await put(backend, key(1), b"x")
+    await asyncio.gather(*(backend.get(key(1)) for _ in range(20)))
+    assert inner.most == 3
+
+
+async def test_a_call_that_fails_or_is_cancelled_gives_its_slot_back() -> None:
+    backend = Limited(Faulty(Memory(), Plan([Fault(Kind.DELAY, "stat", seconds=60)])), 1)
+    with pytest.raises(errors.NotFound):
+        await backend.get(key(1))
+    waiting = asyncio.create_task(backend.stat(key(1)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await put(backend, key(1), b"x")
+    assert bytes(await backend.get(key(1))) == b"x"
+
+
+async def test_a_listing_whose_reader_thinks_holds_no_slot() -> None:
+    backend = Limited(Memory(), 1)
+    await put(backend, key(1), b"x")
+    async for line in backend.list():
+        assert bytes(await backend.get(line.key)) == b"x"
+
+
+async def test_a_call_past_its_deadline_is_unavailable() -> None:
+    plan = Plan()
+    backend = Deadlined(Faulty(Memory(), plan), 0.01)
+    await put(backend, key(1), b"x")
+    plan.add(Fault(Kind.DELAY, seconds=60))
+    calls = [
+        put(backend, key(1), b"x"),
+        backend.get(key(1)),
+        backend.stat(key(1)),
+        backend.delete(key(1)),
+        listed(backend.list()),
+        backend.marker(),
+        backend.claim(Marker(SITE, 1, 1)),
+    ]
+    for call in calls:
+        with pytest.raises(errors.Unavailable, match="within") as caught:
+            await call
+        assert isinstance(caught.value.__cause__, TimeoutError)
+
+
+async def test_metering_tells_verb_outcome_and_bytes() -> None:
+    told: list[tuple[str, str, int]] = []
+    plan = Plan([Fault(Kind.ERROR, "delete", error=errors.Full, times=1)])
+
+    def observe(verb: str, outcome: str, seconds: float, moved: int) -> None:
+        assert seconds >= 0
+        told.append((verb, outcome, moved))
+
+    backend = Metered(Faulty(Memory(), plan), observe)
+    await put(backend, key(1), b"abc", b"de")
+    assert backend.get_now(key(2)) is None
+    assert backend.get_now(key(1), 1, 2) == b"bc"
+    await backend.get(key(1), 1)
+    for call in (backend.get(key(2)), backend.delete(key(1))):
+        with pytest.raises(errors.BackendError):
+            await call
+    await listed(backend.list())
+    async for _ in backend.list():
+        break
+    with pytest.raises(ValueError, match="key"):
+        await backend.stat("")
+    assert told[:7] == [
+        ("put", "ok", 5),
+        ("get_now", "miss", 0),
+        ("get_now", "ok", 2),
+        ("get", "ok", 4),
+        ("get", "not_found", 0),
+        ("delete", "full", 0),
+        ("list", "ok", 0),
+    ]
+    assert ("stat", "bug", 0) in told
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: Limited(inner, 0), lambda inner: Deadlined(inner, 0)])
+async def test_a_wrapper_that_would_let_nothing_through_is_refused(wrap: Callable[[Backend], Backend]) -> None:
+    with pytest.raises(ValueError, match="nothing through"):
+        wrap(Memory())
