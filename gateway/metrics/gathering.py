@@ -1,0 +1,106 @@
+"""All processes' counts as one, for Prometheus.
+
+Each process tells its snapshot every second; what it told last stands for it. When it ends, its counters and
+histograms are kept, so that nothing that was counted is lost, and its gauges go. What a killed process counted since
+its last snapshot is lost: at most a second of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from gateway.metrics.instruments import Board, Gauge, Histogram, Instrument, Snapshot
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Summed = dict[str, dict[tuple[str, ...], list[float]]]
+
+
+class Gathered(Collector):
+    """What the processes told. *board* says what each instrument means: that of a process that imports them all."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._live: dict[str, Snapshot] = {}
+        self._ended: Summed = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def tell(self, process: str, snapshot: Snapshot) -> None:
+        """What *process* counted since it began. Instruments that nobody here knows are left out."""
+        self._live[process] = snapshot
+
+    def end(self, process: str) -> None:
+        """The process is gone."""
+        for name, labels, numbers in _rows(self._live.pop(process, {})):
+            if not isinstance(self._board.instruments.get(name), Gauge):
+                _add(self._ended, name, labels, numbers)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus's text format."""
+        return generate_latest(self._registry)
+
+    def total(self, name: str, *labels: str) -> float:
+        """The sum of a counter or gauge over all processes and over all labels that begin with *labels*."""
+        found = self._sums().get(name, {})
+        return sum(numbers[0] for key, numbers in found.items() if key[: len(labels)] == labels)
+
+    def collect(self) -> Iterable[Metric]:
+        sums = self._sums()
+        for name, instrument in self._board.instruments.items():
+            yield _family(instrument, sums.get(name, {}))
+
+    def _sums(self) -> Summed:
+        sums: Summed = {
+            name: {labels: list(numbers) for labels, numbers in rows.items()} for name, rows in self._ended.items()
+        }
+        for snapshot in self._live.values():
+            for name, labels, numbers in _rows(snapshot):
+                instrument = self._board.instruments.get(name)
+                greatest = isinstance(instrument, Gauge) and instrument.combine == "max"
+                _add(sums, name, labels, numbers, greatest=greatest)
+        return sums
+
+
+def _rows(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...], list[float]]]:
+    for name, rows in snapshot.items():
+        for labels, value in rows:
+            yield name, tuple(labels), list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _add(sums: Summed, name: str, labels: tuple[str, ...], numbers: list[float], *, greatest: bool = False) -> None:
+    there = sums.setdefault(name, {})
+    before = there.get(labels)
+    if before is None:
+        there[labels] = numbers
+    elif greatest:
+        there[labels] = [max(pair) for pair in zip(before, numbers, strict=True)]
+    else:
+        there[labels] = [sum(pair) for pair in zip(before, numbers, strict=True)]
+
+
+def _family(instrument: Instrument, rows: dict[tuple[str, ...], list[float]]) -> Metric:
+    if isinstance(instrument, Histogram):
+        family = HistogramMetricFamily(instrument.name, instrument.meaning, labels=instrument.labels)
+        for labels, numbers in rows.items():
+            family.add_metric(labels, _buckets(instrument.bounds, numbers[:-1]), numbers[-1])
+        return family
+    made = GaugeMetricFamily if isinstance(instrument, Gauge) else CounterMetricFamily
+    plain: CounterMetricFamily | GaugeMetricFamily = made(instrument.name, instrument.meaning, labels=instrument.labels)
+    for labels, numbers in rows.items():
+        plain.add_metric(labels, numbers[0])
+    return plain
+
+
+def _buckets(bounds: tuple[float, ...], counts: list[float]) -> list[tuple[str, float]]:
+    """Counts at or below each bound, as Prometheus wants them: each with all that are below it."""
+    found, below = [], 0.0
+    for bound, count in zip((*(repr(float(each)) for each in bounds), "+Inf"), counts, strict=True):
+        below += count
+        found.append((bound, below))
+    return found

@@ -1,0 +1,121 @@
+"""The log: one line of JSON an event, on standard error. Writing a line costs a few microseconds and never waits.
+
+Lines gather in memory and a thread writes them out, so a reader of standard error that is slow or stuck holds no
+request up. More than `PENDING_LINES_MAX` are dropped and counted, and the next flush says how many.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
+_NAMES = {number: name for name, number in LEVELS.items()}
+
+PENDING_LINES_MAX = 10_000
+FLUSH_SECONDS = 0.1
+
+
+class Lines:
+    """Where a process's lines go. `process` names it in each of them."""
+
+    def __init__(self, process: str, level: int = INFO, descriptor: int = 2) -> None:
+        self.process = quoted(process)
+        self.level = level
+        self._descriptor = descriptor
+        self._pending: deque[str] = deque()
+        self._dropped = 0
+        self._wake = threading.Event()
+        self._stopping = False
+        self._second = (0, "")
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def write(self, level: int, event: str, **fields: Any) -> None:
+        """One line, unless *level* is below the log's. Fields are text, numbers or booleans."""
+        if level < self.level:
+            return
+        rest = "".join(f",{quoted(key)}:{_json(value)}" for key, value in fields.items())
+        self.put(f'"level":"{_NAMES.get(level, "info")}","process":{self.process},"event":{quoted(event)}{rest}')
+
+    def put(self, members: str) -> None:
+        """One line from JSON members that are written out already, without a time."""
+        if len(self._pending) >= PENDING_LINES_MAX:
+            self._dropped += 1
+            return
+        self._pending.append(f'{{"at":"{self._now()}",{members}}}\n')
+
+    def close(self) -> None:
+        """Write out what is left and end."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join(5)
+
+    def _now(self) -> str:
+        """UTC to the millisecond; the text of a second is made once."""
+        now = time.time()
+        second = int(now)
+        if second != self._second[0]:
+            self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
+        return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.wait(FLUSH_SECONDS)
+            self._flush()
+        self._flush()
+
+    def _flush(self) -> None:
+        pending = [self._pending.popleft() for _ in range(len(self._pending))]
+        if not pending:
+            return
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            pending.append(
+                f'{{"at":"{self._now()}","level":"warning","process":{self.process},'
+                f'"event":"log lines dropped","count":{dropped}}}\n'
+            )
+        left = memoryview("".join(pending).encode())
+        with suppress(OSError):  # nobody reads standard error any more, and there is nowhere else to say so
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+
+
+class Handler(logging.Handler):
+    """Takes what libraries log through `logging` into the lines."""
+
+    def __init__(self, lines: Lines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, Any] = {"logger": record.name}
+        if record.exc_info and record.exc_info[0] is not None:
+            fields["traceback"] = logging.Formatter().formatException(record.exc_info)
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):
+            message = str(record.msg)
+        self._lines.write(record.levelno, message, **fields)
+
+
+def take_over_logging(lines: Lines) -> None:
+    """What goes through `logging` in this process goes into *lines* from here on, and nowhere else."""
+    root = logging.getLogger()
+    root.handlers[:] = [Handler(lines)]
+    root.setLevel(max(lines.level, INFO))
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    return quoted(str(value))
