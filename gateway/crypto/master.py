@@ -1,0 +1,117 @@
+"""The master keys: a small text file that only its owner may read.
+
+Each line is `entrepot-master-key-1 ID BASE64`. The last line's key wraps what is wrapped from now on; the others still
+open what they wrapped, until `entrepot keys rotate` has wrapped it anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+from gateway.errors import Misconfigured
+
+WORD = "entrepot-master-key-1"
+KEY_BYTES = 32
+
+
+class MasterKey(NamedTuple):
+    id: str
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"MasterKey({self.id!r}, …)"
+
+
+class MasterKeys:
+    """All keys of a file; the last is current."""
+
+    def __init__(self, keys: list[MasterKey]) -> None:
+        self._keys = {key.id: key for key in keys}
+        self.current = keys[-1]
+
+    def by_id(self, master_id: str) -> MasterKey:
+        """Raises `Misconfigured` if the file holds no key of that id."""
+        found = self._keys.get(master_id)
+        if found is None:
+            raise Misconfigured(f"the master key file has no key {master_id}, under which something is wrapped")
+        return found
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def create(path: Path) -> MasterKeys:
+    """Make the file with one new key, durable and readable by its owner alone. Raises `FileExistsError`."""
+    _write(path, [_new()])
+    return load(path)
+
+
+def add(path: Path) -> MasterKeys:
+    """Append a new key, which is current from then on. The file is replaced in one step: no crash loses an old key."""
+    keys = [*_read(path), _new()]
+    beside = path.with_name(path.name + ".new")
+    beside.unlink(missing_ok=True)
+    _write(beside, keys)
+    beside.replace(path)
+    _sync(path.parent)
+    return load(path)
+
+
+def load(path: Path) -> MasterKeys:
+    """The keys of the file. Raises `Misconfigured` if it is absent, malformed, or readable by others."""
+    return MasterKeys(_read(path))
+
+
+def _new() -> MasterKey:
+    return MasterKey(os.urandom(8).hex(), os.urandom(KEY_BYTES))
+
+
+def _read(path: Path) -> list[MasterKey]:
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Misconfigured(f"the master key file {path} cannot be read: {error}") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise Misconfigured(f"the master key file {path} is open to others: `chmod 600 {path}`")
+    keys = [_parse(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not keys:
+        raise Misconfigured(f"the master key file {path} holds no key")
+    return keys
+
+
+def _parse(path: Path, number: int, line: str) -> MasterKey:
+    words = line.split()
+    if len(words) != 3 or words[0] != WORD:
+        raise Misconfigured(f"line {number} of the master key file {path} is not `{WORD} ID BASE64`")
+    try:
+        key = base64.b64decode(words[2], validate=True)
+    except binascii.Error:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise Misconfigured(f"line {number} of the master key file {path} does not hold {KEY_BYTES} bytes of base64")
+    return MasterKey(words[1], key)
+
+
+def _write(path: Path, keys: list[MasterKey]) -> None:
+    text = "".join(f"{WORD} {key.id} {base64.b64encode(key.key).decode()}\n" for key in keys)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(handle, text.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    _sync(path.parent)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

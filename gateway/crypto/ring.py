@@ -1,0 +1,84 @@
+"""Ring keys and users' secrets, wrapped under a master key. Pure but for what is drawn at random.
+
+    wrapped = nonce (12 bytes), AES-256-GCM(HKDF(master key, purpose), nonce, secret, associated data), tag
+
+A ring key is 33 bytes inside: the mode that its blocks are sealed in, and 32 bytes of key. So a change of mode takes a
+new ring key, and who opens a block knows its mode from a trusted place. The associated data is what the secret belongs
+to: a wrapped value that is moved to another row does not open.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from gateway.crypto.master import MasterKey
+from gateway.crypto.sealing import ENCRYPTED, TAGGED
+from gateway.errors import Damaged
+
+NONCE_BYTES = 12
+KEY_BYTES = 32
+_RING = b"entrepot ring 1"
+_SECRET = b"entrepot secret 1"
+
+
+class ActiveKey(NamedTuple):
+    """A ring key, opened: what blocks are sealed with."""
+
+    id: int
+    key: bytes
+    mode: int
+
+
+def new_ring_key(ring_key_id: int, mode: int = ENCRYPTED) -> ActiveKey:
+    """A ring key drawn at random."""
+    return ActiveKey(ring_key_id, os.urandom(KEY_BYTES), mode)
+
+
+def wrap_ring_key(master: MasterKey, key: ActiveKey, tenant: str) -> bytes:
+    """*key* of *tenant*, wrapped for the journal."""
+    return _wrap(master, _RING, bytes([key.mode]) + key.key, _ring_name(key.id, tenant))
+
+
+def unwrap_ring_key(master: MasterKey, ring_key_id: int, tenant: str, wrapped: bytes) -> ActiveKey:
+    """The ring key again. Raises `Damaged` if it was not wrapped under *master* for that id and tenant."""
+    plain = _unwrap(master, _RING, wrapped, _ring_name(ring_key_id, tenant), f"ring key {ring_key_id:016x}")
+    if len(plain) != 1 + KEY_BYTES or plain[0] not in (ENCRYPTED, TAGGED):
+        raise Damaged(f"ring key {ring_key_id:016x} is of a form that this version does not know")
+    return ActiveKey(ring_key_id, plain[1:], plain[0])
+
+
+def seal_secret(master: MasterKey, access_key: str, secret: str) -> bytes:
+    """A user's secret key, sealed for the journal."""
+    return _wrap(master, _SECRET, secret.encode(), access_key.encode())
+
+
+def open_secret(master: MasterKey, access_key: str, sealed: bytes) -> str:
+    """The secret again. Raises `Damaged` if it was not sealed under *master* for that access key."""
+    return _unwrap(master, _SECRET, sealed, access_key.encode(), f"the secret of {access_key}").decode()
+
+
+def _ring_name(ring_key_id: int, tenant: str) -> bytes:
+    return ring_key_id.to_bytes(8, "big") + tenant.encode()
+
+
+def _wrapping(master: MasterKey, purpose: bytes) -> AESGCM:
+    return AESGCM(HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose).derive(master.key))
+
+
+def _wrap(master: MasterKey, purpose: bytes, plain: bytes, name: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    return nonce + _wrapping(master, purpose).encrypt(nonce, plain, name)
+
+
+def _unwrap(master: MasterKey, purpose: bytes, wrapped: bytes, name: bytes, what: str) -> bytes:
+    nonce, sealed = wrapped[:NONCE_BYTES], wrapped[NONCE_BYTES:]
+    try:
+        return _wrapping(master, purpose).decrypt(nonce, sealed, name)
+    except (InvalidTag, ValueError):
+        raise Damaged(f"{what} does not open under master key {master.id}") from None
