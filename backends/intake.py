@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from backends import errors
 from backends.desk import Desk, restore
 from backends.intake_log import DELETED, PAGE, PUT, START, Entry, Log, bytes_needed
 from backends.local_files import Root
@@ -50,7 +49,7 @@ class _Job:
 
     entry: Entry
     done: asyncio.Future[None]
-    error: BaseException | None = None
+    error: Exception | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -114,11 +113,8 @@ class Intake:
             if not group:
                 return
             volume = self._volume_for(needed)
-            try:
-                if volume is not None:
-                    volume.log.append([job.entry for job in group])
-            except OSError as error:
-                _fail(group, self._root.complaint(error, self._desk.path), error)
+            if volume is not None:
+                self._append(volume, group)
         if volume is None:
             for job in group:
                 self._pool.submit(self._store_plainly, job)
@@ -127,6 +123,13 @@ class Intake:
             self._make_visible(job, volume)
         self._leave(volume)
         self._loop.call_soon_threadsafe(_settle, group)
+
+    def _append(self, volume: _Volume, group: list[_Job]) -> None:
+        try:
+            volume.log.append([job.entry for job in group])
+        except Exception as error:  # noqa: BLE001 (whatever it is, the callers must hear of it)
+            for job in group:
+                job.error = self._told(error, self._desk.path)
 
     def _take_group(self) -> tuple[list[_Job], int]:
         group: list[_Job] = []
@@ -166,8 +169,8 @@ class Intake:
             temporary = self._desk.temporary()
             self._root.write(temporary, entry.value, sync=False)
             self._root.place(temporary, entry.key)
-        except OSError as error:
-            _fail([job], self._root.complaint(error, entry.key, entry.key), error)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the caller must hear of it)
+            job.error = self._told(error, entry.key, entry.key)
 
     def _store_plainly(self, job: _Job) -> None:
         try:
@@ -175,11 +178,17 @@ class Intake:
                 self._store(job.entry)
             else:
                 self._root.remove(job.entry.key)
-        except errors.BackendError as error:
-            job.error = error
-        except OSError as error:
-            _fail([job], self._root.complaint(error, job.entry.key, job.entry.key), error)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the caller must hear of it)
+            job.error = self._told(error, job.entry.key, job.entry.key)
         self._loop.call_soon_threadsafe(_settle, [job])
+
+    def _told(self, error: Exception, path: str, key: str | None = None) -> Exception:
+        """What the caller is to hear."""
+        if not isinstance(error, OSError):
+            return error
+        word = self._root.complaint(error, path, key)
+        word.__cause__ = error
+        return word
 
     # ---- turning over: in the pool ------------------------------------------------------------------------------
 
@@ -252,9 +261,3 @@ def _settle(group: Sequence[_Job]) -> None:
                 job.done.set_result(None)
             else:
                 job.done.set_exception(job.error)
-
-
-def _fail(group: Sequence[_Job], error: errors.BackendError, source: OSError) -> None:
-    error.__cause__ = source
-    for job in group:
-        job.error = error

@@ -8,27 +8,30 @@ synced up to the root. Either way a file appears whole, under its name, by one r
 from __future__ import annotations
 
 import asyncio
-import fcntl
+import errno
+import functools
 import itertools
-import json
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
-from backends import base, desk, errors, local_listing
+from backends import base, desk, errors, local_listing, local_values
 from backends.base import Buffer, Listed, Marker, Stat
 from backends.descriptors import Descriptors
 from backends.intake import LOG_BYTES_MIN, Intake
 from backends.intake_log import PUT, Entry
-from backends.local_files import CONTROL, Root, read_all
+from backends.local_files import CONTROL, Root
+from backends.local_marker import read_marker, write_claim
 
 SMALL_BYTES = 256 << 10
 INTAKE_BYTES = 64 << 20  # of each of the two logs
 LISTED_AT_ONCE = 1_000
 PRUNE_SECONDS = 5.0
-MARKER = f"{CONTROL}/marker"
+THREADS_MIN = 2  # closing waits in one for the syncing in another
+
+_log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,12 +71,14 @@ class Local(base.Backend):
         On a read-only file system it opens for reading, if nothing is to be restored. Raises `Misconfigured`,
         `Denied`, `ReadOnly`, `Full`, `Unavailable`.
         """
+        if threads < THREADS_MIN:
+            raise ValueError(f"a local backend needs {THREADS_MIN} threads, not {threads}")
         if intake_bytes and intake_bytes < LOG_BYTES_MIN:
             raise ValueError(f"an intake log has at least {LOG_BYTES_MIN} bytes, not {intake_bytes}")
         root = await asyncio.to_thread(Root, path, name)
         self = cls(root, threads=threads, descriptors=descriptors, intake_bytes=intake_bytes)
         try:
-            await self._run(_prepare, root)
+            await self._run(local_values.prepare, root)
         except BaseException:
             await self.close()
             raise
@@ -92,15 +97,13 @@ class Local(base.Backend):
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
         base.check_key(key)
         self._check_usable()
-        size = base.size_of(value)
-        if self._desk is None:
-            await self._own_desk()
-        entry = Entry(PUT, key, value, size, crc32c)
-        if size > SMALL_BYTES or self._intake is None:
-            await self._run(self._store_checked, entry)
-            return
-        self._check_sum(entry)
-        await self._intake.put(entry)
+        own = self._desk or await self._own_desk()
+        entry = Entry(PUT, key, value, base.size_of(value), crc32c)
+        if entry.size > SMALL_BYTES or self._intake is None:
+            await self._run(local_values.store_checked, self._root, own, entry)
+        else:
+            local_values.check_sum(self._root, entry)
+            await self._intake.put(entry)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
         base.check_key(key)
@@ -116,7 +119,7 @@ class Local(base.Backend):
     async def stat(self, key: str) -> Stat:
         base.check_key(key)
         self._check_usable()
-        return Stat(await self._run(self._size, key))
+        return Stat(await self._run(local_values.size_of_value, self._root, key))
 
     async def delete(self, key: str) -> None:
         base.check_key(key)
@@ -125,22 +128,22 @@ class Local(base.Backend):
         if self._intake is not None and (logged := self._intake.delete(key)) is not None:
             await logged
             return
-        await self._run(self._remove, key)
+        await self._run(local_values.remove, self._root, key)
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
-        await self._run(_prepare, self._root)
+        await self._run(local_values.prepare, self._root)
         lines = local_listing.walk(self._root, prefix, after)
-        while page := await self._run(self._take_page, lines):
+        while page := await self._run(_next_page, self._root, lines):
             for line in page:
                 yield line
 
     async def marker(self) -> Marker | None:
-        return await self._run(self._read_marker)
+        return await self._run(read_marker, self._root)
 
     async def claim(self, marker: Marker) -> None:
-        await self._own_desk()
-        await self._run(self._claim, marker)
+        own = self._desk or await self._own_desk()
+        await self._run(write_claim, self._root, own, marker)
 
     async def close(self) -> None:
         if self._closed:
@@ -149,8 +152,7 @@ class Local(base.Backend):
         if self._pruner is not None:
             self._pruner.cancel()
         if self._preparing is not None:
-            with suppress(errors.BackendError):
-                await self._preparing
+            await self._preparing
         if self._intake is not None:
             await self._intake.close()
         await asyncio.to_thread(self._pool.shutdown)
@@ -171,71 +173,35 @@ class Local(base.Backend):
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.wrap_future(self._pool.submit(call, *args, **kwargs))
 
-    async def _own_desk(self) -> None:
+    async def _own_desk(self) -> desk.Desk:
         """Take a desk, which a process needs before its first write, and begin to prepare its logs."""
         async with self._desk_lock:
             if self._desk is None:
-                self._desk = await self._run(self._take_desk)
+                self._desk = await self._run(_take_desk, self._root)
             if self._preparing is None and self._intake_bytes:
                 self._preparing = asyncio.create_task(self._prepare_intake(self._desk))
+            return self._desk
 
     async def _prepare_intake(self, own: desk.Desk) -> None:
         """Without room for the logs every put is made durable the plain way: slower, and as safe."""
-        with suppress(errors.Full):
-            await self._run(self._prepare_logs, own)
-            self._intake = Intake(self._root, own, self._pool, self._store)
-
-    def _offer(self, key: str, fd: int, size: int) -> None:
-        if self._closed:
-            os.close(fd)
+        try:
+            await self._run(_prepare_logs, self._root, own, self._intake_bytes)
+        except errors.BackendError as error:
+            _log.warning("no intake log, so small puts are slower: %s", error)
             return
-        self._descriptors.offer(key, fd, size)
-        if self._pruner is None:
-            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
-
-    def _prune(self) -> None:
-        self._pruner = None
-        self._descriptors.drop_deleted()
-        if len(self._descriptors):
-            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
-
-    # ---- in the threads -----------------------------------------------------------------------------------------
-
-    def _take_desk(self) -> desk.Desk:
-        with self._root.translated(CONTROL):
-            return desk.take(self._root)
-
-    def _prepare_logs(self, own: desk.Desk) -> None:
-        with self._root.translated(own.path):
-            own.prepare_logs(self._intake_bytes)
-
-    def _check_sum(self, entry: Entry) -> None:
-        if base.crc32c_of(entry.value) != entry.crc32c:
-            raise errors.Damaged("the value differs from its crc32c", backend=self.name, key=entry.key)
-
-    def _store_checked(self, entry: Entry) -> None:
-        self._check_sum(entry)
-        self._store(entry)
-
-    def _store(self, entry: Entry) -> None:
-        """The plain way: bytes, name, folders, each synced."""
-        assert self._desk is not None, "put takes a desk first"
-        temporary = self._desk.temporary()
-        with self._root.translated(entry.key, entry.key):
-            self._root.write(temporary, entry.value, sync=True)
-            self._root.place(temporary, entry.key)
-            self._root.sync_folders([entry.key.rpartition("/")[0]])
+        self._intake = Intake(self._root, own, self._pool, functools.partial(local_values.store, self._root, own))
 
     def _read(self, future: asyncio.Future[Buffer], key: str, start: int, length: int | None) -> None:
-        """Read, answer *future*, and offer the descriptor, in one call to the loop."""
+        """In a thread: read, and hand the answer and the descriptor over in one call to the loop."""
         try:
-            fd, size = self._open_value(key)
+            fd, size = local_values.open_value(self._root, key)
         except BaseException as error:  # noqa: BLE001 (it goes to who waits)
-            self._loop.call_soon_threadsafe(_answer, future, None, error)
+            self._loop.call_soon_threadsafe(self._answer, future, None, error)
             return
-        data, failure = None, None
+        data: Buffer | None = None
+        failure: BaseException | None = None
         try:
-            data = self._read_range(fd, size, key, start, length)
+            data = local_values.read_range(self._root, key, fd, size, start, length)
         except BaseException as error:  # noqa: BLE001 (it goes to who waits)
             failure = error
         self._loop.call_soon_threadsafe(self._finish_read, future, data, failure, key, fd, size)
@@ -249,103 +215,43 @@ class Local(base.Backend):
         fd: int,
         size: int,
     ) -> None:
-        _answer(future, data, failure)
-        self._offer(key, fd, size)
+        self._answer(future, data, failure)
+        if self._closed:
+            os.close(fd)
+            return
+        self._descriptors.offer(key, fd, size)
+        if self._pruner is None:
+            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
 
-    def _open_value(self, key: str) -> tuple[int, int]:
-        with self._absent(key), self._root.translated(key, key):
-            return self._root.open(key)
+    def _answer(self, future: asyncio.Future[Buffer], data: Buffer | None, failure: BaseException | None) -> None:
+        """Settle *future*, unless its caller has gone away."""
+        source = failure.__cause__ if failure is not None else None
+        if isinstance(source, OSError) and source.errno == errno.EMFILE:
+            self._descriptors.halve()
+        if future.done():
+            return
+        if data is not None:
+            future.set_result(data)
+        elif failure is not None:
+            future.set_exception(failure)
 
-    def _read_range(self, fd: int, size: int, key: str, start: int, length: int | None) -> Buffer:
-        end = size if length is None else start + length
-        if not start <= end <= size:
-            message = f"{self._root.path}/{key}: {size} bytes end before {max(start, end)}"
-            raise errors.Damaged(message, backend=self.name, key=key)
-        with self._root.translated(key, key):
-            data = read_all(fd, start, end - start)
-        if len(data) != end - start:
-            raise errors.Damaged(f"{self._root.path}/{key}: cut short while it was read", backend=self.name, key=key)
-        return data
-
-    def _size(self, key: str) -> int:
-        with self._absent(key), self._root.translated(key, key):
-            return os.stat(key, dir_fd=self._root.fd).st_size
-
-    @contextmanager
-    def _absent(self, key: str) -> Iterator[None]:
-        try:
-            yield
-        except errors.Misconfigured as error:
-            if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
-                raise errors.NotFound("no such value", backend=self.name, key=key) from error.__cause__
-            raise
-
-    def _remove(self, key: str) -> None:
-        with self._root.translated(key, key):
-            self._root.remove(key)
-
-    def _take_page(self, lines: Iterator[Listed]) -> Sequence[Listed]:
-        with self._root.translated(""):
-            return list(itertools.islice(lines, LISTED_AT_ONCE))
-
-    def _read_marker(self) -> Marker | None:
-        with self._root.translated(MARKER):
-            try:
-                fd, size = self._root.open(MARKER)
-            except FileNotFoundError:
-                return None
-            try:
-                raw = bytes(read_all(fd, 0, size))
-            finally:
-                os.close(fd)
-        try:
-            held = json.loads(raw)
-            return Marker(str(held["site"]), int(held["backend"]), int(held["incarnation"]))
-        except (ValueError, KeyError, TypeError) as error:
-            message = f"{self._root.path}/{MARKER}: is no marker; see whose folder this is, then remove that file"
-            raise errors.Foreign(message, backend=self.name) from error
-
-    def _claim(self, wanted: Marker) -> None:
-        """Under a lock, for two sites may claim one folder at the same moment."""
-        assert self._desk is not None, "claim takes a desk first"
-        with self._root.translated(MARKER):
-            lock = os.open(f"{MARKER}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self._root.fd)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                reason = base.check_claim(self._read_marker(), wanted)
-                if reason is not None:
-                    raise errors.Foreign(f"{self._root.path}: {reason}", backend=self.name)
-                temporary = self._desk.temporary()
-                raw = json.dumps(wanted._asdict()).encode()
-                self._root.write(temporary, [raw], sync=True)
-                self._root.place(temporary, MARKER)
-                self._root.sync_folders([CONTROL])
-            finally:
-                os.close(lock)
+    def _prune(self) -> None:
+        self._pruner = None
+        self._descriptors.drop_deleted()
+        if len(self._descriptors):
+            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
 
 
-def _prepare(root: Root) -> None:
-    """Make the control folder and restore what the dead left behind; on a read-only disk see that there is nothing."""
+def _take_desk(root: Root) -> desk.Desk:
     with root.translated(CONTROL):
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(CONTROL, 0o700, dir_fd=root.fd)
-            desk.recover(root)
-        except OSError as error:
-            word = root.complaint(error, CONTROL)
-            if not isinstance(word, errors.ReadOnly):
-                raise
-            with suppress(FileNotFoundError):
-                if keys := desk.unrestored(root):
-                    message = f"{root.path}: {len(keys)} values are to be restored from an intake log; "
-                    raise errors.ReadOnly(message + "mount it writable once", backend=root.name) from error
+        return desk.take(root)
 
 
-def _answer(future: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
-    """Settle *future*, unless its caller has gone away."""
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)  # type: ignore[arg-type]  # no error: there is a result
+def _prepare_logs(root: Root, own: desk.Desk, log_bytes: int) -> None:
+    with root.translated(own.path):
+        own.prepare_logs(log_bytes)
+
+
+def _next_page(root: Root, lines: Iterator[Listed]) -> tuple[Listed, ...]:
+    with root.translated(""):
+        return tuple(itertools.islice(lines, LISTED_AT_ONCE))

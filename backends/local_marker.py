@@ -1,0 +1,50 @@
+"""The marker of a local backend: a small JSON file in the control folder, replaced as a whole. Blocking."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+
+from backends import errors
+from backends.base import Marker, check_claim
+from backends.desk import Desk
+from backends.local_files import CONTROL, Root, read_all
+
+MARKER = f"{CONTROL}/marker"
+
+
+def read_marker(root: Root) -> Marker | None:
+    """Whose folder this is; None while nobody claimed it. Raises `Foreign` if what stands there is no marker."""
+    with root.translated(MARKER):
+        try:
+            fd, size = root.open(MARKER)
+        except FileNotFoundError:
+            return None
+        try:
+            raw = bytes(read_all(fd, 0, size))
+        finally:
+            os.close(fd)
+    try:
+        held = json.loads(raw)
+        return Marker(str(held["site"]), int(held["backend"]), int(held["incarnation"]))
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"{root.path}/{MARKER}: is no marker; see whose folder this is, then remove that file"
+        raise errors.Foreign(message, backend=root.name) from error
+
+
+def write_claim(root: Root, desk: Desk, wanted: Marker) -> None:
+    """Put *wanted* there if `check_claim` allows it. Under a lock, since two sites may claim at the same moment."""
+    with root.translated(MARKER):
+        lock = os.open(f"{MARKER}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            reason = check_claim(read_marker(root), wanted)
+            if reason is not None:
+                raise errors.Foreign(f"{root.path}: {reason}", backend=root.name)
+            temporary = desk.temporary()
+            root.write(temporary, [json.dumps(wanted._asdict()).encode()], sync=True)
+            root.place(temporary, MARKER)
+            root.sync_folders([CONTROL])
+        finally:
+            os.close(lock)
