@@ -60,22 +60,33 @@ class Desk:
         self.logs.sort(key=lambda log: log.generation)
         return self.logs
 
-    def prepare_logs(self, size: int) -> list[Log]:
-        """Two empty logs of *size* bytes; makes them if the desk has none of that size."""
+    def prepare_logs(self, size: int) -> None:
+        """Have two empty logs of *size* bytes; makes them if the desk has none of that size. Raises `OSError`, for
+        want of space as a rule, and takes no space then."""
         self._close_logs()
         logs = self.open_logs()
         if len(logs) == len(LOG_NAMES) and all(log.empty and log.size == size for log in logs):
-            return logs
+            return
         self._close_logs()
-        for generation, name in enumerate(LOG_NAMES):
-            path = f"{self.path}/{name}"
-            with suppress(FileNotFoundError):
-                os.unlink(path, dir_fd=self._root.fd)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._root.fd)
-            self._log_fds.append(fd)
-            self.logs.append(Log.make(fd, size, generation))
-        self._root.sync_folders([self.path])
-        return self.logs
+        try:
+            for generation, name in enumerate(LOG_NAMES):
+                self._make_log(f"{self.path}/{name}", size, generation)
+            self._root.sync_folders([self.path])
+        except OSError:
+            self._close_logs()
+            for name in LOG_NAMES:
+                self._remove(name)
+            raise
+
+    def _make_log(self, path: str, size: int, generation: int) -> None:
+        self._remove(os.path.basename(path))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._root.fd)
+        self._log_fds.append(fd)
+        self.logs.append(Log.make(fd, size, generation))
+
+    def _remove(self, name: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self.path}/{name}", dir_fd=self._root.fd)
 
     def _open_log(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._root.fd)
@@ -92,13 +103,12 @@ class Desk:
         """Remove the temporary files that a dead owner left."""
         for name in self._root.names(self.path):
             if name.startswith("new-"):
-                with suppress(FileNotFoundError):
-                    os.unlink(f"{self.path}/{name}", dir_fd=self._root.fd)
+                self._remove(name)
 
     def remove(self) -> None:
         """Remove the desk, whose logs must be empty; then `release` it."""
         for name in self._root.names(self.path):
-            os.unlink(f"{self.path}/{name}", dir_fd=self._root.fd)
+            self._remove(name)
         os.rmdir(self.path, dir_fd=self._root.fd)
 
     def release(self) -> None:

@@ -1,0 +1,350 @@
+"""What the local driver promises beyond the contract: clear words, several processes, bounded descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from backends import base, errors, local, local_listing
+from backends.base import Marker
+from backends.intake import LOG_BYTES_MIN
+from backends.local import Local
+from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "blocks"
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    folder: Path, *, warm: bool = True, intake_bytes: int = LOG_BYTES_MIN, descriptors: int = 100
+) -> AsyncIterator[Local]:
+    backend = await Local.open(str(folder), intake_bytes=intake_bytes, descriptors=descriptors)
+    try:
+        if warm:
+            await backend.warm()
+        yield backend
+    finally:
+        await backend.close()
+
+
+@contextlib.contextmanager
+def mounted(at: Path, *arguments: str) -> Iterator[None]:
+    """A mount for the length of a test; skips loudly where this process may not mount."""
+    at.mkdir(exist_ok=True)
+    done = subprocess.run(["mount", *arguments, str(at)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"NOT TESTED, for mounting is not permitted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(at)], check=True)
+
+
+# ---- opening ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_put_is_there_after_reopening(folder: Path) -> None:
+    sizes = [0, 4_096, 300_000]
+    async with opened(folder) as backend:
+        for size in sizes:
+            await put(backend, key(size), bytes(size))
+    async with opened(folder, warm=False) as backend:
+        assert [line.size for line in await listed(backend.list())] == sizes
+
+
+async def test_a_missing_parent_is_told_and_not_made(tmp_path: Path) -> None:
+    with pytest.raises(errors.Misconfigured, match=r"parent .* does not exist; make it, or mount the disk"):
+        await Local.open(str(tmp_path / "no" / "such"))
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize("below", ["", "/deeper"])
+async def test_a_file_where_the_folder_should_be_is_told(folder: Path, below: str) -> None:
+    folder.write_bytes(b"x")
+    with pytest.raises(errors.Misconfigured, match=r"is a file, or lies below one"):
+        await Local.open(str(folder) + below)
+
+
+async def test_a_file_where_a_session_should_be_is_told(folder: Path) -> None:
+    async with opened(folder) as backend:
+        (folder / "0000").write_bytes(b"x")
+        for size in (10, 300_000):
+            with pytest.raises(errors.Misconfigured, match="a file where a folder should be"):
+                await put(backend, "0000/1", bytes(size))
+        with pytest.raises(errors.NotFound):
+            await backend.get("0000/1")
+
+
+async def test_a_folder_of_another_site_is_told_by_its_marker(folder: Path) -> None:
+    async with opened(folder) as backend:
+        await backend.claim(Marker(OTHER_SITE, 1, 1))
+    async with opened(folder, warm=False) as backend:
+        with pytest.raises(errors.Foreign, match=f"belongs to site {OTHER_SITE}"):
+            await backend.claim(Marker(SITE, 1, 1))
+        (folder / ".entrepot" / "marker").write_bytes(b"{}")
+        with pytest.raises(errors.Foreign, match="is no marker"):
+            await backend.marker()
+
+
+async def test_settings_that_cannot_work_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="threads"):
+        await Local.open(str(folder), threads=1)
+    with pytest.raises(ValueError, match="intake log"):
+        await Local.open(str(folder), intake_bytes=4_096)
+
+
+async def test_after_a_fork_it_refuses_to_work(folder: Path) -> None:
+    async with opened(folder) as backend:
+        await put(backend, key(1), b"x")
+        backend._pid += 1  # what a forked child would see
+        for call in (put(backend, key(2), b"x"), backend.get(key(1)), backend.delete(key(1)), listed(backend.list())):
+            with pytest.raises(errors.Misconfigured, match="fork"):
+                await call
+        backend._pid -= 1
+
+
+async def test_a_closed_one_says_so(folder: Path) -> None:
+    async with opened(folder) as backend:
+        pass
+    with pytest.raises(errors.Misconfigured, match="closed"):
+        await backend.get(key(1))
+
+
+# ---- disks that will not ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intake_bytes", [0, LOG_BYTES_MIN])
+async def test_a_full_disk_is_told_and_still_reads_and_deletes(tmp_path: Path, intake_bytes: int) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=32m", "tmpfs"):
+        async with opened(tmp_path / "disk" / "blocks", intake_bytes=intake_bytes) as backend:
+            stored = []
+            for size in (300_000, 4_096):
+                with pytest.raises(errors.Full, match=r"disk is full; free some space") as caught:
+                    for number in range(20_000):
+                        await put(backend, f"{size}/{number}", bytes(size))
+                        stored.append(f"{size}/{number}")
+                assert isinstance(caught.value.__cause__, OSError)
+            assert len(stored) > 20
+            assert bytes(await backend.get(stored[0])) == bytes(300_000)
+            assert len(await listed(backend.list())) == len(stored)
+            for each in stored[:10]:
+                await backend.delete(each)
+            await put(backend, key(1), bytes(300_000))
+
+
+async def test_a_full_disk_has_no_room_for_the_logs_and_stores_all_the_same(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=12m", "tmpfs"):
+        async with opened(tmp_path / "disk" / "blocks") as backend:
+            assert backend._intake is None
+            await put(backend, key(1), b"x")
+            assert bytes(await backend.get(key(1))) == b"x"
+
+
+async def test_a_file_size_limit_is_told(folder: Path) -> None:
+    async with opened(folder) as backend:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+        try:
+            with pytest.raises(errors.Full, match="larger than"):
+                await put(backend, key(1), bytes(2 << 20))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert await listed(backend.list()) == []
+
+
+async def test_a_read_only_disk_is_told_and_still_reads(tmp_path: Path) -> None:
+    folder = tmp_path / "blocks"
+    async with opened(folder) as backend:
+        await put(backend, key(1), b"x")
+        await backend.claim(Marker(SITE, 1, 1))
+    with mounted(tmp_path / "view", "--bind", "-o", "ro", str(folder)):
+        async with opened(tmp_path / "view", warm=False) as backend:
+            assert bytes(await backend.get(key(1))) == b"x"
+            assert await backend.marker() == Marker(SITE, 1, 1)
+            assert len(await listed(backend.list())) == 1
+            for call in (put(backend, key(2), b"x"), backend.delete(key(1)), backend.claim(Marker(SITE, 1, 1))):
+                with pytest.raises(errors.ReadOnly, match="read-only; remount it writable"):
+                    await call
+
+
+async def test_an_empty_read_only_disk_opens_and_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "blocks").mkdir()
+    with mounted(tmp_path / "view", "--bind", "-o", "ro", str(tmp_path / "blocks")):
+        async with opened(tmp_path / "view", warm=False) as backend:
+            assert await listed(backend.list()) == []
+            assert await backend.marker() is None
+
+
+AS_NOBODY = """
+import asyncio, os, sys
+from backends import errors
+from backends.local import Local
+os.setgid(65534); os.setuid(65534)
+async def main():
+    try:
+        backend = await Local.open(sys.argv[1])
+        if sys.argv[2] == "get":
+            await backend.get("0001/1")
+        else:
+            await backend.put("0001/2", [b"x"], 0xd55bdfc5)
+    except errors.Denied as error:
+        print(error)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("mode", "verb"), [(0o000, "get"), (0o555, "put")])
+async def test_missing_permissions_are_told(folder: Path, mode: int, verb: str) -> None:
+    if os.geteuid():
+        pytest.skip("NOT TESTED, for only root can become somebody who lacks a permission")
+    async with opened(folder, intake_bytes=0) as backend:
+        await put(backend, "0001/1", b"x")
+    folder.chmod(mode)
+    for parent in folder.parents:
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(0o711)
+    command = [sys.executable, "-c", AS_NOBODY, str(folder), verb]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert "permission denied; give this user" in done.stdout, done.stderr
+    assert str(folder) in done.stdout
+
+
+async def test_a_folder_that_was_removed_under_it_is_told(folder: Path) -> None:
+    async with opened(folder) as backend:
+        await put(backend, key(1), b"x")
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+        with pytest.raises(errors.Misconfigured, match="was the folder removed while in use"):
+            await put(backend, key(2), b"x")
+        with pytest.raises(errors.Misconfigured, match="was the folder removed while in use"):
+            await put(backend, key(2), bytes(300_000))
+
+
+# ---- several on one folder --------------------------------------------------------------------------------------
+
+
+async def test_two_on_one_folder_see_each_others_values_at_once(folder: Path) -> None:
+    async with opened(folder) as one, opened(folder) as two:
+        for number, size in enumerate((0, 4_096, 300_000)):
+            await put(one, key(number), bytes(size))
+            assert bytes(await two.get(key(number))) == bytes(size)
+            await two.delete(key(number))
+            with pytest.raises(errors.NotFound):
+                await one.get(key(number))
+
+
+async def test_a_put_survives_that_its_folder_is_removed_all_the_time(folder: Path) -> None:
+    async with opened(folder) as one, opened(folder, warm=False) as two:
+
+        async def churn(backend: Local, start: int, size: int) -> None:
+            for number in range(start, start + 300):
+                await put(backend, key(number), bytes(size))
+                await backend.delete(key(number))
+
+        await asyncio.gather(churn(one, 0, 10), churn(two, 1_000, 10), churn(two, 2_000, 10), churn(one, 3_000, 10))
+        assert await listed(one.list()) == []
+        assert [name for name in os.listdir(folder) if not name.startswith(".")] == []
+
+
+async def test_space_of_a_value_that_another_deleted_is_given_back(folder: Path) -> None:
+    async with opened(folder) as one, opened(folder) as two:
+        await put(one, key(1), b"x")
+        await one.get(key(1))
+        if one.get_now(key(1)) is None:
+            pytest.skip("NOT TESTED, for this file system has no RWF_NOWAIT")
+        await two.delete(key(1))
+        one._descriptors.drop_deleted()
+        assert one.get_now(key(1)) is None
+        assert len(one._descriptors) == 0
+
+
+# ---- reading ----------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_read_once_is_at_hand(folder: Path) -> None:
+    async with opened(folder) as backend:
+        value = os.urandom(100_000)
+        await put(backend, key(1), value)
+        await backend.get(key(1))
+        assert backend.get_now(key(1), 10, 1_000) == value[10:1_010]
+
+
+async def test_descriptors_stay_bounded_and_are_closed(folder: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    async with opened(folder, descriptors=10) as backend:
+        for number in range(50):
+            await put(backend, key(number), b"x")
+            await backend.get(key(number))
+        assert len(backend._descriptors) == 10
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+async def test_running_out_of_descriptors_is_transient(folder: Path) -> None:
+    async with opened(folder) as backend:
+        for number in range(60):
+            await put(backend, key(number), b"x")
+            await backend.get(key(number))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        in_use = max(int(name) for name in os.listdir("/proc/self/fd"))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (in_use - 30, hard))
+        try:
+            await put_away(backend, 60)
+            assert bytes(await backend.get(key(0))) == b"x"
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def put_away(backend: Local, number: int) -> None:
+    """Let the backend meet the limit, which makes it close the files that it keeps at hand."""
+    with contextlib.suppress(errors.Unavailable):
+        backend._descriptors.drop(key(0))
+        await backend.get(key(0))
+
+
+async def test_a_cancelled_read_closes_what_it_opened(folder: Path) -> None:
+    async with opened(folder, descriptors=0) as backend:
+        await put(backend, key(1), bytes(1 << 20))
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            reading = asyncio.create_task(backend.get(key(1)))
+            await asyncio.sleep(0)
+            reading.cancel()
+        await backend.get(key(1))
+        await asyncio.gather(*(backend.stat(key(1)) for _ in range(20)))
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+async def test_a_folder_with_more_names_than_fit_is_listed_in_order(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_listing, "NAMES_AT_ONCE", 7)
+    monkeypatch.setattr(local, "LISTED_AT_ONCE", 5)
+    async with opened(folder) as backend:
+        keys = sorted(key(number, session=number % 3) for number in range(60))
+        for each in keys:
+            await put(backend, each, b"x")
+        assert [line.key for line in await listed(backend.list())] == keys
+        assert [line.key for line in await listed(backend.list(after=keys[30]))] == keys[31:]
+
+
+async def test_the_put_of_a_value_that_was_cancelled_leaves_no_file_half_made(folder: Path) -> None:
+    async with opened(folder) as backend:
+        for size in (4_096, 3 << 20):
+            value = os.urandom(size)
+            putting = asyncio.create_task(put(backend, key(size), value))
+            await asyncio.sleep(0)
+            putting.cancel()
+    async with opened(folder) as backend:
+        for line in await listed(backend.list()):
+            assert len(bytes(await backend.get(line.key))) == line.size in (4_096, 3 << 20)
+        assert base.check_key(key(1))
