@@ -1,0 +1,213 @@
+"""The aws-chunked body, as an incremental parser: bytes in, events out, no I/O. Source: the S3 API reference,
+"Signature calculations for the Authorization header: transferring payload in multiple chunks", and its trailer form.
+
+Bytes are handed on as they come, before the signature of their chunk can be known; `End` comes only once everything
+was verified, and a caller commits nothing before it. A line may have 1 KiB, the trailers 8 KiB together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from enum import Enum
+from hmac import compare_digest
+from typing import NamedTuple
+
+from gateway.identity import canonical
+from gateway.identity.canonical import EMPTY_SHA256
+from gateway.identity.signature_errors import (
+    IncompleteBody,
+    InvalidChunkSizeError,
+    MalformedTrailerError,
+    SignatureDoesNotMatch,
+)
+from gateway.identity.sigv4 import PayloadKind, Verified
+
+LINE_MOST = 1024
+TRAILERS_MOST = 8192
+_SIGNATURE = b";chunk-signature="
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+
+
+class Data(NamedTuple):
+    """Some of the body's own bytes."""
+
+    data: memoryview
+
+
+class Trailer(NamedTuple):
+    """A field behind the body; names in lower case."""
+
+    name: str
+    value: str
+
+
+class End(NamedTuple):
+    """The body is whole, and all signatures hold."""
+
+
+Event = Data | Trailer | End
+
+
+class State(Enum):
+    """What comes next."""
+
+    HEADER = 1
+    DATA = 2
+    GAP = 3
+    """The line end behind a chunk's bytes."""
+    TRAILERS = 4
+    LAST = 5
+    """The empty line behind the empty chunk of a body without trailers."""
+    ENDED = 6
+
+
+class ChunkedParser:
+    """One body. `feed` it what came; `finish` it when nothing more comes.
+
+    *decoded_length* is x-amz-decoded-content-length: exactly so many bytes must come out. Raises a `SignatureError`."""
+
+    def __init__(self, verified: Verified, decoded_length: int) -> None:
+        self._signed = verified.payload in (PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER)
+        self._trailing = verified.payload in (PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER)
+        self._key = verified.signing_key
+        self._prefix = f"{verified.amz_date}\n{verified.scope}\n"
+        self._previous = verified.signature
+        self._left = decoded_length
+        self._line = bytearray()
+        self._chunk_left = 0
+        self._chunk_signature = ""
+        self._chunk_hash = hashlib.sha256()
+        self._state = State.HEADER
+        self._trailers: list[tuple[str, str]] = []
+        self._trailer_bytes = 0
+
+    @property
+    def ended(self) -> bool:
+        return self._state is State.ENDED
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Event]:
+        """The events in what came; must be iterated to its end. `Data` events are views of *data*."""
+        view = memoryview(data)
+        at = 0
+        while at < len(view):
+            if self._state is State.ENDED:
+                raise InvalidChunkSizeError("There is more behind the end of the body.")
+            if self._state is State.DATA:
+                taken = view[at : at + self._chunk_left]
+                at += len(taken)
+                self._take(taken)
+                yield Data(taken)
+                continue
+            at = self._gather(view, at)
+            if self._line.endswith(b"\n"):
+                line = bytes(self._line).rstrip(b"\r\n")
+                self._line.clear()
+                yield from self._on_line(line)
+
+    def finish(self) -> None:
+        """Nothing more comes. Raises `IncompleteBody` unless the body had ended."""
+        if not self.ended:
+            raise IncompleteBody("The request body terminated unexpectedly")
+
+    def _gather(self, view: memoryview, at: int) -> int:
+        """Add to the line that is being read, up to its end; answers how far that was."""
+        piece = bytes(view[at : at + LINE_MOST + 2])
+        end = piece.find(b"\n") + 1
+        self._line += piece[:end] if end else piece
+        if len(self._line) > LINE_MOST:
+            raise InvalidChunkSizeError("A line between the chunks is too long.")
+        return at + (end or len(piece))
+
+    def _on_line(self, line: bytes) -> Iterator[Event]:
+        match self._state:
+            case State.HEADER:
+                self._header(line)
+            case State.GAP:
+                if line:
+                    raise InvalidChunkSizeError("A chunk is longer than it says.")
+                self._state = State.HEADER
+            case State.LAST:
+                if line:
+                    raise InvalidChunkSizeError("There is more behind the last chunk.")
+                self._state = State.ENDED
+                yield End()
+            case _:
+                yield from self._trailer(line)
+
+    def _header(self, line: bytes) -> None:
+        digits, found, signature = line.partition(_SIGNATURE)
+        digits = digits.strip()
+        if not 0 < len(digits) <= 16 or not _HEX.issuperset(digits):
+            raise InvalidChunkSizeError("A chunk's size is no hexadecimal number.")
+        if self._signed:
+            if not found or len(signature) != 64:
+                raise SignatureDoesNotMatch("A chunk has no signature.")
+            self._chunk_signature = signature.decode("ascii", "replace")
+        size = int(digits, 16)
+        if size > self._left:
+            raise IncompleteBody("More bytes came than x-amz-decoded-content-length says.")
+        self._chunk_left = size
+        self._chunk_hash = hashlib.sha256()
+        if size:
+            self._state = State.DATA
+            return
+        if self._left:
+            raise IncompleteBody("Fewer bytes came than x-amz-decoded-content-length says.")
+        self._verify_chunk()
+        self._state = State.TRAILERS if self._trailing else State.LAST
+
+    def _take(self, taken: memoryview) -> None:
+        self._chunk_left -= len(taken)
+        self._left -= len(taken)
+        if self._signed:
+            self._chunk_hash.update(taken)
+        if not self._chunk_left:
+            self._verify_chunk()
+            self._state = State.GAP
+
+    def _verify_chunk(self) -> None:
+        if not self._signed:
+            return
+        text = (
+            f"AWS4-HMAC-SHA256-PAYLOAD\n{self._prefix}{self._previous}\n{EMPTY_SHA256}\n{self._chunk_hash.hexdigest()}"
+        )
+        expected = canonical.sign(self._key, text)
+        if not compare_digest(expected.encode(), self._chunk_signature.encode()):
+            raise SignatureDoesNotMatch("A chunk's signature does not match.")
+        self._previous = expected
+
+    def _trailer(self, line: bytes) -> Iterator[Event]:
+        self._trailer_bytes += len(line)
+        if self._trailer_bytes > TRAILERS_MOST:
+            raise MalformedTrailerError("The trailers are too long.")
+        if line:
+            self._trailers.append(self._parse_trailer(line))
+            return
+        self._verify_trailers()
+        for name, value in self._trailers:
+            yield Trailer(name, value)
+        self._state = State.ENDED
+        yield End()
+
+    def _parse_trailer(self, line: bytes) -> tuple[str, str]:
+        name, colon, value = line.partition(b":")
+        try:
+            parsed = name.decode("ascii").strip().lower(), value.decode("ascii").strip()
+        except UnicodeDecodeError:
+            raise MalformedTrailerError("A trailer is not ASCII.") from None
+        if not colon or not parsed[0]:
+            raise MalformedTrailerError("A trailer is not NAME:VALUE.")
+        return parsed
+
+    def _verify_trailers(self) -> None:
+        if not self._signed:
+            return
+        if not self._trailers or self._trailers[-1][0] != "x-amz-trailer-signature":
+            raise MalformedTrailerError("The trailers are not signed.")
+        signature = self._trailers.pop()[1]
+        lines = "".join(f"{name}:{value}\n" for name, value in self._trailers)
+        hashed = hashlib.sha256(lines.encode()).hexdigest()
+        expected = canonical.sign(self._key, f"AWS4-HMAC-SHA256-TRAILER\n{self._prefix}{self._previous}\n{hashed}")
+        if not compare_digest(expected.encode(), signature.encode()):
+            raise SignatureDoesNotMatch("The trailer's signature does not match.")

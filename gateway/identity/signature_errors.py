@@ -1,0 +1,83 @@
+"""Why a signature was not accepted. `code` is S3's error code (S3 API reference, "Error responses"). No HTTP here.
+
+SignatureError
+├── AccessDeniedError            "Request has expired", no signature at all, an unsigned header
+├── AuthorizationHeaderMalformed carries the right region
+├── AuthorizationQueryParametersError
+├── InvalidAccessKeyId
+├── SignatureDoesNotMatch        carries what was signed here
+├── RequestTimeTooSkewed
+├── MissingSecurityHeader
+├── InvalidToken
+├── InvalidRequest
+├── ContentSHA256Mismatch
+├── IncompleteBody
+├── InvalidChunkSizeError
+└── MalformedTrailerError
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class SignatureError(Exception):
+    """args: a sentence. `extra` holds further elements of S3's error body."""
+
+    code: ClassVar[str] = "AccessDenied"
+
+    def __init__(self, message: str, **extra: str) -> None:
+        super().__init__(message)
+        self.extra = extra
+
+
+class AccessDeniedError(SignatureError):
+    code = "AccessDenied"
+
+
+class AuthorizationHeaderMalformed(SignatureError):
+    code = "AuthorizationHeaderMalformed"
+
+
+class AuthorizationQueryParametersError(SignatureError):
+    code = "AuthorizationQueryParametersError"
+
+
+class InvalidAccessKeyId(SignatureError):
+    code = "InvalidAccessKeyId"
+
+
+class SignatureDoesNotMatch(SignatureError):
+    code = "SignatureDoesNotMatch"
+
+
+class RequestTimeTooSkewed(SignatureError):
+    code = "RequestTimeTooSkewed"
+
+
+class MissingSecurityHeader(SignatureError):
+    code = "MissingSecurityHeader"
+
+
+class InvalidToken(SignatureError):
+    code = "InvalidToken"
+
+
+class InvalidRequest(SignatureError):
+    code = "InvalidRequest"
+
+
+class ContentSHA256Mismatch(SignatureError):
+    code = "XAmzContentSHA256Mismatch"
+
+
+class IncompleteBody(SignatureError):
+    code = "IncompleteBody"
+
+
+class InvalidChunkSizeError(SignatureError):
+    code = "InvalidChunkSizeError"
+
+
+class MalformedTrailerError(SignatureError):
+    code = "MalformedTrailerError"
