@@ -1,0 +1,1 @@
+"""Blocks: cutting, packing, placing and reading them; sweeping and compacting what is dead; checking what stands."""

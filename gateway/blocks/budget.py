@@ -1,0 +1,73 @@
+"""Bytes in flight: one budget a process, from which every body and every read-ahead takes before it buffers.
+
+Rule: whoever waits for bytes holds none but those that come back by themselves (blocks being stored). So there is
+always somebody who can go on, and nobody waits in a ring.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class Budget:
+    """A semaphore of bytes, first come first served. For one event loop."""
+
+    __slots__ = ("_waiters", "greatest", "limit", "used")
+
+    def __init__(self, limit: int) -> None:
+        if limit <= 0:
+            raise ValueError(f"a budget has at least one byte, not {limit}")
+        self.limit = limit
+        """Bytes."""
+        self.used = 0
+        """Bytes taken and not given back; never above `limit`."""
+        self.greatest = 0
+        """The greatest `used` so far."""
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take_now(self, count: int) -> bool:
+        """Take *count* bytes if they are free and nobody waits for some."""
+        if self._waiters or self.used + count > self.limit:
+            return False
+        self._taken(count)
+        return True
+
+    async def take(self, count: int) -> None:
+        """Take *count* bytes, waiting behind those who asked before. More than the limit is a `ValueError`."""
+        if count > self.limit:
+            raise ValueError(f"{count} bytes never fit into a budget of {self.limit}")
+        if self.take_now(count):
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((count, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.give(count)
+            else:
+                self._waiters.remove((count, granted))
+                self._grant()
+            raise
+
+    def give(self, count: int) -> None:
+        """Give *count* bytes back."""
+        self.used -= count
+        assert self.used >= 0, "more bytes came back than were taken"
+        self._grant()
+
+    def _taken(self, count: int) -> None:
+        self.used += count
+        self.greatest = max(self.greatest, self.used)
+
+    def _grant(self) -> None:
+        while self._waiters:
+            count, granted = self._waiters[0]
+            if granted.done():
+                return  # cancelled: it takes itself away
+            if self.used + count > self.limit:
+                return
+            self._waiters.popleft()
+            self._taken(count)
+            granted.set_result(None)

@@ -1,0 +1,98 @@
+"""The values that writing and reading blocks take and answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from backends.base import Backend
+from gateway.crypto.ring import ActiveKey
+from gateway.crypto.sealing import MAX_BLOCK_PLAIN, RANDOM_BYTES, SESSION_BYTES
+from gateway.journal.packed import Extent
+
+BLOCK_BYTES = MAX_BLOCK_PLAIN
+"""The most plain bytes of a block."""
+
+
+class Target(NamedTuple):
+    """A backend that a block is to be put on, and the id that the journal knows it by."""
+
+    backend: Backend
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where blocks of one policy must lie before a write is answered."""
+
+    policy: int
+    """The policy's id."""
+    set_id: int
+    """The id of the interned set of these backends."""
+    copies: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Under what bytes are written. What shares a pack has the same one."""
+
+    key: ActiveKey
+    """The ring key of the tenant who writes."""
+    targets: Targets
+
+
+class BlockFacts(NamedTuple):
+    """What a reader must know of a block."""
+
+    ring_key: int
+    size: int
+    """Sealed bytes."""
+    backends: int
+    """The set that holds it."""
+
+
+FactsOf = Callable[[bytes], BlockFacts | None]
+"""A block's facts by its id; None when the journal does not (or no longer) name it."""
+ReadOrder = Callable[[BlockFacts], Sequence[Backend]]
+"""The backends that hold a block, the one to try first in front."""
+
+
+class Want(NamedTuple):
+    """A stretch of plain bytes to read: *length* from *start* on, inside *extent*.
+
+    *run* and *nth* say where the extent stands in the journal, so that it can be looked up anew if its block went
+    away meanwhile; a run of 0 says that it cannot."""
+
+    extent: Extent
+    start: int
+    length: int
+    run: int = 0
+    nth: int = 0
+
+
+def block_key(block_id: bytes) -> str:
+    """The key of a block on every backend: the session's hex, a slash, the rest. Keys sort as ids do."""
+    return f"{block_id[:SESSION_BYTES].hex()}/{block_id[SESSION_BYTES:].hex()}"
+
+
+def block_id(key: str) -> bytes | None:
+    """The block whose key this is, None if it is nobody's."""
+    session, slash, drawn = key.partition("/")
+    if not slash or len(session) != 2 * SESSION_BYTES or len(drawn) != 2 * (RANDOM_BYTES):
+        return None
+    try:
+        found = bytes.fromhex(session + drawn)
+    except ValueError:
+        return None
+    return found if block_key(found) == key else None
+
+
+def session_of(block: bytes) -> int:
+    """The session that wrote the block of this id."""
+    return int.from_bytes(block[:SESSION_BYTES], "big")
+
+
+def session_prefix(session: int) -> str:
+    """What the keys of all blocks of a session begin with."""
+    return f"{session:016x}/"

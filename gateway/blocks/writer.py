@@ -1,0 +1,220 @@
+"""Bytes come in, are hashed, cut, sealed and placed; what comes out is what a command names in the journal.
+
+Small bodies share packs (`packing`), large ones are blocks of their own (`cutting`). The crash argument stands in
+`placing`. Memory is bounded by the budget: a chunk is charged before it is kept, and until its block is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from backends.base import Buffer
+from gateway import errors
+from gateway.blocks import placing
+from gateway.blocks.budget import Budget
+from gateway.blocks.cutting import Cutter
+from gateway.blocks.packing import Cut, Member, Packer
+from gateway.blocks.placing import Stake
+from gateway.blocks.values import BLOCK_BYTES, Stamp, block_key
+from gateway.crypto.sealing import Sealed, Sealer
+from gateway.journal.packed import Extent
+from gateway.journal.records import NewBlock
+
+PACK_BYTES = 1 << 20
+"""Bodies of at most so many plain bytes go into packs; so do the ends of larger ones."""
+PIECE_BYTES = 1 << 20
+"""A chunk is taken in pieces of at most so many bytes, so that nothing on the loop takes longer than a millisecond."""
+
+_log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Who hashes along: `Digests`, or nobody."""
+
+    def update_now(self, buffer: Buffer, /) -> bool: ...
+
+    async def update(self, buffer: Buffer, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """Durable bytes that no row names yet. Whoever has one says `named`, `give_back` or `leave`, once."""
+
+    extents: tuple[Extent, ...]
+    """In the order of the bytes; empty for an empty body."""
+    blocks: tuple[NewBlock, ...]
+    """The facts of every block that they lie in."""
+    size: int
+    """Plain bytes."""
+    stakes: tuple[Stake, ...]
+
+
+class Writer:
+    """What a process writes with. For one event loop."""
+
+    def __init__(
+        self,
+        session: Callable[[], int],
+        floor_token: Callable[[], AbstractContextManager[Any]],
+        budget: Budget,
+        *,
+        pack_bytes: int = PACK_BYTES,
+        flights: int = 4,
+        blocks_in_flight: int = 2,
+    ) -> None:
+        """*session* answers the session that commits will be made under; *floor_token* is the journal client's.
+        *flights*: packs on their way at once, a stamp. *blocks_in_flight*: blocks of one body being stored while its
+        next one comes in. A budget that does not hold two pieces is a `ValueError`."""
+        if budget.limit < 2 * PIECE_BYTES:
+            raise ValueError(f"a writer's budget has at least {2 * PIECE_BYTES} bytes, not {budget.limit}")
+        self.budget = budget
+        self.pack_bytes = pack_bytes
+        self.blocks_in_flight = blocks_in_flight
+        self._session = session
+        self._floor_token = floor_token
+        self._flights = flights
+        self._packers: dict[tuple[int, int, int], Packer] = {}
+        self._background: set[asyncio.Task[Any]] = set()
+
+    async def store(self, stamp: Stamp, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink) -> StoredRun:
+        """Store *body*; every byte is durable on every target once this returns. *size_hint*: its length in bytes,
+        where the client said so; a wrong one does no harm. *sink* sees every byte, in order.
+
+        If anything raises, also the body itself, what was stored is given back. Raises `Unavailable`, `DiskFull`.
+        """
+        cutter = Cutter(self, stamp, size_hint)
+        try:
+            async for chunk in body:
+                for piece in _pieces(chunk):
+                    if not sink.update_now(piece):
+                        await sink.update(piece)
+                    if not cutter.take_now(piece):
+                        await cutter.take(piece)
+            return _stored(await cutter.finish())
+        except BaseException:
+            cutter.give_up()
+            raise
+
+    @asynccontextmanager
+    async def storing(
+        self, stamp: Stamp, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink
+    ) -> AsyncIterator[StoredRun]:
+        """`store`, and settle by how the command that names it went, which is sent inside the `async with`.
+
+        Nothing raised: it was named. Refused, for whatever reason: given back. Any other error, or a cancellation:
+        the command may have been committed, so the bytes stay until the session is swept.
+        """
+        stored = await self.store(stamp, body, size_hint, sink)
+        try:
+            yield stored
+        except (errors.Refused, errors.DiskFull, errors.Busy):
+            self.give_back(stored)
+            raise
+        except BaseException:
+            self.named(stored)
+            raise
+        self.named(stored)
+
+    def named(self, stored: StoredRun) -> None:
+        """A command named it, or may have done so: the bytes stay."""
+        for stake in stored.stakes:
+            stake.keep()
+
+    def give_back(self, stored: StoredRun) -> None:
+        """No command named it, and none will: blocks that nobody else has a stake in are deleted, in the background
+        and as far as may be (the sweep of this session is what is relied on)."""
+        for stake in stored.stakes:
+            stake.give_back()
+
+    async def close(self) -> None:
+        """Wait for what is on its way. Nobody may be inside `store`."""
+        for packer in list(self._packers.values()):
+            await packer.drain()
+        while self._background:
+            await asyncio.wait(self._background)
+
+    # ---- for the cutter -----------------------------------------------------------------------------------------
+
+    def new_sealer(self, stamp: Stamp) -> Sealer:
+        return Sealer(stamp.key.key, stamp.key.id, self._session(), stamp.key.mode)
+
+    async def store_small(self, stamp: Stamp, buffers: Sequence[Buffer], size: int) -> Cut:
+        """A body, or the end of one, into a pack."""
+        name = (stamp.key.id, stamp.targets.policy, stamp.targets.set_id)
+        packer = self._packers.get(name)
+        if packer is None:
+            packer = self._packers[name] = Packer(lambda pack: self._store_pack(stamp, pack), self._flights)
+            self._forget_idle()
+        return await packer.add(buffers, size)
+
+    async def store_block(self, stamp: Stamp, sealed: Sealed) -> Stake:
+        """A block of one body. Nobody else will ever name it, so that it cannot die before it is named, and needs no
+        token."""
+        block = await placing.place(sealed, stamp.key.id, stamp.targets)
+        return Stake(block, stamp.targets, 1, self._ended)
+
+    def background(self, task: asyncio.Task[Any]) -> None:
+        """Keep *task* until it is done."""
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # ---- packs --------------------------------------------------------------------------------------------------
+
+    async def _store_pack(self, stamp: Stamp, pack: Sequence[Member]) -> list[Cut]:
+        with ExitStack() as token:
+            token.enter_context(self._floor_token())
+            sealer = self.new_sealer(stamp)
+            placed = []
+            for member in pack:
+                placed.append(sealer.add(member.buffers))
+                member.buffers = ()
+            sealed = sealer.finish()
+            block = await placing.place(sealed, stamp.key.id, stamp.targets)
+            held = token.pop_all()
+
+        def ended(stake: Stake, unnamed: bool) -> None:
+            held.close()
+            self._ended(stake, unnamed)
+
+        stake = Stake(block, stamp.targets, len(pack), ended)
+        return [Cut(Extent(sealed.block_id, at.offset, at.frame, at.length), stake) for at in placed]
+
+    def _ended(self, stake: Stake, unnamed: bool) -> None:
+        if unnamed:
+            self.background(asyncio.create_task(_drop(stake)))
+
+    def _forget_idle(self) -> None:
+        for name, packer in list(self._packers.items()):
+            if packer.idle and len(self._packers) > 64:
+                del self._packers[name]
+
+
+def _pieces(chunk: Buffer) -> Sequence[Buffer]:
+    if len(chunk) <= PIECE_BYTES:
+        return (chunk,)
+    view = memoryview(chunk)
+    return [view[at : at + PIECE_BYTES] for at in range(0, len(view), PIECE_BYTES)]
+
+
+def _stored(cuts: Sequence[Cut]) -> StoredRun:
+    stakes = tuple({cut.stake.block.id: cut.stake for cut in cuts}.values())
+    return StoredRun(
+        tuple(cut.extent for cut in cuts),
+        tuple(stake.block for stake in stakes),
+        sum(cut.extent.length for cut in cuts),
+        tuple(cut.stake for cut in cuts),
+    )
+
+
+async def _drop(stake: Stake) -> None:
+    backends = [target.backend for target in stake.targets.copies]
+    for error in await placing.delete(block_key(stake.block.id), backends):
+        _log.info("a block that nobody named stays until its session is swept: %s", error)
+
+
+assert PACK_BYTES <= BLOCK_BYTES

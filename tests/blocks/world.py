@@ -1,0 +1,84 @@
+"""A small world for the tests of blocks: backends, keys, a writer and a reader, and the facts that a journal holds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+
+from backends.base import Backend, Buffer
+from backends.memory import Memory
+from gateway.blocks.budget import Budget
+from gateway.blocks.copies import Copies
+from gateway.blocks.digests import Digests
+from gateway.blocks.plan import wants_of_run
+from gateway.blocks.reader import Reader
+from gateway.blocks.values import BlockFacts, Stamp, Target, Targets
+from gateway.blocks.writer import StoredRun, Writer
+from gateway.crypto.ring import ActiveKey, new_ring_key
+from gateway.crypto.sealing import ENCRYPTED, BlockKeys
+from gateway.journal.packed import Extent
+
+SESSION = 7
+SET = 3
+
+
+async def chunks(data: Buffer, size: int) -> AsyncIterator[Buffer]:
+    """*data* as a client sends it."""
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+class World:
+    """Everything but the journal, which is a dictionary here."""
+
+    def __init__(self, *places: Backend, budget_bytes: int = 96 << 20, mode: int = ENCRYPTED, **options: int) -> None:
+        self.places = places or (Memory(),)
+        self.keys: dict[int, ActiveKey] = {5: new_ring_key(5, mode)}
+        self.facts: dict[bytes, BlockFacts] = {}
+        self.runs: dict[int, list[Extent]] = {}
+        self.tokens = 0
+        self.session = SESSION
+        self.budget = Budget(budget_bytes)
+        self.reading = Budget(64 << 20)
+        self.writer = Writer(lambda: self.session, self.floor_token, self.budget, **options)
+        self.order = list(self.places)
+        opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
+        self.copies = Copies(self.facts.get, lambda _: self.order, opened, self.extent_at)
+        self.reader = Reader(self.copies, self.reading)
+
+    @contextmanager
+    def floor_token(self) -> Iterator[None]:
+        self.tokens += 1
+        yield
+        self.tokens -= 1
+
+    def extent_at(self, run: int, nth: int) -> Extent | None:
+        extents = self.runs.get(run)
+        return extents[nth] if extents else None
+
+    def stamp(self, key: int = 5, policy: int = 1) -> Stamp:
+        copies = tuple(Target(place, number) for number, place in enumerate(self.places, 1))
+        return Stamp(self.keys[key], Targets(policy, SET, copies))
+
+    async def put(self, data: Buffer, chunk: int = 65_536, digests: Digests | None = None) -> StoredRun:
+        """Store *data* and name it."""
+        stored = await self.writer.store(self.stamp(), chunks(data, chunk), len(data), digests or Digests())
+        self.name(stored)
+        return stored
+
+    def name(self, stored: StoredRun, run: int = 0) -> None:
+        """What a command would do."""
+        for block in stored.blocks:
+            self.facts[block.id] = BlockFacts(block.ring_key, block.size, block.backends)
+        if run:
+            self.runs[run] = list(stored.extents)
+        self.writer.named(stored)
+
+    async def get(self, extents: Iterable[Extent], start: int = 0, length: int | None = None, run: int = 0) -> bytes:
+        extents = list(extents)
+        if length is None:
+            length = sum(extent.length for extent in extents) - start
+        return b"".join([bytes(piece) async for piece in self.reader.read(wants_of_run(run, extents, start, length))])
+
+    async def keys_stored(self, place: int = 0) -> list[str]:
+        return [listed.key async for listed in self.places[place].list()]
