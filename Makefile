@@ -60,13 +60,13 @@ docs: env ## the docs' links, anchors and code blocks
 # to itself; what takes minutes comes last.
 .PHONY: test
 test: env clients lint ## the lint, then every test, the slow ones last
-	@$(PYTEST) -q -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
-	$(PYTEST) -q -m "$(FAST)" tests/clients tests/flows
-	$(PYTEST) -q -m slow
+	@$(PYTEST) -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
+	$(PYTEST) -m "$(FAST)" tests/clients tests/flows
+	$(PYTEST) -m slow
 
 .PHONY: fast
 fast: env ## the quick tests alone, on both cores
-	@$(PYTEST) -q -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
+	@$(PYTEST) -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
 
 .PHONY: bench
 bench: env clients ## one table of speeds, each beside a ceiling measured in the same run
