@@ -1,0 +1,1 @@
+"""The S3 protocol over the engine, and nothing else: HTTP in, one call at the front desk, HTTP out."""

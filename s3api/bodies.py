@@ -1,0 +1,151 @@
+"""Bodies on their way in: how long they are, how they are vouched for, and the whole of a small one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+
+from gateway.engine.types import Body, Buffer
+from gateway.identity.chunked import ChunkedParser, Data, Event, Trailer
+from gateway.identity.sigv4 import PayloadKind, Verified
+from s3api import checksums
+from s3api.call import Call
+from s3api.errors import S3Error
+from s3api.exchange import Exchange
+
+
+class PlainBody(Body):
+    """Bytes as they come off the wire. The engine checks their count and their digests."""
+
+    __slots__ = ("_exchange", "_idle_seconds")
+
+    def __init__(self, exchange: Exchange, idle_seconds: float) -> None:
+        self._exchange = exchange
+        self._idle_seconds = idle_seconds
+
+    def __aiter__(self) -> AsyncIterator[Buffer]:
+        return self
+
+    async def __anext__(self) -> Buffer:
+        data = await self._exchange.read(self._idle_seconds)
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+
+def declared_bytes(call: Call, name: str = "content-length") -> int | None:
+    """A length header's value. Raises S3Error InvalidArgument for what is no length."""
+    text = call.headers.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise S3Error("InvalidArgument", f"{name} is not a length.", ArgumentName=name, ArgumentValue=text)
+    return int(text)
+
+
+def body_of(call: Call) -> tuple[Body, int, str | None]:
+    """The body, its size in plain bytes, and the SHA-256 that was signed for it, if one was.
+
+    Raises S3Error MissingContentLength."""
+    payload = call.payload
+    assert payload is not None
+    if payload.payload in _STREAMING:
+        return _chunked(call, payload)
+    size = declared_bytes(call)
+    if size is None:
+        raise S3Error("MissingContentLength")
+    body = PlainBody(call.exchange, call.settings.body_idle_seconds)
+    return body, size, payload.sha256 if payload.payload is PayloadKind.SIGNED else None
+
+
+_STREAMING = {PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER}
+
+
+async def small_body(call: Call, limit_bytes: int) -> bytes:
+    """All of a body that is an XML document, once its digests hold.
+
+    Raises S3Error MaxMessageLengthExceeded, BadDigest, XAmzContentSHA256Mismatch, IncompleteBody."""
+    if "content-length" not in call.headers and "transfer-encoding" not in call.headers:
+        return b""
+    body, size, sha256 = body_of(call)
+    if size > limit_bytes:
+        raise S3Error("MaxMessageLengthExceeded", MaxMessageLengthBytes=str(limit_bytes))
+    collected = bytearray()
+    async for chunk in body:
+        collected += chunk
+        if len(collected) > size:
+            break
+    raw = bytes(collected)
+    if len(raw) != size:
+        raise S3Error("IncompleteBody")
+    if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
+        raise S3Error("XAmzContentSHA256Mismatch")
+    _check_digests(call, raw, body.trailing_checksum())
+    return raw
+
+
+def _check_digests(call: Call, raw: bytes, trailing: tuple[str, str] | None) -> None:
+    md5 = checksums.content_md5(call.headers)
+    if md5 is not None and hashlib.md5(raw, usedforsecurity=False).digest() != md5:
+        raise S3Error("BadDigest")
+    for promised in (checksums.asked(call.headers)[1], trailing):
+        if promised is not None and checksums.compute(promised[0], raw) != promised[1]:
+            raise S3Error("BadDigest", f"The {promised[0]} you specified did not match the calculated checksum.")
+
+
+def need_digest(call: Call) -> None:
+    """DeleteObjects and its like want their XML vouched for. Raises S3Error InvalidRequest."""
+    if "content-md5" not in call.headers and checksums.asked(call.headers) == (None, None):
+        raise S3Error("InvalidRequest", "Missing required header for this request: Content-MD5 OR x-amz-checksum-*")
+
+
+class ChunkedBody(Body):
+    """An aws-chunked body: frames taken off, chunk and trailer signatures verified before the iterator ends."""
+
+    __slots__ = ("_events", "_exchange", "_idle_seconds", "_parser", "_promised", "_trailing")
+
+    def __init__(self, call: Call, payload: Verified, size: int) -> None:
+        self._exchange = call.exchange
+        self._idle_seconds = call.settings.body_idle_seconds
+        self._parser = ChunkedParser(payload, size)
+        self._events: Iterator[Event] = iter(())
+        promised = call.headers.get("x-amz-trailer", "").lower().split(",")
+        self._promised = {each.strip() for each in promised if each.strip()}
+        self._trailing: tuple[str, str] | None = None
+
+    def __aiter__(self) -> AsyncIterator[Buffer]:
+        return self
+
+    async def __anext__(self) -> Buffer:
+        while True:
+            for event in self._events:
+                if isinstance(event, Data):
+                    return event.data
+                if isinstance(event, Trailer):
+                    self._take(event.name, event.value)
+            data = await self._exchange.read(self._idle_seconds)
+            if not data:
+                self._end()
+                raise StopAsyncIteration
+            self._events = self._parser.feed(data)
+
+    def _take(self, name: str, value: str) -> None:
+        if name not in self._promised or name not in checksums.HEADERS:
+            raise S3Error("MalformedTrailerError", f"The trailer {name} was not announced, or is not known.")
+        algorithm = checksums.HEADERS[name]
+        self._trailing = (algorithm, checksums.check_value(algorithm, value))
+
+    def _end(self) -> None:
+        self._parser.finish()
+        if self._promised and self._trailing is None:
+            raise S3Error("MalformedTrailerError", "The announced trailer did not come.")
+
+    def trailing_checksum(self) -> tuple[str, str] | None:
+        return self._trailing
+
+
+def _chunked(call: Call, payload: Verified) -> tuple[Body, int, None]:
+    size = declared_bytes(call, "x-amz-decoded-content-length")
+    if size is None:
+        raise S3Error("MissingContentLength", "You must provide the x-amz-decoded-content-length HTTP header.")
+    return ChunkedBody(call, payload, size), size, None

@@ -1,0 +1,157 @@
+"""From an exchange to its answer: read the target, find the operation, know who asks, run it, put errors in S3's words.
+
+Whatever happens in between, the client gets an answer with a request id, and the observer one call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from s3api.answers import Answer
+from s3api.call import Call
+from s3api.dates import http_date
+from s3api.errors import Failure, S3Error, error_xml, explain
+from s3api.exchange import CLOSE, KEEP, Exchange, Outcome
+from s3api.observing import Observed, Observer
+from s3api.operations import ROUTES
+from s3api.settings import S3Settings
+from s3api.signing import Signatures
+from s3api.target import parse_target
+
+if TYPE_CHECKING:
+    from gateway.engine.desk import Engine
+
+log = logging.getLogger("entrepot.s3")
+
+GONE = 499
+"""What the log says of a client that left before its answer."""
+
+
+class Door:
+    """Answers exchanges out of one engine."""
+
+    def __init__(
+        self, engine: Engine, settings: S3Settings, observer: Observer, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._observer = observer
+        self._clock = clock
+        self._signatures = Signatures(engine, settings, clock)
+        self._host_id = secrets.token_urlsafe(24)
+        # Unique among processes and restarts by its random start, and cheap.
+        self._numbers = itertools.count(secrets.randbits(62))
+        self.in_flight = 0
+        """Requests that are being answered."""
+        self.closing = False
+        """Answers from now on end their connections."""
+
+    async def answer(self, exchange: Exchange) -> Outcome:
+        """Answer one request. Raises ConnectionError when there is nobody to answer."""
+        started = time.perf_counter()
+        request_id = f"{next(self._numbers):016X}"
+        self.in_flight += 1
+        call, answer, sent = None, None, 0
+        try:
+            try:
+                call = self._call(exchange, request_id)
+                answer = await self._run(call)
+            except (ConnectionError, asyncio.CancelledError):
+                raise
+            except Exception as error:  # noqa: BLE001 (the last place before the client: nothing may pass)
+                answer = self._failed(exchange, call, request_id, error)
+            close = self.closing or exchange.must_close(self._settings.drain_bytes)
+            sent = await exchange.send(answer, self._lines(request_id), close, self._settings.write_idle_seconds)
+            if close and exchange.expects_continue:
+                exchange.skip_lingering()
+        except Exception as error:
+            answer = Answer(GONE, code="ClientGone")
+            if not isinstance(error, ConnectionError):
+                # The head of the answer is out: all that is left is to cut the body short, and to say why here.
+                log.exception("request %s failed in the middle of its answer", request_id)
+                raise ConnectionAbortedError from error
+            raise
+        else:
+            return CLOSE if close else KEEP
+        finally:
+            self.in_flight -= 1
+            self._observe(exchange, call, answer, request_id, sent, time.perf_counter() - started)
+
+    def _call(self, exchange: Exchange, request_id: str) -> Call:
+        message = exchange.message
+        target = parse_target(message.path, message.headers.get("host", ""), self._settings.base_domains)
+        call = Call(self._engine, self._settings, exchange, target)
+        call.request_id = request_id
+        return call
+
+    async def _run(self, call: Call) -> Answer:
+        row = ROUTES.find(call.method, call.target.scope, call.query, call.headers)
+        call.operation = row.operation
+        if row.signed:
+            self._signatures.authenticate(call)
+        expect = call.headers.get("expect")
+        if expect is not None and expect.lower() != "100-continue":
+            raise S3Error("ExpectationFailed")
+        return await row.handler(call)
+
+    def _lines(self, request_id: str) -> str:
+        return (
+            f"Server: {self._settings.server_name}\r\nDate: {http_date(int(self._clock()))}\r\n"
+            f"x-amz-request-id: {request_id}\r\nx-amz-id-2: {self._host_id}\r\n"
+        )
+
+    def _failed(self, exchange: Exchange, call: Call | None, request_id: str, error: Exception) -> Answer:
+        failure = explain(error, call is not None and "versionId" in call.query)
+        if failure.code == "InternalError":
+            log.error("request %s failed", request_id, exc_info=error)
+        resource = exchange.message.path.partition("?")[0] if call is None else call.target.path
+        return self._error_answer(failure, resource, request_id, exchange.message.method)
+
+    def _error_answer(self, failure: Failure, resource: str, request_id: str, method: str) -> Answer:
+        if failure.code == "NotModified":
+            return Answer(304, failure.headers, code=failure.code)
+        body = error_xml(failure, resource, request_id, self._host_id)
+        lines = failure.headers + "Content-Type: application/xml\r\n"
+        if method == "HEAD":
+            return Answer(failure.status, lines, length=len(body), code=failure.code)
+        return Answer(failure.status, lines, body, code=failure.code)
+
+    def refuse(self, exchange: Exchange | None, code: str, message: str) -> bytes:
+        """The whole answer, as bytes, to a request whose head could not be read; the connection ends behind it."""
+        request_id = f"{next(self._numbers):016X}"
+        answer = self._error_answer(explain(S3Error(code, message)), "", request_id, "")
+        seen = Observed(
+            request_id, "Unknown", "", "", answer.status, code, 0, len(answer.body), 0.0, "", "",
+            exchange.remote if exchange is not None else "",
+        )  # fmt: skip
+        self._observer.answered(seen)
+        return (
+            f"HTTP/1.1 {answer.status} Bad Request\r\n{self._lines(request_id)}{answer.lines}"
+            f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
+        ).encode() + bytes(answer.body)
+
+    def _observe(
+        self, exchange: Exchange, call: Call | None, answer: Answer | None, request_id: str, sent: int, seconds: float
+    ) -> None:
+        self._observer.answered(
+            Observed(
+                request_id,
+                call.operation if call else "Unknown",
+                exchange.message.method,
+                call.target.path if call else exchange.message.path.partition("?")[0],
+                answer.status if answer is not None else GONE,
+                answer.code if answer is not None else "ClientGone",
+                exchange.received,
+                sent,
+                seconds,
+                call.bucket if call else "",
+                call.caller.user if call else "",
+                exchange.remote,
+            )
+        )

@@ -1,0 +1,165 @@
+"""What a client is told when something is wrong: one table from the core's errors to S3's codes. Pure.
+
+Two tables: CODES gives each S3 code its status and S3's own sentence; TABLE gives each class of `gateway.errors` its
+code. What this room finds wrong by itself (XML, headers, routes) is an `S3Error`, which names its code directly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gateway import errors as core
+from gateway.identity.signature_errors import SignatureError
+from s3api.codes import CODES
+from s3api.xml_writing import XML_HEAD, escape
+
+
+class S3Error(Exception):
+    """Something wrong that S3's protocol itself knows. *code* is a key of CODES; *extras* become XML elements."""
+
+    def __init__(self, code: str, message: str = "", **extras: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.extras = extras
+
+
+class Row(NamedTuple):
+    """How a class of the core's errors looks to an S3 client."""
+
+    code: str
+    speaks: bool = False
+    """Its first argument is a sentence for the client; otherwise S3's own sentence stands."""
+    element: str = ""
+    """The XML element that repeats the first argument."""
+
+
+TABLE: dict[type[core.EntrepotError], Row] = {
+    core.EntrepotError: Row("InternalError"),
+    core.Refused: Row("InvalidRequest", speaks=True),
+    core.NotFound: Row("NoSuchKey"),
+    core.NoSuchBucket: Row("NoSuchBucket", element="BucketName"),
+    core.NoSuchKey: Row("NoSuchKey", element="Key"),
+    core.NoSuchVersion: Row("NoSuchVersion", element="Key"),
+    core.NoSuchUpload: Row("NoSuchUpload", element="UploadId"),
+    core.NoSuchUser: Row("NoSuchEntity"),
+    core.NoSuchAccessKey: Row("InvalidAccessKeyId", element="AWSAccessKeyId"),
+    core.NoSuchName: Row("NoSuchKey", element="Key"),
+    core.Exists: Row("OperationAborted"),
+    core.BucketExists: Row("BucketAlreadyExists", element="BucketName"),
+    core.BucketOwned: Row("BucketAlreadyOwnedByYou", element="BucketName"),
+    core.UserExists: Row("EntityAlreadyExists"),
+    core.AccessKeyExists: Row("EntityAlreadyExists"),
+    core.NameExists: Row("OperationAborted"),
+    core.NotEmpty: Row("OperationAborted"),
+    core.BucketNotEmpty: Row("BucketNotEmpty", element="BucketName"),
+    core.DirectoryNotEmpty: Row("OperationAborted"),
+    core.AccessDenied: Row("AccessDenied"),
+    core.PreconditionFailed: Row("PreconditionFailed", element="Condition"),
+    core.NotModified: Row("NotModified"),
+    core.DeleteMarker: Row("NoSuchKey", element="Key"),
+    core.QuotaExceeded: Row("QuotaExceeded", speaks=True),
+    core.Invalid: Row("InvalidRequest", speaks=True),
+    core.InvalidBucketName: Row("InvalidBucketName", element="BucketName"),
+    core.InvalidKey: Row("KeyTooLongError", speaks=True),
+    core.InvalidPart: Row("InvalidPart", speaks=True),
+    core.InvalidPartOrder: Row("InvalidPartOrder"),
+    core.EntityTooSmall: Row("EntityTooSmall", element="PartNumber"),
+    core.EntityTooLarge: Row("EntityTooLarge", element="ProposedSize"),
+    core.InvalidRange: Row("InvalidRange", element="RangeRequested"),
+    core.BadDigest: Row("BadDigest"),
+    core.BadChecksum: Row("BadDigest"),
+    core.IncompleteBody: Row("IncompleteBody"),
+    core.InvalidArgument: Row("InvalidArgument", speaks=True),
+    core.WrongKind: Row("InvalidRequest"),
+    core.IsADirectory: Row("InvalidRequest"),
+    core.NotADirectory: Row("InvalidRequest"),
+    core.Cycle: Row("InvalidRequest"),
+    core.TooManyLinks: Row("InvalidRequest"),
+    core.NameTooLong: Row("KeyTooLongError"),
+    core.Unavailable: Row("ServiceUnavailable"),
+    core.Busy: Row("SlowDown"),
+    core.CommitterGone: Row("ServiceUnavailable"),
+    core.SessionOver: Row("ServiceUnavailable"),
+    core.DiskFull: Row("InsufficientStorage"),
+    core.Damaged: Row("InternalError"),
+    core.Misconfigured: Row("InternalError"),
+}
+"""Every class of the core's tree → what an S3 client sees."""
+
+
+class Failure(NamedTuple):
+    """An error as a client sees it."""
+
+    code: str
+    status: int
+    message: str
+    elements: dict[str, str]
+    headers: str
+    """Header lines, each with its CR LF."""
+
+
+def explain(error: Exception, version_asked: bool = False) -> Failure:
+    """*error* in S3's words. What neither table knows is a bug: InternalError, its text kept from the client."""
+    if isinstance(error, S3Error):
+        status, sentence = CODES[error.code]
+        return Failure(error.code, status, error.message or sentence, error.extras, "")
+    if isinstance(error, SignatureError):
+        status, sentence = CODES[error.code]
+        return Failure(error.code, status, str(error) or sentence, error.extra, "")
+    if isinstance(error, core.DeleteMarker):
+        return _delete_marker(error, version_asked)
+    if isinstance(error, core.EntrepotError):
+        return _from_table(error)
+    status, sentence = CODES["InternalError"]
+    return Failure("InternalError", status, sentence, {}, "")
+
+
+def _from_table(error: core.EntrepotError) -> Failure:
+    row = TABLE[type(error)]
+    code = row.code
+    first = _text(error.args[0]) if error.args else ""
+    headers = ""
+    if isinstance(error, core.BadDigest) and len(first) == _SHA256_HEX:
+        code = "XAmzContentSHA256Mismatch"
+    elements = {row.element: first} if row.element and first else {}
+    if isinstance(error, core.InvalidRange) and len(error.args) > 1:
+        headers = f"Content-Range: bytes */{error.args[1]}\r\n"
+        elements["ActualObjectSize"] = str(error.args[1])
+    status, sentence = CODES[code]
+    return Failure(code, status, first if row.speaks and first else _specific(error) or sentence, elements, headers)
+
+
+_SHA256_HEX = 64
+
+
+def _specific(error: core.EntrepotError) -> str:
+    """A sentence where S3's own says more than one for the whole code."""
+    if isinstance(error, core.BadChecksum) and error.args:
+        return f"The {error.args[0]} you specified did not match the calculated checksum."
+    return ""
+
+
+def _delete_marker(error: core.DeleteMarker, version_asked: bool) -> Failure:
+    """S3: 404 for a name whose current version is a marker, 405 for a marker asked for by its version id."""
+    key, version = (*error.args, "", "")[:2]
+    headers = f"x-amz-delete-marker: true\r\nx-amz-version-id: {version}\r\n"
+    if version_asked:
+        status, sentence = CODES["MethodNotAllowed"]
+        elements = {"Method": "GET", "ResourceType": "DeleteMarker"}
+        return Failure("MethodNotAllowed", status, sentence, elements, headers + "Allow: DELETE\r\n")
+    status, sentence = CODES["NoSuchKey"]
+    return Failure("NoSuchKey", status, sentence, {"Key": _text(key)}, headers)
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def error_xml(failure: Failure, resource: str, request_id: str, host_id: str) -> bytes:
+    """The body of an error's answer."""
+    extras = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in failure.elements.items())
+    return (
+        f"{XML_HEAD}<Error><Code>{failure.code}</Code><Message>{escape(failure.message)}</Message>{extras}"
+        f"<Resource>{escape(resource)}</Resource><RequestId>{request_id}</RequestId><HostId>{host_id}</HostId></Error>"
+    ).encode()

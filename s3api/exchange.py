@@ -1,0 +1,211 @@
+"""One request and its answer on one connection. Here, and in `connection`, aiohttp's own types end.
+
+aiohttp's protocol hands parsed heads and payload streams to an `Exchange`, which stands in for its request object, and
+gets back an `Outcome`, which stands in for its response: the answer was written to the transport already, headers and
+small bodies in one piece. That leaves out three objects and two header dictionaries a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.engine.types import Buffer
+from s3api.answers import BODILESS, STATUS_LINES, Answer
+from s3api.errors import S3Error
+
+if TYPE_CHECKING:
+    from aiohttp import StreamReader
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http import RawRequestMessage
+    from aiohttp.web import RequestHandler
+
+ONE_PIECE_BYTES = 64 << 10
+"""Bodies up to here are copied behind their headers, so that one write carries both."""
+
+
+class Outcome:
+    """What aiohttp asks of a response once the answer is out: whether the connection may live on."""
+
+    __slots__ = ("keep_alive",)
+
+    def __init__(self, keep_alive: bool) -> None:
+        self.keep_alive = keep_alive
+
+    async def prepare(self, _request: object) -> None:
+        """The headers are out already."""
+
+    async def write_eof(self) -> None:
+        """So is the body."""
+
+
+KEEP, CLOSE = Outcome(True), Outcome(False)
+
+
+class Exchange:
+    """One request: its head, its payload, and the way back."""
+
+    __slots__ = ("_task", "continued", "message", "payload", "protocol", "received", "writer")
+
+    def __init__(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> None:
+        self.message = message
+        self.payload = payload
+        self.protocol = protocol
+        self.writer = writer
+        self._task = task
+        self.received = 0
+        """Body bytes that were read."""
+        self.continued = False
+        """`100 Continue` went out."""
+
+    # aiohttp calls these two of every request.
+    def _finish(self) -> None:
+        pass
+
+    def _cancel(self, error: BaseException) -> None:
+        self.payload.set_exception(error)
+
+    def half_closed(self) -> None:
+        """The client sends no more, though its body is not whole."""
+        self.payload.set_exception(S3Error("IncompleteBody"))
+
+    @property
+    def remote(self) -> str:
+        """The peer's address."""
+        peer = self.protocol.peername
+        return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
+
+    @property
+    def expects_continue(self) -> bool:
+        """The client waits for `100 Continue` and has not had it. RFC 9110 section 10.1.1."""
+        return not self.continued and "expect" in self.message.headers and self.message.version >= (1, 1)
+
+    async def read(self, idle_seconds: float) -> bytes:
+        """The next bytes of the body, empty at its end; the first read tells a waiting client to go on.
+
+        Raises S3Error RequestTimeout when none come within *idle_seconds*, ConnectionError when the client is gone."""
+        payload = self.payload
+        data = payload.read_nowait()
+        if not data and not payload.at_eof():
+            data = await self._wait(idle_seconds)
+        self.received += len(data)
+        return data
+
+    async def _wait(self, idle_seconds: float) -> bytes:
+        transport = self.protocol.transport
+        if transport is None:
+            raise ConnectionResetError("the client is gone")
+        if self.expects_continue:
+            self.continued = True
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        try:
+            async with asyncio.timeout(idle_seconds):
+                return await self.payload.readany()
+        except TimeoutError:
+            raise S3Error("RequestTimeout") from None
+
+    def must_close(self, drain_bytes: int) -> bool:
+        """Whether the connection cannot be used behind this answer, because of what is left of the body."""
+        if self.message.should_close:
+            return True
+        payload = self.payload
+        if payload.is_eof():
+            return False
+        if self.expects_continue:
+            # Told no, the client sends either nothing or the body: which, nobody can know. RFC 9110 section 10.1.1.
+            return True
+        length = self.message.headers.get("content-length")
+        return length is None or int(length) - payload.total_bytes > drain_bytes
+
+    def skip_lingering(self) -> None:
+        """Behind this answer the connection ends at once: whatever follows is not read away."""
+        self.protocol._lingering_time = 0.0  # noqa: SLF001 (aiohttp has no other way to say it of one connection)
+
+    async def send(self, answer: Answer, lines: str, close: bool, write_idle_seconds: float) -> int:
+        """Write *answer*, *lines* before its own; the count of body bytes. Raises ConnectionError."""
+        head = self._head(answer, lines, close)
+        body = answer.body
+        if answer.chunks is not None:
+            return await self._stream(answer, head, write_idle_seconds)
+        if len(body) > ONE_PIECE_BYTES:
+            self._write(head)
+            self._write(body)
+        else:
+            self._write(b"".join((head, body)) if body else head)
+        if self.protocol.writing_paused:
+            await self._drain(write_idle_seconds)
+        return len(body)
+
+    def _head(self, answer: Answer, lines: str, close: bool) -> bytes:
+        status = answer.status
+        length = "" if status in BODILESS else f"Content-Length: {answer.length}\r\n"
+        connection = ""
+        if close:
+            connection = "Connection: close\r\n"
+        elif self.message.version < (1, 1):
+            connection = "Connection: keep-alive\r\n"
+        head = f"{STATUS_LINES[status]}{lines}{answer.lines}{length}{connection}\r\n"
+        return head.encode("utf-8", "surrogateescape")
+
+    async def _stream(self, answer: Answer, head: bytes, write_idle_seconds: float) -> int:
+        """Head and chunks. A body that ends early, for whatever reason, ends the connection: that is how the client
+        sees that it is not whole."""
+        chunks = answer.chunks
+        assert chunks is not None
+        sent = 0
+        try:
+            self._write(head)
+            async for chunk in chunks:
+                self._write(chunk)
+                sent += len(chunk)
+                if self.protocol.writing_paused:
+                    await self._drain(write_idle_seconds)
+            if sent != answer.length:
+                raise ConnectionAbortedError(f"{sent} of {answer.length} bytes could be read")
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            close = getattr(chunks, "aclose", None)
+            if close is not None:
+                await close()
+        return sent
+
+    def _write(self, data: Buffer) -> None:
+        transport = self.protocol.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client is gone")
+        transport.write(data)
+
+    def abort(self) -> None:
+        """Cut the connection without another word."""
+        transport = self.protocol.transport
+        if transport is not None:
+            transport.abort()
+
+    async def _drain(self, write_idle_seconds: float) -> None:
+        """Wait until the client has taken most of what was written. One that takes nothing at all for so long is cut.
+
+        The waiting is a task of its own, because aiohttp's drain cannot be asked again once it was cancelled."""
+        waiting = asyncio.ensure_future(self.writer.drain())
+        try:
+            left = self._unsent()
+            while not (await asyncio.wait((waiting,), timeout=write_idle_seconds))[0]:
+                if self._unsent() >= left:
+                    self.abort()
+                    raise ConnectionAbortedError("the client takes no bytes")
+                left = self._unsent()
+            await waiting
+        finally:
+            waiting.cancel()
+
+    def _unsent(self) -> int:
+        transport = self.protocol.transport
+        return transport.get_write_buffer_size() if transport is not None else 0

@@ -1,0 +1,103 @@
+"""The listening side: an aiohttp low-level server around the door, and its graceful end.
+
+The owner of the process brings the socket and the TLS context (whose certificates it may reload in place).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from socket import socket
+from typing import TYPE_CHECKING, Any, cast
+
+from aiohttp.web import RequestHandler, Server
+
+from s3api.connection import Connection
+from s3api.door import Door
+from s3api.exchange import Exchange
+from s3api.observing import Observer
+from s3api.settings import S3Settings
+
+if TYPE_CHECKING:
+    from gateway.engine.desk import Engine
+
+READ_BYTES = 256 << 10
+"""A body that nobody reads is taken in up to twice this before its connection is paused."""
+_quiet = logging.getLogger("entrepot.s3.connections")
+
+
+class S3Server(Server):
+    """A protocol factory for `loop.create_server`: one `Connection` a client."""
+
+    def __init__(self, door: Door, settings: S3Settings) -> None:
+        self._door = door
+        options: dict[str, Any] = {
+            "auto_decompress": False,
+            "keepalive_timeout": settings.idle_seconds,
+            "lingering_time": settings.linger_seconds,
+            "max_line_size": settings.head_bytes,
+            "max_field_size": settings.head_bytes,
+            "max_headers": settings.header_count,
+            "read_bufsize": READ_BYTES,
+            "access_log": None,
+            "logger": _quiet,
+        }
+        super().__init__(cast("Any", door.answer), request_factory=cast("Any", Exchange))
+        self._options = options
+        self._head_bytes = settings.head_bytes
+
+    def __call__(self) -> RequestHandler:
+        return Connection(self, loop=self._loop, refuse=self._door.refuse, head_bytes=self._head_bytes, **self._options)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are being answered."""
+        return self._door.in_flight
+
+    def wind_down(self) -> None:
+        """From now on every answer ends its connection, and idle connections end at once."""
+        self._door.closing = True
+        for connection in self.connections:
+            if isinstance(connection, Connection) and connection.idle:
+                connection.force_close()
+
+
+class Serving:
+    """A server that listens, until `stop`."""
+
+    def __init__(self, server: S3Server, listening: asyncio.Server) -> None:
+        self._server = server
+        self._listening = listening
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._listening.sockets[0].getsockname()[1])
+
+    async def stop(self, grace_seconds: float = 30.0) -> None:
+        """Take no more connections, let the requests in flight finish, cut what is left after *grace_seconds*."""
+        self._listening.close()
+        self._server.wind_down()
+        deadline = time.monotonic() + grace_seconds
+        while self._server.connections and time.monotonic() < deadline:  # noqa: ASYNC110 (aiohttp tells nobody that a connection went)
+            await asyncio.sleep(0.02)
+        await self._server.shutdown(0.1)
+
+
+def make_server(
+    engine: Engine, settings: S3Settings, observer: Observer, clock: Callable[[], float] = time.time
+) -> S3Server:
+    """An S3 server over *engine*. To be called on a running loop; `serve` makes it listen."""
+    return S3Server(Door(engine, settings, observer, clock), settings)
+
+
+async def serve(
+    server: S3Server, sock: socket, ssl_context: ssl.SSLContext | None = None, backlog: int = 1024
+) -> Serving:
+    """Listen on the bound *sock*."""
+    loop = asyncio.get_running_loop()
+    listening = await loop.create_server(server, sock=sock, ssl=ssl_context, backlog=backlog)
+    return Serving(server, listening)

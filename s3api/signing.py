@@ -1,0 +1,51 @@
+"""Who asks: a request's signature checked, its user known. SigV4's rules are identity's; here is the hand-over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from gateway.engine.types import Caller
+from gateway.identity.sigv4 import SignedRequest, Verified, verify
+from s3api.call import Call
+from s3api.settings import S3Settings
+from s3api.target import to_bytes
+
+if TYPE_CHECKING:
+    from gateway.engine.desk import Engine
+
+Payload = Verified
+"""How a request's body is vouched for, and the key that its chunks are signed with."""
+_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+
+
+class Signatures:
+    """Checks signatures against the engine's credentials."""
+
+    def __init__(self, engine: Engine, settings: S3Settings, clock: Callable[[], float]) -> None:
+        self._engine = engine
+        self._region = settings.region
+        self._clock = clock
+
+    def authenticate(self, call: Call) -> None:
+        """Find out who asks, or raise identity's `SignatureError`."""
+        callers: list[Caller] = []
+
+        def secret_of(access_key: str) -> str | None:
+            found = self._engine.credential(access_key)
+            if found is None:
+                return None
+            secret: str = found[0]
+            callers.append(found[1])
+            return secret
+
+        target = call.target
+        request = SignedRequest(call.method, _ascii(target.path), _ascii(target.raw_query), call.headers)
+        call.payload = verify(request, secret_of, self._clock(), self._region)
+        call.caller = callers[-1]
+
+
+def _ascii(raw: str) -> str:
+    """*raw* with bytes that should have come percent-encoded made so."""
+    return raw if raw.isascii() else quote(to_bytes(raw), safe=_ASCII)

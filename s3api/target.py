@@ -1,0 +1,106 @@
+"""Where a request points: bucket, key and query, out of the target as it stood on the wire. Pure.
+
+S3 keys are not paths: `//`, `.`, `..` and `%2F` mean themselves, so nothing here normalises anything.
+Bytes that are not UTF-8 travel as surrogates (`surrogateescape`) in strings, and come out as they were.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import unquote_plus, unquote_to_bytes
+
+from s3api.errors import S3Error
+
+SERVICE, BUCKET, OBJECT = "service", "bucket", "object"
+"""The scopes of an operation."""
+
+
+class Target(NamedTuple):
+    """What a request points at."""
+
+    path: str
+    """Raw, without the query: what SigV4 signs."""
+    raw_query: str
+    bucket: str
+    key: bytes
+    query: dict[str, str]
+    """Decoded; of a repeated name the first value."""
+
+    @property
+    def scope(self) -> str:
+        if self.key:
+            return OBJECT
+        return BUCKET if self.bucket else SERVICE
+
+
+def parse_target(raw: str, host: str, base_domains: tuple[str, ...]) -> Target:
+    """Split the request target *raw*, asked of *host*. Raises S3Error InvalidURI or InvalidBucketName."""
+    if not raw.startswith("/"):
+        raw, host = _without_authority(raw)
+    if "#" in raw or "\x00" in raw:
+        raise S3Error("InvalidURI")
+    path, _, raw_query = raw.partition("?")
+    bucket, key = _split(path, _virtual_bucket(host, base_domains))
+    return Target(path, raw_query, bucket, key, parse_query(raw_query) if raw_query else {})
+
+
+def parse_query(raw: str) -> dict[str, str]:
+    """The decoded query. `+` is a space, as S3 reads it."""
+    found: dict[str, str] = {}
+    for pair in raw.split("&"):
+        if not pair:
+            continue
+        name, _, value = pair.partition("=")
+        if "%" in name or "+" in name:
+            name = unquote_plus(name, errors="surrogateescape")
+        if "%" in value or "+" in value:
+            value = unquote_plus(value, errors="surrogateescape")
+        found.setdefault(name, value)
+    return found
+
+
+def to_bytes(text: str) -> bytes:
+    """The bytes that *text* stood for on the wire."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _split(path: str, virtual: str) -> tuple[str, bytes]:
+    if virtual:
+        return virtual, _decode(path[1:])
+    if path == "/":
+        return "", b""
+    bucket, slash, key = path[1:].partition("/")
+    if not bucket:
+        raise S3Error("InvalidBucketName", BucketName="")
+    if "%" in bucket:
+        bucket = _decode(bucket).decode("utf-8", "replace")
+    if "/" in bucket or not bucket.isascii():
+        raise S3Error("InvalidBucketName", BucketName=bucket)
+    return bucket, _decode(key) if slash else b""
+
+
+def _decode(part: str) -> bytes:
+    return unquote_to_bytes(part) if "%" in part else part.encode("utf-8", "surrogateescape")
+
+
+def _virtual_bucket(host: str, base_domains: tuple[str, ...]) -> str:
+    """The bucket that *host* names, empty for path style."""
+    if not base_domains:
+        return ""
+    name = host.rpartition(":")[0] if host[-1:].isdigit() and ":" in host else host
+    name = name.lower()
+    for domain in base_domains:
+        if name.endswith("." + domain):
+            return name[: -len(domain) - 1]
+    return ""
+
+
+def _without_authority(raw: str) -> tuple[str, str]:
+    """RFC 9112 section 3.2.2: the absolute form's authority replaces the Host header."""
+    scheme, mark, rest = raw.partition("://")
+    if not mark or scheme.lower() not in {"http", "https"}:
+        raise S3Error("InvalidURI")
+    ends = [at for at in (rest.find("/"), rest.find("?")) if at >= 0]
+    cut = min(ends) if ends else len(rest)
+    path = rest[cut:]
+    return (path if path.startswith("/") else "/" + path), rest[:cut]
