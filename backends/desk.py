@@ -22,6 +22,7 @@ same lock as any other restorer, so it sees whatever a restoring could bring bac
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -96,8 +97,23 @@ class Desk:
             self.logs.append(log)
 
     def restore(self) -> int:
-        """Make durable what the open logs hold, then reset them. Answers how many files it wrote."""
-        return restore(self._root, self.logs, self.temporary)
+        """Make durable what the open logs hold, then reset them. Answers how many files it wrote.
+
+        Where the disk is full, the space of a log that holds nothing may be what is needed.
+        """
+        try:
+            return restore(self._root, self.logs, self.temporary)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._give_up_empty_logs():
+                raise
+            return restore(self._root, self.logs, self.temporary)
+
+    def _give_up_empty_logs(self) -> bool:
+        empty = [log for log in self.logs if not log.holds_records()]
+        for log in empty:
+            log.discard()
+            self.logs.remove(log)
+        return bool(empty)
 
     def sweep(self) -> None:
         """Remove the temporary files that a dead owner left."""
@@ -164,7 +180,6 @@ def take(root: Root) -> Desk:
         os.mkdir(path, 0o700, dir_fd=root.fd)
         made = _try_own(root, path)
         assert made is not None, "nobody else may look while we hold the lock on all desks"
-        root.sync_folders([path])
         return made
 
 
@@ -199,7 +214,7 @@ def restore(root: Root, logs: Sequence[Log], temporary: Callable[[], str], *, ev
     root.sync_values(list(last))
     generation = max((log.generation for log in logs), default=0)
     for log in logs:
-        if any(True for _ in log.records()):
+        if log.holds_records():
             generation += 1
             log.reset(generation)
     return written

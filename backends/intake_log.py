@@ -119,6 +119,14 @@ class Log:
         self.generation, self._slot = generation, slot
         self._next = START
 
+    def discard(self) -> None:
+        """Give the space back. The log, which must hold nothing, is none any more."""
+        os.ftruncate(self._fd, 0)
+
+    def holds_records(self) -> bool:
+        """Whether there is a record of this generation, whoever wrote it."""
+        return next(self.records(), None) is not None
+
     def records(self) -> Iterator[Found]:
         """The records of this generation, in the order in which they were appended."""
         at = START

@@ -8,7 +8,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from backends.base import Marker
 from backends.intake import LOG_BYTES_MIN
 from backends.local import Local
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
+from tests.backends.mounts import mounted
 
 
 @pytest.fixture
@@ -36,19 +37,6 @@ async def opened(
         yield backend
     finally:
         await backend.close()
-
-
-@contextlib.contextmanager
-def mounted(at: Path, *arguments: str) -> Iterator[None]:
-    """A mount for the length of a test; skips loudly where this process may not mount."""
-    at.mkdir(exist_ok=True)
-    done = subprocess.run(["mount", *arguments, str(at)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"NOT TESTED, for mounting is not permitted here: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=True)
 
 
 # ---- opening ----------------------------------------------------------------------------------------------------

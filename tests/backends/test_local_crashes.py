@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ from backends import base, errors
 from backends.intake import LOG_BYTES_MIN
 from backends.local import Local
 from tests.backends.contract import key, listed, put
+from tests.backends.mounts import mounted
 from tests.backends.putter import value_of
 
 
@@ -121,6 +123,26 @@ async def test_after_a_power_cut_small_values_come_back_from_the_log(tmp_path: P
         assert [line.key for line in await listed(restored.list())] == sorted(set(keys) - set(gone))
         for each in set(keys) - set(gone):
             assert bytes(await restored.get(each)) == values[each]
+        await restored.close()
+
+
+async def test_on_a_full_disk_an_empty_log_makes_room_for_restoring(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=64m", "tmpfs"):
+        folder = tmp_path / "disk" / "blocks"
+        backend = await open_warm(folder)
+        for number in range(20):
+            await put(backend, key(number), bytes([number]) * 200_000)
+        shutil.copytree(folder, tmp_path / "copy")
+        await backend.close()
+        shutil.rmtree(folder)
+        shutil.rmtree(tmp_path / "copy" / key(0)[:16])
+        shutil.copytree(tmp_path / "copy", folder)
+        with contextlib.suppress(OSError), (tmp_path / "disk" / "filler").open("wb") as filler:
+            filler.write(bytes(64 << 20))
+        restored = await Local.open(str(folder))
+        for number in range(20):
+            assert bytes(await restored.get(key(number))) == bytes([number]) * 200_000
+        await restored.delete(key(0))
         await restored.close()
 
 
