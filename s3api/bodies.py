@@ -61,8 +61,10 @@ def body_of(call: Call) -> tuple[Body, int, str | None]:
 _STREAMING = {PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER}
 
 
-async def small_body(call: Call, limit_bytes: int) -> bytes:
+async def small_body(call: Call, limit_bytes: int, *, own_checksum: bool = True) -> bytes:
     """All of a body that is an XML document, once its digests hold.
+
+    *own_checksum*: the x-amz-checksum- headers speak of this document.
 
     Raises S3Error MaxMessageLengthExceeded, BadDigest, XAmzContentSHA256Mismatch, IncompleteBody."""
     if "content-length" not in call.headers and "transfer-encoding" not in call.headers:
@@ -80,15 +82,16 @@ async def small_body(call: Call, limit_bytes: int) -> bytes:
         raise S3Error("IncompleteBody")
     if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
         raise S3Error("XAmzContentSHA256Mismatch")
-    _check_digests(call, raw, body.trailing_checksum())
+    promised = checksums.asked(call.headers)[1] if own_checksum else None
+    _check_digests(call, raw, promised, body.trailing_checksum())
     return raw
 
 
-def _check_digests(call: Call, raw: bytes, trailing: tuple[str, str] | None) -> None:
+def _check_digests(call: Call, raw: bytes, *all_promised: tuple[str, str] | None) -> None:
     md5 = checksums.content_md5(call.headers)
     if md5 is not None and hashlib.md5(raw, usedforsecurity=False).digest() != md5:
         raise S3Error("BadDigest")
-    for promised in (checksums.asked(call.headers)[1], trailing):
+    for promised in all_promised:
         if promised is not None and checksums.compute(promised[0], raw) != promised[1]:
             raise S3Error("BadDigest", f"The {promised[0]} you specified did not match the calculated checksum.")
 

@@ -65,9 +65,9 @@ class Connection(RequestHandler):
     def handle_error(
         self,
         request: BaseRequest,
-        status: int = 500,  # noqa: ARG002 (what it means is known here)
+        status: int = 500,
         exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002 (it quotes the client's bytes)
+        message: str | None = None,
     ) -> StreamResponse:
         """aiohttp could not read a request."""
         exchange = cast("Exchange", request)

@@ -13,10 +13,30 @@ from gateway import errors
 from gateway.engine.conditions import check_read, check_source
 from gateway.engine.ranges import resolve
 from gateway.engine.types import (
-    NO_CONDITIONS, Body, BucketInfo, Buffer, ByteRange, Caller, Conditions, Deleted, DeleteOne, Listed, ListedVersion,
-    Meta, ObjectInfo, Opened, Page, PartInfo, PartPage, Promised, Stored, UploadInfo, UploadPage, VersionPage,
+    NO_CONDITIONS,
+    Body,
+    BucketInfo,
+    Buffer,
+    ByteRange,
+    Caller,
+    Conditions,
+    Deleted,
+    DeleteOne,
+    Listed,
+    ListedVersion,
+    Meta,
+    ObjectInfo,
+    Opened,
+    Page,
+    PartInfo,
+    PartPage,
+    Promised,
+    Stored,
+    UploadInfo,
+    UploadPage,
+    VersionPage,
     WantedPart,
-)  # fmt: skip
+)
 from gateway.journal.packed import Checksum, PartFact
 from s3api.checksums import compute
 
@@ -154,15 +174,20 @@ class FakeEngine:
         return Stored(thing.etag, self._named(bucket, thing), len(thing.data), thing.modified_ns, thing.checksum)
 
     async def put(
-        self, caller: Caller, bucket: str, key: bytes, body: Body, promised: Promised, meta: Meta,
-        conditions: Conditions = NO_CONDITIONS, checksum_algorithm: str | None = None,
-    ) -> Stored:  # fmt: skip
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        body: Body,
+        promised: Promised,
+        meta: Meta,
+        conditions: Conditions = NO_CONDITIONS,
+        checksum_algorithm: str | None = None,
+    ) -> Stored:
         found = self._bucket(caller, bucket)
         data, checksum = await self._collect(body, promised, checksum_algorithm)
         self._check_write(found, key, conditions)
-        thing = Thing(
-            data, hashlib.md5(data).hexdigest(), dict(meta.headers), dict(meta.tags), checksum, self.clock()
-        )
+        thing = Thing(data, hashlib.md5(data).hexdigest(), dict(meta.headers), dict(meta.tags), checksum, self.clock())
         return self._store(found, key, thing)
 
     def _find(self, caller: Caller, bucket: str, key: bytes, version: str | None) -> tuple[Bucket, Thing]:
@@ -183,15 +208,29 @@ class FakeEngine:
 
     def _info(self, bucket: Bucket, key: bytes, thing: Thing) -> ObjectInfo:
         return ObjectInfo(
-            key, len(thing.data), thing.etag, thing.modified_ns, self._named(bucket, thing),
-            bucket.things[key][-1] is thing, thing.headers, len(thing.tags), thing.checksum, len(thing.parts),
+            key,
+            len(thing.data),
+            thing.etag,
+            thing.modified_ns,
+            self._named(bucket, thing),
+            bucket.things[key][-1] is thing,
+            thing.headers,
+            len(thing.tags),
+            thing.checksum,
+            len(thing.parts),
             bucket.info.owner,
-        )  # fmt: skip
+        )
 
     async def open(
-        self, caller: Caller, bucket: str, key: bytes, version: str | None = None, byte_range: ByteRange | None = None,
-        part: int | None = None, conditions: Conditions = NO_CONDITIONS,
-    ) -> Opened:  # fmt: skip
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        version: str | None = None,
+        byte_range: ByteRange | None = None,
+        part: int | None = None,
+        conditions: Conditions = NO_CONDITIONS,
+    ) -> Opened:
         found, thing = self._find(caller, bucket, key, version)
         check_read(conditions, thing.etag, thing.modified_ns)
         fact = None
@@ -209,15 +248,25 @@ class FakeEngine:
         return Opened(self._info(found, key, thing), start, length, fact, whole, _pieces(data))
 
     async def head(
-        self, caller: Caller, bucket: str, key: bytes, version: str | None = None, part: int | None = None,
-        byte_range: ByteRange | None = None, conditions: Conditions = NO_CONDITIONS,
-    ) -> Opened:  # fmt: skip
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        version: str | None = None,
+        part: int | None = None,
+        byte_range: ByteRange | None = None,
+        conditions: Conditions = NO_CONDITIONS,
+    ) -> Opened:
         return await self.open(caller, bucket, key, version, byte_range, part, conditions)
 
     async def delete(
-        self, caller: Caller, bucket: str, key: bytes, version: str | None = None,
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        version: str | None = None,
         conditions: Conditions = NO_CONDITIONS,
-    ) -> Deleted:  # fmt: skip
+    ) -> Deleted:
         found = self._bucket(caller, bucket)
         self._check_write(found, key, conditions)
         things = found.things.get(key, [])
@@ -247,10 +296,19 @@ class FakeEngine:
         return answers
 
     async def copy(
-        self, caller: Caller, source_bucket: str, source_key: bytes, source_version: str | None,
-        source_conditions: Conditions, bucket: str, key: bytes, meta: Meta | None, tags: dict[str, str] | None,
-        conditions: Conditions, checksum_algorithm: str | None,
-    ) -> tuple[Stored, str | None]:  # fmt: skip
+        self,
+        caller: Caller,
+        source_bucket: str,
+        source_key: bytes,
+        source_version: str | None,
+        source_conditions: Conditions,
+        bucket: str,
+        key: bytes,
+        meta: Meta | None,
+        tags: dict[str, str] | None,
+        conditions: Conditions,
+        checksum_algorithm: str | None,
+    ) -> tuple[Stored, str | None]:
         source, thing = self._find(caller, source_bucket, source_key, source_version)
         check_source(source_conditions, thing.etag, thing.modified_ns)
         found = self._bucket(caller, bucket)
@@ -259,17 +317,26 @@ class FakeEngine:
         if checksum_algorithm is not None:
             checksum = Checksum(checksum_algorithm, "FULL_OBJECT", compute(checksum_algorithm, thing.data))
         made = Thing(
-            thing.data, thing.etag, dict(thing.headers if meta is None else meta.headers),
-            dict(thing.tags if tags is None else tags), checksum, self.clock(),
-        )  # fmt: skip
+            thing.data,
+            thing.etag,
+            dict(thing.headers if meta is None else meta.headers),
+            dict(thing.tags if tags is None else tags),
+            checksum,
+            self.clock(),
+        )
         return self._store(found, key, made), self._named(source, thing)
 
     # --- listings ----------------------------------------------------------------------------------------------------
 
     async def list(
-        self, caller: Caller, bucket: str, prefix: bytes = b"", delimiter: bytes = b"", after: bytes = b"",
+        self,
+        caller: Caller,
+        bucket: str,
+        prefix: bytes = b"",
+        delimiter: bytes = b"",
+        after: bytes = b"",
         limit: int = 1000,
-    ) -> Page:  # fmt: skip
+    ) -> Page:
         found = self._bucket(caller, bucket)
         keys, prefixes, last = [], [], b""
         for key in sorted(found.things):
@@ -289,22 +356,39 @@ class FakeEngine:
                 check = thing.checksum
                 keys.append(
                     Listed(
-                        key, len(thing.data), thing.etag, thing.modified_ns, found.info.owner,
-                        check.algorithm if check else "", check.type if check else "",
-                    )  # fmt: skip
+                        key,
+                        len(thing.data),
+                        thing.etag,
+                        thing.modified_ns,
+                        found.info.owner,
+                        check.algorithm if check else "",
+                        check.type if check else "",
+                    )
                 )
         return Page(keys, prefixes, None)
 
     async def list_versions(
-        self, caller: Caller, bucket: str, prefix: bytes = b"", delimiter: bytes = b"", after_key: bytes = b"",
-        after_version: str = "", limit: int = 1000,
-    ) -> VersionPage:  # fmt: skip
+        self,
+        caller: Caller,
+        bucket: str,
+        prefix: bytes = b"",
+        delimiter: bytes = b"",
+        after_key: bytes = b"",
+        after_version: str = "",
+        limit: int = 1000,
+    ) -> VersionPage:
         found = self._bucket(caller, bucket)
         rows = [
             ListedVersion(
-                key, each.version, each is things[-1], each.marker, len(each.data), each.etag, each.modified_ns,
+                key,
+                each.version,
+                each is things[-1],
+                each.marker,
+                len(each.data),
+                each.etag,
+                each.modified_ns,
                 found.info.owner,
-            )  # fmt: skip
+            )
             for key, things in sorted(found.things.items())
             for each in reversed(things)
             if key.startswith(prefix)
@@ -346,9 +430,18 @@ class FakeEngine:
         return part
 
     async def copy_part(
-        self, caller: Caller, bucket: str, key: bytes, upload: str, number: int, source_bucket: str, source_key: bytes,
-        source_version: str | None, byte_range: ByteRange | None, source_conditions: Conditions,
-    ) -> tuple[PartInfo, str | None]:  # fmt: skip
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        upload: str,
+        number: int,
+        source_bucket: str,
+        source_key: bytes,
+        source_version: str | None,
+        byte_range: ByteRange | None,
+        source_conditions: Conditions,
+    ) -> tuple[PartInfo, str | None]:
         found = self._upload(caller, bucket, key, upload)
         source, thing = self._find(caller, source_bucket, source_key, source_version)
         check_source(source_conditions, thing.etag, thing.modified_ns)
@@ -367,9 +460,15 @@ class FakeEngine:
         return PartPage(found.info, parts[:limit], parts[limit - 1].number if len(parts) > limit else None)
 
     async def list_uploads(
-        self, caller: Caller, bucket: str, prefix: bytes = b"", delimiter: bytes = b"", after_key: bytes = b"",
-        after_upload: str = "", limit: int = 1000,
-    ) -> UploadPage:  # fmt: skip
+        self,
+        caller: Caller,
+        bucket: str,
+        prefix: bytes = b"",
+        delimiter: bytes = b"",
+        after_key: bytes = b"",
+        after_upload: str = "",
+        limit: int = 1000,
+    ) -> UploadPage:
         found = self._bucket(caller, bucket)
         rows = sorted(
             (each.info for each in found.uploads.values() if each.done is None and each.info.key.startswith(prefix)),
@@ -380,10 +479,17 @@ class FakeEngine:
         return UploadPage(page, [], page[-1].key if more else None, page[-1].upload if more else None)
 
     async def complete_upload(
-        self, caller: Caller, bucket: str, key: bytes, upload: str, wanted: list[WantedPart],
-        conditions: Conditions = NO_CONDITIONS, promised_checksum: tuple[str, str] | None = None,
-        promised_type: str | None = None, promised_size: int | None = None,
-    ) -> Stored:  # fmt: skip
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        upload: str,
+        wanted: list[WantedPart],
+        conditions: Conditions = NO_CONDITIONS,
+        promised_checksum: tuple[str, str] | None = None,
+        promised_type: str | None = None,
+        promised_size: int | None = None,
+    ) -> Stored:
         found = self._upload(caller, bucket, key, upload)
         if found.done is not None and found.done[0] == wanted:
             return found.done[1]
@@ -411,9 +517,14 @@ class FakeEngine:
             raise errors.BadChecksum(promised_checksum[0], promised_checksum[1], checksum.value)
         digest = hashlib.md5(b"".join(bytes.fromhex(fact.etag) for fact in facts)).hexdigest()
         thing = Thing(
-            data, f"{digest}-{len(facts)}", dict(found.meta.headers), dict(found.meta.tags), checksum, self.clock(),
+            data,
+            f"{digest}-{len(facts)}",
+            dict(found.meta.headers),
+            dict(found.meta.tags),
+            checksum,
+            self.clock(),
             facts,
-        )  # fmt: skip
+        )
         self._check_write(self.buckets[bucket], key, conditions)
         stored = self._store(self.buckets[bucket], key, thing)
         found.done = (wanted, stored)
@@ -422,6 +533,12 @@ class FakeEngine:
     async def abort_upload(self, caller: Caller, bucket: str, key: bytes, upload: str) -> None:
         self._upload(caller, bucket, key, upload)
         del self.buckets[bucket].uploads[upload]
+
+    async def object_parts(
+        self, caller: Caller, bucket: str, key: bytes, version: str | None, after_number: int, limit: int
+    ) -> list[PartFact]:
+        parts = self._find(caller, bucket, key, version)[1].parts
+        return [each for each in parts if each.number > after_number][:limit]
 
     # --- tags --------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,192 @@
+"""Uploads in parts: begin one, bring its parts, list them and the uploads, give one up. Not: complete one."""
+
+from __future__ import annotations
+
+from gateway import errors as core
+from gateway.engine.types import PartInfo, Promised, UploadInfo, UploadPage
+from s3api import checksums
+from s3api.accepted import check_headers
+from s3api.answers import Answer, xml_answer
+from s3api.bodies import body_of
+from s3api.call import MAX_KEYS, Call
+from s3api.conditions import copy_range, read_conditions
+from s3api.copying import SOURCE, SOURCE_CONDITIONS, copy_source, source_line
+from s3api.errors import S3Error
+from s3api.listing_format import Spell, format_prefixes, speller
+from s3api.metadata import object_meta
+from s3api.xml_writing import XML_HEAD, XMLNS, escape, escape_bytes, iso, owner_xml, quoted
+
+MAX_PART_NUMBER = 10_000
+_SEALED = "x-amz-server-side-encryption: AES256\r\n"
+
+
+async def create_multipart_upload(call: Call) -> Answer:
+    """POST /bucket/key?uploads"""
+    headers = call.headers
+    check_headers(headers, call.settings.sealed)
+    meta = object_meta(headers, call.settings.metadata_bytes, headers.get("x-amz-tagging"))
+    asked, asked_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
+    if asked_type and not asked:
+        raise S3Error("InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm")
+    algorithm = checksums.known(asked) if asked else ""
+    kind = checksums.upload_type(algorithm, asked_type) if algorithm else ""
+    upload = await call.engine.create_upload(call.caller, call.bucket, call.key, meta, algorithm, kind)
+    lines = _SEALED if call.settings.sealed else ""
+    if algorithm:
+        lines += f"x-amz-checksum-algorithm: {algorithm}\r\nx-amz-checksum-type: {kind}\r\n"
+    return xml_answer(
+        f"{XML_HEAD}<InitiateMultipartUploadResult {XMLNS}><Bucket>{call.bucket}</Bucket>"
+        f"<Key>{escape_bytes(call.key)}</Key><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>",
+        lines,
+    )
+
+
+def _part_number(call: Call) -> int:
+    text = call.query["partNumber"]
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
+    if not 1 <= number <= MAX_PART_NUMBER:
+        raise S3Error(
+            "InvalidArgument",
+            f"Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive",
+            ArgumentName="partNumber",
+            ArgumentValue=text,
+        )
+    return number
+
+
+async def upload_part(call: Call) -> Answer:
+    """PUT /bucket/key?partNumber&uploadId"""
+    headers, settings = call.headers, call.settings
+    check_headers(headers, settings.sealed)
+    number = _part_number(call)
+    _algorithm, checksum = checksums.asked(headers)
+    body, size, sha256 = body_of(call)
+    if size > settings.part_bytes:
+        raise core.EntityTooLarge(size, settings.part_bytes)
+    promised = Promised(size, checksums.content_md5(headers), sha256, checksum)
+    part = await call.engine.put_part(
+        call.caller, call.bucket, call.key, call.query["uploadId"], number, body, promised
+    )
+    lines = f'ETag: "{part.etag}"\r\n' + (_SEALED if settings.sealed else "")
+    # Said only once it was verified: what the client promised in a header or behind its bytes.
+    verified = checksum or body.trailing_checksum()
+    if verified is not None:
+        lines += f"x-amz-checksum-{verified[0].lower()}: {verified[1]}\r\n"
+    return Answer(200, lines)
+
+
+async def upload_part_copy(call: Call) -> Answer:
+    """PUT /bucket/key?partNumber&uploadId with x-amz-copy-source"""
+    headers = call.headers
+    check_headers(headers, call.settings.sealed)
+    number = _part_number(call)
+    ranged = headers.get("x-amz-copy-source-range")
+    part, version = await call.engine.copy_part(
+        call.caller,
+        call.bucket,
+        call.key,
+        call.query["uploadId"],
+        number,
+        *copy_source(headers[SOURCE]),
+        copy_range(ranged) if ranged is not None else None,
+        read_conditions(headers, SOURCE_CONDITIONS),
+    )
+    return xml_answer(
+        f"{XML_HEAD}<CopyPartResult {XMLNS}><LastModified>{iso(part.modified_ns)}</LastModified>"
+        f"<ETag>{quoted(part.etag)}</ETag></CopyPartResult>",
+        source_line(version) + (_SEALED if call.settings.sealed else ""),
+    )
+
+
+async def abort_multipart_upload(call: Call) -> Answer:
+    """DELETE /bucket/key?uploadId"""
+    await call.engine.abort_upload(call.caller, call.bucket, call.key, call.query["uploadId"])
+    return Answer(204)
+
+
+async def list_parts(call: Call) -> Answer:
+    """GET /bucket/key?uploadId"""
+    marker = call.number("part-number-marker", 0)
+    limit = call.number("max-parts", MAX_KEYS, MAX_KEYS)
+    upload = call.query["uploadId"]
+    page = await call.engine.list_parts(call.caller, call.bucket, call.key, upload, marker, max(limit, 1))
+    shown = page.parts[:limit]
+    more = page.next_number is not None or len(page.parts) > limit
+    last = shown[-1].number if shown else marker
+    spell = speller(call.url_encoding())
+    info = page.upload
+    parts = "".join([_part_xml(each, info.checksum) for each in shown])
+    kinds = ""
+    if info.checksum:
+        kinds = (
+            f"<ChecksumAlgorithm>{info.checksum}</ChecksumAlgorithm><ChecksumType>{info.checksum_type}</ChecksumType>"
+        )
+    return xml_answer(
+        f"{XML_HEAD}<ListPartsResult {XMLNS}><Bucket>{call.bucket}</Bucket><Key>{spell(call.key)}</Key>"
+        f"<UploadId>{escape(upload)}</UploadId>{owner_xml(info.owner, 'Initiator')}{owner_xml(info.owner)}"
+        f"<StorageClass>STANDARD</StorageClass>{kinds}<PartNumberMarker>{marker}</PartNumberMarker>"
+        f"<NextPartNumberMarker>{last}</NextPartNumberMarker><MaxParts>{limit}</MaxParts>"
+        f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{parts}</ListPartsResult>"
+    )
+
+
+def _part_xml(part: PartInfo, algorithm: str) -> str:
+    checksum = ""
+    if algorithm and part.checksum:
+        element = checksums.ELEMENTS[algorithm]
+        checksum = f"<{element}>{part.checksum}</{element}>"
+    return (
+        f"<Part><PartNumber>{part.number}</PartNumber><LastModified>{iso(part.modified_ns)}</LastModified>"
+        f"<ETag>{quoted(part.etag)}</ETag>{checksum}<Size>{part.size}</Size></Part>"
+    )
+
+
+async def list_multipart_uploads(call: Call) -> Answer:
+    """GET /bucket?uploads"""
+    key_marker, upload_marker = call.raw("key-marker"), call.query.get("upload-id-marker", "")
+    prefix, delimiter = call.raw("prefix"), call.raw("delimiter")
+    limit = call.number("max-uploads", MAX_KEYS, MAX_KEYS)
+    url = call.url_encoding()
+    spell = speller(url)
+    if limit == 0:
+        await call.engine.head_bucket(call.caller, call.bucket)
+        page = UploadPage([], [], None, None)
+    else:
+        # S3 ignores the upload's marker where there is no key's.
+        page = await call.engine.list_uploads(
+            call.caller, call.bucket, prefix, delimiter, key_marker, upload_marker if key_marker else "", limit
+        )
+    head = (
+        f"<Bucket>{call.bucket}</Bucket><KeyMarker>{spell(key_marker)}</KeyMarker>"
+        f"<UploadIdMarker>{escape(upload_marker)}</UploadIdMarker>{_more_xml(page, spell)}"
+        f"<Prefix>{spell(prefix)}</Prefix><MaxUploads>{limit}</MaxUploads>"
+    )
+    if delimiter:
+        head += f"<Delimiter>{spell(delimiter)}</Delimiter>"
+    if url:
+        head += "<EncodingType>url</EncodingType>"
+    uploads = "".join([_upload_xml(each, spell) for each in page.uploads])
+    return xml_answer(
+        f"{XML_HEAD}<ListMultipartUploadsResult {XMLNS}>{head}{uploads}{format_prefixes(page.prefixes, spell)}"
+        "</ListMultipartUploadsResult>"
+    )
+
+
+def _more_xml(page: UploadPage, spell: Spell) -> str:
+    if page.next_key is None:
+        return "<IsTruncated>false</IsTruncated>"
+    upload = f"<NextUploadIdMarker>{page.next_upload}</NextUploadIdMarker>" if page.next_upload else ""
+    return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{spell(page.next_key)}</NextKeyMarker>{upload}"
+
+
+def _upload_xml(each: UploadInfo, spell: Spell) -> str:
+    kinds = ""
+    if each.checksum:
+        kinds = (
+            f"<ChecksumAlgorithm>{each.checksum}</ChecksumAlgorithm><ChecksumType>{each.checksum_type}</ChecksumType>"
+        )
+    return (
+        f"<Upload><Key>{spell(each.key)}</Key><UploadId>{each.upload}</UploadId>{owner_xml(each.owner, 'Initiator')}"
+        f"{owner_xml(each.owner)}<StorageClass>STANDARD</StorageClass><Initiated>{iso(each.made_ns)}</Initiated>"
+        f"{kinds}</Upload>"
+    )

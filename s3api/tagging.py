@@ -1,0 +1,46 @@
+"""The tags of an object: get, replace, remove."""
+
+from __future__ import annotations
+
+from s3api.accepted import check_headers
+from s3api.answers import Answer, xml_answer
+from s3api.bodies import small_body
+from s3api.call import Call
+from s3api.errors import S3Error
+from s3api.metadata import check_tags
+from s3api.xml_reading import parse_xml
+from s3api.xml_writing import XML_HEAD, XMLNS, escape
+
+
+async def get_object_tagging(call: Call) -> Answer:
+    """GET /bucket/key?tagging"""
+    version = call.version
+    tags = await call.engine.get_tags(call.caller, call.bucket, call.key, version)
+    listed = "".join(
+        f"<Tag><Key>{escape(name)}</Key><Value>{escape(value)}</Value></Tag>" for name, value in tags.items()
+    )
+    return xml_answer(f"{XML_HEAD}<Tagging {XMLNS}><TagSet>{listed}</TagSet></Tagging>", _version_line(version))
+
+
+async def put_object_tagging(call: Call) -> Answer:
+    """PUT /bucket/key?tagging"""
+    check_headers(call.headers, call.settings.sealed)
+    root = parse_xml(await small_body(call, call.settings.xml_bytes), "Tagging")
+    tag_set = root.first("TagSet")
+    if tag_set is None:
+        raise S3Error("MalformedXML")
+    tags = check_tags([(tag.need("Key"), tag.need("Value")) for tag in tag_set.all("Tag")])
+    version = call.version
+    await call.engine.set_tags(call.caller, call.bucket, call.key, version, tags)
+    return Answer(200, _version_line(version))
+
+
+async def delete_object_tagging(call: Call) -> Answer:
+    """DELETE /bucket/key?tagging"""
+    version = call.version
+    await call.engine.set_tags(call.caller, call.bucket, call.key, version, {})
+    return Answer(204, _version_line(version))
+
+
+def _version_line(version: str | None) -> str:
+    return f"x-amz-version-id: {version}\r\n" if version is not None else ""
