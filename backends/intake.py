@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from backends.desk import Desk, restore
 from backends.intake_log import DELETED, PAGE, PUT, START, Entry, Log, bytes_needed
 from backends.local_files import Root
+from backends.stock import Stock
 
 GROUP_BYTES_MAX = 4 << 20
 GROUP_ENTRIES_MAX = 256
@@ -60,6 +61,7 @@ class _Volume:
     keys: set[str] = field(default_factory=set)
     unfinished: int = 0  # groups whose files are still being made
     sealed: bool = False  # takes no more groups until it is reset
+    busy: bool = False  # it is being synced and reset
     suspect: bool = False  # a sync failed: write the files anew
 
 
@@ -71,6 +73,7 @@ class Intake:
         self._root, self._desk, self._pool, self._store = root, desk, pool, store
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="intake")
+        self._stock = Stock(root, desk, pool)
         self._pending: deque[_Job] = deque()
         self._turn = threading.Lock()  # who holds it appends: one group at a time on its way to the disk
         self._state = threading.Condition()  # guards the volumes' flags
@@ -94,6 +97,10 @@ class Intake:
         if self._timer is not None:
             self._timer.cancel()
         await self._loop.run_in_executor(self._pool, self._finish_all)
+
+    def release(self) -> None:
+        """Let go of the files made ahead; after `close`, when the pool has ended."""
+        self._stock.close()
 
     def _submit(self, entry: Entry) -> asyncio.Future[None]:
         job = _Job(entry, self._loop.create_future())
@@ -166,8 +173,8 @@ class Intake:
                 self._root.remove(entry.key)
                 return
             volume.keys.add(entry.key)
-            temporary = self._desk.temporary()
-            self._root.write(temporary, entry.value, sync=False)
+            fd, temporary = self._stock.take()
+            self._root.fill(fd, temporary, entry.value, sync=False)
             self._root.place(temporary, entry.key)
         except Exception as error:  # noqa: BLE001 (whatever it is, the caller must hear of it)
             job.error = self._told(error, entry.key, entry.key)
@@ -197,13 +204,18 @@ class Intake:
         with self._state:
             volume.unfinished -= 1
             if volume.sealed and not volume.unfinished:
-                self._pool.submit(self._checkpoint, volume)
+                self._begin_checkpoint(volume)
 
     def _seal(self, volume: _Volume) -> None:
         """No more groups into this log; sync and reset it once the last one's files are made. Holds `_state`."""
         volume.sealed = True
         if not volume.unfinished:
-            self._pool.submit(self._checkpoint, volume)
+            self._begin_checkpoint(volume)
+
+    def _begin_checkpoint(self, volume: _Volume) -> None:
+        """Holds `_state`."""
+        volume.busy = True
+        self._pool.submit(self._checkpoint, volume)
 
     def _checkpoint(self, volume: _Volume) -> None:
         """Make the files of a sealed log durable, reset it, and open it again."""
@@ -219,12 +231,12 @@ class Intake:
         except OSError as error:
             _log.warning("%s: the intake log stays: %s", self._root.path, error)
             with self._state:
-                volume.suspect = True
+                volume.suspect, volume.busy = True, False
                 self._state.notify_all()
             return
         with self._state:
             volume.keys.clear()
-            volume.sealed = volume.suspect = False
+            volume.sealed = volume.suspect = volume.busy = False
             self._state.notify_all()
 
     def _tick(self) -> None:
@@ -237,8 +249,8 @@ class Intake:
         """Reset logs that have held records for a while, and try those again whose sync failed."""
         with self._turn, self._state:
             for volume in self._volumes:
-                if volume.suspect:
-                    self._pool.submit(self._checkpoint, volume)
+                if volume.suspect and not volume.busy:
+                    self._begin_checkpoint(volume)
             volume, other = self._volumes[self._current], self._volumes[1 - self._current]
             if volume.keys and not volume.sealed and not other.sealed:
                 self._seal(volume)
@@ -250,7 +262,7 @@ class Intake:
             for volume in self._volumes:
                 if volume.keys and not volume.sealed:
                     self._seal(volume)
-            self._state.wait_for(lambda: all(not v.sealed or v.suspect for v in self._volumes))
+            self._state.wait_for(lambda: not any(v.busy or (v.sealed and not v.suspect) for v in self._volumes))
 
 
 def _settle(group: Sequence[_Job]) -> None:

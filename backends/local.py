@@ -156,6 +156,8 @@ class Local(base.Backend):
         if self._intake is not None:
             await self._intake.close()
         await asyncio.to_thread(self._pool.shutdown)
+        if self._intake is not None:
+            self._intake.release()
         self._descriptors.clear()
         if self._desk is not None:
             self._desk.release()

@@ -60,9 +60,16 @@ class Root:
         word, advice = _WORDS.get(error.errno or 0, (errors.Unavailable, error.strerror or str(error)))
         return word(f"{os.path.join(self.path, path)}: {advice}", backend=self.name, key=key)
 
+    def create(self, path: str) -> int:
+        """A descriptor of the new, empty file *path*."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
+
     def write(self, path: str, value: Sequence[Buffer], *, sync: bool) -> None:
         """Make the new file *path* with *value* in it; with *sync* its bytes are durable. On failure it is gone."""
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
+        self.fill(self.create(path), path, value, sync=sync)
+
+    def fill(self, fd: int, path: str, value: Sequence[Buffer], *, sync: bool) -> None:
+        """Write *value* into the empty file *path* and close *fd*; else as `write`."""
         try:
             try:
                 write_all(fd, value, 0)
@@ -80,14 +87,15 @@ class Root:
 
         A delete may take away a folder that it found empty just before the rename: make it again.
         """
-        for _ in range(MKDIR_TRIES):
+        for tries_left in reversed(range(MKDIR_TRIES)):
             try:
                 os.rename(temporary, key, src_dir_fd=self.fd, dst_dir_fd=self.fd)
             except FileNotFoundError:
+                if not tries_left:
+                    raise
                 self._make_folders(key)
             else:
                 return
-        raise OSError(errno.EAGAIN, "the folder keeps vanishing", key)
 
     def _make_folders(self, key: str) -> None:
         for folder in folders_of(key):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import base, errors, local, local_listing
+from backends import base, errors, local, local_listing, stock
 from backends.base import Marker
 from backends.intake import LOG_BYTES_MIN
 from backends.local import Local
@@ -83,6 +83,21 @@ async def test_a_folder_of_another_site_is_told_by_its_marker(folder: Path) -> N
         (folder / ".entrepot" / "marker").write_bytes(b"{}")
         with pytest.raises(errors.Foreign, match="is no marker"):
             await backend.marker()
+
+
+async def test_closing_leaves_nothing_half_made_behind(folder: Path) -> None:
+    async with opened(folder) as backend:
+        await asyncio.gather(*(put(backend, key(number), b"x") for number in range(100)))
+    assert list(folder.rglob("new-*")) == []
+
+
+async def test_small_puts_work_on_while_no_file_can_be_made_ahead(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stock, "FILES", 0)
+    async with opened(folder) as backend:
+        await asyncio.gather(*(put(backend, key(number), b"x") for number in range(100)))
+        assert len(await listed(backend.list())) == 100
 
 
 async def test_settings_that_cannot_work_are_refused(folder: Path) -> None:
