@@ -11,8 +11,8 @@
 - A pack is shared. Its first object may be committed, deleted and taken apart while its second is yet to be
   committed: then the block is dead for a moment, and comes back to life. So a token is held from before the pack is
   stored until all of them have said how it went: it keeps this session's floor below any record that could kill the
-  block, and the sweeper takes only what died below every floor. After an unknown outcome the token may go as well:
-  the heartbeat that raises the floor travels behind the command, on the same connection.
+  block, and the sweeper takes only what died below every floor. After an unknown outcome the command may still stand
+  in the committer's queue, so the token is held on, longer than any queue.
 """
 
 from __future__ import annotations
@@ -31,19 +31,23 @@ from gateway.journal.records import NewBlock
 class Stake:
     """A stored block, and those in this process who have extents in it and have yet to say whether it was named."""
 
-    __slots__ = ("_end", "_holders", "_named", "block", "targets")
+    __slots__ = ("_end", "_holders", "block", "doubtful", "named", "targets")
 
-    def __init__(self, block: NewBlock, targets: Targets, holders: int, end: Callable[[Stake, bool], None]) -> None:
-        """*end* is called once all *holders* have said how it went, with True if nobody named the block."""
+    def __init__(self, block: NewBlock, targets: Targets, holders: int, end: Callable[[Stake], None]) -> None:
+        """*end* is called once all *holders* have said how it went."""
         self.block = block
         self.targets = targets
+        self.named = False
+        """Somebody named the block, or may have."""
+        self.doubtful = False
+        """Of somebody it is not known."""
         self._holders = holders
-        self._named = False
         self._end = end
 
-    def keep(self) -> None:
-        """A command named it, or may have."""
-        self._named = True
+    def keep(self, *, doubtful: bool = False) -> None:
+        """A command named it; *doubtful*: or may have, or still will."""
+        self.named = True
+        self.doubtful |= doubtful
         self._leave()
 
     def give_back(self) -> None:
@@ -54,7 +58,7 @@ class Stake:
         self._holders -= 1
         assert self._holders >= 0, "somebody settled twice"
         if self._holders == 0:
-            self._end(self, not self._named)
+            self._end(self)
 
 
 async def place(sealed: Sealed, ring_key: int, targets: Targets) -> NewBlock:

@@ -29,6 +29,8 @@ PACK_BYTES = 1 << 20
 """Bodies of at most so many plain bytes go into packs; so do the ends of larger ones."""
 PIECE_BYTES = 1 << 20
 """A chunk is taken in pieces of at most so many bytes, so that nothing on the loop takes longer than a millisecond."""
+DOUBT_SECONDS = 600.0
+"""How long a command whose answer never came is reckoned with."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,14 +62,15 @@ class Writer:
     def __init__(
         self,
         session: Callable[[], int],
-        floor_token: Callable[[], AbstractContextManager[Any]],
+        reading: Callable[[], AbstractContextManager[Any]],
         budget: Budget,
         *,
         pack_bytes: int = PACK_BYTES,
         flights: int = 4,
         blocks_in_flight: int = 2,
     ) -> None:
-        """*session* answers the session that commits will be made under; *floor_token* is the journal client's.
+        """*session* answers the session that commits will be made under, 0 while there is none; *reading* is the
+        journal client's, and holds its floor.
         *flights*: packs on their way at once, a stamp. *blocks_in_flight*: blocks of one body being stored while its
         next one comes in. A budget that does not hold two pieces is a `ValueError`."""
         if budget.limit < 2 * PIECE_BYTES:
@@ -76,7 +79,7 @@ class Writer:
         self.pack_bytes = pack_bytes
         self.blocks_in_flight = blocks_in_flight
         self._session = session
-        self._floor_token = floor_token
+        self._reading = reading
         self._flights = flights
         self._packers: dict[tuple[int, int, int], Packer] = {}
         self._background: set[asyncio.Task[Any]] = set()
@@ -85,7 +88,8 @@ class Writer:
         """Store *body*; every byte is durable on every target once this returns. *size_hint*: its length in bytes,
         where the client said so; a wrong one does no harm. *sink* sees every byte, in order.
 
-        If anything raises, also the body itself, what was stored is given back. Raises `Unavailable`, `DiskFull`.
+        If anything raises, also the body itself, what was stored is given back. Raises `DiskFull`, `Unavailable`
+        (`CommitterGone` while this process has no session).
         """
         cutter = Cutter(self, stamp, size_hint)
         try:
@@ -116,20 +120,29 @@ class Writer:
             self.give_back(stored)
             raise
         except BaseException:
-            self.named(stored)
+            self.leave(stored)
             raise
         self.named(stored)
 
     def named(self, stored: StoredRun) -> None:
-        """A command named it, or may have done so: the bytes stay."""
+        """A command named it."""
         for stake in stored.stakes:
             stake.keep()
+
+    def leave(self, stored: StoredRun) -> None:
+        """A command may have named it, or may do so yet: the bytes stay until the session is swept."""
+        for stake in stored.stakes:
+            stake.keep(doubtful=True)
 
     def give_back(self, stored: StoredRun) -> None:
         """No command named it, and none will: blocks that nobody else has a stake in are deleted, in the background
         and as far as may be (the sweep of this session is what is relied on)."""
         for stake in stored.stakes:
             stake.give_back()
+
+    async def store_packed(self, stamp: Stamp, data: Buffer) -> StoredRun:
+        """Store *data*, at most a block, in a pack and as one extent. The caller has charged it to its budget."""
+        return _stored([await self.store_small(stamp, (data,), len(data))])
 
     async def close(self) -> None:
         """Wait for what is on its way. Nobody may be inside `store`."""
@@ -141,7 +154,11 @@ class Writer:
     # ---- for the cutter -----------------------------------------------------------------------------------------
 
     def new_sealer(self, stamp: Stamp) -> Sealer:
-        return Sealer(stamp.key.key, stamp.key.id, self._session(), stamp.key.mode)
+        """Raises `CommitterGone` while this process has no session: what it wrote could not be named, nor swept."""
+        session = self._session()
+        if not session:
+            raise errors.CommitterGone("this process has no session with the committer at the moment")
+        return Sealer(stamp.key.key, stamp.key.id, session, stamp.key.mode)
 
     async def store_small(self, stamp: Stamp, buffers: Sequence[Buffer], size: int) -> Cut:
         """A body, or the end of one, into a pack."""
@@ -167,7 +184,7 @@ class Writer:
 
     async def _store_pack(self, stamp: Stamp, pack: Sequence[Member]) -> list[Cut]:
         with ExitStack() as token:
-            token.enter_context(self._floor_token())
+            token.enter_context(self._reading())
             sealer = self.new_sealer(stamp)
             placed = []
             for member in pack:
@@ -177,15 +194,18 @@ class Writer:
             block = await placing.place(sealed, stamp.key.id, stamp.targets)
             held = token.pop_all()
 
-        def ended(stake: Stake, unnamed: bool) -> None:
-            held.close()
-            self._ended(stake, unnamed)
+        def ended(stake: Stake) -> None:
+            if stake.doubtful:
+                asyncio.get_running_loop().call_later(DOUBT_SECONDS, held.close)
+            else:
+                held.close()
+            self._ended(stake)
 
         stake = Stake(block, stamp.targets, len(pack), ended)
         return [Cut(Extent(sealed.block_id, at.offset, at.frame, at.length), stake) for at in placed]
 
-    def _ended(self, stake: Stake, unnamed: bool) -> None:
-        if unnamed:
+    def _ended(self, stake: Stake) -> None:
+        if not stake.named:
             self.background(asyncio.create_task(_drop(stake)))
 
     def _forget_idle(self) -> None:

@@ -233,7 +233,14 @@ async def test_after_an_unknown_outcome_the_blocks_stay() -> None:
             raise errors.CommitterGone("no answer")
     await world.writer.close()
     assert len(await world.keys_stored()) == 3
-    assert world.tokens == 0
+
+
+async def test_a_pack_whose_outcome_is_unknown_keeps_its_token() -> None:
+    world = World()
+    with pytest.raises(errors.CommitterGone):
+        async with world.writer.storing(world.stamp(), chunks(b"x", MIB), None, Digests()):
+            raise errors.CommitterGone("no answer")
+    assert world.tokens == 1, "its command may still stand in the committer's queue"
 
 
 async def test_a_pack_goes_only_when_all_that_is_in_it_was_refused() -> None:

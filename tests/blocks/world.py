@@ -40,14 +40,14 @@ class World:
         self.session = SESSION
         self.budget = Budget(budget_bytes)
         self.reading = Budget(64 << 20)
-        self.writer = Writer(lambda: self.session, self.floor_token, self.budget, **options)
+        self.writer = Writer(lambda: self.session, self.reading_now, self.budget, **options)
         self.order = list(self.places)
         opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
         self.copies = Copies(self.facts.get, lambda _: self.order, opened, self.extent_at)
         self.reader = Reader(self.copies, self.reading)
 
     @contextmanager
-    def floor_token(self) -> Iterator[None]:
+    def reading_now(self) -> Iterator[None]:
         self.tokens += 1
         yield
         self.tokens -= 1
