@@ -1,0 +1,141 @@
+"""The sweeper: bytes go when nobody can ask for them any more.
+
+**Dead blocks.** A block that died at number n is deleted once every live session, follower and backup sees at least
+what n made: whoever looks anything up from then on finds no extent in it. Its row goes after its bytes, so a sweeper
+killed in between only deletes once more. What died may come back to life only through a command of the session that
+wrote it, and that session holds its floor below n until all such commands are answered (see `placing`).
+
+**Sessions that ended.** A block is first named by a commit of the session that its id begins with; a command that
+names somebody else's is refused. The end of a session is a record, and behind it its commits are refused. So when its
+prefix is listed after that record, a key without a row has none and never will: it is deleted. One put may still be on
+its way (a cancelled call may take effect later), so the prefix is listed a second time, after the longest deadline of
+an upload; then the session is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+from backends import errors as backend_errors
+from backends.base import Backend
+from gateway.blocks.commands import Dead, ForgetBlocks, ForgetSession, SweepSession
+from gateway.blocks.lookup import Lookup
+from gateway.blocks.values import block_id, block_key, session_prefix
+from gateway.blocks.working import Journal, Tables, Worker
+from gateway.journal.tables import SessionState
+
+BLOCKS = 256
+"""Dead blocks of one step."""
+AT_ONCE = 16
+"""Deletions under way at a time."""
+KEYS = 256
+"""Keys of a listing that are looked up at once."""
+UPLOAD_SECONDS_MAX = 3_600.0
+"""Behind the end of a session no put of its is on its way any more after this."""
+
+_log = logging.getLogger(__name__)
+
+
+class Sweeper(Worker):
+    """Deletes dead blocks, and what ended sessions left unnamed."""
+
+    name = "sweeper"
+
+    def __init__(
+        self,
+        store: Tables,
+        journal: Journal,
+        backends: Mapping[int, Backend],
+        *,
+        upload_seconds_max: float = UPLOAD_SECONDS_MAX,
+    ) -> None:
+        super().__init__(store)
+        self._journal = journal
+        self._backends = backends
+        self._lookup = Lookup(store, backends)
+        self._upload_ns_max = int(upload_seconds_max * 1e9)
+        self.deleted = 0
+        """Blocks so far."""
+
+    async def step(self) -> bool:
+        return await self._sweep_dead() or await self._sweep_session()
+
+    async def _sweep_dead(self) -> bool:
+        if not self.store.query("SELECT 1 FROM block WHERE died > 0 LIMIT 1"):
+            return False
+        floor = await self._journal.floors()
+        rows = self.store.query(
+            "SELECT id, died, backends FROM block WHERE died > 0 AND died <= ? ORDER BY died LIMIT ?", (floor, BLOCKS)
+        )
+        gone = await self._delete_all([(block, self._lookup.members(set_id)) for block, _, set_id in rows])
+        dead = tuple(Dead(block, died) for block, died, _ in rows if block in gone)
+        if dead:
+            await self._journal.send(ForgetBlocks(dead))
+        return bool(dead)
+
+    async def _delete_all(self, blocks: Sequence[tuple[bytes, Sequence[int]]]) -> set[bytes]:
+        """Delete each block on each of its backends; answers those that are gone from all of them."""
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def delete(block: bytes, places: Sequence[int]) -> bytes | None:
+            async with slots:
+                return block if await self._delete(block, places) else None
+
+        done = await asyncio.gather(*(delete(block, places) for block, places in blocks))
+        return {block for block in done if block is not None}
+
+    async def _delete(self, block: bytes, places: Sequence[int]) -> bool:
+        for place in places:
+            backend = self._backends.get(place)
+            if backend is None:
+                return False  # it comes back, or somebody drains it
+            try:
+                await backend.delete(block_key(block))
+            except backend_errors.BackendError as error:
+                _log.warning("a dead block stays for now: %s", error)
+                return False
+        self.deleted += 1
+        return True
+
+    # ---- sessions -----------------------------------------------------------------------------------------------
+
+    async def _sweep_session(self) -> bool:
+        latest_ns = time.time_ns() - self._upload_ns_max
+        rows = self.store.query(
+            "SELECT id, state FROM session WHERE state = 1 OR (state = 2 AND ended_ns < ?) LIMIT 1", (latest_ns,)
+        )
+        if not rows:
+            return False
+        ((session, state),) = rows
+        for place, backend in self._backends.items():
+            await self._sweep_prefix(session, place, backend)
+        await self._journal.send(SweepSession(session) if state == SessionState.ENDED else ForgetSession(session))
+        return True
+
+    async def _sweep_prefix(self, session: int, place: int, backend: Backend) -> None:
+        """Delete what no row names, of the blocks of *session*, on one backend."""
+        blocks: list[bytes] = []
+        async for listed in backend.list(session_prefix(session)):
+            if (block := block_id(listed.key)) is not None:
+                blocks.append(block)
+            if len(blocks) == KEYS:
+                await self._delete_unnamed(blocks, place)
+                blocks = []
+        await self._delete_unnamed(blocks, place)
+
+    async def _delete_unnamed(self, blocks: Sequence[bytes], place: int) -> None:
+        named = named_among(self.store, blocks)
+        unnamed = [(block, (place,)) for block in blocks if block not in named]
+        if len(await self._delete_all(unnamed)) < len(unnamed):
+            raise backend_errors.Unavailable("some unnamed blocks could not be deleted; the session is swept again")
+
+
+def named_among(store: Tables, blocks: Sequence[bytes]) -> set[bytes]:
+    """Those of *blocks* that have a row."""
+    if not blocks:
+        return set()
+    marks = ", ".join("?" * len(blocks))
+    return {row[0] for row in store.query(f"SELECT id FROM block WHERE id IN ({marks})", blocks)}
