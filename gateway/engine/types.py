@@ -6,6 +6,22 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from gateway.journal.packed import Checksum, PartFact
+from gateway.namespace.pages import (
+    Listed,
+    ListedVersion,
+    Page,
+    PartInfo,
+    PartPage,
+    UploadInfo,
+    UploadPage,
+    VersionPage,
+)
+
+__all__ = [
+    "NO_CONDITIONS", "Body", "BucketInfo", "Buffer", "ByteRange", "Caller", "Conditions", "DeleteOne", "Deleted",
+    "Listed", "ListedVersion", "Meta", "ObjectInfo", "Opened", "Page", "PartInfo", "PartPage", "Promised", "Stored",
+    "UploadInfo", "UploadPage", "VersionPage", "WantedPart",
+]  # fmt: skip
 
 Buffer = bytes | bytearray | memoryview
 
@@ -146,86 +162,6 @@ class BucketInfo:
     owner: int
     versioning: int
     """`gateway.journal.tables.Versioning`"""
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One key of a listing."""
-
-    key: bytes
-    size: int
-    etag: str
-    modified_ns: int
-    owner: int
-    checksum_algorithm: str
-    checksum_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class ListedVersion:
-    """One version, or delete marker, of a listing of versions."""
-
-    key: bytes
-    version: str
-    is_latest: bool
-    marker: bool
-    size: int
-    etag: str
-    modified_ns: int
-    owner: int
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page of a listing: keys and rolled-up prefixes, each in byte order; both count against the limit."""
-
-    keys: list[Listed]
-    prefixes: list[bytes]
-    next: bytes | None
-    """The last key or prefix of this page when there is more: what `after` takes to go on behind it."""
-
-
-@dataclass(frozen=True, slots=True)
-class VersionPage:
-    versions: list[ListedVersion]
-    prefixes: list[bytes]
-    next_key: bytes | None
-    next_version: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class UploadInfo:
-    key: bytes
-    upload: str
-    owner: int
-    made_ns: int
-    checksum: str
-    checksum_type: str
-
-
-@dataclass(frozen=True, slots=True)
-class UploadPage:
-    uploads: list[UploadInfo]
-    prefixes: list[bytes]
-    next_key: bytes | None
-    next_upload: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PartInfo:
-    number: int
-    size: int
-    etag: str
-    modified_ns: int
-    checksum: str
-    """Base64, of the upload's algorithm; empty for none."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartPage:
-    upload: UploadInfo
-    parts: list[PartInfo]
-    next_number: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,13 @@ from gateway.journal.tables import (
 def run_made(record: RunMade, rows: Rows) -> None:
     size = sum(extent.length for extent in record.extents)
     rows.put(RUN, Run(record.id, 0, size, record.policy, pack_all(record.extents)))
-    _settle(rows, record.id, record.extents, record.blocks, record.policy)
+    _settle(rows, record.id, record.extents, record.blocks, record.policy, new=True)
 
 
-def _settle(rows: Rows, run: int, placed: Iterable[Extent], blocks: Sequence[NewBlock], policy: int) -> None:
-    """These extents of *run* now lie in these blocks."""
+def _settle(
+    rows: Rows, run: int, placed: Iterable[Extent], blocks: Sequence[NewBlock], policy: int, *, new: bool = False
+) -> None:
+    """These extents of *run* now lie in these blocks. A *new* run is a member of none yet: nothing to look up."""
     facts = {block.id: block for block in blocks}
     lengths: Counter[bytes] = Counter()
     for extent in placed:
@@ -53,9 +55,9 @@ def _settle(rows: Rows, run: int, placed: Iterable[Extent], blocks: Sequence[New
     for block_id, length in lengths.items():
         block = rows.get(BLOCK, (block_id,))
         if block is None:
-            new = facts[block_id]
-            block = Block(block_id, new.ring_key, new.size, 0, 0, 0, new.crc32c, new.backends, policy, 0)
-        joins = 0 if rows.get(MEMBER, (block_id, run)) else 1
+            fact = facts[block_id]
+            block = Block(block_id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
+        joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
         rows.put(
             BLOCK,
             block._replace(plain=block.plain + length, live=block.live + length, members=block.members + joins, died=0),
@@ -95,13 +97,13 @@ def extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
 def body_made(record: BodyMade, rows: Rows) -> None:
     made: list[Piece] = []
     for shape, content, offset, length in record.slices:
-        made.extend(_slice(rows, shape, content, offset, length))
+        made.extend(slice_of(rows, shape, content, offset, length))
     for run, count in Counter(piece.run for piece in made).items():
         count_content(rows, Shape.RUN, run, count)
     rows.put(BODY, Body(record.id, 0, sum(piece.length for piece in made), pack_all(made), b""))
 
 
-def _slice(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:
+def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:
     """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
     if shape == Shape.RUN:
         return [Piece(content, offset, length)] if length else []

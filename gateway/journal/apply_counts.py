@@ -61,14 +61,16 @@ def count_content(rows: Rows, shape: int, content: int, by: int) -> None:
             rows.put(BODY, body._replace(refs=body.refs + by))
 
 
-def link(rows: Rows, node: int) -> None:
-    """One more name points at the file *node*; 0, a delete marker, has none."""
-    if node:
-        file = must(rows, FILE, (node,))
-        rows.put(FILE, file._replace(links=file.links + 1))
+def link(rows: Rows, node: int, at_ns: int) -> int:
+    """One more name points at the file *node*; 0, a delete marker, has none. Answers the name's plain bytes."""
+    if not node:
+        return 0
+    file = must(rows, FILE, (node,))
+    rows.put(FILE, file._replace(links=file.links + 1, ctime_ns=at_ns))
+    return file.size
 
 
-def unlink(rows: Rows, node: int) -> int:
+def unlink(rows: Rows, node: int, at_ns: int) -> int:
     """One name fewer points at the file *node*. At none the file goes, and its content waits to be taken apart.
 
     Answers the plain bytes that the name stood for."""
@@ -76,7 +78,7 @@ def unlink(rows: Rows, node: int) -> int:
         return 0
     file = must(rows, FILE, (node,))
     if file.links > 1:
-        rows.put(FILE, file._replace(links=file.links - 1))
+        rows.put(FILE, file._replace(links=file.links - 1, ctime_ns=at_ns))
     else:
         rows.drop(FILE, (node,))
         if file.shape != Shape.NONE:

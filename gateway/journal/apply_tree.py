@@ -103,7 +103,7 @@ def file_made(record: FileMade, rows: Rows) -> None:
         FILE,
         File(
             record.id, record.kind, 0, record.size, record.shape, record.content, record.etag, record.owner,
-            record.mode, record.uid, record.gid, record.mtime_ns, record.at_ns, record.at_ns, record.rdev,
+            record.at_ns, record.mode, record.uid, record.gid, record.mtime_ns, record.at_ns, record.at_ns, record.rdev,
             record.target, record.headers, record.checksums, record.tags, record.xattrs,
         ),
     )  # fmt: skip
@@ -114,7 +114,7 @@ def name_put(record: NamePut, rows: Rows) -> None:
     parent, name, version = record.parent, record.name, record.version
     directory = must(rows, DIR, (parent,))
     old = rows.get(ENTRY, (parent, name))
-    link(rows, record.node)
+    size = link(rows, record.node, record.at_ns)
     older, null_version = 0, 0
     was_live = False
     if old is not None:
@@ -138,17 +138,12 @@ def name_put(record: NamePut, rows: Rows) -> None:
     )
     lost = 0
     if old is not None and not record.keep:
-        lost = unlink(rows, old.node)
+        lost = unlink(rows, old.node, record.at_ns)
     kept = 1 if old is None or record.keep else 0
-    size = _size(rows, record.node)
     is_live = not dead
     count_versions(rows, directory.bucket, objects=int(is_live) - int(was_live), versions=kept, size=size - lost)
     live, entries = int(is_live) - int(was_live), 0 if old is not None else 1
     count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
-
-
-def _size(rows: Rows, node: int) -> int:
-    return must(rows, FILE, (node,)).size if node else 0
 
 
 def _archive(rows: Rows, old: Entry, newer: int) -> None:
@@ -199,7 +194,7 @@ def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
             rows.put(VERSION, below._replace(newer=heir.version))
     else:
         rows.drop(ENTRY, (parent, name))
-    lost = unlink(rows, entry.node)
+    lost = unlink(rows, entry.node, record.at_ns)
     live = int(is_live) - int(was_live)
     count_versions(rows, directory.bucket, objects=live, versions=-1, size=-lost)
     entries = 0 if entry.older else -1
@@ -222,7 +217,8 @@ def _noncurrent_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
         entry = entry._replace(null_version=0)
     rows.put(ENTRY, entry)
     bucket = must(rows, DIR, (parent,)).bucket
-    count_versions(rows, bucket, objects=0, versions=-1, size=-unlink(rows, gone.node))
+    lost = unlink(rows, gone.node, record.at_ns)
+    count_versions(rows, bucket, objects=0, versions=-1, size=-lost)
 
 
 def entry_moved(record: EntryMoved, rows: Rows) -> None:
@@ -231,7 +227,8 @@ def entry_moved(record: EntryMoved, rows: Rows) -> None:
     live = 0 if entry.dead else 1
     rows.drop(ENTRY, (record.parent, record.name))
     count_entry(rows, record.parent, live=-live, entries=-1, subdirs=-is_dir, at_ns=record.at_ns)
-    rows.put(ENTRY, entry._replace(parent=record.to_parent, name=record.to_name))
+    # a key that a move brought is new there, also to who asks If-Modified-Since
+    rows.put(ENTRY, entry._replace(parent=record.to_parent, name=record.to_name, modified_ns=record.at_ns))
     count_entry(rows, record.to_parent, live=live, entries=1, subdirs=is_dir, at_ns=record.at_ns)
     if is_dir:
         moved = must(rows, DIR, (entry.node,))
@@ -285,7 +282,7 @@ def file_content_set(record: FileContentSet, rows: Rows) -> None:
         FILE,
         old._replace(
             size=record.size, shape=record.shape, content=record.content, etag=record.etag,
-            checksums=record.checksums, mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns,
+            checksums=record.checksums, mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, written_ns=record.ctime_ns,
         ),
     )  # fmt: skip
     count_versions(rows, record.bucket, objects=0, versions=0, size=(record.size - old.size) * old.links)

@@ -58,6 +58,7 @@ class Completed(NamedTuple):
     checksum: Checksum | None
     digest: bytes
     """BLAKE2b-128 over the part list that was asked for: a repeat must ask for the same."""
+    size: int = 0
 
 
 def pack(value: Any) -> bytes:

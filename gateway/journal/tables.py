@@ -215,7 +215,7 @@ class Entry(NamedTuple):
     null_version: int
     """The id of the name's null version, current or not, 0 for none."""
     modified_ns: int
-    """S3's LastModified: when this version came to stand here."""
+    """When this version came to stand here. S3's LastModified, unless the node was written later."""
 
 
 class Version(NamedTuple):
@@ -246,6 +246,9 @@ class File(NamedTuple):
     etag: str
     """Without quotes. 32 hex digits are an MD5; whatever is not one contains a `-`."""
     owner: int
+    written_ns: int
+    """When its content last changed, by the committer's clock, whatever POSIX sets as mtime. S3's LastModified is the
+    later of this and the name's own."""
     mode: int
     uid: int
     gid: int
@@ -381,7 +384,7 @@ class Slot(NamedTuple):
 R = TypeVar("R", bound=tuple[Any, ...])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table(Generic[R]):
     """A table: its name in the stores, its row, how many leading columns are the key, truth or scratch."""
 
@@ -396,8 +399,10 @@ class Table(Generic[R]):
         """The leading columns of *row* that are its key."""
         return row[: self.key]
 
-    def __hash__(self) -> int:
-        return hash(self.name)
+    @property
+    def stored_key(self) -> tuple[str, ...]:
+        """The columns of the stores' primary key."""
+        return self.order or self.row._fields[: self.key]  # type: ignore[attr-defined]
 
 
 SITE = Table("site", Site)

@@ -1,0 +1,109 @@
+"""Commands of buckets. Rows in memory only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, InvalidArgument, NoSuchUser
+from gateway.journal.commands import Tx, command
+from gateway.journal.records import BucketGone, BucketMade, BucketSettingsSet, BucketVersioningSet
+from gateway.journal.rows import must
+from gateway.journal.tables import BUCKET, DIR, USER, Versioning
+from gateway.namespace.paths import bucket_of
+
+
+@command(105)
+class MakeBucket:
+    """An empty bucket that *owner* (a user's name; *user* is its id) owns. Whether a name is fit for one is the
+    front desk's business. Answers when it was made, in ns.
+
+    Raises `BucketOwned`, `BucketExists`, `NoSuchUser`."""
+
+    bucket: str
+    user: int
+    owner: str
+    tenant: int
+    region: str
+    policy: int
+
+
+def make_bucket(asked: MakeBucket, tx: Tx) -> int:
+    tx.want([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
+    there = tx.get(BUCKET, (asked.bucket,))
+    if there is not None:
+        raise (BucketOwned if there.owner == asked.user else BucketExists)(asked.bucket)
+    owner = tx.get(USER, (asked.owner,))
+    if owner is None or owner.id != asked.user:
+        raise NoSuchUser(asked.owner)
+    tx.emit(
+        BucketMade(
+            asked.bucket, tx.new_id(), tx.new_id(), asked.tenant, asked.owner, asked.user, asked.region, asked.policy,
+            tx.at_ns,
+        )
+    )  # fmt: skip
+    return tx.at_ns
+
+
+@command(106, frees=True)
+class DropBucket:
+    """An empty bucket goes. *owner* is its owner's name, which need not be who asks. Answers None.
+
+    Raises `BucketNotEmpty` while it has a version of anything or an open upload."""
+
+    bucket: str
+    user: int
+    root: bool
+    owner: str
+
+
+def drop_bucket(asked: DropBucket, tx: Tx) -> None:
+    tx.want([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
+    bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
+    owner = tx.get(USER, (asked.owner,))
+    if owner is None or owner.id != bucket.owner:
+        raise NoSuchUser(asked.owner)
+    if bucket.versions or bucket.uploads or must(tx.rows, DIR, (bucket.root,)).entries:
+        raise BucketNotEmpty(asked.bucket)
+    tx.emit(BucketGone(asked.bucket, asked.owner))
+
+
+@command(107)
+class SetVersioning:
+    """ENABLED or SUSPENDED; what had versioning once can never be OFF again. Answers None. Raises `InvalidArgument`."""
+
+    bucket: str
+    user: int
+    root: bool
+    versioning: int
+
+
+def set_versioning(asked: SetVersioning, tx: Tx) -> None:
+    bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
+    if asked.versioning == bucket.versioning:
+        return
+    if asked.versioning not in (Versioning.ENABLED, Versioning.SUSPENDED):
+        raise InvalidArgument("a bucket's versioning can be enabled or suspended, not taken away")
+    tx.emit(BucketVersioningSet(asked.bucket, asked.versioning))
+
+
+@command(108)
+class SetBucketSettings:
+    """The bucket's packed map of settings. Answers None."""
+
+    bucket: str
+    user: int
+    root: bool
+    settings: bytes
+
+
+def set_bucket_settings(asked: SetBucketSettings, tx: Tx) -> None:
+    bucket_of(tx, asked.bucket, asked.user, asked.root)
+    tx.emit(BucketSettingsSet(asked.bucket, asked.settings))
+
+
+HANDLERS: dict[type[Any], Any] = {
+    MakeBucket: make_bucket,
+    DropBucket: drop_bucket,
+    SetVersioning: set_versioning,
+    SetBucketSettings: set_bucket_settings,
+}

@@ -1,0 +1,194 @@
+"""Completing a multipart upload: S3's rules, then the parts become one body. Rows in memory only.
+
+No bytes move: a part's count on its run passes to the body's piece, so completion touches one row a part. A repeat of
+the same completion has the same answer, from the upload's row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+from gateway.errors import (
+    BadChecksum,
+    EntityTooLarge,
+    EntityTooSmall,
+    InvalidArgument,
+    InvalidPart,
+    InvalidPartOrder,
+    NoSuchUpload,
+)
+from gateway.journal.commands import Tx, command
+from gateway.journal.packed import Checksum, Completed, PartFact, pack, pack_all, pieces, unpack
+from gateway.journal.records import PartsJoined, UploadEnded
+from gateway.journal.rows import Wanted, must
+from gateway.journal.tables import BODY, BUCKET, PART, RUN, Part, Shape, Upload, UploadState
+from gateway.namespace.conditions import Preconditions, check_write
+from gateway.namespace.objects import name_object
+from gateway.namespace.paths import Place, find, seen, want_neighbours
+from gateway.namespace.uploads import PARTS, any_upload
+from gateway.namespace.versions import NULL, parse_upload, shown
+from gateway.namespace.wholes import checksums_of, etag_of
+
+LEAST_PART_BYTES = 5 * 1024**2
+"""Of every part but the last."""
+MOST_OBJECT_BYTES = 5 * 1024**4
+MOST_PIECES = 100_000
+"""Of a body. A copy of the largest object part by part has a tenth; what has more would hold everybody up."""
+
+
+class WantedPart(NamedTuple):
+    """A part as the client names it; *checksum* (base64) is compared if given."""
+
+    number: int
+    etag: str
+    checksum: str = ""
+    algorithm: str = ""
+
+
+@command(122)
+class CompleteUpload:
+    """The named parts, in ascending order, become the current version of *key*.
+
+    Answers (version or None, LastModified in ns, etag, size, packed checksums).
+    Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `InvalidArgument`, `InvalidPart`, `InvalidPartOrder`,
+    `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    upload: str
+    parts: tuple[WantedPart, ...]
+    promised_algorithm: str = ""
+    """Of the whole object's checksum, if the client says it; its *value* may come without the part count."""
+    promised_value: str = ""
+    promised_type: str = ""
+    promised_size: int | None = None
+    conditions: Preconditions | None = None
+
+
+Finished = tuple[str | None, int, str, int, bytes]
+
+
+def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished:
+    _check_order(asked.parts)
+    number_of = parse_upload(asked.upload)
+    wanted: list[Wanted] = [(PART, (number_of, part.number)) for part in asked.parts]
+    upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root, wanted)
+    if upload.state != UploadState.OPEN:
+        return _repeated(asked, upload, tx)
+    parts = _judged(asked, upload, tx)
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root, _bodies_in(parts))
+    if place.entry is not None:
+        want_neighbours(tx, place.entry)
+    if asked.conditions is not None:
+        check_write(asked.conditions, asked.key, seen(tx, place.entry))
+    checksums = checksums_of(parts, upload.checksum, upload.checksum_type)
+    _check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
+    _want_runs(tx, parts)
+    return _join(asked, upload, place, parts, checksums, tx)
+
+
+def _check_order(parts: tuple[WantedPart, ...]) -> None:
+    if not parts:
+        raise InvalidArgument("a completion names at least one part")
+    last = 0
+    for part in parts:
+        if part.number <= last:
+            raise InvalidPartOrder
+        last = part.number
+    if last > PARTS:
+        raise InvalidPart(f"there is no part {last}")
+
+
+def _judged(asked: CompleteUpload, upload: Upload, tx: Tx) -> list[Part]:
+    """The parts' rows, if they are as the client has them and of a size that S3 allows."""
+    found: list[Part] = []
+    for wanted in asked.parts:
+        part = tx.get(PART, (upload.id, wanted.number))
+        if part is None or part.etag != wanted.etag.strip('"').lower():
+            raise InvalidPart(f"part {wanted.number} was not uploaded, or has another ETag")
+        if wanted.checksum and (wanted.algorithm or upload.checksum) == upload.checksum != "":
+            if wanted.checksum != part.checksum:
+                raise InvalidPart(f"part {wanted.number} has another {upload.checksum}")
+        elif wanted.checksum and upload.checksum:
+            raise InvalidPart(f"part {wanted.number} carries {upload.checksum}, not {wanted.algorithm}")
+        found.append(part)
+    for part in found[:-1]:
+        if part.size < LEAST_PART_BYTES:
+            raise EntityTooSmall(part.number, part.size)
+    size = sum(part.size for part in found)
+    if size > MOST_OBJECT_BYTES:
+        raise EntityTooLarge(size, MOST_OBJECT_BYTES)
+    return found
+
+
+def _check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
+    if asked.promised_size is not None and asked.promised_size != size:
+        raise InvalidArgument(f"the parts have {size} bytes, not {asked.promised_size}")
+    if asked.promised_type and upload.checksum_type and asked.promised_type != upload.checksum_type:
+        raise InvalidArgument(f"the upload was created with {upload.checksum_type}, not {asked.promised_type}")
+    if not asked.promised_value:
+        return
+    if asked.promised_algorithm != computed.algorithm:
+        raise InvalidArgument(f"the upload carries {computed.algorithm}, not {asked.promised_algorithm}")
+    if asked.promised_value not in (computed.value, computed.value.partition("-")[0]):
+        raise BadChecksum(computed.algorithm, asked.promised_value, computed.value)
+
+
+def _bodies_in(parts: list[Part]) -> list[Wanted]:
+    return [(BODY, (part.content,)) for part in parts if part.shape == Shape.BODY]
+
+
+def _want_runs(tx: Tx, parts: list[Part]) -> None:
+    """A part that was copied from slices is a body of its own, whose runs are counted anew."""
+    count = len(parts)
+    runs: dict[int, None] = {}
+    for part in parts:
+        if part.shape == Shape.BODY:
+            inner = pieces(must(tx.rows, BODY, (part.content,)).pieces)
+            count += len(inner)
+            if count > MOST_PIECES:
+                raise InvalidArgument(f"the object would have more than {MOST_PIECES} pieces")
+            runs.update(dict.fromkeys(piece.run for piece in inner))
+    if runs:
+        tx.want([(RUN, (run,)) for run in runs])
+
+
+def _join(
+    asked: CompleteUpload, upload: Upload, place: Place, parts: list[Part], checksums: list[Checksum], tx: Tx
+) -> Finished:
+    body = tx.new_id()
+    facts = tuple(PartFact(part.number, part.size, part.etag, part.crc64nvme, part.checksum) for part in parts)
+    numbers = tuple(part.number for part in parts)
+    tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, facts))
+    etag, size = etag_of(parts), sum(part.size for part in parts)
+    version, modified_ns = name_object(
+        tx, place, size=size, shape=Shape.BODY, content=body, etag=etag, owner=upload.owner,
+        headers=upload.headers, checksums=pack_all(checksums), tags=upload.tags,
+    )  # fmt: skip
+    null = version in (None, NULL)
+    result = Completed(etag, 0 if null else int(version or "", 16), null, checksums[0], _digest(asked.parts), size)
+    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, int(UploadState.COMPLETED), pack(result), tx.at_ns))
+    return version, modified_ns, etag, size, pack_all(checksums[:1])
+
+
+def _repeated(asked: CompleteUpload, upload: Upload, tx: Tx) -> Finished:
+    """The answer of the completion that this one repeats. Raises `NoSuchUpload` if it repeats none."""
+    if upload.state != UploadState.COMPLETED:
+        raise NoSuchUpload(asked.upload)
+    done = Completed._make(unpack(upload.result))
+    if done.digest != _digest(asked.parts):
+        raise NoSuchUpload(asked.upload)
+    version = shown(done.version, int(done.null), must(tx.rows, BUCKET, (asked.bucket,)).versioning)
+    checksums = pack_all([done.checksum] if done.checksum else [])
+    return version, upload.ended_ns, done.etag, done.size, checksums
+
+
+def _digest(parts: tuple[WantedPart, ...]) -> bytes:
+    named = pack([(part.number, part.etag.strip('"').lower()) for part in parts])
+    return hashlib.blake2b(named, digest_size=16).digest()
+
+
+HANDLERS: dict[type[Any], Any] = {CompleteUpload: complete_upload}

@@ -1,0 +1,159 @@
+"""Copying without bytes: the new node, or part, shares the source's content. Rows in memory only.
+
+A copy touches the same handful of rows whatever its size: content is counted at the run or body that it is, not at
+what lies below. Only a slice of a body (UploadPartCopy with a range) counts each run that the slice meets.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gateway.errors import AccessDenied, Busy, InvalidRange
+from gateway.journal.apply_bytes import slice_of
+from gateway.journal.commands import Tx, command
+from gateway.journal.records import BodyMade, PartPut
+from gateway.journal.rows import Wanted, must
+from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
+from gateway.namespace.conditions import Preconditions, check_source, check_write
+from gateway.namespace.keys import check
+from gateway.namespace.objects import existing, name_object
+from gateway.namespace.paths import find, seen, seen_as, want_neighbours
+from gateway.namespace.uploads import open_upload, want_part
+from gateway.namespace.versions import shown
+
+
+class Source(NamedTuple):
+    """What is copied. *version* "" is the current one. *node*, unless 0, is the node that the front desk looked at:
+    the copy is refused with `Busy` when another stands there by now."""
+
+    bucket: str
+    key: bytes
+    version: str = ""
+    conditions: Preconditions | None = None
+    node: int = 0
+
+
+@command(110)
+class CopyObject:
+    """The source's content becomes the current version of *key*.
+
+    *headers*, *tags*, *checksums* are packed; None takes the source's. Answers (version or None, LastModified in ns,
+    etag, size, packed checksums, the source's version or None).
+    Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`,
+    `PreconditionFailed`, `Busy`."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    source: Source
+    headers: bytes | None = None
+    tags: bytes | None = None
+    checksums: bytes | None = None
+    conditions: Preconditions | None = None
+
+
+Copied = tuple[str | None, int, str, int, bytes, str | None]
+
+
+def copy_object(asked: CopyObject, tx: Tx) -> Copied:
+    check(asked.key)
+    from_bucket, file, source_version = _source(tx, asked.source, asked.user, asked.root)
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root, _content_row(file))
+    _same_tenant(from_bucket, place.bucket)
+    if place.entry is not None:
+        want_neighbours(tx, place.entry)
+    if asked.conditions is not None:
+        check_write(asked.conditions, asked.key, seen(tx, place.entry))
+    checksums = file.checksums if asked.checksums is None else asked.checksums
+    version, modified_ns = name_object(
+        tx, place, size=file.size, shape=file.shape, content=file.content, etag=file.etag, owner=asked.user,
+        headers=file.headers if asked.headers is None else asked.headers, checksums=checksums,
+        tags=file.tags if asked.tags is None else asked.tags,
+    )  # fmt: skip
+    return version, modified_ns, file.etag, file.size, checksums, source_version
+
+
+def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File, str | None]:
+    """The bucket, the node and the shown version of what is to be copied."""
+    place = find(tx, source.bucket, source.key, user, root)
+    at = existing(tx, place, source.version)
+    file = must(tx.rows, FILE, (at.node,))
+    if source.conditions is not None:
+        # conditions this deep come back from the wire as bare arrays
+        check_source(Preconditions._make(source.conditions), seen_as(at, file))
+    if source.node and source.node != file.id:
+        raise Busy("the source changed while it was looked at")
+    return place.bucket, file, shown(at.version, at.null, place.bucket.versioning)
+
+
+def _content_row(file: File) -> list[Wanted]:
+    match file.shape:
+        case Shape.RUN:
+            return [(RUN, (file.content,))]
+        case Shape.BODY:
+            return [(BODY, (file.content,))]
+    return []
+
+
+def _same_tenant(one: Bucket, other: Bucket) -> None:
+    """Blocks are sealed with their tenant's key, so runs are never shared across tenants."""
+    if one.tenant != other.tenant:
+        raise AccessDenied("a copy within the journal stays with one tenant")
+
+
+@command(111)
+class CopyPart:
+    """A stretch of the source becomes a part: *length* plain bytes from *start* on, whose digests the front desk knows
+    or has computed. Answers (LastModified in ns, the source's version or None).
+
+    Raises as `CopyObject` and `PutPart`; `InvalidRange` for bytes that the source does not have."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    upload: str
+    number: int
+    source: Source
+    start: int
+    length: int
+    etag: str
+    """The stretch's MD5, hex."""
+    crc64nvme: int
+    checksum: str
+    """Base64, of the upload's algorithm, or empty."""
+
+
+def copy_part(asked: CopyPart, tx: Tx) -> tuple[int, str | None]:
+    upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
+    bucket, file, source_version = _source(tx, asked.source, asked.user, asked.root)
+    want_part(tx, upload.id, asked.number, _content_row(file))
+    into = find(tx, asked.bucket, asked.key, asked.user, asked.root).bucket
+    _same_tenant(bucket, into)
+    if asked.start < 0 or asked.length < 0 or asked.start + asked.length > file.size:
+        raise InvalidRange(f"{asked.start}-{asked.start + asked.length - 1}", file.size)
+    shape, content = share(tx, file, asked.start, asked.length)
+    tx.emit(
+        PartPut(
+            asked.bucket, asked.key, upload.id, asked.number, tx.new_id(), asked.length, int(shape), content,
+            asked.etag, asked.crc64nvme, asked.checksum, tx.at_ns,
+        )
+    )  # fmt: skip
+    return tx.at_ns, source_version
+
+
+def share(tx: Tx, file: File, start: int, length: int) -> tuple[int, int]:
+    """Content that is *length* plain bytes of the file from *start* on: its own, or a body of slices of it."""
+    if length == 0:
+        return Shape.NONE, 0
+    if length == file.size:
+        return file.shape, file.content
+    pieces = slice_of(tx.rows, file.shape, file.content, start, length)
+    tx.want([(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in pieces)])
+    made = tx.new_id()
+    tx.emit(BodyMade(made, ((file.shape, file.content, start, length),)))
+    return Shape.BODY, made
+
+
+HANDLERS: dict[type[Any], Any] = {CopyObject: copy_object, CopyPart: copy_part}

@@ -1,0 +1,239 @@
+"""Listings, a page at a time: objects, versions, buckets, and what a directory holds.
+
+A page is read in slices, each on a snapshot of its own and short enough not to hold up the loop; between two of them
+others run, and nothing is held. A page costs in proportion to what it tells (see `seeking.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.journal.tables import Bucket
+from gateway.namespace.keys import behind
+from gateway.namespace.pages import Listed, ListedVersion, Page, VersionPage
+from gateway.namespace.reading import Reads, find
+from gateway.namespace.seeking import SLICE, Row, Walk
+from gateway.namespace.versions import NULL, parse, spell
+
+KIND_BYTES = 24
+"""The beginning of a file's packed checksums that tells the first one's algorithm and type: at most this long."""
+
+_FILE = f"f.size, f.etag, max(e.modified_ns, f.written_ns), f.owner, substr(f.checksums, 1, {KIND_BYTES})"
+# the CASE spares looking a directory's node up among the files
+_JOIN = "FROM entry e LEFT JOIN file f ON f.id = CASE WHEN e.version THEN e.node END"
+
+
+class _Live:
+    """The entries that are live. Row: name, size, etag, modified, owner, kind of checksum, node, parent."""
+
+    count = "live"
+    dead = "e.dead = 0"
+    _select = f"SELECT e.name, {_FILE}, e.node, e.parent {_JOIN} WHERE e.parent = ? AND e.dead = 0 AND e.name >= ?"
+    _open = f"{_select} ORDER BY e.name LIMIT ?"
+    _bounded = f"{_select} AND e.name < ? ORDER BY e.name LIMIT ?"
+    _children = (
+        f"SELECT e.name, {_FILE}, e.node, e.parent {_JOIN} "
+        "WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead = 0 ORDER BY e.parent, e.name"
+    )
+
+    def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
+        if high is None:
+            return reads.query(self._open, (parent, low, most))
+        return reads.query(self._bounded, (parent, low, high, most))
+
+    def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
+        return _grouped(reads.query(self._children, (parents,)))
+
+
+def _grouped(rows: list[Row]) -> dict[int, list[Row]]:
+    found: dict[int, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[-1], []).append(row)
+    return found
+
+
+_LIVE = _Live()
+_kinds: dict[bytes | None, tuple[str, str]] = {None: ("", ""), b"": ("", "")}  # SQLite cuts an empty blob to NULL
+
+
+def kind_of(beginning: bytes) -> tuple[str, str]:
+    """Algorithm and type of the first checksum, from the beginning of the packed column."""
+    known = _kinds.get(beginning)
+    if known is None:
+        # an array of arrays of short texts: a byte of length before each
+        middle = 3 + (beginning[2] & 31)
+        end = middle + 1 + (beginning[middle] & 31)
+        known = (beginning[3:middle].decode(), beginning[middle + 1 : end].decode())
+        if end == KIND_BYTES:  # no byte of the value in it: there are few such
+            _kinds[beginning] = known
+    return known
+
+
+async def list_objects(
+    reads: Reads, bucket: Bucket, prefix: bytes = b"", delimiter: bytes = b"", after: bytes = b"", limit: int = 1000
+) -> Page:
+    """Keys behind *after* that begin with *prefix*; those that have *delimiter* behind it rolled up.
+
+    *limit* counts keys and common prefixes. A common prefix is told where it lies behind *after* itself."""
+    keys: list[Listed] = []
+    prefixes: list[bytes] = []
+    if limit <= 0:
+        return Page(keys, prefixes, None)
+    new, make = tuple.__new__, Listed
+
+    def emit(key: bytes, row: Row, _room: int) -> int:
+        _, size, etag, modified_ns, owner, kind, _, _ = row
+        keys.append(new(make, (key, size, etag, modified_ns, owner, *(_kinds.get(kind) or kind_of(kind)))))
+        return 1
+
+    walk = Walk(reads, _LIVE, bucket.root, prefix, delimiter)
+    low = walk.first(after)
+    while low is not None:
+        wanted = limit + 1 - len(keys) - len(prefixes)
+        low = walk.slice(low, min(wanted, SLICE), emit, prefixes.append)
+        if len(keys) + len(prefixes) > limit:
+            return _cut(keys, prefixes)
+        if low is not None:
+            await asyncio.sleep(0)
+    return Page(keys, prefixes, None)
+
+
+def _cut(keys: list[Listed], prefixes: list[bytes]) -> Page:
+    """One item more than asked for was found: it goes, and the page says where it ends."""
+    if not prefixes or (keys and keys[-1].key > prefixes[-1]):
+        keys.pop()
+    else:
+        prefixes.pop()
+    last_key = keys[-1].key if keys else b""
+    last_prefix = prefixes[-1] if prefixes else b""
+    return Page(keys, prefixes, max(last_key, last_prefix))
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+
+class _All:
+    """Every entry, live or dead. Row: name, size, etag, modified, owner, version, null, older, node, parent."""
+
+    count = "entries"
+    dead = "e.dead IN (0, 1)"
+    _columns = (
+        "e.name, CASE WHEN e.version THEN coalesce(f.size, 0) END, coalesce(f.etag, ''), "
+        "max(e.modified_ns, coalesce(f.written_ns, 0)), coalesce(f.owner, 0), "
+        'e.version, e."null", e.older, e.node, e.parent'
+    )
+    _join = "FROM entry e LEFT JOIN file f ON f.id = CASE WHEN e.version AND e.node THEN e.node END"
+    _half = f"SELECT {_columns} {_join} WHERE e.parent = ?1 AND e.dead = %d AND e.name >= ?2"
+    _tail = "ORDER BY 1 LIMIT ?3"
+    _open = f"{_half % 0} UNION ALL {_half % 1} {_tail}"
+    _bounded = f"{_half % 0} AND e.name < ?4 UNION ALL {_half % 1} AND e.name < ?4 {_tail}"
+    _children = f"SELECT {_columns} {_join} WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead IN (0, 1)"
+
+    def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
+        if high is None:
+            return reads.query(self._open, (parent, low, most))
+        return reads.query(self._bounded, (parent, low, most, high))
+
+    def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
+        found = _grouped(reads.query(self._children, (parents,)))
+        for rows in found.values():
+            rows.sort(key=lambda row: row[0])
+        return found
+
+
+_ALL = _All()
+_NEWEST = 1 << 62
+_OLDER = (
+    "SELECT v.version, v.\"null\", v.node, coalesce(f.size, 0), coalesce(f.etag, ''), "
+    "max(v.modified_ns, coalesce(f.written_ns, 0)), coalesce(f.owner, 0), v.older "
+    "FROM version v LEFT JOIN file f ON f.id = CASE WHEN v.node THEN v.node END "
+    "WHERE v.parent = ? AND v.name = ? AND v.version < ? ORDER BY v.version DESC LIMIT ?"
+)
+
+
+class _Versions:
+    """Tells the versions of keys, newest first, from behind a version of one key on."""
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+        self._key: bytes | None = None
+        self._below = _NEWEST
+        self.found: list[ListedVersion] = []
+        self.ids: list[int] = []
+        self.unfinished = False
+        """The last key told has versions that were not."""
+
+    def go_on_behind(self, key: bytes, version: int) -> None:
+        self._key, self._below, self.unfinished = key, version, False
+
+    def emit(self, key: bytes, row: Row, room: int) -> int:
+        name, size, etag, modified_ns, owner, version, null, older, node, parent = row
+        below = self._below if key == self._key else _NEWEST
+        before = len(self.found)
+        if version < below:
+            self._add(key, version, null, True, node, size, etag, modified_ns, owner)
+        room -= len(self.found) - before
+        if older and room:
+            for found in self._reads.query(_OLDER, (parent, name, below, room)):
+                version, null, node, size, etag, modified_ns, owner, older = found
+                self._add(key, version, null, False, node, size, etag, modified_ns, owner)
+                room -= 1
+        self.unfinished = room == 0 and older != 0
+        return len(self.found) - before
+
+    def _add(
+        self, key: bytes, version: int, null: int, latest: bool, node: int, size: int, etag: str, modified_ns: int,
+        owner: int,
+    ) -> None:  # fmt: skip
+        text = NULL if null else spell(version)
+        self.found.append(ListedVersion(key, text, latest, not node, size, etag, modified_ns, owner))
+        self.ids.append(version)
+
+
+async def list_versions(
+    reads: Reads, bucket: Bucket, prefix: bytes = b"", delimiter: bytes = b"", after_key: bytes = b"",
+    after_version: str = "", limit: int = 1000,
+) -> VersionPage:  # fmt: skip
+    """All versions and delete markers: keys in order, each key's newest first. Behind *after_key*, or, with
+    *after_version*, behind that version of it.
+
+    Raises `InvalidArgument` for what is no version id."""
+    prefixes: list[bytes] = []
+    told = _Versions(reads)
+    walk = Walk(reads, _ALL, bucket.root, prefix, delimiter)
+    low = walk.first(after_key)
+    if after_version and low == behind(after_key):
+        low = after_key
+        told.go_on_behind(after_key, _id_of(reads, bucket, after_key, after_version))
+    while low is not None and limit > 0:
+        room = min(limit + 1 - len(told.found) - len(prefixes), SLICE)
+        low = walk.slice(low, room, told.emit, prefixes.append)
+        if told.unfinished:
+            low = told.found[-1].key
+            told.go_on_behind(low, told.ids[-1])
+        if len(told.found) + len(prefixes) > limit:
+            return _cut_versions(told, prefixes)
+        if low is not None:
+            await asyncio.sleep(0)
+    return VersionPage(told.found, prefixes, None, None)
+
+
+def _id_of(reads: Reads, bucket: Bucket, key: bytes, version: str) -> int:
+    """The id of a version marker; of a null version that is gone, one behind which the key has nothing."""
+    named = parse(version)
+    if named is not None:
+        return named
+    found = find(reads, bucket.name, key, NULL)
+    return found.version if found is not None else 0
+
+
+def _cut_versions(told: _Versions, prefixes: list[bytes]) -> VersionPage:
+    """One item more than asked for was found: it goes, and the page says where it ends."""
+    if not prefixes or (told.found and told.found[-1].key > prefixes[-1]):
+        told.found.pop()
+    else:
+        prefixes.pop()
+    if told.found and (not prefixes or told.found[-1].key > prefixes[-1]):
+        # the id, also of a null version: it says where to go on even when that is gone by then
+        return VersionPage(told.found, prefixes, told.found[-1].key, spell(told.ids[len(told.found) - 1]))
+    return VersionPage(told.found, prefixes, prefixes[-1] if prefixes else b"", None)

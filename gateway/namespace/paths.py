@@ -1,0 +1,143 @@
+"""Ways through the tree, for commands: from a bucket's name and a key to the rows that they need. Rows in memory only.
+
+Every step says what it will look up before it does (`Tx.want`), so that a command whose rows are not in memory asks
+for them in as few rounds as there are directories one below the other, and in none when they are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.errors import AccessDenied, NoSuchBucket
+from gateway.journal.commands import Tx
+from gateway.journal.records import DirGone, DirMade
+from gateway.journal.rows import Missing, Wanted, must
+from gateway.journal.tables import BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
+from gateway.namespace.conditions import Seen
+from gateway.namespace.keys import split
+
+IMPLIED_MODE = 0o755
+
+
+class Place(NamedTuple):
+    """Where a key stands, or would."""
+
+    bucket: Bucket
+    key: bytes
+    parent: int
+    """The deepest of the key's directories that exists."""
+    unmade: tuple[bytes, ...]
+    """The names of those that do not, below it."""
+    name: bytes
+    entry: Entry | None
+    """None also where directories are not made yet."""
+
+
+def bucket_of(tx: Tx, name: str, user: int, root: bool) -> Bucket:
+    """The bucket, if *user* may use it. Raises `NoSuchBucket`, `AccessDenied`."""
+    bucket = tx.get(BUCKET, (name,))
+    if bucket is None:
+        raise NoSuchBucket(name)
+    if bucket.owner != user and not root:
+        raise AccessDenied(f"the bucket {name} belongs to somebody else")
+    return bucket
+
+
+def walk(tx: Tx, bucket: Bucket, key: bytes) -> Place:
+    """The place of *key*. Looks up each directory's row too: changes of counts climb through them."""
+    names = split(key)
+    parent = bucket.root
+    last = len(names) - 1
+    for depth, name in enumerate(names):
+        tx.want([(DIR, (parent,)), (ENTRY, (parent, name))])
+        entry = tx.get(ENTRY, (parent, name))
+        if depth == last:
+            return Place(bucket, key, parent, (), name, entry)
+        if entry is None:
+            return Place(bucket, key, parent, tuple(names[depth:last]), names[last], None)
+        parent = entry.node
+    raise AssertionError("a key has at least one name")
+
+
+def find(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[Wanted] | None = None) -> Place:
+    """The place of *key* in the bucket of that *name*. What is missing on the way is asked for with *also*, which the
+    command will look up whatever stands there."""
+    try:
+        bucket = bucket_of(tx, name, user, root)
+        place = walk(tx, bucket, key)
+    except Missing as missing:
+        if also:
+            tx.want([*missing.wanted, *also])
+        raise
+    if also:
+        tx.want(also)
+    return place
+
+
+def reach(tx: Tx, place: Place) -> int:
+    """The directory that the key's name belongs into; those that do not exist yet are implied."""
+    parent = place.parent
+    for name in place.unmade:
+        parent = make_dir(tx, parent, name)
+    return parent
+
+
+def make_dir(tx: Tx, parent: int, name: bytes, mode: int = IMPLIED_MODE, uid: int = 0, gid: int = 0) -> int:
+    made = tx.new_id()
+    tx.emit(DirMade(parent, name, made, mode, uid, gid, tx.at_ns))
+    return made
+
+
+def prune(tx: Tx, directory: int) -> None:
+    """Directories that S3 implied go with their last entry. One that was made holds its empty-named entry."""
+    while True:
+        row = must(tx.rows, DIR, (directory,))
+        if row.entries or not row.parent:
+            return
+        tx.want([(DIR, (row.parent,)), (ENTRY, (row.parent, row.name))])
+        tx.emit(DirGone(row.parent, row.name, tx.at_ns))
+        directory = row.parent
+
+
+def directory(tx: Tx, bucket: Bucket, node: int) -> Dir | None:
+    """The directory *node*, if there is one in *bucket*."""
+    row = tx.get(DIR, (node,))
+    return row if row is not None and row.bucket == bucket.name else None
+
+
+def load_climb(tx: Tx, node: int) -> None:
+    """Have in memory what a change of live counts may climb through."""
+    while True:
+        row = must(tx.rows, DIR, (node,))
+        if not row.parent:
+            return
+        tx.want([(DIR, (row.parent,)), (ENTRY, (row.parent, row.name))])
+        node = row.parent
+
+
+def current_file(tx: Tx, entry: Entry | None) -> File | None:
+    """The node of the current version; None for no entry and for a delete marker."""
+    return must(tx.rows, FILE, (entry.node,)) if entry is not None and entry.node else None
+
+
+def seen(tx: Tx, entry: Entry | None) -> Seen | None:
+    """What a condition looks at, of the current version."""
+    file = current_file(tx, entry)
+    return None if file is None or entry is None else seen_as(entry, file)
+
+
+def seen_as(at: Entry | Version, file: File) -> Seen:
+    return Seen(file.etag, file.size, max(at.modified_ns, file.written_ns))
+
+
+def want_neighbours(tx: Tx, entry: Entry) -> None:
+    """Ask together for what replacing or removing the current version touches: its node, and the versions beside."""
+    wanted: list[Wanted] = []
+    if entry.node:
+        wanted.append((FILE, (entry.node,)))
+    if entry.older:
+        wanted.append((VERSION, (entry.parent, entry.name, entry.older)))
+    if entry.null_version and not entry.null and entry.null_version != entry.older:
+        wanted.append((VERSION, (entry.parent, entry.name, entry.null_version)))
+    if wanted:
+        tx.want(wanted)

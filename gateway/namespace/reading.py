@@ -1,0 +1,317 @@
+"""Point look-ups for readers: synchronous, a few microseconds each, over a read-only store.
+
+The way of a GET, from the bucket's name over the directories to the node and its run, is *one* statement, joined as
+deep as the key is: one snapshot, one trip. Only what it does not find (no such bucket? no such key? a delete marker?),
+a version asked for by id, and keys that are deeper than SQLite joins take further steps.
+
+A reader must hold a floor while it looks up and reads: what a row named a moment ago may be taken apart by now. Bodies
+are resolved while they are read, so *takedown waits until every floor is above the number at which it saw the freed
+row*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+from gateway.errors import Damaged, NoSuchBucket
+from gateway.journal.packed import Extent, PartFact, extents, parts, pieces
+from gateway.journal.tables import Bucket, File, Part, Shape, Upload
+from gateway.namespace.keys import split
+from gateway.namespace.versions import parse, shown, spell
+
+
+class Reads(Protocol):
+    """What this room asks of a read-only store."""
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of one statement, on a snapshot of its own or on that of the enclosing one."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """What is queried inside is one state of the store."""
+
+
+class Found(NamedTuple):
+    """A version of a key: where it stands, and its node."""
+
+    bucket: Bucket
+    key: bytes
+    parent: int
+    name: bytes
+    version: int
+    null: int
+    latest: int
+    """1: it is the current version."""
+    stands_ns: int
+    file: File | None
+    """None: a delete marker."""
+    extents: bytes
+    """packed, as in `Run`, where the content is one run; otherwise empty."""
+
+    @property
+    def modified_ns(self) -> int:
+        """S3's LastModified."""
+        return self.stands_ns if self.file is None else max(self.stands_ns, self.file.written_ns)
+
+    @property
+    def shown_version(self) -> str | None:
+        """The version as S3 shows it; None in a bucket that never had versioning."""
+        return shown(self.version, self.null, self.bucket.versioning)
+
+    @property
+    def version_text(self) -> str:
+        """The version as S3 spells it in any case."""
+        return "null" if self.null else spell(self.version)
+
+
+DEEPEST_JOIN = 24
+"""Names of a key that are found in one statement; deeper keys are walked."""
+
+_BUCKET_COLUMNS = len(Bucket._fields)
+_FILE_COLUMNS = len(File._fields)
+
+
+def columns(alias: str, row: type[Any]) -> str:
+    """The columns of a row, for a SELECT."""
+    return ", ".join(f'{alias}."{field}"' for field in row._fields)
+
+
+@cache
+def _find_sql(depth: int) -> str:
+    """From a bucket's name over *depth* names to the node of the live entry."""
+    joins = ["FROM bucket b"]
+    parent = "b.root"
+    for level in range(depth):
+        joins.append(f"CROSS JOIN entry e{level} ON e{level}.parent = {parent} AND e{level}.dead = 0")
+        joins.append(f"AND e{level}.name = ?{level + 2}")
+        parent = f"e{level}.node"
+    last = f"e{depth - 1}"
+    return (
+        f'SELECT {columns("b", Bucket)}, {last}.parent, {last}.version, {last}."null", {last}.modified_ns, '
+        f"{columns('f', File)}, r.extents {' '.join(joins)} "
+        f"CROSS JOIN file f ON f.id = {last}.node "
+        "LEFT JOIN run r ON r.id = CASE WHEN f.shape = 1 THEN f.content END WHERE b.name = ?1"
+    )
+
+
+def bucket(reads: Reads, name: str) -> Bucket | None:
+    rows = reads.query(f"SELECT {columns('b', Bucket)} FROM bucket b WHERE b.name = ?", (name,))
+    return Bucket._make(rows[0]) if rows else None
+
+
+def user_name(reads: Reads, user: int) -> str | None:
+    """The name of the user of that id: what `DropBucket` asks for."""
+    rows = reads.query("SELECT name FROM user WHERE id = ?", (user,))
+    return str(rows[0][0]) if rows else None
+
+
+def find(reads: Reads, name: str, key: bytes, version: str = "") -> Found | None:
+    """The current version of *key* in the bucket *name*, or the *version* that is named; None where there is none. A
+    delete marker is found too, and has no file.
+
+    Raises `NoSuchBucket`, `InvalidArgument` for what is no version id."""
+    names = split(key)
+    if version:
+        return _find_version(reads, name, key, names, version)
+    if len(names) <= DEEPEST_JOIN:
+        rows = reads.query(_find_sql(len(names)), (name, *names))
+        if rows:
+            return _found(key, names[-1], rows[0])
+    return _find_slowly(reads, name, key, names)
+
+
+def _found(key: bytes, name: bytes, row: tuple[Any, ...]) -> Found:
+    at = _BUCKET_COLUMNS
+    parent, version, null, stands_ns = row[at : at + 4]
+    file = File._make(row[at + 4 : at + 4 + _FILE_COLUMNS])
+    return Found(Bucket._make(row[:at]), key, parent, name, version, null, 1, stands_ns, file, row[-1] or b"")
+
+
+class _Standing(NamedTuple):
+    """An entry, as it is looked up by name."""
+
+    node: int
+    version: int
+    null: int
+    null_version: int
+    modified_ns: int
+
+
+_ENTRY_SQL = (
+    'SELECT node, version, "null", null_version, modified_ns '
+    "FROM entry WHERE parent = ? AND dead IN (0, 1) AND name = ?"
+)
+
+
+def _entry(reads: Reads, parent: int, name: bytes) -> _Standing | None:
+    rows = reads.query(_ENTRY_SQL, (parent, name))
+    return _Standing._make(rows[0]) if rows else None
+
+
+def _walk(reads: Reads, name: str, names: list[bytes]) -> tuple[Bucket, int, _Standing | None]:
+    """The bucket, the directory that the last name stands in (0: there is none) and what stands there."""
+    at = bucket(reads, name)
+    if at is None:
+        raise NoSuchBucket(name)
+    parent = at.root
+    for directory in names[:-1]:
+        entry = _entry(reads, parent, directory)
+        if entry is None:
+            return at, 0, None
+        parent = entry.node
+    return at, parent, _entry(reads, parent, names[-1])
+
+
+def _find_slowly(reads: Reads, name: str, key: bytes, names: list[bytes]) -> Found | None:
+    at, parent, entry = _walk(reads, name, names)
+    if entry is None:
+        return None
+    return _load(reads, at, key, parent, names[-1], entry.version, entry.null, 1, entry.modified_ns, entry.node)
+
+
+def _load(
+    reads: Reads, at: Bucket, key: bytes, parent: int, name: bytes, version: int, null: int, latest: int,
+    stands_ns: int, node: int,
+) -> Found | None:  # fmt: skip
+    if not node:
+        return Found(at, key, parent, name, version, null, latest, stands_ns, None, b"")
+    rows = reads.query(_FILE_SQL, (node,))
+    if not rows:
+        return None  # it went between two looks
+    file = File._make(rows[0][:_FILE_COLUMNS])
+    return Found(at, key, parent, name, version, null, latest, stands_ns, file, rows[0][-1] or b"")
+
+
+_FILE_SQL = (
+    f"SELECT {columns('f', File)}, r.extents FROM file f "
+    "LEFT JOIN run r ON r.id = CASE WHEN f.shape = 1 THEN f.content END WHERE f.id = ?"
+)
+
+
+def _find_version(reads: Reads, name: str, key: bytes, names: list[bytes], version: str) -> Found | None:
+    at, parent, entry = _walk(reads, name, names)
+    wanted = parse(version)
+    if entry is None:
+        return None
+    if wanted is None:
+        wanted = entry.null_version
+    leaf = names[-1]
+    if wanted == entry.version:
+        return _load(reads, at, key, parent, leaf, wanted, entry.null, 1, entry.modified_ns, entry.node)
+    rows = reads.query(
+        'SELECT "null", modified_ns, node FROM version WHERE parent = ? AND name = ? AND version = ?',
+        (parent, leaf, wanted),
+    )
+    if not rows:
+        return None
+    null, modified_ns, node = rows[0]
+    return _load(reads, at, key, parent, leaf, wanted, null, 0, modified_ns, node)
+
+
+# --- bytes ----------------------------------------------------------------------------------------------------------
+
+Stretch = tuple[Extent, int, int]
+"""An extent, and which of its plain bytes: start and length."""
+
+
+def resolve(reads: Reads, found: Found, start: int, length: int) -> Iterator[list[Stretch]]:
+    """The extents that hold *length* plain bytes from *start* on, in order, a list at a time.
+
+    One list for content of one run; one for each piece of a body, looked up when it is asked for, so memory does not
+    grow with the object. Raises `Damaged` where a row is not there any more: the floor was not held."""
+    file = found.file
+    if file is None or length <= 0:
+        return
+    if file.shape == Shape.RUN:
+        yield stretches(extents(found.extents), start, length)
+    elif file.shape == Shape.BODY:
+        yield from _resolve_body(reads, file.content, start, length)
+
+
+def _resolve_body(reads: Reads, body: int, start: int, length: int) -> Iterator[list[Stretch]]:
+    rows = reads.query("SELECT pieces FROM body WHERE id = ?", (body,))
+    if not rows:
+        raise Damaged(f"a read came too late: body {body} is taken apart")
+    at, end = 0, start + length
+    for piece in pieces(rows[0][0]):
+        low, high = max(start, at), min(end, at + piece.length)
+        if low < high:
+            yield run_stretches(reads, piece.run, piece.offset + low - at, high - low)
+        at += piece.length
+        if at >= end:
+            return
+
+
+def run_stretches(reads: Reads, run: int, start: int, length: int) -> list[Stretch]:
+    """The extents that hold a stretch of one run. Raises `Damaged` if it is taken apart."""
+    rows = reads.query("SELECT extents FROM run WHERE id = ?", (run,))
+    if not rows:
+        raise Damaged(f"a read came too late: run {run} is taken apart")
+    return stretches(extents(rows[0][0]), start, length)
+
+
+def stretches(all_extents: Sequence[Extent], start: int, length: int) -> list[Stretch]:
+    """Those of a run's extents that hold *length* plain bytes from *start* on."""
+    wanted: list[Stretch] = []
+    at, end = 0, start + length
+    for extent in all_extents:
+        low, high = max(start, at), min(end, at + extent.length)
+        if low < high:
+            wanted.append((extent, low - at, high - low))
+        at += extent.length
+        if at >= end:
+            break
+    return wanted
+
+
+def part_facts(reads: Reads, file: File) -> list[PartFact]:
+    """What a file that was uploaded in parts remembers of them; empty for any other."""
+    if file.shape != Shape.BODY:
+        return []
+    rows = reads.query("SELECT parts FROM body WHERE id = ?", (file.content,))
+    return parts(rows[0][0]) if rows else []
+
+
+# --- uploads --------------------------------------------------------------------------------------------------------
+
+
+def upload(reads: Reads, name: str, key: bytes, upload_id: int) -> Upload | None:
+    """The upload, open or ended."""
+    rows = reads.query(
+        f"SELECT {columns('u', Upload)} FROM upload u "
+        "WHERE u.bucket = ? AND u.state IN (0, 1, 2) AND u.key = ? AND u.id = ?",
+        (name, key, upload_id),
+    )
+    return Upload._make(rows[0]) if rows else None
+
+
+def part(reads: Reads, upload_id: int, number: int) -> Part | None:
+    rows = reads.query(
+        f"SELECT {columns('p', Part)} FROM part p WHERE p.upload = ? AND p.number = ?", (upload_id, number)
+    )
+    return Part._make(rows[0]) if rows else None
+
+
+def ended_uploads(reads: Reads, limit: int) -> list[Upload]:
+    """Ended uploads whose parts still stand, or that may be forgotten: takedown's work, the oldest end first."""
+    rows = reads.query(
+        f"SELECT {columns('u', Upload)} FROM upload u WHERE u.state > 0 ORDER BY u.ended_ns LIMIT ?", (limit,)
+    )
+    return [Upload._make(row) for row in rows]
+
+
+def stale_uploads(reads: Reads, made_before_ns: int, limit: int) -> list[Upload]:
+    """Open uploads made before then, the oldest first: what expires."""
+    rows = reads.query(
+        f"SELECT {columns('u', Upload)} FROM upload u WHERE u.state = 0 AND u.made_ns < ? ORDER BY u.made_ns LIMIT ?",
+        (made_before_ns, limit),
+    )
+    return [Upload._make(row) for row in rows]
+
+
+def part_numbers(reads: Reads, upload_id: int, limit: int) -> tuple[int, ...]:
+    """The first part numbers that stand: what `DropParts` takes."""
+    rows = reads.query("SELECT number FROM part WHERE upload = ? ORDER BY number LIMIT ?", (upload_id, limit))
+    return tuple(row[0] for row in rows)

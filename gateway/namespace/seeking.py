@@ -1,0 +1,251 @@
+"""One walk for every listing: from any key on, in byte order, over what is live or over everything. Synchronous.
+
+`Walk.slice` goes to a key by *seek*: down the directories that stand on its way, one look-up each, and from there on
+through ranges of entries. It never meets what it does not return:
+- live listings walk the part of the entries' key where `dead` is 0, and a directory without live entries is dead;
+- what a delimiter rolls up is stepped over by going on at the successor of the common prefix;
+- small directories side by side are fetched together, level by level, as many as the slice has room for.
+
+A slice is one snapshot. Nothing is kept between slices but the key to go on from, so a tree that changes in between
+is listed as it then is, and nothing that stood all the time is missed or told twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from gateway.namespace.keys import behind, directory_of, rolled_up, split, successor
+from gateway.namespace.reading import Reads
+
+SLICE = 512
+"""Rows of a slice, about: what is read without giving the loop to others."""
+SMALL = 64
+"""Entries of a directory that is fetched together with others."""
+LEVELS = 16
+"""How far down small directories are fetched ahead."""
+FIRST_BATCH = 16
+"""Rows that are fetched at first where a delimiter may roll them all up."""
+
+Row = tuple[Any, ...]
+"""(name, size, …, node, parent): size None for a directory."""
+
+
+class Table(Protocol):
+    """Which entries a walk meets."""
+
+    count: str
+    """The column of `dir` that counts them."""
+    dead: str
+    """SQL that says of an entry `e` that it is met."""
+
+    def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
+        """The first entries of a directory, names from *low* up to before *high*, in order."""
+
+    def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
+        """All entries of the directories in a JSON list, each directory's in order."""
+
+
+class _Frame:
+    """A directory that the walk is in: the rows at hand, and whether there are more behind them."""
+
+    __slots__ = ("at", "batch", "high", "low", "more", "node", "path", "rows")
+
+    def __init__(self, node: int, path: bytes, low: bytes, high: bytes | None, batch: int) -> None:
+        self.node = node
+        self.path = path
+        self.low = low
+        self.high = high
+        self.batch = batch
+        self.rows: list[Row] = []
+        self.at = 0
+        self.more = True
+
+
+Emit = Callable[[bytes, Row, int], int]
+"""(key, row, room): tells what the row stands for, answers how many items that was."""
+
+
+def _past(name: bytes) -> bytes:
+    """Where to go on behind a name: nothing in a directory begins with another directory's name and its slash."""
+    return name[:-1] + b"0" if name.endswith(b"/") else name + b"\0"
+
+
+class Walk:
+    """A walk over the keys below *root* that begin with *prefix*, rolled up by *delimiter*."""
+
+    def __init__(self, reads: Reads, table: Table, root: int, prefix: bytes, delimiter: bytes) -> None:
+        self._reads = reads
+        self._table = table
+        self._root = root
+        self._prefix = prefix
+        self._delimiter = delimiter
+        self._ends_at_slash = delimiter in (b"", b"/")
+        self._ahead: dict[int, list[Row] | None] = {}
+
+    def first(self, after: bytes) -> bytes | None:
+        """The least key that may be told behind *after*; None when there can be none. What is rolled up is told only
+        where its common prefix itself lies behind *after*."""
+        if after < self._prefix:
+            return self._prefix
+        if not after.startswith(self._prefix):
+            return None
+        rolled = rolled_up(after, self._prefix, self._delimiter)
+        return successor(rolled) if rolled is not None else behind(after) if after else b""
+
+    def slice(self, low: bytes, room: int, emit: Emit, roll: Callable[[bytes], None]) -> bytes | None:
+        """Tell what stands from *low* on, *room* items at most, to *emit* and *roll* (common prefixes).
+
+        Answers the least key that was not looked at, or None at the end."""
+        if not low.startswith(self._prefix):
+            return None
+        with self._reads.snapshot():
+            frames = self._seek(low)
+            self._ahead = {}
+            while frames:
+                if room <= 0:
+                    return self._position(frames)
+                frame = frames[-1]
+                if frame.at < len(frame.rows):
+                    room = self._tell(frames, frame, room, emit, roll)
+                elif frame.more:
+                    self._fetch(frame, room)
+                else:
+                    frames.pop()
+            return None
+
+    @staticmethod
+    def _position(frames: list[_Frame]) -> bytes | None:
+        """Where a walk would go on: the next row of the deepest directory that has one."""
+        for frame in reversed(frames):
+            if frame.at < len(frame.rows):
+                return frame.path + bytes(frame.rows[frame.at][0])
+            if frame.more:
+                return frame.path + frame.low
+        return None
+
+    # --- getting there ---
+
+    def _seek(self, low: bytes) -> list[_Frame]:
+        """The directories on the way to *low*, each to go on behind what is below it."""
+        base = directory_of(self._prefix)
+        node = self._descend(self._root, split(base)[:-1])
+        if node is None:
+            return []
+        batch = SLICE if self._ends_at_slash else FIRST_BATCH
+        rest = low[len(base) :]
+        frame = _Frame(node, base, rest, successor(self._prefix[len(base) :]), batch)
+        frames = [frame]
+        for name in split(rest)[:-1]:
+            if rolled_up(frame.path + name, self._prefix, self._delimiter) is not None:
+                break  # nothing below is told
+            below = self._descend(frame.node, [name])
+            if below is None:
+                break
+            frame.low = _past(name)
+            rest = rest[len(name) :]
+            frame = _Frame(below, frame.path + name, rest, None, batch)
+            frames.append(frame)
+        return frames
+
+    def _descend(self, node: int, names: list[bytes]) -> int | None:
+        sql = f"SELECT e.node FROM entry e WHERE e.parent = ? AND {self._table.dead} AND e.name = ?"
+        for name in names:
+            rows = self._reads.query(sql, (node, name))
+            if not rows:
+                return None
+            node = rows[0][0]
+        return node
+
+    def _fetch(self, frame: _Frame, room: int) -> None:
+        most = min(frame.batch, room, SLICE)
+        frame.rows = self._table.entries(self._reads, frame.node, frame.low, frame.high, most)
+        frame.at = 0
+        frame.more = len(frame.rows) == most
+        frame.batch = min(frame.batch * 4, SLICE)
+        if frame.more:
+            frame.low = _past(frame.rows[-1][0])
+
+    # --- telling ---
+
+    def _tell(self, frames: list[_Frame], frame: _Frame, room: int, emit: Emit, roll: Callable[[bytes], None]) -> int:
+        """The frame's rows at hand, until one leads down, the rows end or the room does. Answers the room left."""
+        path, rows = frame.path, frame.rows
+        begins, delimiter = len(self._prefix), self._delimiter
+        files_plain = self._ends_at_slash
+        while frame.at < len(rows) and room > 0:
+            row = rows[frame.at]
+            key = path + row[0]
+            is_directory = row[1] is None
+            if delimiter and (is_directory or not files_plain):
+                cut = key.find(delimiter, begins)
+                if cut >= 0:
+                    rolled = key[: cut + len(delimiter)]
+                    roll(rolled)
+                    room -= 1
+                    self._step_over(frame, rolled)
+                    continue
+            frame.at += 1
+            if is_directory:
+                frames.append(self._below(frame, row[-2], key, room))
+                return room
+            room -= emit(key, row, room)
+        return room
+
+    def _step_over(self, frame: _Frame, rolled: bytes) -> None:
+        """Go on behind all that begins with the common prefix."""
+        beginning = rolled[len(frame.path) :]
+        rows = frame.rows
+        told = frame.at
+        frame.at += 1
+        while frame.at < len(rows) and rows[frame.at][0].startswith(beginning):
+            frame.at += 1
+        if frame.at == len(rows) and frame.more and rows[-1][0].startswith(beginning):
+            following = successor(beginning)
+            if following is None or (frame.high is not None and following >= frame.high):
+                frame.more = False
+            else:
+                frame.low = max(frame.low, following)
+            if frame.at - told > 1:
+                frame.batch = FIRST_BATCH
+
+    def _below(self, frame: _Frame, node: int, path: bytes, room: int) -> _Frame:
+        if node not in self._ahead:
+            beside = [row[-2] for row in frame.rows[frame.at : frame.at + room] if row[1] is None]
+            self._fetch_ahead([node, *beside], room)
+        below = _Frame(node, path, b"", None, SLICE if self._ends_at_slash else FIRST_BATCH)
+        rows = self._ahead.pop(node, None)
+        if rows is not None:
+            below.rows, below.more = rows, False
+        return below
+
+    def _fetch_ahead(self, nodes: list[int], room: int) -> None:
+        """The small ones of these directories, and the small ones in them, as far as there is room."""
+        for _ in range(LEVELS):
+            chosen = self._small(nodes, room)
+            if not chosen:
+                return
+            found = self._table.children(self._reads, json.dumps(chosen))
+            nodes = []
+            for node in chosen:
+                rows = found.get(node, [])
+                self._ahead[node] = rows
+                nodes.extend(row[-2] for row in rows if row[1] is None)
+            if not nodes:
+                return
+
+    def _small(self, nodes: list[int], room: int) -> list[int]:
+        """The first of these directories that are small and together fit; the first that is not ends it."""
+        sql = f"SELECT d.id, d.{self._table.count} FROM json_each(?) j CROSS JOIN dir d ON d.id = j.value"
+        counts = dict(self._reads.query(sql, (json.dumps(nodes[:SLICE]),)))
+        most = SMALL if self._ends_at_slash else FIRST_BATCH
+        chosen: list[int] = []
+        for node in nodes[:SLICE]:
+            count = counts.get(node, 0)
+            if count > most or room <= 0:
+                self._ahead[node] = None
+                break
+            chosen.append(node)
+            room -= count
+        return chosen

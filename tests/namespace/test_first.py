@@ -1,0 +1,85 @@
+"""The shortest way through every command of S3's."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from gateway.errors import AccessDenied, NoSuchKey, PreconditionFailed
+from gateway.namespace import reading
+from gateway.namespace.completing import CompleteUpload, WantedPart
+from gateway.namespace.conditions import Preconditions
+from gateway.namespace.copies import CopyObject, CopyPart, Source
+from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed
+from gateway.namespace.uploads import CreateUpload, PutPart
+from tests.namespace.world import OTHER, USER, World, stored
+
+MIB = 1 << 20
+
+
+def test_an_object_is_put_found_copied_and_deleted():
+    world = World()
+    world.bucket()
+    assert world.put(b"a/b", 100) == (None, world.at_ns)
+    found = reading.find(world.mirror, "b", b"a/b")
+    assert found.file.size == 100 and len(list(reading.resolve(world.mirror, found, 0, 100))) == 1
+    copied = world.run(CopyObject("b", b"c", USER, False, Source("b", b"a/b")))
+    assert copied[3] == 100
+    assert world.run(DeleteObject("b", b"a/b", USER, False)) == (None, False)
+    assert reading.find(world.mirror, "b", b"a/b") is None
+    assert len(world.rows.tables["dir"]) == 1, "the implied directory went with its last entry"
+    assert world.run(DeleteObject("b", b"a/b", USER, False)) == (None, False), "deleting what is gone is no error"
+
+
+def test_another_users_bucket_is_refused():
+    world = World()
+    world.bucket()
+    with pytest.raises(AccessDenied):
+        world.put(b"x", user=OTHER)
+    world.put(b"x", user=OTHER, root=True)
+
+
+def test_conditions_are_judged_in_the_command():
+    world = World()
+    world.bucket()
+    with pytest.raises(NoSuchKey):
+        world.put(b"x", conditions=Preconditions(if_match=("e",)))
+    world.put(b"x", conditions=Preconditions(if_none_match=("*",)), etag="e")
+    with pytest.raises(PreconditionFailed):
+        world.put(b"x", conditions=Preconditions(if_none_match=("*",)))
+    world.put(b"x", conditions=Preconditions(if_match=("e",)))
+
+
+def test_many_keys_are_deleted_each_with_its_outcome():
+    world = World()
+    world.bucket()
+    world.put(b"a/1")
+    world.put(b"a/2")
+    outcomes = world.run(DeleteObjects("b", USER, False, (Doomed(b"a/1"), Doomed(b""), Doomed(b"a/2"))))
+    assert [outcome[0] for outcome in outcomes] == ["", "InvalidKey", ""]
+    assert world.rows.tables["bucket"][("b",)].objects == 0
+
+
+def part(world: World, upload: str, number: int, size: int) -> str:
+    extents, blocks = stored(world.next_id, size)
+    etag = hashlib.md5(bytes([number])).hexdigest()
+    world.run(PutPart("b", b"k", USER, False, upload, number, size, etag, extents, blocks, 1, number, ""))
+    return etag
+
+
+def test_parts_become_an_object_and_a_repeat_has_the_same_answer():
+    world = World()
+    world.bucket()
+    upload = world.run(CreateUpload("b", b"k", USER, False, "", "", b"", b""))
+    etags = [part(world, upload, number, 5 * MIB) for number in (1, 2)]
+    world.put(b"source", 20 * MIB)
+    world.run(CopyPart("b", b"k", USER, False, upload, 3, Source("b", b"source"), 7, 6 * MIB, "0" * 32, 3, ""))
+    wanted = tuple(WantedPart(n + 1, etag) for n, etag in enumerate([*etags, "0" * 32]))
+    done = world.run(CompleteUpload("b", b"k", USER, False, upload, wanted))
+    assert done[2].endswith("-3") and done[3] == 16 * MIB
+    assert world.run(CompleteUpload("b", b"k", USER, False, upload, wanted)) == done
+    found = reading.find(world.mirror, "b", b"k")
+    lists = list(reading.resolve(world.mirror, found, 5 * MIB - 1, 6 * MIB))
+    assert sum(length for listed in lists for _, _, length in listed) == 6 * MIB
+    assert [fact.number for fact in reading.part_facts(world.mirror, found.file)] == [1, 2, 3]

@@ -1,0 +1,184 @@
+"""A site without a site: the tables as dictionaries, commands run over them, and their rows mirrored into SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gateway.journal.apply import apply
+from gateway.journal.commands import Tx
+from gateway.journal.packed import Extent
+from gateway.journal.records import NewBlock, Record, TenantMade, UserMade
+from gateway.journal.rows import Missing, Overlay
+from gateway.journal.tables import TABLES, Key, Table
+from gateway.namespace import COMMANDS
+from gateway.namespace.buckets import MakeBucket
+from gateway.namespace.objects import PutObject
+
+USER = 7
+OTHER = 8
+SESSION = 1
+START_NS = 1_700_000_000_000_000_000
+
+
+class DictRows:
+    """Every row there is, in memory; or, cold, only those that were asked for once (`Missing` for the others)."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[Key, Any]] = {table.name: {} for table in TABLES}
+        self.known: set[tuple[str, Key]] | None = None
+
+    def get(self, table: Table[Any], key: Key) -> Any:
+        if self.known is not None and (table.name, key) not in self.known:
+            raise Missing([(table, key)])
+        return self.tables[table.name].get(key)
+
+    def put(self, table: Table[Any], row: Any) -> None:
+        self.tables[table.name][row[: table.key]] = row
+
+    def drop(self, table: Table[Any], key: Key) -> None:
+        self.tables[table.name].pop(key, None)
+
+
+def schema(table: Table[Any]) -> str:
+    fields = table.row._fields
+    order = table.order or fields[: table.key]
+    columns = ", ".join(f'"{field}"' + (" INTEGER PRIMARY KEY" if order == ("id",) and field == "id"
+                                        and table.name != "block" else "") for field in fields)  # fmt: skip
+    if order == ("id",) and table.name != "block":
+        return f'CREATE TABLE "{table.name}" ({columns})'
+    keys = ", ".join(f'"{field}"' for field in order)
+    return f'CREATE TABLE "{table.name}" ({columns}, PRIMARY KEY ({keys})) WITHOUT ROWID'
+
+
+class Mirror:
+    """The rows in SQLite, as the journal's store has them; a `Reads` that counts statements and VM steps."""
+
+    def __init__(self, path: str = ":memory:") -> None:
+        self.db = sqlite3.connect(path, isolation_level=None, cached_statements=512)
+        self.queries = 0
+        self.steps = 0
+        for table in TABLES:
+            self.db.execute(schema(table))
+        self.db.execute("CREATE INDEX upload_ended ON upload(ended_ns) WHERE state > 0")
+        self.db.execute("CREATE INDEX upload_made ON upload(made_ns) WHERE state = 0")
+
+    def write(self, changed: dict[tuple[Table[Any], Key], Any]) -> None:
+        for (table, key), row in changed.items():
+            where = " AND ".join(f'"{field}" = ?' for field in table.row._fields[: table.key])
+            self.db.execute(f'DELETE FROM "{table.name}" WHERE {where}', key)
+            if row is not None:
+                self.db.execute(f'INSERT INTO "{table.name}" VALUES ({", ".join("?" * len(row))})', row)
+
+    def fill(self, table: Table[Any], rows: Any) -> None:
+        marks = ", ".join("?" * len(table.row._fields))
+        self.db.executemany(f'INSERT INTO "{table.name}" VALUES ({marks})', rows)
+
+    def query(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        self.queries += 1
+        return self.db.execute(sql, params).fetchall()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        self.db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.db.execute("COMMIT")
+
+    def count_steps(self, on: bool) -> None:
+        def step() -> int:
+            self.steps += 1
+            return 0
+
+        self.steps = 0
+        self.db.set_progress_handler(step if on else None, 1)
+
+
+class World:
+    """Commands, one after the other."""
+
+    def __init__(self, mirror: bool = True) -> None:
+        self.rows = DictRows()
+        self.mirror = Mirror() if mirror else None
+        self.records: list[Record] = []
+        self.next_id = (1 << 48) + 1
+        self.at_ns = START_NS
+        self.rounds = 0
+        self.touched: Counter[str] = Counter()
+        self.apply(TenantMade("default", 1), UserMade("alice", USER, 1, 0, 0), UserMade("bob", OTHER, 1, 0, 0))
+
+    def apply(self, *records: Record) -> None:
+        overlay = Overlay(self.rows)
+        for record in records:
+            apply(record, overlay, len(self.records) + 1)
+            self.records.append(record)
+        self._keep(overlay)
+
+    def _keep(self, overlay: Overlay) -> None:
+        self.touched = Counter(table.name for table, _ in overlay.changed)
+        for (table, key), row in overlay.changed.items():
+            if row is None:
+                self.rows.drop(table, key)
+            else:
+                self.rows.put(table, row)
+        if self.mirror is not None:
+            self.mirror.write(overlay.changed)
+
+    def run(self, command: Any) -> Any:
+        """The command's answer. Its records are applied; `touched` counts the rows that they changed, by table."""
+        self.at_ns += 1_000_000_000
+        self.rounds = 0
+        while True:
+            overlay = Overlay(self.rows)
+            tx = Tx(overlay, number=len(self.records) + 1, next_id=self.next_id, at_ns=self.at_ns, session=SESSION)
+            try:
+                answer = COMMANDS[type(command)](command, tx)
+            except Missing as missing:
+                assert self.rows.known is not None
+                self.rows.known.update((table.name, key) for table, key in missing.wanted)
+                self.rounds += 1
+                continue
+            break
+        self.next_id = tx.next_id
+        self.records.extend(tx.records)
+        self._keep(overlay)
+        return answer
+
+    def cold(self) -> None:
+        """From now on a row is in memory only once it was asked for."""
+        self.rows.known = set()
+
+    # --- short words ---
+
+    def bucket(self, name: str = "b", versioning: int = 0) -> None:
+        self.run(MakeBucket(name, USER, "alice", 1, "us-east-1", 1))
+        if versioning:
+            from gateway.namespace.buckets import SetVersioning
+
+            self.run(SetVersioning(name, USER, False, versioning))
+
+    def put(self, key: bytes, size: int = 4, bucket: str = "b", **more: Any) -> Any:
+        return self.run(put_command(key, size, bucket, n=self.next_id, **more))
+
+
+def stored(n: int, size: int, block_bytes: int = 8 << 20) -> tuple[tuple[Extent, ...], tuple[NewBlock, ...]]:
+    """Extents and blocks of a run of *size* bytes, unlike any other for each *n*."""
+    extents, blocks = [], []
+    for i, at in enumerate(range(0, size, block_bytes)):
+        block = SESSION.to_bytes(8, "big") + n.to_bytes(8, "big") + i.to_bytes(8, "big")
+        length = min(block_bytes, size - at)
+        extents.append(Extent(block, 64, 0, length))
+        blocks.append(NewBlock(block, 1, length + 100, 0, 1))
+    return tuple(extents), tuple(blocks)
+
+
+def put_command(key: bytes, size: int = 4, bucket: str = "b", n: int = 1, etag: str | None = None, **more: Any) -> Any:
+    extents, blocks = stored(n, size)
+    return PutObject(
+        bucket, key, more.pop("user", USER), more.pop("root", False), size, etag or f"{n:032x}", extents, blocks, 1,
+        more.pop("headers", b""), more.pop("checksums", b""), more.pop("tags", b""), more.pop("conditions", None),
+    )  # fmt: skip
