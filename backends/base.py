@@ -116,9 +116,14 @@ def check_key(key: str) -> str:
     if len(key) > KEY_CHARS_MAX:
         raise ValueError(f"a backend key has at most {KEY_CHARS_MAX} characters: {key[:64]!r}…")
     for segment in key.split("/"):
-        if _SEGMENT.fullmatch(segment) is None:
+        if not is_segment(segment):
             raise ValueError(f"not a backend key: {key!r} (segment {segment!r})")
     return key
+
+
+def is_segment(name: str) -> bool:
+    """Whether *name* may be a part of a key."""
+    return _SEGMENT.fullmatch(name) is not None
 
 
 def check_range(start: int, length: int | None) -> None:

@@ -67,6 +67,7 @@ class Desk:
         self._close_logs()
         logs = self.open_logs()
         if len(logs) == len(LOG_NAMES) and all(log.empty and log.size == size for log in logs):
+            self._root.sync_folders([self.path])  # who made them may have died before it did
             return
         self._close_logs()
         try:

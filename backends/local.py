@@ -15,6 +15,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from backends import base, desk, errors, local_listing, local_values
@@ -132,7 +133,9 @@ class Local(base.Backend):
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
-        await self._run(local_values.prepare, self._root)
+        async with self._desk_lock:  # while another process restores, one thread waits for it, not all
+            with suppress(errors.ReadOnly):  # as when it was opened
+                await self._run(local_values.prepare, self._root)
         lines = local_listing.walk(self._root, prefix, after)
         while page := await self._run(_next_page, self._root, lines):
             for line in page:

@@ -85,8 +85,17 @@ class Root:
     def place(self, temporary: str, key: str) -> None:
         """Give the file *temporary* its name *key*, at once and whole, making the folders that lack.
 
-        A delete may take away a folder that it found empty just before the rename: make it again.
+        A delete may take away a folder that it found empty just before the rename: make it again. On failure
+        *temporary* is gone.
         """
+        try:
+            self._rename(temporary, key)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=self.fd)
+            raise
+
+    def _rename(self, temporary: str, key: str) -> None:
         for tries_left in reversed(range(MKDIR_TRIES)):
             try:
                 os.rename(temporary, key, src_dir_fd=self.fd, dst_dir_fd=self.fd)
@@ -166,20 +175,13 @@ class Root:
 
 def open_root(path: str, name: str) -> int:
     """A descriptor of the folder *path*, which is made if only it is missing."""
+    above = os.path.dirname(os.path.abspath(path))
     try:
-        try:
-            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        with suppress(FileExistsError):
             os.mkdir(path, 0o700)
-            parent = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(parent)
-            finally:
-                os.close(parent)
-            return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        parent_path = os.path.dirname(os.path.abspath(path))
-        message = f"{path}: its parent {parent_path} does not exist; make it, or mount the disk"
+        message = f"{path}: its parent {above} does not exist; make it, or mount the disk"
         raise errors.Misconfigured(message, backend=name) from error
     except NotADirectoryError as error:
         message = f"{path}: is a file, or lies below one; a local backend needs a folder"
@@ -187,6 +189,17 @@ def open_root(path: str, name: str) -> int:
     except OSError as error:
         word, advice = _WORDS.get(error.errno or 0, (errors.Unavailable, error.strerror or str(error)))
         raise word(f"{path}: {advice}", backend=name) from error
+    with suppress(OSError):  # who made it may have died before it did this; who may not look there did not make it
+        _sync_folder(above)
+    return fd
+
+
+def _sync_folder(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def folders_of(key: str) -> Iterator[str]:

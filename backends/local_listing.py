@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from backends.base import Listed
+from backends.base import Listed, is_segment
 from backends.local_files import Root
 
 NAMES_AT_ONCE = 65_536  # of one folder; one with more is scanned again for each further so many
@@ -43,7 +43,8 @@ def _names_after(root: Root, folder: str, last: str, prefix: str, after: str) ->
         return []
     try:
         with os.scandir(fd) as entries:
-            names = (entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+            ours = (entry for entry in entries if is_segment(entry.name))  # not `lost+found`, nor the control folder
+            names = (entry.name + "/" if entry.is_dir() else entry.name for entry in ours)
             wanted = (name for name in names if name > last and _matters(folder + name, prefix, after))
             return heapq.nsmallest(NAMES_AT_ONCE, wanted)
     finally:
@@ -52,8 +53,6 @@ def _names_after(root: Root, folder: str, last: str, prefix: str, after: str) ->
 
 def _matters(path: str, prefix: str, after: str) -> bool:
     """Whether *path* is, or as a folder may hold, a key with *prefix* behind *after*."""
-    if path.startswith(".") or "/." in path:
-        return False
     if not path.endswith("/"):
         return path > after and path.startswith(prefix)
     return (path > after or after.startswith(path)) and (path.startswith(prefix) or prefix.startswith(path))

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from backends import base, errors, local, local_listing, stock
+from backends import base, desk, errors, intake_log, local, local_files, local_listing, stock
 from backends.base import Marker
 from backends.intake import LOG_BYTES_MIN
 from backends.local import Local
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
 from tests.backends.mounts import mounted
+from tests.backends.recorded_disk import Recorder
 
 
 @pytest.fixture
@@ -98,6 +99,41 @@ async def test_small_puts_work_on_while_no_file_can_be_made_ahead(
     async with opened(folder) as backend:
         await asyncio.gather(*(put(backend, key(number), b"x") for number in range(100)))
         assert len(await listed(backend.list())) == 100
+
+
+async def test_what_is_not_ours_is_neither_listed_nor_removed(folder: Path) -> None:
+    async with opened(folder) as backend:
+        await put(backend, key(1), b"x")
+        (folder / "lost+found").mkdir()
+        (folder / "README.txt").write_bytes(b"")
+        (folder / os.fsdecode(b"\xff")).mkdir()
+        assert [line.key for line in await listed(backend.list())] == [key(1)]
+        assert (folder / "lost+found").is_dir()
+
+
+async def test_a_put_that_fails_leaves_nothing_half_made_behind(folder: Path) -> None:
+    async with opened(folder) as backend:
+        (folder / "0000").write_bytes(b"x")
+        for size in (10, 300_000):
+            with pytest.raises(errors.Misconfigured):
+                await put(backend, "0000/1", bytes(size))
+        assert all(path.stat().st_size == 0 for path in folder.rglob("new-*"))
+
+
+async def test_logs_that_another_made_are_synced_before_they_are_used(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their maker may have died before it synced their names."""
+    async with opened(folder):
+        pass
+    recorder = Recorder()
+    recorder.adopt(folder)
+    begun = len(recorder.events)
+    with recorder.standing_in(monkeypatch, [desk, intake_log, local_files]):
+        async with opened(folder):
+            synced = {event.path for event in recorder.events[begun:] if event.what == "sync names"}
+    assert any(path.startswith(".entrepot/desk-") for path in synced)
+    assert {"", ".entrepot"} <= synced
 
 
 async def test_settings_that_cannot_work_are_refused(folder: Path) -> None:
