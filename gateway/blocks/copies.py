@@ -131,6 +131,6 @@ class Copies:
         ends = frames_of(start + length)
         opener = self._keys.opener(facts.ring_key, extent.block)
         frames = sealed[(begins - first) * FRAME_SEALED : (ends - first) * FRAME_SEALED]
-        plain = opener.open(frames, extent.length, extent.frame, begins)
+        plain = opener.open(frames, extent.length, extent.frame, begins, ends - begins)
         skip = start - begins * FRAME_PLAIN
         return plain[skip : skip + length]

@@ -46,17 +46,23 @@ class MasterKeys:
 
 
 def create(path: Path) -> MasterKeys:
-    """Make the file with one new key, durable and readable by its owner alone. Raises `FileExistsError`."""
-    _write(path, [_new()])
+    """Make the file with one new key, durable and readable by its owner alone. Raises `FileExistsError`.
+
+    A crash leaves the whole file or none: it is written under a name of its own, then linked."""
+    beside = _write_beside(path, [_new()])
+    try:
+        os.link(beside, path)
+    finally:
+        beside.unlink()
+    _sync(path.parent)
     return load(path)
 
 
 def add(path: Path) -> MasterKeys:
-    """Append a new key, which is current from then on. The file is replaced in one step: no crash loses an old key."""
-    keys = [*_read(path), _new()]
-    beside = path.with_name(path.name + ".new")
-    beside.unlink(missing_ok=True)
-    _write(beside, keys)
+    """Append a new key, which is current from then on. The file is replaced in one step: no crash loses an old key.
+
+    Of two who add at once one could lose its key again, so who adds holds the site's lock."""
+    beside = _write_beside(path, [*_read(path), _new()])
     beside.replace(path)
     _sync(path.parent)
     return load(path)
@@ -82,6 +88,8 @@ def _read(path: Path) -> list[MasterKey]:
     keys = [_parse(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not keys:
         raise Misconfigured(f"the master key file {path} holds no key")
+    if len({key.id for key in keys}) < len(keys):
+        raise Misconfigured(f"the master key file {path} has two keys of one id")
     return keys
 
 
@@ -98,15 +106,16 @@ def _parse(path: Path, number: int, line: str) -> MasterKey:
     return MasterKey(words[1], key)
 
 
-def _write(path: Path, keys: list[MasterKey]) -> None:
+def _write_beside(path: Path, keys: list[MasterKey]) -> Path:
+    """A new file of those keys in the same directory, durable, which only its owner may read."""
+    beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.new")
     text = "".join(f"{WORD} {key.id} {base64.b64encode(key.key).decode()}\n" for key in keys)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(handle, text.encode())
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
         os.fsync(handle)
-    finally:
-        os.close(handle)
-    _sync(path.parent)
+    return beside
 
 
 def _sync(folder: Path) -> None:

@@ -34,6 +34,9 @@ class ActiveKey(NamedTuple):
     key: bytes
     mode: int
 
+    def __repr__(self) -> str:
+        return f"ActiveKey({self.id:016x}, …, mode={self.mode})"
+
 
 def new_ring_key(ring_key_id: int, mode: int = ENCRYPTED) -> ActiveKey:
     """A ring key drawn at random."""

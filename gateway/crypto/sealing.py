@@ -10,17 +10,19 @@ number is nonce enough. Every extent begins a frame and only its last frame may 
 
 Why a reader notices everything, without trusting the backend. It knows from the journal, which is trusted, the block's
 id, the extent's first frame and its exact plain length, hence each frame's number, length and last-flag:
-- a flipped bit fails the frame's tag; in the header, the comparison with the ring key id that the journal names;
+- a flipped bit fails the frame's tag; in the header, the comparison with the header that the journal implies;
 - a swapped frame, within an extent or across, fails because its number is in the tag (and is the nonce);
 - a truncated extent is short of a frame, or its last frame has another length or flag than expected;
 - a swapped, replayed or foreign block has another id or ring key, hence another key.
+"Last" is said of the extent, not of the block: a pack's extents are sealed while others are still to come, and readers
+never need the block's end. Ids are never tried twice, so there is no older version of a block that could be shown.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
@@ -40,7 +42,7 @@ MAGIC = b"ENTB"
 VERSION = 1
 ENCRYPTED = 1
 TAGGED = 2
-HEADER = struct.Struct(">4sBB2xQ")
+HEADER = struct.Struct(">4sBBHQ")
 HEADER_BYTES = HEADER.size
 FRAME_PLAIN = 64 << 10
 TAG_BYTES = 16
@@ -117,19 +119,24 @@ def block_key(ring_key: bytes, block_id: bytes) -> bytes:
 
 
 def header(ring_key_id: int, mode: int) -> bytes:
-    return HEADER.pack(MAGIC, VERSION, mode, ring_key_id)
+    """How a block sealed under that ring key, in its mode, begins."""
+    return HEADER.pack(MAGIC, VERSION, mode, 0, ring_key_id)
 
 
-def check_header(found: Buffer, block_id: bytes, ring_key_id: int) -> int:
-    """The mode that a block's header names. Raises `Damaged` unless it is a header of ours for that ring key."""
+def check_header(found: Buffer, block_id: bytes, ring_key_id: int, mode: int) -> None:
+    """Raises `Damaged` unless *found* begins with the header of a block sealed under that ring key, in its mode.
+
+    No read relies on a header; it is there for who repairs a site from its blocks, so `fsck` looks at all its bits."""
     if len(found) < HEADER_BYTES:
         raise Damaged(f"block {block_id.hex()} has no whole header")
-    magic, version, mode, key_id = HEADER.unpack(bytes(found[:HEADER_BYTES]))
-    if magic != MAGIC or version != VERSION or mode not in (ENCRYPTED, TAGGED):
+    magic, version, said_mode, reserved, key_id = HEADER.unpack(bytes(found[:HEADER_BYTES]))
+    if magic != MAGIC or version != VERSION or reserved:
         raise Damaged(f"block {block_id.hex()} does not begin as a block of version {VERSION} does")
-    if key_id != ring_key_id:
-        raise Damaged(f"block {block_id.hex()} says ring key {key_id:016x}, the journal {ring_key_id:016x}")
-    return int(mode)
+    if (key_id, said_mode) != (ring_key_id, mode):
+        raise Damaged(
+            f"block {block_id.hex()} says mode {said_mode} and ring key {key_id:016x}, the journal "
+            f"mode {mode} and ring key {ring_key_id:016x}"
+        )
 
 
 class Frames:
@@ -176,6 +183,28 @@ class Frames:
         return Damaged(f"frame {number} of block {self._id.hex()} is not what was sealed")
 
 
+def _frames_from(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The frames' plain bytes. Only a frame that lies across buffers is copied, so that a body which came in small
+    buffers is never laid out whole a second time (which would cost more than sealing it)."""
+    frame = bytearray()
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        at = 0
+        if frame:
+            at = FRAME_PLAIN - len(frame)
+            frame += view[:at]
+            if len(frame) < FRAME_PLAIN:
+                continue
+            yield frame
+            frame = bytearray()
+        whole = at + (len(view) - at) // FRAME_PLAIN * FRAME_PLAIN
+        for start in range(at, whole, FRAME_PLAIN):
+            yield view[start : start + FRAME_PLAIN]
+        frame += view[whole:]
+    if frame:
+        yield frame
+
+
 class Sealer:
     """Fills one block, extent by extent.
 
@@ -202,14 +231,12 @@ class Sealer:
             raise ValueError(f"an extent of {length} bytes does not fit behind {self.plain}")
         if more and length % FRAME_PLAIN:
             raise ValueError(f"an extent cannot go on behind {length} bytes: only its last frame may be short")
-        plain = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers)).cast("B")
         sealed = memoryview(bytearray(sealed_length(length)))
         placed = Placed(self.size, self._frame, length)
         at = 0
-        for start in range(0, length, FRAME_PLAIN):
-            piece = plain[start : start + FRAME_PLAIN]
+        for piece in _frames_from(buffers):
             end = at + len(piece) + TAG_BYTES
-            last = not more and start + FRAME_PLAIN >= length
+            last = not more and end == len(sealed)
             self._frames.seal(self._frame, last, piece, sealed[at:end])
             self._frame += 1
             at = end
@@ -235,16 +262,21 @@ class Opener:
         self.block_id = block_id
         self._frames = Frames(ring_key, block_id, mode)
 
-    def open(self, sealed: Buffer, length: int, frame: int, first: int = 0) -> memoryview:
-        """The plain bytes of the frames in *sealed*: those of an extent of *length* plain bytes whose first frame has
-        the number *frame*, from its *first*-th on. Raises `Damaged`."""
+    def open(self, sealed: Buffer, length: int, frame: int, first: int = 0, count: int | None = None) -> memoryview:
+        """The plain bytes of *count* frames (None: all that follow) of an extent, from its *first*-th on.
+
+        The extent has *length* plain bytes, and its own first frame the number *frame* in the block. *sealed* is
+        exactly those frames. Raises `Damaged` if it is shorter, longer, or anything else than what was sealed."""
         view = memoryview(sealed).cast("B")
-        start = first * FRAME_PLAIN
-        count = -(-len(view) // FRAME_SEALED)
-        plain = memoryview(bytearray(max(0, len(view) - count * TAG_BYTES)))
-        expected = min(length - start, count * FRAME_PLAIN)
-        if expected <= 0 or len(plain) != expected:
-            raise Damaged(f"block {self.block_id.hex()} has {len(view)} bytes where its extent has others")
+        if count is None:
+            count = frames_of(length) - first
+        expected = min(length - first * FRAME_PLAIN, count * FRAME_PLAIN)
+        if expected <= 0 or len(view) != expected + count * TAG_BYTES:
+            raise Damaged(
+                f"block {self.block_id.hex()} has {len(view)} bytes where frame {frame + first} and "
+                f"{count - 1} behind it have {expected + count * TAG_BYTES}"
+            )
+        plain = memoryview(bytearray(expected))
         total = frames_of(length)
         for index in range(count):
             piece = view[index * FRAME_SEALED : (index + 1) * FRAME_SEALED]
