@@ -60,7 +60,7 @@ def part_put(record: PartPut, rows: Rows) -> None:
         PART,
         Part(
             record.upload, record.number, record.id, record.size, record.shape, record.content, record.etag,
-            record.crc64nvme, record.checksum, record.at_ns,
+            record.crc64nvme.to_bytes(8, "big"), record.checksum, record.at_ns,
         ),
     )  # fmt: skip
 

@@ -354,7 +354,8 @@ class Part(NamedTuple):
     content: int
     etag: str
     """The part's MD5, hex."""
-    crc64nvme: int
+    crc64nvme: bytes
+    """8 bytes, big-endian: it has no sign, and SQLite's integers do."""
     checksum: str
     """Base64, of the upload's algorithm, or empty."""
     modified_ns: int

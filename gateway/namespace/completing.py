@@ -160,7 +160,10 @@ def _join(
     asked: CompleteUpload, upload: Upload, place: Place, parts: list[Part], checksums: list[Checksum], tx: Tx
 ) -> Finished:
     body = tx.new_id()
-    facts = tuple(PartFact(part.number, part.size, part.etag, part.crc64nvme, part.checksum) for part in parts)
+    facts = tuple(
+        PartFact(part.number, part.size, part.etag, int.from_bytes(part.crc64nvme, "big"), part.checksum)
+        for part in parts
+    )
     numbers = tuple(part.number for part in parts)
     tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, facts))
     etag, size = etag_of(parts), sum(part.size for part in parts)

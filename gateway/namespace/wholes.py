@@ -29,7 +29,7 @@ class PartDigests(Protocol):
     @property
     def etag(self) -> str: ...
     @property
-    def crc64nvme(self) -> int: ...
+    def crc64nvme(self) -> bytes: ...
     @property
     def checksum(self) -> str: ...
 
@@ -54,7 +54,8 @@ def etag_of(parts: Sequence[PartDigests]) -> str:
 
 def checksums_of(parts: Sequence[PartDigests], algorithm: str, kind: str) -> list[Checksum]:
     """The checksum that the upload asked for, first; and always the bytes' CRC64NVME."""
-    whole = Checksum(CRC64NVME, FULL_OBJECT, _combined(parts, CRC64NVME, [part.crc64nvme for part in parts]))
+    values = [int.from_bytes(part.crc64nvme, "big") for part in parts]
+    whole = Checksum(CRC64NVME, FULL_OBJECT, _combined(parts, CRC64NVME, values))
     if not algorithm or (algorithm == CRC64NVME and kind != COMPOSITE):
         return [whole]
     return [_asked(parts, algorithm, kind), whole]
