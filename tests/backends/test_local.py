@@ -329,25 +329,26 @@ async def test_descriptors_stay_bounded_and_are_closed(folder: Path) -> None:
 
 
 async def test_running_out_of_descriptors_is_transient(folder: Path) -> None:
-    async with opened(folder) as backend:
+    """The files kept at hand are given up for it."""
+    async with opened(folder, intake_bytes=0) as backend:
         for number in range(60):
             await put(backend, key(number), b"x")
             await backend.get(key(number))
+        backend._descriptors.drop(key(0))
+        taken = []
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        in_use = max(int(name) for name in os.listdir("/proc/self/fd"))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (in_use - 30, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
         try:
-            await put_away(backend, 60)
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(os.open(os.devnull, os.O_RDONLY))
+            with pytest.raises(errors.Unavailable, match="RLIMIT_NOFILE"):
+                await backend.get(key(0))
             assert bytes(await backend.get(key(0))) == b"x"
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-async def put_away(backend: Local, number: int) -> None:
-    """Let the backend meet the limit, which makes it close the files that it keeps at hand."""
-    with contextlib.suppress(errors.Unavailable):
-        backend._descriptors.drop(key(0))
-        await backend.get(key(0))
+            for fd in taken:
+                os.close(fd)
 
 
 async def test_a_cancelled_read_closes_what_it_opened(folder: Path) -> None:
