@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
+from gateway.errors import SessionOver
 from gateway.journal.apply import apply
-from gateway.journal.records import Record
+from gateway.journal.records import ExtentsMoved, Record, RunMade
 from gateway.journal.rows import Overlay, Wanted, want
 from gateway.journal.tables import Key, Table
 
@@ -75,7 +76,17 @@ class Tx:
         self._next_id += 1
         return drawn
 
+    def skip_ids_to(self, next_id: int) -> None:
+        """Draw from *next_id* on: a new incarnation has begun."""
+        self._next_id = max(self._next_id, next_id)
+
     def emit(self, record: Record) -> None:
+        """Apply *record*. Raises `SessionOver` if it names a block of another session than the one that asks: that
+        session may have ended, and its unnamed blocks be gone."""
+        if isinstance(record, RunMade | ExtentsMoved):
+            for block in record.blocks:
+                if int.from_bytes(block.id[:8], "big") != self.session:
+                    raise SessionOver(self.session)
         apply(record, self.rows, self.number)
         self.records.append(record)
         self.number += 1

@@ -62,6 +62,17 @@ class Overlay:
     def drop(self, table: Table[R], key: Key) -> None:
         self.changed[(table, key)] = None
 
+    def before(self, wanted: Wanted) -> Any:
+        """The row below this overlay, or None if there is none or it is not in memory."""
+        try:
+            return self._below.get(*wanted)
+        except Missing:
+            return None
+
+    def rebase(self, below: Rows) -> None:
+        """Stand above other rows, which have what those below had."""
+        self._below = below
+
     def merge_into(self, other: Overlay) -> None:
         """These changes become the other's."""
         other.changed.update(self.changed)

@@ -1,0 +1,186 @@
+"""Group commit, without its I/O: many commands become one batch of records and changed rows. Synchronous.
+
+Each command runs in an overlay of its own above the batch's: one that is refused takes nobody down with it. One that
+misses rows is set aside; what all of them miss is loaded together, and they run again. So the commands of a batch
+are in no order among themselves, as those of a frame are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gateway.errors import EntrepotError, Refused, SessionOver, Unavailable
+from gateway.journal.cache import RowCache
+from gateway.journal.codec import RECORD_CODEC
+from gateway.journal.commands import CommandTable, Tx
+from gateway.journal.packed import pack, unpack
+from gateway.journal.records import Record
+from gateway.journal.rows import Missing, Overlay, Wanted
+from gateway.journal.store import Batch, Head, JournalRow, running_hash
+from gateway.journal.tables import SESSION, SITE, SLOT, SessionState, Slot
+
+log = logging.getLogger(__name__)
+
+ROUNDS_MAX = 200
+"""How often a command may miss rows: a deep path misses one a level."""
+NO_SESSION = 0
+"""Who the committer's own commands come from."""
+
+
+class Job(NamedTuple):
+    """A command to run, and who waits for it."""
+
+    session: int
+    slot: int
+    number: int
+    command: Any
+    size: int
+    """Bytes on the wire."""
+    waiter: Any
+
+
+class Answer(NamedTuple):
+    """What came of a job: a value, or the error that it was refused with."""
+
+    job: Job
+    value: Any
+    error: EntrepotError | None
+
+
+@dataclass
+class Prepared:
+    """A batch that ran and is not durable yet."""
+
+    overlay: Overlay
+    answers: list[Answer]
+    batch: Batch
+    jobs: Sequence[Job]
+    records: int
+
+
+class BatchRunner:
+    """Runs batches one after the other. A second one may be prepared while the first is being made durable."""
+
+    def __init__(self, cache: RowCache, commands: CommandTable, head: Head) -> None:
+        self._cache = cache
+        self._commands = commands
+        self.head = head
+        """Where the journal will stand once all that is prepared is durable."""
+
+    def prepare(self, jobs: Sequence[Job], now_ns: int, below: Prepared | None) -> Prepared:
+        """Run *jobs* above *below*, a batch that is on its way, if there is one."""
+        overlay = Overlay(below.overlay if below else self._cache)
+        run = _Run(self._commands, overlay, self.head, max(now_ns, self.head.at_ns + 1))
+        waiting = list(jobs)
+        for _ in range(ROUNDS_MAX):
+            waiting, missing = run.round(waiting)
+            if not waiting:
+                break
+            self._cache.load(list(missing))
+        for job in waiting:
+            run.answers.append(Answer(job, None, Unavailable("the command asks for more rows than it may")))
+        batch = self._batch(run, overlay)
+        self.head = batch.head
+        return Prepared(overlay, run.answers, batch, jobs, len(run.records))
+
+    def done(self, prepared: Prepared) -> None:
+        """*prepared* is durable."""
+        self._cache.merge(prepared.overlay.changed)
+
+    def rebase(self, prepared: Prepared) -> None:
+        """What *prepared* was run above is durable and in the cache now."""
+        prepared.overlay.rebase(self._cache)
+
+    def _batch(self, run: _Run, overlay: Overlay) -> Batch:
+        before = self.head
+        if not run.records:
+            batch = Batch(before._replace(next_id=run.next_id), None)
+        else:
+            packed = RECORD_CODEC.pack(run.records)
+            hashed = running_hash(before.hash, packed)
+            head = Head(before.number + len(run.records), hashed, run.at_ns, run.next_id)
+            first = before.number + 1
+            batch = Batch(head, JournalRow(first, len(run.records), run.at_ns, run.next_id, hashed, packed))
+        batch.add_changes(overlay)
+        return batch
+
+
+class _Run:
+    """The jobs of one batch, as they are run."""
+
+    def __init__(self, commands: CommandTable, overlay: Overlay, head: Head, at_ns: int) -> None:
+        self._commands = commands
+        self._overlay = overlay
+        self._head = head
+        self.at_ns = at_ns
+        self.next_id = head.next_id
+        self.records: list[Record] = []
+        self.answers: list[Answer] = []
+
+    def round(self, jobs: Sequence[Job]) -> tuple[list[Job], set[Wanted]]:
+        """Run each job once. Answers those that missed rows, and the rows."""
+        waiting: list[Job] = []
+        missing: set[Wanted] = set()
+        for job in jobs:
+            try:
+                self.answers.append(self._one(job))
+            except Missing as these:
+                waiting.append(job)
+                missing.update(these.wanted)
+        return waiting, missing
+
+    def _one(self, job: Job) -> Answer:
+        overlay = Overlay(self._overlay)
+        tx = Tx(
+            overlay,
+            number=self._head.number + 1 + len(self.records),
+            next_id=self.next_id,
+            at_ns=self.at_ns,
+            session=job.session,
+        )
+        try:
+            if job.session != NO_SESSION:
+                repeated = _repeated(tx, job)
+                if repeated is not None:
+                    return Answer(job, unpack(repeated.answer), None)
+            value = self._commands[type(job.command)](job.command, tx)
+            _check_feature(tx)
+        except EntrepotError as refused:
+            return Answer(job, None, refused)
+        except Missing:
+            raise
+        except Exception as bug:
+            log.exception("the command %s failed", type(job.command).__name__)
+            return Answer(job, None, Refused(f"{type(job.command).__name__} failed: {bug!r}"))
+        if job.session != NO_SESSION and tx.records:
+            overlay.put(SLOT, Slot(job.session, job.slot, job.number, pack(value)))
+        self.next_id = tx.next_id
+        self.records += tx.records
+        overlay.merge_into(self._overlay)
+        return Answer(job, value, None)
+
+
+def _repeated(tx: Tx, job: Job) -> Slot | None:
+    """The answer that this very command had already. Raises `SessionOver` for a session that may not commit."""
+    tx.want([(SESSION, (job.session,)), (SLOT, (job.session, job.slot))])
+    session = tx.get(SESSION, (job.session,))
+    if session is None or session.state != SessionState.LIVE:
+        raise SessionOver(job.session)
+    slot = tx.get(SLOT, (job.session, job.slot))
+    if slot is None or slot.number < job.number:
+        return None
+    if slot.number > job.number:
+        raise Unavailable(f"slot {job.slot} of session {job.session} has gone on to number {slot.number}")
+    return slot
+
+
+def _check_feature(tx: Tx) -> None:
+    """A record of a newer level may not be written before the journal says that level."""
+    needed = max((record.FEATURE for record in tx.records), default=1)  # type: ignore[union-attr]
+    if needed > 1:
+        site = tx.get(SITE, (0,))
+        if site is None or site.feature < needed:
+            raise Refused(f"this journal's feature level does not allow what needs level {needed}")

@@ -1,0 +1,65 @@
+"""The committer's cache of rows: what it knows of the tables without asking the store. Always right, since nobody else
+writes. Bounded by a number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from gateway.journal.rows import Missing, Wanted
+from gateway.journal.store import Store
+from gateway.journal.tables import Key, Table
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+ROWS_MAX = 200_000
+_UNKNOWN: Any = object()
+
+
+class RowCache:
+    """Rows as they are durable. A key known to have no row is kept as None."""
+
+    def __init__(self, store: Store, rows_max: int = ROWS_MAX) -> None:
+        self._store = store
+        self._rows: dict[Wanted, Any] = {}
+        self._rows_max = rows_max
+
+    def get(self, table: Table[R], key: Key) -> R | None:
+        found = self._rows.get((table, key), _UNKNOWN)
+        if found is _UNKNOWN:
+            raise Missing(((table, key),))
+        return found  # type: ignore[no-any-return]
+
+    def put(self, table: Table[R], row: R) -> None:
+        self._rows[(table, row[: table.key])] = row
+
+    def drop(self, table: Table[R], key: Key) -> None:
+        self._rows[(table, key)] = None
+
+    def peek(self, wanted: Wanted) -> Any:
+        """The row, or None if there is none or it is not known."""
+        return self._rows.get(wanted)
+
+    def load(self, wanted: Sequence[Wanted]) -> None:
+        """Fetch these rows, with one query a table."""
+        by_table: dict[Table[Any], list[Key]] = {}
+        for table, key in wanted:
+            by_table.setdefault(table, []).append(key)
+        for table, keys in by_table.items():
+            found = self._store.load(table, keys)
+            for key in keys:
+                self._rows[(table, key)] = found.get(key)
+
+    def merge(self, changed: dict[Wanted, Any]) -> None:
+        """These rows are durable now. They count as used last."""
+        rows = self._rows
+        for wanted, row in changed.items():
+            rows.pop(wanted, None)
+            rows[wanted] = row
+
+    def shrink(self) -> None:
+        """Forget the rows that came or changed longest ago, where there are too many. Only between batches."""
+        surplus = len(self._rows) - self._rows_max
+        if surplus > 0:
+            for wanted in list(self._rows)[: surplus + self._rows_max // 8]:
+                del self._rows[wanted]

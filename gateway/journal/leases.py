@@ -1,0 +1,57 @@
+"""Who is with the committer: sessions, their leases and their floors. Scratch, in memory.
+
+A successor does not know the floors that its predecessor knew, so each session that is still live in the tables gets
+a whole lease to come back, and until it has, its floor counts as 0: nothing that died is deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass
+class Lease:
+    session: int
+    floor: int
+    """The lowest number that it still reads at; 0 for not known."""
+    until: float
+    """On the clock that `Leases` is told, seconds."""
+
+
+class Leases:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._leases: dict[int, Lease] = {}
+
+    def inherit(self, sessions: Iterable[int], now: float) -> None:
+        """Sessions that a predecessor left."""
+        for session in sessions:
+            self._leases[session] = Lease(session, 0, now + self.seconds)
+
+    def open(self, session: int, floor: int, now: float) -> None:
+        self._leases[session] = Lease(session, floor, now + self.seconds)
+
+    def knows(self, session: int) -> bool:
+        return session in self._leases
+
+    def beat(self, session: int, now: float, floor: int | None = None) -> None:
+        """It is still here. A floor only rises."""
+        lease = self._leases.get(session)
+        if lease is not None:
+            lease.until = now + self.seconds
+            if floor is not None:
+                lease.floor = max(lease.floor, floor)
+
+    def end(self, session: int) -> None:
+        self._leases.pop(session, None)
+
+    def expired(self, now: float) -> list[int]:
+        return [lease.session for lease in self._leases.values() if lease.until < now]
+
+    def floor(self, head: int, pins: Iterable[int]) -> int:
+        """The lowest number at which anybody may still read: what died at a lower one or at it is out of sight."""
+        return min([head, *(lease.floor for lease in self._leases.values()), *pins])
+
+    def __len__(self) -> int:
+        return len(self._leases)

@@ -1,0 +1,36 @@
+"""A committer without a socket: for founding a site, restoring one, and tests. Holds the site's lock meanwhile."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from gateway.journal.batch import NO_SESSION, BatchRunner, Job
+from gateway.journal.cache import RowCache
+from gateway.journal.commands import CommandTable
+from gateway.journal.store import Store
+
+
+class LocalCommitter:
+    """Runs commands one by one, each durable when it is answered."""
+
+    def __init__(self, store: Store, commands: CommandTable) -> None:
+        self._store = store
+        self._cache = RowCache(store)
+        self._runner = BatchRunner(self._cache, commands, store.head())
+
+    def run(self, command: Any, session: int = NO_SESSION) -> Any:
+        """The command's answer. Raises what it was refused with."""
+        return self.run_all([command], session)[0]
+
+    def run_all(self, commands: list[Any], session: int = NO_SESSION) -> list[Any]:
+        """The answers of commands that run in one batch, or the error of the first that was refused."""
+        jobs = [Job(session, at, time.time_ns(), command, 0, None) for at, command in enumerate(commands)]
+        prepared = self._runner.prepare(jobs, time.time_ns(), None)
+        self._store.write(prepared.batch)
+        self._runner.done(prepared)
+        answers = {answer.job.slot: answer for answer in prepared.answers}
+        for answer in answers.values():
+            if answer.error is not None:
+                raise answer.error
+        return [answers[at].value for at in range(len(commands))]

@@ -1,0 +1,97 @@
+"""The journal's own commands: founding, restoring, sessions. Tags 1 to 19."""
+
+from __future__ import annotations
+
+from gateway.errors import Refused
+from gateway.journal.commands import Handler, Tx, command
+from gateway.journal.records import (
+    FeatureRaised,
+    IncarnationStarted,
+    SessionEnded,
+    SessionOpened,
+    SiteFounded,
+)
+from gateway.journal.tables import SESSION, SITE, SessionState
+
+COUNTER_BITS = 48
+"""An id is its journal's incarnation above a counter of so many bits."""
+
+
+@command(tag=1)
+class FoundSite:
+    """Make the site's own row. Answers its id, also where it is there already: `init` may be run again."""
+
+    id: str
+    name: str
+    feature: int = 1
+
+
+@command(tag=2)
+class StartIncarnation:
+    """After a restore: draw no id that the lost future drew."""
+
+
+@command(tag=3)
+class RaiseFeature:
+    level: int
+
+
+@command(tag=4)
+class OpenSession:
+    """Answers the session's id."""
+
+    kind: str
+
+
+@command(tag=5, frees=True)
+class EndSession:
+    """Answers nothing; a session that has ended already stays so."""
+
+    session: int
+
+
+def found_site(asked: FoundSite, tx: Tx) -> str:
+    site = tx.get(SITE, (0,))
+    if site is not None:
+        return site.id
+    tx.emit(SiteFounded(asked.id, asked.name, 1, asked.feature, tx.at_ns))
+    tx.skip_ids_to(1 << COUNTER_BITS | 1)
+    return asked.id
+
+
+def start_incarnation(asked: StartIncarnation, tx: Tx) -> int:
+    site = tx.get(SITE, (0,))
+    if site is None:
+        raise Refused("there is no site to restore")
+    incarnation = site.incarnation + 1
+    tx.emit(IncarnationStarted(incarnation))
+    tx.skip_ids_to(incarnation << COUNTER_BITS | 1)
+    return incarnation
+
+
+def raise_feature(asked: RaiseFeature, tx: Tx) -> None:
+    site = tx.get(SITE, (0,))
+    if site is None or asked.level <= site.feature:
+        raise Refused(f"the journal's feature level cannot become {asked.level}")
+    tx.emit(FeatureRaised(asked.level))
+
+
+def open_session(asked: OpenSession, tx: Tx) -> int:
+    drawn = tx.new_id()
+    tx.emit(SessionOpened(drawn, asked.kind, tx.at_ns))
+    return drawn
+
+
+def end_session(asked: EndSession, tx: Tx) -> None:
+    session = tx.get(SESSION, (asked.session,))
+    if session is not None and session.state == SessionState.LIVE:
+        tx.emit(SessionEnded(asked.session, tx.at_ns))
+
+
+COMMANDS: dict[type, Handler] = {
+    FoundSite: found_site,
+    StartIncarnation: start_incarnation,
+    RaiseFeature: raise_feature,
+    OpenSession: open_session,
+    EndSession: end_session,
+}

@@ -1,0 +1,98 @@
+"""The schema, numbered, and how an older file becomes a newer one. `PRAGMA user_version` holds the number.
+
+Tables and their columns are those of `gateway.journal.tables`, which explains each; a table whose key is one integer
+is a rowid table, the others are WITHOUT ROWID, so that a range read walks one B-tree. A schema number keeps its
+meaning: a change is a new step in `STEPS`, and big tables are never copied in one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from sqlite_utils import Database
+
+from gateway.errors import Misconfigured
+from gateway.journal.tables import TABLES, Table
+
+_TYPES = {int: "INTEGER", str: "TEXT", bytes: "BLOB"}
+
+_JOURNAL = """
+CREATE TABLE journal (
+    number INTEGER PRIMARY KEY,
+    records_count INTEGER NOT NULL,
+    at_ns INTEGER NOT NULL,
+    next_id INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    records BLOB NOT NULL
+)"""
+
+_HEAD = """
+CREATE TABLE head (
+    one INTEGER PRIMARY KEY,
+    number INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    at_ns INTEGER NOT NULL,
+    next_id INTEGER NOT NULL
+)"""
+
+_PIN = """
+CREATE TABLE pin (
+    id TEXT PRIMARY KEY,
+    number INTEGER NOT NULL,
+    until_ns INTEGER NOT NULL
+)"""
+
+_INDEXES = (
+    "CREATE INDEX user_id ON user (id)",
+    "CREATE INDEX access_key_user ON access_key (user)",
+    "CREATE INDEX backend_id ON backend (id)",
+    "CREATE INDEX backend_set_id ON backend_set (id)",
+    "CREATE INDEX policy_id ON policy (id)",
+    "CREATE INDEX tenant_id ON tenant (id)",
+    "CREATE INDEX session_state ON session (state)",
+    "CREATE INDEX bucket_owner ON bucket (owner, name)",
+    "CREATE INDEX block_dead ON block (died) WHERE died > 0",
+    "CREATE INDEX block_sparse ON block (live, plain) WHERE died = 0 AND live * 5 < plain * 4",
+    "CREATE INDEX upload_open ON upload (made_ns) WHERE state = 0",
+    "CREATE INDEX upload_ended ON upload (ended_ns) WHERE state > 0",
+    "CREATE INDEX upload_parts ON upload (id) WHERE state > 0 AND parts > 0",
+)
+
+
+def _create(table: Table[Any]) -> str:
+    hints = get_type_hints(table.row)
+    columns = [f'"{name}" {_TYPES[hints[name]]} NOT NULL' for name in table.row._fields]
+    key = table.stored_key
+    if len(key) == 1 and hints[key[0]] is int:
+        columns[0] = f"{key[0]} INTEGER PRIMARY KEY"
+        return f"CREATE TABLE {table.name} ({', '.join(columns)})"
+    return f"CREATE TABLE {table.name} ({', '.join(columns)}, PRIMARY KEY ({', '.join(key)})) WITHOUT ROWID"
+
+
+def _first(base: Database) -> None:
+    for table in TABLES:
+        base.execute(_create(table))
+    for statement in (_JOURNAL, _HEAD, _PIN, *_INDEXES):
+        base.execute(statement)
+
+
+STEPS: tuple[Callable[[Database], None], ...] = (_first,)
+"""The n-th step makes schema n + 1 out of schema n."""
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the file to the newest schema. Raises `Misconfigured` for a file that is newer than this code."""
+    base = Database(connection)
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found > len(STEPS):
+        raise Misconfigured(
+            f"{path} has schema {found}, and this version of entrepot knows those up to {len(STEPS)}: "
+            "use the version that wrote it, or a newer one"
+        )
+    for number in range(found, len(STEPS)):
+        connection.execute("BEGIN IMMEDIATE")
+        STEPS[number](base)
+        connection.execute(f"PRAGMA user_version = {number + 1}")
+        connection.execute("COMMIT")

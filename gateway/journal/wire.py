@@ -1,0 +1,93 @@
+"""What travels between the committer and its clients: frames over a Unix socket. Pure.
+
+A frame is its length (4 bytes, big-endian) and a msgpack array that begins with its kind. From a client:
+
+    HELLO kind session     open a session (0), or come back to one
+    SEND  [[slot, number, command], …]   in no order
+    BEAT  floor            still here; the lowest number that this session still reads at
+    FLOORS ask             ask for the lowest of all sessions' floors; *ask* comes back with the answer
+    PIN   ask name number until_ns   keep what dies behind *number* until then
+    GOODBYE ask            end the session
+
+and from the committer:
+
+    WELCOME session lease_s head
+    OVER    session        the session has ended
+    ANSWERS [[slot, number, error, value], …]   error: nothing, or its class's name; value then its arguments
+    BEATEN  head
+    DONE    ask value      a floor, or nothing for a PIN or a GOODBYE
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Any
+
+import msgpack
+
+from gateway.errors import BY_NAME, EntrepotError, Refused
+
+FRAME_BYTES_MAX = 64 << 20
+_LENGTH = struct.Struct(">I")
+
+
+class Kind(IntEnum):
+    HELLO = 1
+    SEND = 2
+    BEAT = 3
+    FLOORS = 4
+    PIN = 5
+    GOODBYE = 6
+    WELCOME = 11
+    OVER = 12
+    ANSWERS = 13
+    BEATEN = 14
+    DONE = 15
+
+
+def frame(kind: Kind, *values: Any) -> bytes:
+    """A frame, ready to send. Raises `ValueError` for one that is too long."""
+    packed: bytes = msgpack.packb((int(kind), *values))
+    if len(packed) > FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {len(packed)} bytes")
+    return _LENGTH.pack(len(packed)) + packed
+
+
+class Frames:
+    """Cuts what comes over a connection into frames."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[tuple[int, tuple[Any, ...]]]:
+        """The frames that are whole now, each with its length in bytes. Raises `ValueError` for bytes that are none."""
+        held = self._held
+        held += data
+        found = []
+        at = 0
+        while len(held) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(held, at)
+            if length > FRAME_BYTES_MAX:
+                raise ValueError(f"a frame of {length} bytes")
+            end = at + _LENGTH.size + length
+            if len(held) < end:
+                break
+            view = memoryview(held)[at + _LENGTH.size : end]
+            found.append((length, msgpack.unpackb(view, use_list=False, strict_map_key=False)))
+            view.release()
+            at = end
+        if at:
+            del held[:at]
+        return found
+
+
+def error_out(error: EntrepotError) -> tuple[str, tuple[Any, ...]]:
+    """An error as its class's name and plain arguments."""
+    plain = tuple(arg if isinstance(arg, str | bytes | int | float | bool | None) else str(arg) for arg in error.args)
+    return type(error).__name__, plain
+
+
+def error_in(name: str, args: tuple[Any, ...]) -> EntrepotError:
+    """The error again."""
+    return BY_NAME.get(name, Refused)(*args)
