@@ -1,0 +1,214 @@
+"""A site in one process for the tests of workers: the real tables, commands and read-only store, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from backends.base import Backend
+from backends.memory import Memory
+from gateway import blocks, identity, namespace, placement
+from gateway.blocks.budget import Budget
+from gateway.blocks.compactor import Compactor
+from gateway.blocks.copies import Copies
+from gateway.blocks.digests import Digests
+from gateway.blocks.expiry import Expiry
+from gateway.blocks.lookup import Lookup
+from gateway.blocks.plan import wants
+from gateway.blocks.reader import Reader
+from gateway.blocks.sweeper import Sweeper
+from gateway.blocks.takedown import Takedown
+from gateway.blocks.values import Stamp, Target, Targets
+from gateway.blocks.working import Worker
+from gateway.blocks.writer import StoredRun, Writer
+from gateway.crypto.ring import new_ring_key
+from gateway.crypto.sealing import BlockKeys
+from gateway.identity.users import AddTenant, AddUser
+from gateway.journal import session_commands
+from gateway.journal.local import LocalCommitter
+from gateway.journal.session_commands import EndSession, FoundSite, OpenSession
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.store import SqliteStore
+from gateway.namespace import reading
+from gateway.namespace.buckets import MakeBucket
+from gateway.namespace.completing import CompleteUpload, WantedPart
+from gateway.namespace.copies import CopyObject, Source
+from gateway.namespace.objects import DeleteObject, PutObject
+from gateway.namespace.uploads import CreateUpload, PutPart
+from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
+from tests.blocks.world import chunks
+
+COMMANDS = {
+    **session_commands.COMMANDS,
+    **namespace.COMMANDS,
+    **identity.COMMANDS,
+    **placement.COMMANDS,
+    **blocks.COMMANDS,
+}
+
+
+class Client:
+    """A process's journal client."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.session: int = site.committer.run(OpenSession("test"))
+        self.held: list[int] = []
+        self.sent: list[Any] = []
+
+    async def send(self, command: Any) -> Any:
+        self.sent.append(command)
+        return self._site.committer.run(command, self.session)
+
+    async def floors(self) -> int:
+        return min([self._site.store.head(), *(number for client in self._site.clients for number in client.held)])
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        number = self._site.store.head()
+        self.held.append(number)
+        try:
+            yield
+        finally:
+            self.held.remove(number)
+
+
+class Rash(Client):
+    """Says that nobody reads."""
+
+    async def floors(self) -> int:
+        return self._site.store.head()
+
+
+class Site:
+    """One bucket `b` of one user."""
+
+    def __init__(self, folder: Path, *places: Backend) -> None:
+        folder.mkdir(exist_ok=True)
+        self.path = folder / "journal.db"
+        self._sqlite = SqliteStore(self.path)
+        self.committer = LocalCommitter(self._sqlite, COMMANDS)
+        self.committer.run(FoundSite("0" * 32, "test"))
+        self.store = ReadStore(self.path)
+        self.places = places or (Memory(),)
+        self.clients: list[Client] = []
+        self.journal = self.client()
+        tenant = self.committer.run(AddTenant("default"))
+        self.user = self.committer.run(AddUser("alice", "default", True, "", b"", ""))
+        self.backends = {self.committer.run(NameBackend(f"b{n}")): place for n, place in enumerate(self.places)}
+        self.set_id = self.committer.run(NameBackendSet(tuple(self.backends)))
+        self.policy = self.committer.run(NamePolicy("all"))
+        self.committer.run(MakeBucket("b", self.user, "alice", tenant, "us-east-1", self.policy))
+        self.keys = {5: new_ring_key(5)}
+        self.active = 5
+        self.lookup = Lookup(self.store, self.backends)
+        opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
+        self.block_keys = opened
+        copies = Copies(self.lookup.facts, self.lookup.copies_of, opened, self.lookup.extent_at)
+        self.reader = Reader(copies, Budget(64 << 20))
+        self.writer = self.new_writer(self.journal)
+        self.worker_journal = self.client()
+        journal = self.worker_journal
+        self.takedown = Takedown(self.store, journal, remember_seconds=3600)
+        self.sweeper = Sweeper(self.store, journal, self.backends, upload_seconds_max=3600)
+        self.expiry = Expiry(self.store, journal, expire_seconds=3600)
+        self.compactor = Compactor(
+            self.store,
+            journal,
+            self.lookup,
+            self.reader,
+            self.new_writer(journal),
+            lambda _, policy: self.stamp(policy),
+        )
+        self.workers: list[Worker] = [self.expiry, self.takedown, self.compactor, self.sweeper]
+
+    def close(self) -> None:
+        self.store.close()
+        self._sqlite.close()
+
+    def client(self) -> Client:
+        self.clients.append(Client(self))
+        return self.clients[-1]
+
+    def end(self, client: Client) -> None:
+        self.clients.remove(client)
+        self.committer.run(EndSession(client.session))
+
+    def new_writer(self, journal: Client, **options: int) -> Writer:
+        return Writer(lambda: journal.session, journal.reading, Budget(96 << 20), **options)
+
+    def stamp(self, policy: int = 0) -> Stamp:
+        copies = tuple(Target(place, number) for number, place in self.backends.items())
+        return Stamp(self.keys[self.active], Targets(policy or self.policy, self.set_id, copies))
+
+    async def work(self) -> None:
+        """Everything that the workers find to do."""
+        while any([await worker.step() for worker in self.workers]):
+            pass
+        await self.compactor._writer.close()
+
+    async def take_down_at_once(self) -> None:
+        """Take apart what waits, whoever reads."""
+        takedown = Takedown(self.store, Rash(self), remember_seconds=3600)
+        while await takedown.step():
+            pass
+
+    # --- what the front desk does ------------------------------------------------------------------------------------
+
+    async def put(self, key: bytes, data: bytes, **more: Any) -> None:
+        digests = Digests()
+        async with self.writer.storing(self.stamp(), chunks(data, 1 << 20), len(data), digests) as stored:
+            await self.journal.send(self.put_command(key, stored, **more))
+
+    def put_command(self, key: bytes, stored: StoredRun, **more: Any) -> PutObject:
+        return PutObject(
+            "b", key, self.user, True, stored.size, "0" * 32, stored.extents, stored.blocks, self.policy, b"", b"", b"",
+            **more,
+        )  # fmt: skip
+
+    async def delete(self, key: bytes) -> None:
+        await self.journal.send(DeleteObject("b", key, self.user, True))
+
+    async def copy(self, source: bytes, key: bytes) -> None:
+        await self.journal.send(CopyObject("b", key, self.user, True, Source("b", source)))
+
+    async def upload(self, key: bytes) -> str:
+        return await self.journal.send(CreateUpload("b", key, self.user, True, "", "", b"", b""))
+
+    async def part(self, key: bytes, upload: str, number: int, data: bytes) -> str:
+        digests = Digests()
+        async with self.writer.storing(self.stamp(), chunks(data, 1 << 20), len(data), digests) as stored:
+            await digests.finish()
+            etag = digests.md5.hex()
+            await self.journal.send(
+                PutPart(
+                    "b", key, self.user, True, upload, number, stored.size, etag, stored.extents, stored.blocks,
+                    self.policy, digests.crc64nvme, "",
+                )
+            )  # fmt: skip
+        return etag
+
+    async def complete(self, key: bytes, upload: str, etags: list[str]) -> None:
+        parts = tuple(WantedPart(number, etag) for number, etag in enumerate(etags, 1))
+        await self.journal.send(CompleteUpload("b", key, self.user, True, upload, parts))
+
+    def open(self, key: bytes) -> AsyncIterator[Any]:
+        """The object's bytes; looked up now, read later."""
+        found = reading.find(self.store, "b", key)
+        assert found is not None and found.file is not None, key
+        file = found.file
+        lookup = self.lookup
+        wanted = wants(file.shape, file.content, 0, file.size, lookup.extents_of, lookup.pieces_of)
+        return self.reader.read(wanted)
+
+    async def get(self, key: bytes) -> bytes:
+        return b"".join([bytes(piece) async for piece in self.open(key)])
+
+    async def stored(self, place: int = 0) -> dict[str, int]:
+        """Keys and their sizes in bytes."""
+        return {listed.key: listed.size async for listed in self.places[place].list()}
+
+    def rows(self, table: str) -> int:
+        return int(self.store.query(f"SELECT count(*) FROM {table}")[0][0])

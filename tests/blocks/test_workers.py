@@ -1,0 +1,353 @@
+"""The workers: what nobody names goes, what somebody may read stays, and packs that are mostly dead are rewritten."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends import errors as backend_errors
+from backends.memory import Memory
+from gateway import errors
+from gateway.blocks.commands import Dead, ForgetBlocks, ForgetSession, Move, MoveExtents, SweepSession, TakeApart
+from gateway.blocks.digests import Digests
+from gateway.blocks.sweeper import Sweeper
+from gateway.blocks.takedown import Takedown
+from gateway.blocks.values import block_id
+from gateway.journal.packed import extents
+from tests.blocks.site import Site
+from tests.blocks.world import chunks
+
+MIB = 1 << 20
+DATA = random.Random(6).randbytes(20 * MIB)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    yield made
+    made.close()
+
+
+async def test_what_is_deleted_leaves_no_bytes_and_no_rows(site: Site) -> None:
+    await site.put(b"large", DATA)
+    await site.put(b"small", b"small")
+    await site.copy(b"large", b"dir/copy")
+    assert await site.get(b"dir/copy") == DATA
+    await site.delete(b"large")
+    await site.work()
+    assert await site.get(b"dir/copy") == DATA
+    await site.delete(b"dir/copy")
+    await site.delete(b"small")
+    await site.work()
+    assert await site.stored() == {}
+    assert {table: site.rows(table) for table in ("run", "body", "block", "member", "freed")} == {
+        "run": 0, "body": 0, "block": 0, "member": 0, "freed": 0,
+    }  # fmt: skip
+
+
+async def test_an_overwritten_object_in_parts_is_taken_apart_in_slices(site: Site) -> None:
+    upload = await site.upload(b"k")
+    etags = await asyncio.gather(*(site.part(b"k", upload, n, DATA[: 5 * MIB]) for n in range(1, 71)))
+    await site.complete(b"k", upload, list(etags))
+    await site.put(b"k", b"new")
+    await site.work()
+    sent = [command for command in site.worker_journal.sent if isinstance(command, TakeApart)]
+    assert len(sent) == 2, "70 runs, 64 at a time"
+    assert site.rows("run") == 1
+    assert len(await site.stored()) == 1
+    assert await site.get(b"k") == b"new"
+
+
+async def test_parts_that_a_completion_did_not_name_and_an_aborted_uploads_go(site: Site) -> None:
+    upload = await site.upload(b"k")
+    await site.part(b"k", upload, 2, b"left out")
+    etag = await site.part(b"k", upload, 1, b"taken")
+    await site.complete(b"k", upload, [etag])
+    await site.work()
+    assert site.rows("part") == 0
+    assert site.rows("run") == 1
+    assert await site.get(b"k") == b"taken"
+
+
+async def test_uploads_that_nobody_came_back_to_expire_and_ended_ones_are_forgotten(site: Site) -> None:
+    upload = await site.upload(b"k")
+    await site.part(b"k", upload, 1, DATA[: 5 * MIB])
+    await site.work()
+    assert site.rows("part") == 1
+    site.expiry._expire_ns = 0
+    await site.work()
+    assert site.rows("part") == 0
+    assert site.rows("upload") == 1, "it is remembered a while"
+    site.workers.append(Takedown(site.store, site.worker_journal, remember_seconds=0))
+    await site.work()
+    assert site.rows("upload") == 0
+    assert await site.stored() == {}
+
+
+# --- reads in flight -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["delete", "overwrite"])
+async def test_a_read_in_flight_survives_delete_overwrite_and_sweep(site: Site, end: str) -> None:
+    await site.put(b"k", DATA)
+    reader = site.client()
+    with reader.reading():
+        reading = site.open(b"k")
+        first = bytes(await reading.__anext__())
+        await (site.delete(b"k") if end == "delete" else site.put(b"k", b"other"))
+        await site.work()
+        assert first + b"".join([bytes(piece) async for piece in reading]) == DATA
+    await site.work()
+    assert len(await site.stored()) == (0 if end == "delete" else 1)
+
+
+async def test_a_read_in_flight_through_a_body_survives_its_taking_apart(site: Site) -> None:
+    """The runs of a body are looked up one after the other: they must stand until the reading is over."""
+    upload = await site.upload(b"k")
+    etags = [await site.part(b"k", upload, n, DATA[: 5 * MIB]) for n in (1, 2, 3)]
+    await site.complete(b"k", upload, etags)
+    reader = site.client()
+    with reader.reading():
+        reading = site.open(b"k")
+        first = bytes(await reading.__anext__())
+        await site.delete(b"k")
+        await site.work()
+        assert site.rows("run") == 3
+        assert first + b"".join([bytes(piece) async for piece in reading]) == DATA[: 5 * MIB] * 3
+    await site.work()
+    assert site.rows("run") == 0
+
+
+async def test_a_read_in_flight_survives_compaction(site: Site) -> None:
+    await asyncio.gather(*(site.put(b"%d" % n, DATA[n * 1000 : n * 1000 + 1000]) for n in range(100)))
+    reader = site.client()
+    with reader.reading():
+        reading = site.open(b"7")
+        found = reading
+        for n in range(100):
+            if n != 7:
+                await site.delete(b"%d" % n)
+    # what is deleted is taken apart, and the pack rewritten, while this reader holds its number
+    with reader.reading():
+        reading = site.open(b"7")
+        await site.work()
+        assert site.compactor.moved == 1
+        assert len(await site.stored()) == 2, "the old pack stands while somebody may read it"
+        assert b"".join([bytes(piece) async for piece in reading]) == DATA[7000:8000]
+        assert b"".join([bytes(piece) async for piece in found]) == DATA[7000:8000]
+    await site.work()
+    assert len(await site.stored()) == 1
+    assert await site.get(b"7") == DATA[7000:8000]
+
+
+# --- compaction ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.55, 0.7])
+async def test_after_most_small_objects_are_deleted_the_disk_holds_little_more_than_what_lives(
+    site: Site, kept: float
+) -> None:
+    chance = random.Random(8)
+    sizes = {b"%d" % n: chance.randint(1, 40_000) for n in range(600)}
+    for some in range(0, 600, 50):
+        await asyncio.gather(*(site.put(key, DATA[: sizes[key]]) for key in list(sizes)[some : some + 50]))
+    for key in chance.sample(list(sizes), int(600 * (1 - kept))):
+        await site.delete(key)
+        del sizes[key]
+    await site.work()
+    lives = sum(sizes.values())
+    assert sum((await site.stored()).values()) <= 1.3 * lives
+    for key, size in sizes.items():
+        assert await site.get(key) == DATA[:size]
+
+
+async def test_what_is_four_fifths_alive_is_left_alone(site: Site) -> None:
+    await asyncio.gather(*(site.put(b"%d" % n, DATA[:1000]) for n in range(10)))
+    before = await site.stored()
+    await site.delete(b"1")
+    await site.delete(b"2")
+    await site.work()
+    assert await site.stored() == before
+
+
+async def test_a_run_that_changed_meanwhile_is_not_moved_and_its_new_pack_goes(site: Site) -> None:
+    await asyncio.gather(*(site.put(b"%d" % n, DATA[:1000]) for n in range(10)))
+    for n in range(8):
+        await site.delete(b"%d" % n)
+    while await site.takedown.step():
+        pass
+    send = site.worker_journal.send
+
+    async def delete_first(command: object) -> object:
+        if isinstance(command, MoveExtents):
+            site.worker_journal.send = send  # type: ignore[method-assign]
+            await site.delete(b"9")
+            await site.take_down_at_once()
+        return await send(command)
+
+    site.worker_journal.send = delete_first  # type: ignore[method-assign]
+    assert await site.compactor.step()
+    assert site.compactor.moved == 1
+    await site.work()
+    assert await site.get(b"8") == DATA[:1000]
+    assert len(await site.stored()) == 1
+
+
+async def test_a_move_of_extents_that_are_not_as_they_were_read_is_not_made(site: Site) -> None:
+    await site.put(b"k", b"data")
+    ((run, packed),) = site.store.query("SELECT id, extents FROM run")
+    (extent,) = extents(packed)
+    stored = await site.writer.store(site.stamp(), chunks(b"data", 4), 4, Digests())
+    wrong = Move(run, (0,), (extent._replace(offset=extent.offset + 1),), stored.extents)
+    assert await site.journal.send(MoveExtents((wrong,), stored.blocks)) == (False,)
+    assert await site.journal.send(MoveExtents((wrong._replace(run=run + 999),), stored.blocks)) == (False,)
+    right = wrong._replace(before=(extent,))
+    with pytest.raises(errors.SessionOver):
+        await site.worker_journal.send(MoveExtents((right,), stored.blocks))
+    assert await site.journal.send(MoveExtents((right,), stored.blocks)) == (True,)
+    assert await site.get(b"k") == b"data"
+
+
+async def test_a_damaged_pack_is_left_as_it_is_and_the_others_are_compacted(site: Site) -> None:
+    place = site.places[0]
+    assert isinstance(place, Memory)
+    for batch in range(2):
+        await asyncio.gather(*(site.put(b"%d-%d" % (batch, n), DATA[:1000]) for n in range(10)))
+    (key, *_) = place._values
+    value = bytearray(place._values[key])
+    value[-5] ^= 1
+    place._values[key] = bytes(value)
+    for batch in range(2):
+        for n in range(9):
+            await site.delete(b"%d-%d" % (batch, n))
+    await site.work()
+    assert site.compactor.moved == 1
+    assert len(await site.stored()) == 2
+    assert key in await site.stored()
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_an_ended_session_left_unnamed_goes_and_what_it_named_stays(site: Site) -> None:
+    other = site.client()
+    writer = site.new_writer(other)
+    named = await writer.store(site.stamp(), chunks(DATA[: 9 * MIB], MIB), None, Digests())
+    await other.send(site.put_command(b"k", named))
+    await writer.store(site.stamp(), chunks(DATA[: 9 * MIB], MIB), None, Digests())
+    await site.work()
+    assert len(await site.stored()) == 4, "a live session's blocks may be named yet"
+    site.end(other)
+    await site.work()
+    assert len(await site.stored()) == 2
+    assert await site.get(b"k") == DATA[: 9 * MIB]
+
+
+async def test_what_landed_late_goes_when_the_session_is_listed_a_last_time(site: Site) -> None:
+    other = site.client()
+    writer = site.new_writer(other)
+    site.end(other)
+    await site.work()
+    assert site.store.query("SELECT state FROM session WHERE id = ?", (other.session,)) == [(2,)]
+    await writer.store(site.stamp(), chunks(b"late", 4), None, Digests())
+    await site.work()
+    assert len(await site.stored()) == 1
+    site.sweeper._upload_ns_max = -int(time.time() * 1e9)  # as if an hour had gone by
+    await site.work()
+    assert await site.stored() == {}
+    assert site.store.query("SELECT state FROM session WHERE id = ?", (other.session,)) == []
+
+
+async def test_an_ended_session_can_name_nothing_any_more(site: Site) -> None:
+    other = site.client()
+    stored = await site.new_writer(other).store(site.stamp(), chunks(b"x", 1), None, Digests())
+    site.end(other)
+    with pytest.raises(errors.SessionOver):
+        await site.journal.send(site.put_command(b"k", stored))
+    with pytest.raises(errors.InvalidArgument):
+        await site.journal.send(SweepSession(site.journal.session))
+    with pytest.raises(errors.InvalidArgument):
+        await site.journal.send(ForgetSession(other.session))
+
+
+async def test_a_pack_that_died_and_is_still_to_be_named_stays(site: Site) -> None:
+    """Two bodies share a pack: the first is named, deleted and taken apart before the second is named."""
+    first, second = await asyncio.gather(
+        *(site.writer.store(site.stamp(), chunks(data, 9), None, Digests()) for data in (b"first", b"second"))
+    )
+    assert first.blocks[0].id == second.blocks[0].id
+    await site.journal.send(site.put_command(b"1", first))
+    site.writer.named(first)
+    await site.delete(b"1")
+    await site.take_down_at_once()
+    assert site.store.query("SELECT died > 0 FROM block") == [(1,)]
+    while await site.sweeper.step():
+        pass
+    await site.journal.send(site.put_command(b"2", second))
+    site.writer.named(second)
+    await site.work()
+    assert await site.get(b"2") == b"second"
+
+
+# --- a backend in trouble --------------------------------------------------------------------------------------------
+
+
+class Stubborn(Memory):
+    """Deletes fail."""
+
+    stubborn = True
+
+    async def delete(self, key: str) -> None:
+        if self.stubborn:
+            raise backend_errors.Unavailable("not now")
+        await super().delete(key)
+
+
+async def test_a_block_whose_deletion_fails_keeps_its_row_until_it_is_gone(tmp_path: Path) -> None:
+    site = Site(tmp_path, Memory(), Stubborn())
+    await site.put(b"k", DATA[: 9 * MIB])
+    await site.delete(b"k")
+    await site.work()
+    assert site.rows("block") == 2
+    Stubborn.stubborn = False
+    await site.work()
+    assert site.rows("block") == 0
+    assert await site.stored(0) == await site.stored(1) == {}
+    site.close()
+
+
+async def test_a_row_is_forgotten_only_while_its_block_is_as_dead_as_it_was_read(site: Site) -> None:
+    await site.put(b"k", b"x")
+    (key,) = await site.stored()
+    block = block_id(key)
+    assert block is not None
+    assert await site.journal.send(ForgetBlocks((Dead(block, 0), Dead(block, 12), Dead(b"?" * 24, 3)))) == 0
+    assert site.rows("block") == 1
+
+
+async def test_a_worker_runs_until_cancelled_and_outlives_errors(site: Site) -> None:
+    class Trips(Sweeper):
+        steps = 0
+
+        async def step(self) -> bool:
+            self.steps += 1
+            if self.steps == 1:
+                raise errors.CommitterGone("away")
+            return await super().step()
+
+    worker = Trips(site.store, site.worker_journal, site.backends)
+    await site.put(b"k", DATA[: 2 * MIB])
+    await site.delete(b"k")
+    while await site.takedown.step():
+        pass
+    running = asyncio.create_task(worker.run())
+    while await site.stored():
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
