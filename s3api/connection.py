@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from aiohttp.web import RequestHandler, StreamResponse
 
 from s3api.exchange import CLOSE, Exchange
@@ -23,13 +24,16 @@ Refuse = Callable[[Exchange | None, str, str], bytes]
 class Connection(RequestHandler):
     """One connection. Its head bytes are counted while no request is under way."""
 
-    __slots__ = ("_head_bytes", "_head_limit_bytes", "_refuse")
+    __slots__ = ("_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed")
 
     def __init__(self, manager: Any, *, refuse: Refuse, head_bytes: int, **kwargs: Any) -> None:
         super().__init__(manager, **kwargs)
         self._refuse = refuse
         self._head_limit_bytes = head_bytes
         self._head_bytes = 0
+        self.exchange: Exchange | None = None
+        """The one that is under way."""
+        self.half_closed = False
 
     @property
     def idle(self) -> bool:
@@ -53,12 +57,11 @@ class Connection(RequestHandler):
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has sent its last byte, but may still read. What it asked for whole is answered; a body that now
         can never become whole is refused; then the connection ends."""
-        request = cast("Exchange | None", self._current_request)
-        if request is None and not self._messages:
+        if self.idle:
             return None
-        self._close = True
-        if request is not None and not request.payload.is_eof():
-            request.half_closed()
+        self._close = self.half_closed = True
+        if self.exchange is not None:
+            self.exchange.half_closed()
         # TLS cannot be half closed: asyncio closes the transport whatever is answered here.
         return self.ssl_context is None
 
@@ -69,9 +72,11 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> StreamResponse:
-        """aiohttp could not read a request."""
-        exchange = cast("Exchange", request)
-        if self.transport is not None and exc is not None:
-            code = "RequestHeaderSectionTooLarge" if type(exc).__name__ == "LineTooLong" else "BadRequest"
-            self.transport.write(self._refuse(exchange, code, ""))
+        """aiohttp could not read a request, or its connection was lost."""
+        if not isinstance(exc, HttpProcessingError):
+            # The door lets nothing out but lost connections, whose own error this is.
+            raise exc or ConnectionAbortedError
+        if self.transport is not None:
+            code = "RequestHeaderSectionTooLarge" if isinstance(exc, LineTooLong) else "BadRequest"
+            self.transport.write(self._refuse(cast("Exchange", request), code, ""))
         return cast("StreamResponse", CLOSE)

@@ -17,7 +17,7 @@ from s3api.answers import Answer
 from s3api.call import Call
 from s3api.dates import http_date
 from s3api.errors import Failure, S3Error, error_xml, explain
-from s3api.exchange import CLOSE, KEEP, Exchange, Outcome
+from s3api.exchange import CLOSE, KEEP, NEWEST, OLDEST, Exchange, Outcome
 from s3api.observing import Observed, Observer
 from s3api.operations import ROUTES
 from s3api.settings import S3Settings
@@ -68,8 +68,6 @@ class Door:
                 answer = self._failed(exchange, call, request_id, error)
             close = self.closing or exchange.must_close(self._settings.drain_bytes)
             sent = await exchange.send(answer, self._lines(request_id), close, self._settings.write_idle_seconds)
-            if close and exchange.expects_continue:
-                exchange.skip_lingering()
         except Exception as error:
             answer = Answer(GONE, code="ClientGone")
             if not isinstance(error, ConnectionError):
@@ -81,10 +79,13 @@ class Door:
             return CLOSE if close else KEEP
         finally:
             self.in_flight -= 1
+            exchange.protocol.exchange = None
             self._observe(exchange, call, answer, request_id, sent, time.perf_counter() - started)
 
     def _call(self, exchange: Exchange, request_id: str) -> Call:
         message = exchange.message
+        if not OLDEST <= message.version <= NEWEST:
+            raise S3Error("BadRequest")
         target = parse_target(message.path, message.headers.get("host", ""), self._settings.base_domains)
         call = Call(self._engine, self._settings, exchange, target)
         call.request_id = request_id

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http import RawRequestMessage
-    from aiohttp.web import RequestHandler
 
+    from s3api.connection import Connection
+
+OLDEST, NEWEST = (1, 0), (1, 1)
+"""The versions of HTTP that are spoken."""
 ONE_PIECE_BYTES = 64 << 10
 """Bodies up to here are copied behind their headers, so that one write carries both."""
 
@@ -51,7 +54,7 @@ class Exchange:
         self,
         message: RawRequestMessage,
         payload: StreamReader,
-        protocol: RequestHandler,
+        protocol: Connection,
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> None:
@@ -64,6 +67,9 @@ class Exchange:
         """Body bytes that were read."""
         self.continued = False
         """`100 Continue` went out."""
+        protocol.exchange = self
+        if protocol.half_closed:
+            self.half_closed()
 
     # aiohttp calls these two of every request.
     def _finish(self) -> None:
@@ -73,8 +79,9 @@ class Exchange:
         self.payload.set_exception(error)
 
     def half_closed(self) -> None:
-        """The client sends no more, though its body is not whole."""
-        self.payload.set_exception(S3Error("IncompleteBody"))
+        """The client sends no more. A body that is not whole will never be."""
+        if not self.payload.is_eof():
+            self.payload.set_exception(S3Error("IncompleteBody"))
 
     @property
     def remote(self) -> str:
@@ -113,18 +120,20 @@ class Exchange:
 
     def must_close(self, drain_bytes: int) -> bool:
         """Whether the connection cannot be used behind this answer, because of what is left of the body."""
-        if self.message.should_close:
+        if self.message.should_close or self.message.version < OLDEST:
             return True
         payload = self.payload
         if payload.is_eof():
             return False
-        if self.expects_continue:
-            # Told no, the client sends either nothing or the body: which, nobody can know. RFC 9110 section 10.1.1.
+        if self.expects_continue or payload.exception() is not None:
+            # Told no, a client that waited sends either nothing or the body: which, nobody can know (RFC 9110 section
+            # 10.1.1). And behind a body that cannot be read nothing can be read either.
+            self._skip_lingering()
             return True
         length = self.message.headers.get("content-length")
         return length is None or int(length) - payload.total_bytes > drain_bytes
 
-    def skip_lingering(self) -> None:
+    def _skip_lingering(self) -> None:
         """Behind this answer the connection ends at once: whatever follows is not read away."""
         self.protocol._lingering_time = 0.0  # noqa: SLF001 (aiohttp has no other way to say it of one connection)
 

@@ -6,10 +6,11 @@ is not ASCII is read as RFC 2047, kept decoded, and encoded so again before it i
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
 from email.errors import HeaderParseError
-from email.header import Header, decode_header
+from email.header import decode_header
 from urllib.parse import unquote_plus
 
 from gateway.engine.types import Meta
@@ -83,7 +84,9 @@ def as_text(value: str) -> str:
 
 def encode_words(value: str) -> str:
     """The other way: what is not ASCII as one word of RFC 2047."""
-    return value if value.isascii() else Header(value, "utf-8", maxlinelen=1 << 20).encode(linesep="")
+    if value.isascii():
+        return value
+    return f"=?UTF-8?B?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
 
 def meta_lines(headers: Mapping[str, str]) -> str:

@@ -1,0 +1,78 @@
+"""Every error of the core, and every code of S3's, has its row."""
+
+from __future__ import annotations
+
+import logging
+from xml.etree import ElementTree
+
+import pytest
+
+from gateway import errors as core
+from gateway.identity import signature_errors
+from s3api.codes import CODES
+from s3api.errors import TABLE, S3Error, error_xml, explain
+from tests.s3api.client import Signer
+
+
+def every(root: type[Exception]) -> list[type[Exception]]:
+    return [root, *(each for child in root.__subclasses__() for each in every(child))]
+
+
+def test_every_class_of_the_cores_tree_has_a_row():
+    assert set(TABLE) == set(every(core.EntrepotError))
+
+
+def test_every_row_names_a_code_that_is_known():
+    assert {row.code for row in TABLE.values()} <= set(CODES)
+
+
+def test_every_code_of_a_signature_error_is_known():
+    assert {each.code for each in every(signature_errors.SignatureError)} <= set(CODES)
+
+
+@pytest.mark.parametrize("kind", sorted(TABLE, key=lambda each: each.__name__))
+@pytest.mark.parametrize("arguments", [(), ("one",), (b"\xff<", "two", "three")])
+def test_an_error_with_whatever_arguments_becomes_xml(kind, arguments):
+    failure = explain(kind(*arguments))
+    document = ElementTree.fromstring(error_xml(failure, "/b/k", "ID", "HOST"))
+    assert document.findtext("Code") == failure.code
+    assert document.findtext("Message")
+    assert failure.status >= 300
+
+
+def test_a_bug_says_nothing_of_itself_to_the_client():
+    failure = explain(ValueError("the secret inside"))
+    assert (failure.code, failure.status) == ("InternalError", 500)
+    assert "secret" not in failure.message
+
+
+def test_a_signed_hash_that_differs_is_not_called_an_md5():
+    assert explain(core.BadDigest("0" * 64, "1" * 64)).code == "XAmzContentSHA256Mismatch"
+    assert explain(core.BadDigest("q" * 24, "r" * 24)).code == "BadDigest"
+
+
+def test_a_delete_marker_is_absent_by_name_and_not_allowed_by_version():
+    error = core.DeleteMarker(b"key", "0001", True)
+    assert explain(error, version_asked=False).status == 404
+    asked = explain(error, version_asked=True)
+    assert asked.status == 405
+    assert "x-amz-delete-marker: true" in asked.headers
+
+
+def test_an_error_of_the_protocols_own_keeps_its_elements():
+    failure = explain(S3Error("InvalidArgument", "no", ArgumentName="<max-keys>"))
+    assert b"<ArgumentName>&lt;max-keys&gt;</ArgumentName>" in error_xml(failure, "/", "", "")
+
+
+async def test_a_bug_is_a_500_with_its_request_id_in_the_log(site, caplog):
+    async def broken(*_arguments):
+        raise ZeroDivisionError("deep inside")
+
+    site.engine.head_bucket = broken
+    with caplog.at_level(logging.ERROR):
+        answer = await Signer(site).request("GET", "/bucket", "location")
+    assert answer.status == 500
+    assert answer.code == "InternalError"
+    assert b"deep inside" not in answer.body
+    assert answer.headers["x-amz-request-id"] in caplog.text
+    assert "deep inside" in caplog.text

@@ -1,0 +1,324 @@
+"""The pure parts: targets, routes, ranges, conditions, metadata, XML, tokens."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.engine.types import ByteRange
+from s3api import metadata
+from s3api.conditions import byte_range, copy_range, etags, read_conditions, write_conditions
+from s3api.copying import copy_source
+from s3api.dates import http_date, parse_date
+from s3api.errors import S3Error
+from s3api.listing_format import format_keys, speller
+from s3api.operations import ROUTES, ROWS
+from s3api.target import parse_query, parse_target
+from s3api.tokens import open_token, seal_token
+from s3api.xml_reading import parse_xml
+from s3api.xml_writing import escape, escape_bytes, url_encode
+
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("raw", "bucket", "key"),
+    [
+        ("/", "", b""),
+        ("/b", "b", b""),
+        ("/b/", "b", b""),
+        ("/b/k", "b", b"k"),
+        ("/b//k", "b", b"/k"),
+        ("/b/a/../k", "b", b"a/../k"),
+        ("/b/a/./k/", "b", b"a/./k/"),
+        ("/b/a%2Fb", "b", b"a/b"),
+        ("/b/%C3%A9%20+", "b", "é +".encode()),
+        ("/b/%FF", "b", b"\xff"),
+        ("/b/k?versionId=1&x=%26", "b", b"k"),
+        ("http://elsewhere/b/k", "b", b"k"),
+    ],
+)
+def test_a_target_means_what_it_says_and_is_not_normalised(raw, bucket, key):
+    target = parse_target(raw, "host", ())
+    assert (target.bucket, target.key) == (bucket, key)
+
+
+def test_the_host_names_the_bucket_where_a_base_domain_is_set():
+    target = parse_target("//k", "Photos.S3.test:9000", ("s3.test",))
+    assert (target.bucket, target.key) == ("photos", b"/k")
+    assert parse_target("/b/k", "s3.test", ("s3.test",)).bucket == "b"
+    assert parse_target("/b/k", "evils3.test", ("s3.test",)).bucket == "b"
+
+
+@pytest.mark.parametrize("raw", ["//k", "*", "b/k", "ftp://x/b", "/b/k#f", "/b%2Fc/k", "/%C3%A9/k"])
+def test_a_target_without_sense_is_refused(raw):
+    with pytest.raises(S3Error):
+        parse_target(raw, "", ())
+
+
+@given(st.text(st.characters(blacklist_characters="#\x00"), max_size=40), st.text(max_size=20))
+def test_any_target_is_parsed_or_refused(raw, host):
+    try:
+        target = parse_target("/" + raw.encode("utf-8", "replace").decode(), host, ("s3.test",))
+    except S3Error:
+        return
+    assert isinstance(target.key, bytes)
+
+
+@given(st.dictionaries(st.text("abc-", min_size=1), st.text(string.printable)))
+def test_a_query_comes_back_as_it_was_encoded(query):
+    from urllib.parse import quote, quote_plus
+
+    for spell in (quote, quote_plus):
+        raw = "&".join(f"{spell(name)}={spell(value)}" for name, value in query.items())
+        assert parse_query(raw) == query
+
+
+# --- routes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "scope", "query", "headers", "operation"),
+    [
+        ("PUT", "object", {}, {}, "PutObject"),
+        ("PUT", "object", {"x-id": "PutObject"}, {}, "PutObject"),
+        ("PUT", "object", {}, {"x-amz-copy-source": "b/k"}, "CopyObject"),
+        ("PUT", "object", {"partNumber": "1", "uploadId": "u"}, {}, "UploadPart"),
+        ("PUT", "object", {"partNumber": "1", "uploadId": "u"}, {"x-amz-copy-source": "b/k"}, "UploadPartCopy"),
+        ("GET", "object", {"partNumber": "1"}, {}, "GetObject"),
+        ("GET", "object", {"versionId": "1"}, {}, "GetObject"),
+        ("GET", "bucket", {"list-type": "2"}, {}, "ListObjectsV2"),
+        ("GET", "bucket", {"prefix": "acl"}, {}, "ListObjects"),
+        ("GET", "bucket", {"acl": ""}, {}, "GetBucketAcl"),
+        ("PUT", "object", {"restore": ""}, {}, "Unknown"),
+        ("PUT", "object", {"uploadId": "u"}, {}, "Unknown"),
+        ("DELETE", "service", {}, {}, "Unknown"),
+    ],
+)
+def test_a_request_finds_its_operation(method, scope, query, headers, operation):
+    assert ROUTES.find(method, scope, query, headers).operation == operation
+
+
+def test_every_row_of_the_table_can_be_reached():
+    for row in ROWS:
+        query = {name: value for name, _, value in (each.partition("=") for each in row.query)}
+        headers = {row.header: "x"} if row.header else {}
+        found = ROUTES.find(row.method, row.scope, query, headers)
+        assert found.operation == row.operation
+
+
+# --- ranges and conditions --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [
+        ("bytes=0-", ByteRange(0, None)),
+        ("bytes=5-9", ByteRange(5, 9)),
+        ("bytes=-7", ByteRange(None, 7)),
+        ("Bytes = 5 - 9", ByteRange(5, 9)),
+        ("bytes=9-5", None),
+        ("bytes=0-1,4-5", None),
+        ("items=0-1", None),
+        ("bytes=-", None),
+        ("bytes=a-b", None),
+        ("bytes=٣-٥", None),
+        ("", None),
+    ],
+)
+def test_a_range_is_read_or_ignored(header, wanted):
+    assert byte_range(header) == wanted
+
+
+@given(st.text(max_size=60))
+def test_no_range_header_surprises(header):
+    for text in (header, "bytes=" + header):
+        byte_range(text)
+        try:
+            copy_range(text)
+        except S3Error as error:
+            assert error.code == "InvalidArgument"
+
+
+def test_entity_tags_are_read_in_every_spelling():
+    assert etags('"a", W/"b" ,c', weak_match=True) == ("a", "b", "c")
+    assert etags('W/"b"', weak_match=False) == ("W/b",)
+    assert etags("*", weak_match=False) == ("*",)
+    assert etags("", weak_match=False) == ("",)
+
+
+@given(st.text(max_size=80))
+def test_no_condition_header_surprises(text):
+    headers = dict.fromkeys(("if-match", "if-none-match", "if-modified-since", "if-unmodified-since"), text)
+    read_conditions(headers)
+    try:
+        write_conditions(headers)
+    except S3Error as error:
+        assert error.code == "NotImplemented"
+
+
+def test_dates_are_read_in_all_three_forms_and_written_in_the_first():
+    second = 784111777
+    assert http_date(second) == "Sun, 06 Nov 1994 08:49:37 GMT"
+    for text in (
+        "Sun, 06 Nov 1994 08:49:37 GMT",
+        "Sunday, 06-Nov-94 08:49:37 GMT",
+        "Sun Nov  6 08:49:37 1994",
+        "1994-11-06T08:49:37Z",
+    ):
+        assert parse_date(text) == second * 10**9, text
+
+
+@given(st.text(max_size=40))
+def test_what_is_no_date_is_none(text):
+    found = parse_date(text)
+    assert found is None or isinstance(found, int)
+
+
+# --- copies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_source_is_read_in_every_spelling():
+    assert copy_source("b/a%2Fb%20c") == ("b", b"a/b c", None)
+    assert copy_source("/b/k?versionId=x") == ("b", b"k", "x")
+    assert copy_source("b/what%3FversionId=x") == ("b", b"what?versionId=x", None)
+    assert copy_source("b/a+b") == ("b", b"a+b", None)
+    for bad in ("", "/", "b", "b/", "/b/", "é/k", "b/k?versionId=a?b"):
+        with pytest.raises(S3Error):
+            copy_source(bad)
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def test_metadata_that_is_not_ascii_goes_out_as_rfc_2047_says():
+    meta = metadata.object_meta({"x-amz-meta-city": "Zürich"}, 2048)
+    assert meta.headers["x-amz-meta-city"] == "Zürich"
+    lines = metadata.meta_lines(meta.headers)
+    assert "x-amz-meta-city: =?UTF-8?B?WsO8cmljaA==?=\r\n" in lines
+    again = metadata.object_meta({"x-amz-meta-city": "=?UTF-8?B?WsO8cmljaA==?="}, 2048)
+    assert again.headers["x-amz-meta-city"] == "Zürich"
+
+
+def test_a_word_that_would_decode_to_a_second_header_line_stays_as_it_came():
+    word = "=?utf-8?q?a=0D=0AX:_b?="
+    assert metadata.decode_words(word) == word
+
+
+@given(st.text(max_size=200))
+def test_whatever_metadata_says_it_stays_one_line(text):
+    lines = metadata.meta_lines({"x-amz-meta-a": metadata.decode_words(text)})
+    assert lines.count("\r\n") <= 1
+    assert lines.isascii() or not text.isascii()
+
+
+def test_metadata_beyond_two_kilobytes_is_refused():
+    metadata.object_meta({"x-amz-meta-a": "v" * 2047}, 2048)
+    with pytest.raises(S3Error) as caught:
+        metadata.object_meta({"x-amz-meta-a": "v" * 2048}, 2048)
+    assert caught.value.code == "MetadataTooLarge"
+
+
+def test_how_the_bytes_travelled_is_not_kept():
+    kept = metadata.object_meta({"content-encoding": "aws-chunked, gzip"}, 2048).headers
+    assert kept["content-encoding"] == "gzip"
+    assert "content-encoding" not in metadata.object_meta({"content-encoding": "aws-chunked"}, 2048).headers
+
+
+def test_tags_have_limits():
+    assert metadata.parse_tagging("a=1&b=%2B+x") == {"a": "1", "b": "+ x"}
+    for bad in ("=1", "a=" + "v" * 257, "k" * 129 + "=1", "a=1&a=2", "aws:x=1", "a=%00"):
+        with pytest.raises(S3Error):
+            metadata.parse_tagging(bad)
+    with pytest.raises(S3Error):
+        metadata.parse_tagging("&".join(f"k{n}=v" for n in range(11)))
+
+
+# --- XML --------------------------------------------------------------------------------------------------------------
+
+BOMB = b"""<?xml version="1.0"?><!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;&x;&x;">]><Delete>&y;</Delete>"""
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"<Delete>",
+        b"<Other/>",
+        BOMB,
+        b"<!DOCTYPE Delete SYSTEM 'file:///etc/passwd'><Delete/>",
+        b"<Delete>&undefined;</Delete>",
+        b"<Delete>" + b"<a>" * 50 + b"</a>" * 50 + b"</Delete>",
+        b"<Delete>" + b"<a/>" * 100_001 + b"</Delete>",
+        b"<Delete>\xff</Delete>",
+    ],
+    ids=lambda raw: repr(raw[:40]),
+)
+def test_xml_that_no_client_needs_is_refused(raw):
+    with pytest.raises(S3Error) as caught:
+        parse_xml(raw, "Delete")
+    assert caught.value.code == "MalformedXML"
+
+
+def test_xml_is_read_whatever_its_namespace():
+    root = parse_xml(b'<s:Delete xmlns:s="urn:x"><s:Object><s:Key>a&amp;b</s:Key></s:Object></s:Delete>', "Delete")
+    assert root.all("Object")[0].need("Key") == "a&b"
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_xml_or_refused(raw):
+    for document in (raw, b"<Delete>" + raw + b"</Delete>"):
+        try:
+            parse_xml(document, "Delete")
+        except S3Error as error:
+            assert error.code == "MalformedXML"
+
+
+@given(st.text())
+def test_text_survives_escaping(text):
+    written = f"<a>{escape(text)}</a>".encode()
+    plain = all(char >= " " and char not in "\ufffe\uffff\x7f" for char in text)
+    if plain:
+        assert parse_xml(written, "a").text == text
+
+
+@given(st.binary(max_size=100))
+def test_any_key_can_be_listed(key):
+    from urllib.parse import unquote_to_bytes
+
+    assert unquote_to_bytes(url_encode(key)) == key
+    escape_bytes(key).encode()
+
+
+def test_a_listing_escapes_what_must_be():
+    from gateway.engine.types import Listed
+
+    listed = [Listed(key, 1, "e", 10**18, 7, "", "") for key in (b"plain", b"a&b<c>", b"\xff", "é".encode())]
+    text = format_keys(listed, speller(False), None)
+    assert "<Key>plain</Key>" in text
+    assert "<Key>a&amp;b&lt;c&gt;</Key>" in text
+    assert "<Key>\ufffd</Key>" in text
+    assert "<LastModified>2001-09-09T01:46:40.000Z</LastModified>" in text
+    assert "<Key>%FF</Key>" in format_keys(listed, speller(True), None)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=64), st.binary(max_size=100))
+def test_a_token_opens_where_it_was_sealed_and_nowhere_else(key, position):
+    token = seal_token(key, "bucket", position)
+    assert open_token(key, "bucket", token) == position
+    for wrong_key, wrong_bucket in ((key, "other"), (b"not" + key[:50], "bucket")):
+        with pytest.raises(S3Error):
+            open_token(wrong_key, wrong_bucket, token)
+
+
+@given(st.text(max_size=60))
+def test_what_is_no_token_is_refused(text):
+    with pytest.raises(S3Error) as caught:
+        open_token(b"key", "bucket", text)
+    assert caught.value.code == "InvalidArgument"
