@@ -38,7 +38,9 @@ env: .make/env ## the Python environment in .venv, as requirements.lock has it
 .PHONY: serve
 serve: env ## a gateway on 127.0.0.1 over the site in var/site; PORT= (9000) and SITE= to choose
 	@mkdir -p "$$(dirname "$(SITE)")"
-	[ -e "$(SITE)" ] || $(BIN)/entrepot init "$(SITE)"
+	if [ ! -e "$(SITE)/entrepot.toml" ] || [ -e "$(SITE)/.unfinished" ]; then
+		$(BIN)/entrepot init "$(SITE)"
+	fi
 	exec $(BIN)/entrepot serve "$(SITE)" --listen "$(HOST):$(PORT)"
 
 .PHONY: clients

@@ -75,14 +75,6 @@ def run_entrepot(*arguments: str, timeout_s: float = 120, check: bool = True) ->
     return done
 
 
-def reconfigure(site: Path, line: str, to: str) -> None:
-    """Put *to* where *line* stands in the site's config, which must have it once."""
-    config = site / "entrepot.toml"
-    text = config.read_text()
-    assert text.count(line) == 1, f"{config} has {line!r} {text.count(line)} times"
-    config.write_text(text.replace(line, to))
-
-
 def announced(process: subprocess.Popen[bytes], out: Path, log: Path) -> str:
     """The URL on the `endpoint:` line that a starting server prints, once it has."""
     deadline = time.monotonic() + START_WITHIN_S
@@ -113,7 +105,6 @@ def started(
     """Serve *site* (made first where it is not there) on a free port until the block ends."""
     if not site.exists():
         run_entrepot("init", str(site))
-        reconfigure(site, 'listen = "127.0.0.1:9001"', 'listen = "127.0.0.1:0"')  # several sites, one machine
     out, log = site.with_name(site.name + ".out"), site.with_name(site.name + ".log")
     with out.open("wb") as out_file, log.open("ab") as log_file:
         process = subprocess.Popen(

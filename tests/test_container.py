@@ -68,7 +68,9 @@ def test_the_entry_point_is_a_shell_script_whose_commands_exist():
     assert named[-2:] == ["init", "serve"]
     for verb in set(named):
         assert run_entrepot(verb, "--help").stdout
-    assert "--listen" in run_entrepot("serve", "--help").stdout
+    offered = run_entrepot("serve", "--help").stdout
+    assert "--listen" in offered
+    assert "--metrics" in offered
 
 
 @pytest.fixture
@@ -92,12 +94,11 @@ def container(tmp_path: Path):
 
 def test_the_first_start_makes_the_site_and_the_second_keeps_it(container):
     site, run = container
-    assert f"would: serve {site} --listen 0.0.0.0:9000 --more" in run("--more")
-    config = tomllib.loads((site / "entrepot.toml").read_text())
-    assert config["metrics"]["listen"] == "0.0.0.0:9001"
-    (site / "kept").touch()
-    run()
-    assert (site / "kept").exists()
+    serves = f"would: serve {site} --listen 0.0.0.0:9000 --metrics 0.0.0.0:9001"
+    assert f"{serves} --more\n" in run("--more")
+    secret = (site / "root.secret").read_text()
+    assert run() == f"{serves}\n"
+    assert (site / "root.secret").read_text() == secret
 
 
 def test_what_runs_is_pinned_as_what_is_tested():

@@ -1,8 +1,9 @@
 """The README's promise, kept: its commands are typed as they stand, and print what it says they print.
 
 In a ```console block a line that begins with `$ ` is a command (`> ` where it goes on), what follows is what it
-prints, `…` standing for anything. All commands share one shell, as a reader's do. A comment above a block says what
-is different: `<!-- run: in the background -->` is started and left running; `<!-- run: not -->` is only read.
+prints, `…` standing for anything; a command that has `…` in it is one that the start of the server has printed. All
+commands share one shell, as a reader's do. A comment above a block says what is different:
+`<!-- run: in the background -->` is started and left running; `<!-- run: not -->` is only read.
 """
 
 import os
@@ -44,11 +45,16 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
+def pattern_of(line: str) -> str:
+    """A line of a page as a regular expression, `…` standing for anything."""
+    return ".*".join(re.escape(part) for part in line.strip().split("…"))
+
+
 def matches(wanted: list[str], printed: str) -> bool:
     """Whether the lines that a page shows stand in what was printed, in their order."""
     lines = iter(printed.splitlines())
-    patterns = [".*".join(re.escape(part) for part in line.strip().split("…")) for line in wanted]
-    return all(any(re.fullmatch(pattern, line.strip()) for line in lines) for pattern in patterns if pattern != ".*")
+    patterns = [pattern_of(line) for line in wanted if line.strip() != "…"]
+    return all(any(re.fullmatch(pattern, line.strip()) for line in lines) for pattern in patterns)
 
 
 class Reader:
@@ -57,6 +63,7 @@ class Reader:
     def __init__(self, clone: Path) -> None:
         self.clone = clone
         self.port = str(free_port())
+        self.background = clone.parent / "background"
         hidden = ("AWS_", "ENTREPOT_", "MAKE", "MFLAGS")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         self.environment |= {"PORT": self.port, "PYTHONUNBUFFERED": "1", "AWS_CONFIG_FILE": os.devnull}
@@ -66,8 +73,7 @@ class Reader:
 
     def start(self, step: Step) -> subprocess.Popen[bytes]:
         """Start a command that stays, and wait until it has printed what the page shows."""
-        out = self.clone.parent / "background"
-        with out.open("wb") as file:
+        with self.background.open("wb") as file:
             process = subprocess.Popen(
                 ["bash", "-c", self.here(step.command)],
                 cwd=self.clone,
@@ -79,17 +85,29 @@ class Reader:
             )
         wanted = [self.here(line) for line in step.prints]
         deadline = time.monotonic() + START_WITHIN_S
-        while not matches(wanted, out.read_text()):
+        while not matches(wanted, self.background.read_text()):
             if process.poll() is not None or time.monotonic() > deadline:
                 interrupt(process)
-                raise AssertionError(f"{step.command} did not print {wanted}, but\n{out.read_text()}")
+                raise AssertionError(f"{step.command} did not print {wanted}, but\n{self.background.read_text()}")
             time.sleep(0.1)
         return process
+
+    def tries(self) -> list[str]:
+        """The commands that the server's start has printed below `try:`."""
+        return re.findall(r"^ +(\S.*)$", self.background.read_text().partition("try:\n")[2], re.MULTILINE)
+
+    def command(self, step: Step) -> str:
+        """What to type for a step: itself, or the printed command that it stands for."""
+        text = self.here(step.command)
+        if "…" not in text:
+            return text
+        (found,) = [printed for printed in self.tries() if re.fullmatch(pattern_of(text), printed)]
+        return found
 
     def type(self, typed: list[Step]) -> list[str]:
         """Type commands into one shell, one after the other; what each printed."""
         script = "set -euo pipefail\n" + "".join(
-            f"echo '{MARK} {number}'\n{self.here(step.command)}\n" for number, step in enumerate(typed)
+            f"echo '{MARK} {number}'\n{self.command(step)}\n" for number, step in enumerate(typed)
         )
         done = subprocess.run(
             ["bash", "-c", script],
@@ -140,11 +158,11 @@ def test_the_commands_of_the_readme_print_what_it_says(reader, background):
 
 def test_the_three_commands_that_a_start_prints_work_as_printed(reader, background):
     (serve,) = [step for block in blocks("in the background") for step in steps(block)]
-    background.append(reader.start(Step(serve.command, ["try:", "…"])))
-    printed = (reader.clone.parent / "background").read_text()
-    tries = re.findall(r"^ +(\S.*)$", printed.partition("try:\n")[2], re.MULTILINE)
-    assert len(tries) == 3, printed
-    reader.type([Step(command) for command in tries])
+    background.append(reader.start(serve))
+    tries = reader.tries()
+    assert len(tries) == 3, reader.background.read_text()
+    path = next(step for block in blocks("") for step in steps(block) if step.command.startswith("export PATH="))
+    reader.type([path, *map(Step, tries)])
 
 
 def test_no_block_says_something_that_this_test_does_not_know():
