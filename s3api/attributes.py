@@ -77,7 +77,7 @@ async def _parts_xml(call: Call, info: ObjectInfo) -> str:
     parts = "".join(_part_xml(each, checksum) for each in shown)
     last = shown[-1].number if shown else after
     return (
-        f"<ObjectParts><TotalPartsCount>{info.parts_count}</TotalPartsCount>"
+        f"<ObjectParts><PartsCount>{info.parts_count}</PartsCount>"
         f"<PartNumberMarker>{after}</PartNumberMarker><NextPartNumberMarker>{last}</NextPartNumberMarker>"
         f"<MaxParts>{limit}</MaxParts><IsTruncated>{'true' if more else 'false'}</IsTruncated>{parts}</ObjectParts>"
     )

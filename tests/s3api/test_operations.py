@@ -1,0 +1,569 @@
+"""Operations beyond plain objects, as an SDK and as a bare client see them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+
+import pytest
+from botocore.exceptions import ClientError
+
+from s3api.checksums import compute
+from s3api.defaults import ABSENT, FIXED, LISTS, REMOVABLE
+from tests.s3api.client import Signer, encode
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def signer(site):
+    found = Signer(site)
+    assert (await found.request("PUT", "/bucket")).status == 200
+    return found
+
+
+@pytest.fixture
+def s3(site, signer):
+    return site.boto()
+
+
+def failed(caught) -> str:
+    return caught.value.response["Error"]["Code"]
+
+
+# --- who asks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("access_key", "secret", "code"),
+    [
+        ("AKALICE", "wrong", "SignatureDoesNotMatch"),
+        ("AKNOBODY", "alice-secret", "InvalidAccessKeyId"),
+        ("AKBOB", "bob-secret", "AccessDenied"),
+    ],
+)
+async def test_only_the_owner_gets_in(site, signer, access_key, secret, code):
+    reply = await Signer(site, access_key, secret).request("GET", "/bucket", "list-type=2")
+    assert (reply.status, reply.code) == (403, code)
+
+
+async def test_nobody_is_denied(signer):
+    for method, path in (("GET", "/"), ("GET", "/bucket"), ("PUT", "/bucket/k"), ("OPTIONS", "/bucket")):
+        reply = await signer.send(encode(method, path, {"host": "x", "content-length": "0"}))
+        assert (reply.status, reply.code) == (403, "AccessDenied")
+
+
+async def test_a_presigned_address_works_until_it_expires(site, signer):
+    await signer.request("PUT", "/bucket/k", body=b"12345")
+    target = signer.presigned("GET", "/bucket/k", **{"response-content-type": "text/x", "versionId": "null"})
+    reply = await signer.send(encode("GET", target, {"host": signer.host}))
+    assert (reply.status, reply.body, reply.headers["content-type"]) == (200, b"12345", "text/x")
+    old = signer.presigned("GET", "/bucket/k", expires=1)
+    site.server._door._signatures._clock = lambda: __import__("time").time() + 10
+    reply = await signer.send(encode("GET", old, {"host": signer.host}))
+    assert (reply.status, reply.code) == (403, "AccessDenied")
+
+
+async def test_an_override_cannot_add_a_header(signer):
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    reply = await signer.request("GET", "/bucket/k", "response-content-type=a%0D%0AX-Evil%3A1")
+    assert (reply.status, reply.code) == (400, "InvalidArgument")
+
+
+# --- bodies -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_that_is_not_the_signed_one_is_refused(site, signer):
+    reply = await signer.request("PUT", "/bucket/k", body=b"12345", payload=hashlib.sha256(b"other").hexdigest())
+    assert (reply.status, reply.code) == (400, "XAmzContentSHA256Mismatch")
+    assert b"k" not in site.engine.buckets["bucket"].things
+
+
+async def test_content_md5_is_checked_in_form_and_in_fact(signer):
+    bad = await signer.request("PUT", "/bucket/k", body=b"1", content_md5="rubbish")
+    assert bad.code == "InvalidDigest"
+    wrong = await signer.request("PUT", "/bucket/k", body=b"1", content_md5=base64.b64encode(b"0" * 16).decode())
+    assert wrong.code == "BadDigest"
+    right = base64.b64encode(hashlib.md5(b"1").digest()).decode()
+    assert (await signer.request("PUT", "/bucket/k", body=b"1", content_md5=right)).status == 200
+
+
+@pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
+async def test_a_checksum_is_verified_kept_and_returned(signer, algorithm):
+    name = f"x-amz-checksum-{algorithm.lower()}"
+    good = compute(algorithm, b"12345")
+    reply = await signer.request("PUT", "/bucket/k", body=b"12345", **{name: good})
+    assert reply.headers[name] == good
+    got = await signer.request("GET", "/bucket/k", x_amz_checksum_mode="ENABLED")
+    assert got.headers[name] == good
+    assert got.headers["x-amz-checksum-type"] == "FULL_OBJECT"
+    part = await signer.request("GET", "/bucket/k", x_amz_checksum_mode="ENABLED", range="bytes=0-1")
+    assert name not in part.headers
+    wrong = await signer.request("PUT", "/bucket/k", body=b"12346", **{name: good})
+    assert (wrong.status, wrong.code) == (400, "BadDigest")
+    malformed = await signer.request("PUT", "/bucket/k", body=b"12345", **{name: "AAA"})
+    assert (malformed.status, malformed.code) == (400, "InvalidRequest")
+
+
+async def test_two_checksums_are_one_too_many(signer):
+    both = {"x-amz-checksum-crc32": compute("CRC32", b""), "x-amz-checksum-sha1": compute("SHA1", b"")}
+    assert (await signer.request("PUT", "/bucket/k", **both)).code == "InvalidRequest"
+
+
+def chunks(*parts: bytes) -> bytes:
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts if part) + b"0\r\n"
+
+
+async def test_a_checksum_behind_the_body_is_verified(site, signer):
+    data = b"x" * 100_000
+    good = compute("CRC32C", data)
+    for value, status in ((good, 200), (compute("CRC32C", b"other"), 400), ("rubbish", 400)):
+        body = chunks(data[:65536], data[65536:]) + f"x-amz-checksum-crc32c:{value}\r\n\r\n".encode()
+        reply = await signer.request(
+            "PUT", "/bucket/k", body=body, payload="STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            content_encoding="aws-chunked", x_amz_decoded_content_length=str(len(data)),
+            x_amz_trailer="x-amz-checksum-crc32c",
+        )  # fmt: skip
+        assert reply.status == status, reply.body
+    thing = site.engine.buckets["bucket"].things[b"k"][-1]
+    assert thing.data == data
+    assert "content-encoding" not in thing.headers
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (chunks(b"12345") + b"\r\n", "MalformedTrailerError"),
+        (chunks(b"12345") + b"x-amz-checksum-sha1:AAAA\r\n\r\n", "MalformedTrailerError"),
+        (chunks(b"1234"), "IncompleteBody"),
+        (chunks(b"123456"), "IncompleteBody"),
+        (b"5\r\n12345\r\n", "IncompleteBody"),
+        (b"zz\r\n12345", "InvalidChunkSizeError"),
+        (b"", "IncompleteBody"),
+    ],
+)
+async def test_a_chunked_body_with_a_flaw_is_refused(site, signer, body, code):
+    reply = await signer.request(
+        "PUT", "/bucket/k", body=body, payload="STREAMING-UNSIGNED-PAYLOAD-TRAILER", x_amz_decoded_content_length="5",
+        x_amz_trailer="x-amz-checksum-crc32", content_length=str(len(body)),
+    )  # fmt: skip
+    assert reply.code == code
+    assert 400 <= reply.status < 500
+    assert b"k" not in site.engine.buckets["bucket"].things
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "body", "shown"),
+    [
+        ("bytes=2-4", 206, b"234", "bytes 2-4/10"),
+        ("bytes=7-", 206, b"789", "bytes 7-9/10"),
+        ("bytes=-2", 206, b"89", "bytes 8-9/10"),
+        ("bytes=0-99", 206, b"0123456789", "bytes 0-9/10"),
+        ("bytes=-99", 206, b"0123456789", "bytes 0-9/10"),
+        ("bytes=0-0,5-5", 200, b"0123456789", None),
+        ("bytes=5-2", 200, b"0123456789", None),
+    ],
+)
+async def test_ranges(signer, asked, status, body, shown):
+    await signer.request("PUT", "/bucket/k", body=b"0123456789")
+    reply = await signer.request("GET", "/bucket/k", range=asked)
+    assert (reply.status, reply.body, reply.headers.get("content-range")) == (status, body, shown)
+    head = await signer.request("HEAD", "/bucket/k", range=asked)
+    assert (head.status, head.headers["content-length"]) == (status, str(len(body)))
+
+
+@pytest.mark.parametrize("asked", ["bytes=10-", "bytes=-0", "bytes=99-100"])
+async def test_a_range_that_is_not_there_is_a_416(signer, asked):
+    await signer.request("PUT", "/bucket/k", body=b"0123456789")
+    reply = await signer.request("GET", "/bucket/k", range=asked)
+    assert (reply.status, reply.code) == (416, "InvalidRange")
+    assert reply.headers["content-range"] == "bytes */10"
+
+
+async def test_a_range_of_what_has_changed_is_all_of_it(signer):
+    put = await signer.request("PUT", "/bucket/k", body=b"0123456789")
+    for if_range, status in ((put.headers["etag"], 206), ('"other"', 200), ("Sun, 06 Nov 1994 08:49:37 GMT", 200)):
+        reply = await signer.request("GET", "/bucket/k", range="bytes=0-1", if_range=if_range)
+        assert reply.status == status
+
+
+async def test_conditions_in_the_order_of_the_rfc(signer):
+    etag = (await signer.request("PUT", "/bucket/k", body=b"x")).headers["etag"]
+    past, future = "Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 2044 08:49:37 GMT"
+    for headers, status in [
+        ({"if_match": etag}, 200), ({"if_match": '"no"'}, 412), ({"if_match": "*"}, 200),
+        ({"if_none_match": etag}, 304), ({"if_none_match": '"no"'}, 200), ({"if_none_match": f"W/{etag}"}, 304),
+        ({"if_modified_since": future}, 304), ({"if_modified_since": past}, 200),
+        ({"if_unmodified_since": past}, 412), ({"if_unmodified_since": future}, 200),
+        ({"if_match": etag, "if_unmodified_since": past}, 200),
+        ({"if_none_match": '"no"', "if_modified_since": future}, 200),
+        ({"if_modified_since": "yesterday"}, 200),
+    ]:  # fmt: skip
+        for method in ("GET", "HEAD"):
+            reply = await signer.request(method, "/bucket/k", **headers)
+            assert reply.status == status, headers
+            assert status != 304 or "content-length" not in reply.headers
+
+
+async def test_a_put_can_insist_on_being_the_first(signer):
+    assert (await signer.request("PUT", "/bucket/k", body=b"1", if_none_match="*")).status == 200
+    assert (await signer.request("PUT", "/bucket/k", body=b"2", if_none_match="*")).code == "PreconditionFailed"
+    assert (await signer.request("PUT", "/bucket/k", body=b"2", if_none_match='"x"')).code == "NotImplemented"
+    assert (await signer.request("PUT", "/bucket/k", body=b"2", if_match='"x"')).code == "PreconditionFailed"
+    assert (await signer.request("DELETE", "/bucket/k", if_match='"x"')).code == "PreconditionFailed"
+    assert (await signer.request("GET", "/bucket/k")).body == b"1"
+
+
+# --- what is not built ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-amz-acl": "public-read"},
+        {"x-amz-grant-read": "id=1"},
+        {"x-amz-storage-class": "GLACIER"},
+        {"x-amz-server-side-encryption": "aws:kms"},
+        {"x-amz-server-side-encryption-customer-algorithm": "AES256"},
+        {"x-amz-object-lock-mode": "GOVERNANCE"},
+        {"x-amz-website-redirect-location": "/"},
+        {"x-amz-write-offset-bytes": "5"},
+    ],
+)
+async def test_what_is_not_built_says_so(site, signer, headers):
+    reply = await signer.request("PUT", "/bucket/k", body=b"x", **headers)
+    assert (reply.status, reply.code) == (501, "NotImplemented")
+    assert b"k" not in site.engine.buckets["bucket"].things
+
+
+async def test_what_means_as_it_is_anyway_is_accepted(signer):
+    usual = {
+        "x-amz-acl": "private", "x-amz-storage-class": "STANDARD", "x-amz-server-side-encryption": "AES256",
+        "x-amz-object-lock-legal-hold": "OFF", "x-amz-request-payer": "requester",
+    }  # fmt: skip
+    assert (await signer.request("PUT", "/bucket/k", body=b"x", **usual)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("PUT", "/bucket", "lifecycle"), ("PUT", "/bucket", "policy"), ("PUT", "/bucket", "cors"),
+        ("GET", "/bucket/k", "torrent"), ("POST", "/bucket/k", "restore"), ("POST", "/bucket/k", "select"),
+        ("PUT", "/bucket/k", "retention"), ("PUT", "/bucket/k", "renameObject"),
+        ("PUT", "/bucket", "metadataTable"), ("DELETE", "/bucket", "publicAccessBlock"),
+    ],
+)  # fmt: skip
+async def test_an_operation_that_is_not_built_names_itself(signer, method, path, query):
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    reply = await signer.request(method, path, f"{query}=")
+    assert (reply.status, reply.code, reply.xml("Feature")) == (501, "NotImplemented", query)
+    assert (await signer.request("GET", "/bucket/k")).body == b"x"
+
+
+async def test_a_method_without_sense_is_a_405(signer):
+    assert (await signer.request("DELETE", "/")).status == 405
+    assert (await signer.request("PATCH", "/bucket/k")).status == 405
+
+
+# --- a fresh bucket ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_fresh_bucket_says_what_s3_says(signer):
+    for name, code in ABSENT.items():
+        reply = await signer.request("GET", "/bucket", f"{name}=")
+        assert (reply.status, reply.code) == (404, code), name
+    for name, (document, _) in FIXED.items():
+        reply = await signer.request("GET", "/bucket", f"{name}=")
+        assert reply.status == 200
+        assert document.encode() in reply.body
+    for name in LISTS:
+        assert (await signer.request("GET", "/bucket", f"{name}=")).xml("IsTruncated") == "false"
+        assert (await signer.request("GET", "/bucket", f"{name}=&id=1")).status == 404
+    for name in REMOVABLE:
+        assert (await signer.request("DELETE", "/bucket", f"{name}=")).status == 204
+    for name in (*ABSENT, *FIXED, *LISTS, "acl", "encryption", "location", "versioning"):
+        assert (await signer.request("GET", "/absent", f"{name}=")).code == "NoSuchBucket", name
+
+
+async def test_acls_are_the_owners(s3, site):
+    acl = await site.call(s3.get_bucket_acl, Bucket="bucket")
+    (grant,) = acl["Grants"]
+    assert grant["Grantee"]["ID"] == acl["Owner"]["ID"]
+    assert grant["Permission"] == "FULL_CONTROL"
+    await site.call(s3.put_bucket_acl, Bucket="bucket", ACL="private")
+    await site.call(s3.put_bucket_acl, Bucket="bucket", AccessControlPolicy={k: acl[k] for k in ("Grants", "Owner")})
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.put_bucket_acl, Bucket="bucket", ACL="public-read")
+    assert failed(caught) == "NotImplemented"
+    await site.call(s3.put_object, Bucket="bucket", Key="k")
+    assert (await site.call(s3.get_object_acl, Bucket="bucket", Key="k"))["Owner"] == acl["Owner"]
+
+
+async def test_encryption_is_what_it_is(s3, site):
+    rules = await site.call(s3.get_bucket_encryption, Bucket="bucket")
+    config = rules["ServerSideEncryptionConfiguration"]
+    assert config["Rules"][0]["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    await site.call(s3.put_bucket_encryption, Bucket="bucket", ServerSideEncryptionConfiguration=config)
+
+
+async def test_buckets_are_made_found_and_removed(s3, site):
+    await site.call(s3.create_bucket, Bucket="bucket")  # ours already: fine in us-east-1
+    other = site.boto("AKBOB", "bob-secret")
+    with pytest.raises(ClientError) as caught:
+        await site.call(other.create_bucket, Bucket="bucket")
+    assert failed(caught) == "BucketAlreadyExists"
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.create_bucket, Bucket="under_score")
+    assert failed(caught) == "InvalidBucketName"
+    for n in range(5):
+        await site.call(s3.create_bucket, Bucket=f"more-{n}")
+    first = await site.call(s3.list_buckets, Prefix="more-", MaxBuckets=3)
+    rest = await site.call(s3.list_buckets, Prefix="more-", ContinuationToken=first["ContinuationToken"])
+    assert [each["Name"] for page in (first, rest) for each in page["Buckets"]] == [f"more-{n}" for n in range(5)]
+    assert (await site.call(s3.get_bucket_location, Bucket="bucket"))["LocationConstraint"] is None
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.create_bucket, Bucket="far", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    assert failed(caught) == "IllegalLocationConstraintException"
+    await site.call(s3.put_object, Bucket="more-1", Key="k")
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.delete_bucket, Bucket="more-1")
+    assert failed(caught) == "BucketNotEmpty"
+    await site.call(s3.delete_bucket, Bucket="more-2")
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.head_bucket, Bucket="more-2")
+    assert failed(caught) == "404"
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_versions_are_kept_listed_and_removed(s3, site):
+    assert "Status" not in await site.call(s3.get_bucket_versioning, Bucket="bucket")
+    await site.call(s3.put_bucket_versioning, Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
+    assert (await site.call(s3.get_bucket_versioning, Bucket="bucket"))["Status"] == "Enabled"
+    ids = [(await site.call(s3.put_object, Bucket="bucket", Key="k", Body=body))["VersionId"] for body in (b"1", b"2")]
+    gone = await site.call(s3.delete_object, Bucket="bucket", Key="k")
+    assert gone["DeleteMarker"]
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.get_object, Bucket="bucket", Key="k")
+    assert failed(caught) == "NoSuchKey"
+    assert caught.value.response["ResponseMetadata"]["HTTPHeaders"]["x-amz-delete-marker"] == "true"
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.get_object, Bucket="bucket", Key="k", VersionId=gone["VersionId"])
+    assert failed(caught) == "MethodNotAllowed"
+    first = await site.call(s3.get_object, Bucket="bucket", Key="k", VersionId=ids[0])
+    assert await asyncio.to_thread(first["Body"].read) == b"1"
+    page = await site.call(s3.list_object_versions, Bucket="bucket", MaxKeys=2)
+    assert page["IsTruncated"]
+    rest = await site.call(
+        s3.list_object_versions, Bucket="bucket", KeyMarker=page["NextKeyMarker"],
+        VersionIdMarker=page["NextVersionIdMarker"],
+    )  # fmt: skip
+    listed = [each["VersionId"] for each in page["Versions"] + rest["Versions"]]
+    assert listed == ids[::-1]
+    assert [each["VersionId"] for each in page["DeleteMarkers"]] == [gone["VersionId"]]
+    await site.call(s3.delete_object, Bucket="bucket", Key="k", VersionId=gone["VersionId"])
+    assert (await site.call(s3.head_object, Bucket="bucket", Key="k"))["VersionId"] == ids[1]
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.get_object, Bucket="bucket", Key="k", VersionId="nonsense")
+    assert failed(caught) == "NoSuchVersion"
+
+
+# --- copies, deletes, tags --------------------------------------------------------------------------------------------
+
+
+async def test_a_copy_keeps_or_replaces_what_it_is_told_to(s3, site):
+    source = {"Bucket": "bucket", "Key": "a b+ü"}
+    await site.call(s3.put_object, **source, Body=b"x", Metadata={"m": "1"}, Tagging="t=1", ContentType="text/x")
+    await site.call(s3.copy_object, Bucket="bucket", Key="copy", CopySource=source)
+    kept = await site.call(s3.head_object, Bucket="bucket", Key="copy")
+    assert (kept["Metadata"], kept["ContentType"], kept["TagCount"]) == ({"m": "1"}, "text/x", 1)
+    await site.call(
+        s3.copy_object, Bucket="bucket", Key="copy", CopySource=source, MetadataDirective="REPLACE",
+        Metadata={"n": "2"}, TaggingDirective="REPLACE", Tagging="",
+    )  # fmt: skip
+    replaced = await site.call(s3.head_object, Bucket="bucket", Key="copy")
+    assert (replaced["Metadata"], replaced["ContentType"]) == ({"n": "2"}, "binary/octet-stream")
+    assert "TagCount" not in replaced
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.copy_object, **source, CopySource=source)
+    assert failed(caught) == "InvalidRequest"
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.copy_object, Bucket="bucket", Key="c", CopySource=source, CopySourceIfNoneMatch="*")
+    assert failed(caught) == "PreconditionFailed"
+
+
+async def test_a_thousand_keys_are_deleted_at_once(s3, site):
+    keys = [f"k{n}<&" for n in range(1000)]
+    for key in keys:
+        await site.call(s3.put_object, Bucket="bucket", Key=key)
+    wanted = [{"Key": key} for key in keys]
+    answer = await site.call(s3.delete_objects, Bucket="bucket", Delete={"Objects": wanted[:10]})
+    assert [each["Key"] for each in answer["Deleted"]] == keys[:10]
+    answer = await site.call(s3.delete_objects, Bucket="bucket", Delete={"Objects": wanted, "Quiet": True})
+    assert "Deleted" not in answer
+    assert "Errors" not in answer
+    assert not site.engine.buckets["bucket"].things
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.delete_objects, Bucket="bucket", Delete={"Objects": [*wanted, {"Key": "k"}]})
+    assert failed(caught) == "MalformedXML"
+
+
+async def test_deleting_many_needs_a_digest(signer):
+    body = b"<Delete><Object><Key>k</Key></Object></Delete>"
+    assert (await signer.request("POST", "/bucket", "delete=", body)).code == "InvalidRequest"
+    md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
+    assert (await signer.request("POST", "/bucket", "delete=", body, content_md5=md5)).status == 200
+    wrong = base64.b64encode(hashlib.md5(b"").digest()).decode()
+    assert (await signer.request("POST", "/bucket", "delete=", body, content_md5=wrong)).code == "BadDigest"
+
+
+async def test_one_key_that_fails_does_not_stop_the_others(s3, site):
+    for key in "ab":
+        await site.call(s3.put_object, Bucket="bucket", Key=key, Body=b"x")
+    wanted = [{"Key": "a", "ETag": '"other"'}, {"Key": "b"}]
+    answer = await site.call(s3.delete_objects, Bucket="bucket", Delete={"Objects": wanted})
+    assert [(each["Key"], each["Code"]) for each in answer["Errors"]] == [("a", "PreconditionFailed")]
+    assert [each["Key"] for each in answer["Deleted"]] == ["b"]
+
+
+async def test_tags_are_put_got_and_removed(s3, site):
+    at = {"Bucket": "bucket", "Key": "k"}
+    await site.call(s3.put_object, **at)
+    tags = [{"Key": "a", "Value": "1 + 2"}, {"Key": "ü", "Value": ""}]
+    await site.call(s3.put_object_tagging, **at, Tagging={"TagSet": tags})
+    assert (await site.call(s3.get_object_tagging, **at))["TagSet"] == tags
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.put_object_tagging, **at, Tagging={"TagSet": [tags[0], tags[0]]})
+    assert failed(caught) == "InvalidTag"
+    await site.call(s3.delete_object_tagging, **at)
+    assert (await site.call(s3.get_object_tagging, **at))["TagSet"] == []
+
+
+# --- uploads in parts -------------------------------------------------------------------------------------------------
+
+
+async def test_an_upload_in_parts_becomes_one_object(s3, site):
+    at = {"Bucket": "bucket", "Key": "big/ü"}
+    upload = await site.call(
+        s3.create_multipart_upload, **at, ChecksumAlgorithm="CRC32", Metadata={"m": "1"}, ContentType="text/x"
+    )
+    assert (upload["ChecksumAlgorithm"], upload["ChecksumType"]) == ("CRC32", "COMPOSITE")
+    named = {**at, "UploadId": upload["UploadId"]}
+    bodies = [b"a" * (5 * MIB), b"b" * (5 * MIB), b"c"]
+    parts = []
+    for number, body in enumerate(bodies, 1):
+        part = await site.call(s3.upload_part, **named, PartNumber=number, Body=body, ChecksumAlgorithm="CRC32")
+        parts.append({"PartNumber": number, "ETag": part["ETag"], "ChecksumCRC32": part["ChecksumCRC32"]})
+    listed = await site.call(s3.list_parts, **named, MaxParts=2)
+    assert (listed["IsTruncated"], listed["NextPartNumberMarker"]) == (True, 2)
+    listed = await site.call(s3.list_parts, **named, PartNumberMarker=2)
+    assert [each["Size"] for each in listed["Parts"]] == [1]
+    uploads = await site.call(s3.list_multipart_uploads, Bucket="bucket")
+    assert [each["Key"] for each in uploads["Uploads"]] == ["big/ü"]
+    done = await site.call(s3.complete_multipart_upload, **named, MultipartUpload={"Parts": parts})
+    again = await site.call(s3.complete_multipart_upload, **named, MultipartUpload={"Parts": parts})
+    assert done["ETag"] == again["ETag"]
+    assert done["ETag"].endswith('-3"')
+    assert done["ChecksumCRC32"].endswith("-3")
+    got = await site.call(s3.get_object, **at, ChecksumMode="ENABLED")
+    assert await asyncio.to_thread(got["Body"].read) == b"".join(bodies)
+    part = await site.call(s3.get_object, **at, PartNumber=2, ChecksumMode="ENABLED")
+    assert part["PartsCount"] == 3
+    assert part["ChecksumCRC32"] == parts[1]["ChecksumCRC32"]
+    assert await asyncio.to_thread(part["Body"].read) == bodies[1]
+    attributes = await site.call(
+        s3.get_object_attributes, **at, ObjectAttributes=["ETag", "Checksum", "ObjectParts", "ObjectSize"], MaxParts=2
+    )
+    assert attributes["ObjectSize"] == 10 * MIB + 1
+    assert attributes["ObjectParts"]["TotalPartsCount"] == 3
+    assert attributes["ObjectParts"]["IsTruncated"]
+    assert [each["ChecksumCRC32"] for each in attributes["ObjectParts"]["Parts"]] == [
+        each["ChecksumCRC32"] for each in parts[:2]
+    ]
+
+
+async def test_a_completion_that_does_not_fit_is_refused(s3, site, signer):
+    at = {"Bucket": "bucket", "Key": "k"}
+    upload = (await site.call(s3.create_multipart_upload, **at))["UploadId"]
+    named = {**at, "UploadId": upload}
+    etags = [(await site.call(s3.upload_part, **named, PartNumber=number, Body=b"x"))["ETag"] for number in (1, 2)]
+
+    async def complete(*parts):
+        with pytest.raises(ClientError) as caught:
+            await site.call(
+                s3.complete_multipart_upload, **named,
+                MultipartUpload={"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in parts]},
+            )  # fmt: skip
+        return failed(caught)
+
+    assert await complete((1, etags[0]), (2, etags[1])) == "EntityTooSmall"
+    assert await complete((2, etags[1]), (1, etags[0])) == "InvalidPartOrder"
+    assert await complete((1, '"00000000000000000000000000000000"')) == "InvalidPart"
+    assert await complete((3, etags[0])) == "InvalidPart"
+    for body in (b"", b"<CompleteMultipartUpload/>", b"<x/>", b"<CompleteMultipartUpload><Part/>"):
+        assert (await signer.request("POST", "/bucket/k", f"uploadId={upload}", body)).code == "MalformedXML"
+    await site.call(s3.abort_multipart_upload, **named)
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.list_parts, **named)
+    assert failed(caught) == "NoSuchUpload"
+
+
+async def test_parts_are_copied_from_objects(s3, site):
+    await site.call(s3.put_object, Bucket="bucket", Key="source", Body=b"0123456789")
+    at = {"Bucket": "bucket", "Key": "k"}
+    named = {**at, "UploadId": (await site.call(s3.create_multipart_upload, **at))["UploadId"]}
+    source = {"Bucket": "bucket", "Key": "source"}
+    part = await site.call(s3.upload_part_copy, **named, PartNumber=1, CopySource=source, CopySourceRange="bytes=2-4")
+    parts = [{"PartNumber": 1, "ETag": part["CopyPartResult"]["ETag"]}]
+    await site.call(s3.complete_multipart_upload, **named, MultipartUpload={"Parts": parts})
+    got = await site.call(s3.get_object, **at)
+    assert await asyncio.to_thread(got["Body"].read) == b"234"
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.upload_part_copy, **named, PartNumber=1, CopySource=source, CopySourceRange="bytes=2-")
+    assert failed(caught) == "InvalidArgument"
+
+
+@pytest.mark.parametrize("number", ["0", "10001", "-1", "x", "1e3", ""])
+async def test_a_part_number_has_bounds(signer, number):
+    reply = await signer.request("PUT", "/bucket/k", f"partNumber={number}&uploadId=u", b"x")
+    assert (reply.status, reply.code) == (400, "InvalidArgument")
+
+
+# --- listings ---------------------------------------------------------------------------------------------------------
+
+
+async def test_no_key_at_most_is_an_empty_page(signer):
+    await signer.request("PUT", "/bucket/k")
+    reply = await signer.request("GET", "/bucket", "list-type=2&max-keys=0")
+    assert (reply.xml("KeyCount"), reply.xml("IsTruncated")) == ("0", "false")
+
+
+@pytest.mark.parametrize("query", ["max-keys=x", "max-keys=-1", "encoding-type=base64", "max-keys=99999999999"])
+async def test_a_listing_parameter_without_sense_is_refused(signer, query):
+    reply = await signer.request("GET", "/bucket", f"list-type=2&{query}")
+    assert (reply.status, reply.code) == (400, "InvalidArgument")
+
+
+async def test_a_token_of_another_bucket_is_refused(signer):
+    await signer.request("PUT", "/other-bucket")
+    for n in range(2):
+        await signer.request("PUT", f"/bucket/{n}")
+    token = (await signer.request("GET", "/bucket", "list-type=2&max-keys=1")).xml("NextContinuationToken")
+    same = await signer.request("GET", "/bucket", f"continuation-token={token}&list-type=2")
+    assert same.xml("Contents/Key") == "1"
+    other = await signer.request("GET", "/other-bucket", f"continuation-token={token}&list-type=2")
+    assert (other.status, other.code) == (400, "InvalidArgument")
+
+
+async def test_start_after_and_owner_are_heeded(signer):
+    for key in "abc":
+        await signer.request("PUT", f"/bucket/{key}")
+    reply = await signer.request("GET", "/bucket", "fetch-owner=true&list-type=2&start-after=a")
+    assert reply.xml("Contents/Key") == "b"
+    assert reply.xml("StartAfter") == "a"
+    assert len(reply.xml("Contents/Owner/ID")) == 64
