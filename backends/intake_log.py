@@ -9,7 +9,8 @@
             and the key; then key, value, padding to 8 bytes
 
 The file is filled with zeros and synced when it is made, so that overwriting it changes no metadata and making a
-group durable is one write and one flush. (O_DIRECT with O_DSYNC was tried instead: no faster among other work.)
+group durable is one write and one flush. (O_DIRECT with O_DSYNC was tried instead: between nothing and a tenth
+faster.)
 Generation and offset in each record tell those of before the last reset from those after.
 Reading stops at the first page that does not begin with a valid record. A group whose sync failed was acknowledged
 to nobody and is overwritten by the next; what shows of it behind that one may be read back as a value that nobody

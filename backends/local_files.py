@@ -115,7 +115,8 @@ class Root:
         """Make durable the names in *folders* and in all folders above them, up to the root's own.
 
         All of them each time: a folder may have been removed and made again by another process, and whether that
-        one has synced it is not known here.
+        one has synced it is not known here. (Several that do so at once cost little more than one: the file system
+        commits for all of them together. Sharing the syncs here as well was tried, and gained nothing.)
         """
         wanted = {""}
         for folder in folders:
