@@ -24,7 +24,7 @@ class Head(NamedTuple):
     next_id: int
 
 
-EMPTY_HEAD = Head(0, bytes(HASH_BYTES), 0, 0)
+EMPTY_HEAD = Head(0, bytes(HASH_BYTES), 0, 1)  # 0 is no id, so the first drawn is 1
 
 
 def running_hash(before: bytes, packed: bytes) -> bytes:
