@@ -61,8 +61,6 @@ class LogSection(Section):
 class JournalSection(Section):
     path: Text = "journal"
     lease_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
-    reserve: Size = 64 << 20
-    """Disk that only deletions may use."""
 
 
 class SealingSection(Section):

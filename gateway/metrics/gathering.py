@@ -8,13 +8,14 @@ its last snapshot is lost: at most a second of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from gateway.metrics.instruments import Board, Gauge, Histogram, Instrument, Snapshot
+from gateway.metrics.instruments import Snapshot
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -22,23 +23,25 @@ Summed = dict[str, dict[tuple[str, ...], list[float]]]
 
 
 class Gathered(Collector):
-    """What the processes told. *board* says what each instrument means: that of a process that imports them all."""
+    """What the processes told."""
 
-    def __init__(self, board: Board) -> None:
-        self._board = board
+    def __init__(self) -> None:
+        self._facts: dict[str, dict[str, Any]] = {}
         self._live: dict[str, Snapshot] = {}
         self._ended: Summed = {}
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     def tell(self, process: str, snapshot: Snapshot) -> None:
-        """What *process* counted since it began. Instruments that nobody here knows are left out."""
+        """What *process* counted since it began."""
         self._live[process] = snapshot
+        for name, facts in snapshot.items():
+            self._facts.setdefault(name, facts)
 
     def end(self, process: str) -> None:
         """The process is gone."""
         for name, labels, numbers in _rows(self._live.pop(process, {})):
-            if not isinstance(self._board.instruments.get(name), Gauge):
+            if self._facts[name]["kind"] != "gauge":
                 _add(self._ended, name, labels, numbers)
 
     def text(self) -> bytes:
@@ -52,8 +55,8 @@ class Gathered(Collector):
 
     def collect(self) -> Iterable[Metric]:
         sums = self._sums()
-        for name, instrument in self._board.instruments.items():
-            yield _family(instrument, sums.get(name, {}))
+        for name, facts in sorted(self._facts.items()):
+            yield _family(name, facts, sums.get(name, {}))
 
     def _sums(self) -> Summed:
         sums: Summed = {
@@ -61,16 +64,14 @@ class Gathered(Collector):
         }
         for snapshot in self._live.values():
             for name, labels, numbers in _rows(snapshot):
-                instrument = self._board.instruments.get(name)
-                greatest = isinstance(instrument, Gauge) and instrument.combine == "max"
-                _add(sums, name, labels, numbers, greatest=greatest)
+                _add(sums, name, labels, numbers, greatest=self._facts[name].get("combine") == "max")
         return sums
 
 
 def _rows(snapshot: Snapshot) -> Iterator[tuple[str, tuple[str, ...], list[float]]]:
-    for name, rows in snapshot.items():
-        for labels, value in rows:
-            yield name, tuple(labels), list(value) if isinstance(value, list | tuple) else [value]
+    for name, facts in snapshot.items():
+        for labels, numbers in facts["rows"]:
+            yield name, tuple(labels), list(numbers)
 
 
 def _add(sums: Summed, name: str, labels: tuple[str, ...], numbers: list[float], *, greatest: bool = False) -> None:
@@ -84,20 +85,20 @@ def _add(sums: Summed, name: str, labels: tuple[str, ...], numbers: list[float],
         there[labels] = [sum(pair) for pair in zip(before, numbers, strict=True)]
 
 
-def _family(instrument: Instrument, rows: dict[tuple[str, ...], list[float]]) -> Metric:
-    if isinstance(instrument, Histogram):
-        family = HistogramMetricFamily(instrument.name, instrument.meaning, labels=instrument.labels)
+def _family(name: str, facts: dict[str, Any], rows: dict[tuple[str, ...], list[float]]) -> Metric:
+    if facts["kind"] == "histogram":
+        family = HistogramMetricFamily(name, facts["meaning"], labels=facts["labels"])
         for labels, numbers in rows.items():
-            family.add_metric(labels, _buckets(instrument.bounds, numbers[:-1]), numbers[-1])
+            family.add_metric(labels, _buckets(facts["bounds"], numbers[:-1]), numbers[-1])
         return family
-    made = GaugeMetricFamily if isinstance(instrument, Gauge) else CounterMetricFamily
-    plain: CounterMetricFamily | GaugeMetricFamily = made(instrument.name, instrument.meaning, labels=instrument.labels)
+    made = GaugeMetricFamily if facts["kind"] == "gauge" else CounterMetricFamily
+    plain: CounterMetricFamily | GaugeMetricFamily = made(name, facts["meaning"], labels=facts["labels"])
     for labels, numbers in rows.items():
         plain.add_metric(labels, numbers[0])
     return plain
 
 
-def _buckets(bounds: tuple[float, ...], counts: list[float]) -> list[tuple[str, float]]:
+def _buckets(bounds: Iterable[float], counts: list[float]) -> list[tuple[str, float]]:
     """Counts at or below each bound, as Prometheus wants them: each with all that are below it."""
     found, below = [], 0.0
     for bound, count in zip((*(repr(float(each)) for each in bounds), "+Inf"), counts, strict=True):

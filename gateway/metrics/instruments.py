@@ -16,8 +16,8 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 Labels = tuple[str, ...]
 Combine = Literal["sum", "max"]
-Snapshot = dict[str, list[list[Any]]]
-"""By instrument: rows of label values and a number, or, of a histogram, label values and its counts and sum."""
+Snapshot = dict[str, dict[str, Any]]
+"""By instrument: what it is, and its rows (label values, numbers). Plain values that JSON knows."""
 
 
 class Instrument:
@@ -31,7 +31,12 @@ class Instrument:
         self.labels = labels
 
     def rows(self) -> list[list[Any]]:
+        """Label values and numbers: one, or of a histogram its counts and the sum."""
         raise TypeError("an instrument tells its own rows")
+
+    def facts(self) -> dict[str, Any]:
+        """What this is, for who adds it up."""
+        return {"kind": self.kind, "meaning": self.meaning, "labels": self.labels}
 
 
 class Counter(Instrument):
@@ -47,7 +52,7 @@ class Counter(Instrument):
         self.values[labels] = self.values.get(labels, 0) + by
 
     def rows(self) -> list[list[Any]]:
-        return [[labels, value] for labels, value in self.values.items()]
+        return [[labels, [value]] for labels, value in self.values.items()]
 
 
 class Gauge(Instrument):
@@ -63,8 +68,11 @@ class Gauge(Instrument):
     def set(self, value: float, *labels: str) -> None:
         self.values[labels] = value
 
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "combine": self.combine}
+
     def rows(self) -> list[list[Any]]:
-        return [[labels, value] for labels, value in self.values.items()]
+        return [[labels, [value]] for labels, value in self.values.items()]
 
 
 class Histogram(Instrument):
@@ -86,6 +94,9 @@ class Histogram(Instrument):
             row = self.values[labels] = [0] * (len(self.bounds) + 1) + [0.0]
         row[bisect_left(self.bounds, value)] += 1
         row[-1] += value
+
+    def facts(self) -> dict[str, Any]:
+        return {**super().facts(), "bounds": self.bounds}
 
     def rows(self) -> list[list[Any]]:
         return [[labels, list(row)] for labels, row in self.values.items()]
@@ -109,7 +120,7 @@ class Board:
 
     def snapshot(self) -> Snapshot:
         """Everything that was counted so far, as plain values."""
-        return {name: rows for name, each in self.instruments.items() if (rows := each.rows())}
+        return {name: {**each.facts(), "rows": each.rows()} for name, each in self.instruments.items()}
 
 
 BOARD = Board()

@@ -71,14 +71,14 @@ def test_what_is_wrong_is_said_all_at_once_with_file_key_and_reason() -> None:
         default_text()
         .replace("workers = 0", 'workers = "many"')
         .replace('region = "us-east-1"', 'regoin = "us-east-1"')
-        .replace('reserve = "64 MiB"', 'reserve = "64 megs"')
+        .replace('bytes_in_flight = "128 MiB"', 'bytes_in_flight = "64 megs"')
         .replace('listen = "127.0.0.1:9001"', 'listen = "9001"')
     )
     said = complaints(text)
     assert len(said) == 4
     assert "entrepot.toml: site.regoin: there is no such setting" in said
     assert "entrepot.toml: server.workers: must be a whole number, not 'many'" in said
-    assert any(line.startswith("entrepot.toml: journal.reserve: a size is") and "'64 megs'" in line for line in said)
+    assert any(line.startswith("entrepot.toml: server.bytes_in_flight: a size is") and "'64 megs'" in line for line in said)
     assert any(line.startswith("entrepot.toml: metrics.listen: an address is HOST:PORT") for line in said)
 
 

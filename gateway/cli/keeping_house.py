@@ -1,0 +1,7 @@
+"""`entrepot fsck`, `gc`, `backup`, `restore`."""
+
+import typer
+
+
+def add_to(app: typer.Typer) -> None:
+    pass

@@ -1,0 +1,71 @@
+"""The command's entry: its commands, and the one place where errors become sentences and exit statuses.
+
+0: done. 1: refused or failed. 2: the command line is wrong. 3: `fsck` found something. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+from typer.exceptions import Abort, Exit, TyperException
+
+from gateway.cli import keeping_house, keys, serving, sites, users
+from gateway.cli.output import complain
+from gateway.errors import EntrepotError
+
+REFUSED = 1
+USAGE = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="entrepot",
+    help="A multi-cloud object-storage gateway.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+sites.add_to(app)
+serving.add_to(app)
+keeping_house.add_to(app)
+app.add_typer(users.app, name="user")
+app.add_typer(keys.app, name="keys")
+app.add_typer(sites.config_app, name="config")
+
+
+def main() -> None:
+    """Run the command line; ends the process."""
+    os.umask(0o077)  # nothing that a site writes is for others
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command that *arguments* name. Answers the exit status; never a traceback."""
+    try:
+        status = app(args=arguments, prog_name="entrepot", standalone_mode=False)
+    except TyperException as error:
+        complain(error, as_json="--json" in arguments)
+        return USAGE
+    except Exit as left:
+        return left.exit_code
+    except (Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush does not fail again
+        return REFUSED
+    except (EntrepotError, OSError) as error:
+        complain(error, as_json="--json" in arguments)
+        return REFUSED
+    except Exception as error:
+        if os.environ.get("ENTREPOT_DEBUG"):
+            raise
+        unexpected = RuntimeError(f"this should not happen: {error!r} (ENTREPOT_DEBUG=1 shows where)")
+        complain(unexpected, as_json="--json" in arguments)
+        return REFUSED
+    return status if isinstance(status, int) else 0
+
+
+if __name__ == "__main__":
+    main()

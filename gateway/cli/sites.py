@@ -1,0 +1,109 @@
+"""`entrepot init`, `status`, `config check`, `version`: making a site and looking at it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.options import Json, SiteArgument, SiteOption
+from gateway.cli.output import say, tell
+from gateway.cli.users import on_site
+
+if TYPE_CHECKING:
+    from gateway.site.site import Site
+
+config_app = typer.Typer(help="The site's config file.", no_args_is_help=True)
+
+ROOT_ACCESS_KEY = "ENTREPOT_ROOT_ACCESS_KEY"
+ROOT_SECRET_KEY = "ENTREPOT_ROOT_SECRET_KEY"  # noqa: S105 (a variable's name)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands of *app*."""
+    app.command("init")(init)
+    app.command("status")(status)
+    app.command("version")(version)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", envvar="ENTREPOT_SITE", show_default=False)],
+    name: Annotated[str, typer.Option("--name", help="What people call the site.")] = "entrepot",
+    sealing: Annotated[
+        str, typer.Option("--sealing", help="aes-256-gcm, or tagged for readable blocks.")
+    ] = "aes-256-gcm",
+    json: Json = False,
+) -> None:
+    """Make a site in DIR: its config, its keys, an empty journal, a root user.
+
+    The root user's keys come from ENTREPOT_ROOT_ACCESS_KEY and ENTREPOT_ROOT_SECRET_KEY, or are drawn at random."""
+    from gateway.site.founding import found
+
+    access_key, secret = os.environ.get(ROOT_ACCESS_KEY) or None, os.environ.get(ROOT_SECRET_KEY) or None
+    founded = asyncio.run(found(folder, name=name, mode=sealing, access_key=access_key, secret=secret))
+    facts = {
+        "site": founded.site,
+        "folder": str(founded.folder),
+        "access_key": founded.access_key,
+        "secret_key_file": str(founded.secret_file),
+    }
+    tell(
+        facts,
+        as_json=json,
+        text=lambda: (
+            f"made site {founded.site} in {folder}\n"
+            f"access key: {founded.access_key}\n"
+            f"secret key: in {founded.secret_file}\n"
+            f"serve it: entrepot serve {folder}"
+        ),
+    )
+
+
+def status(folder: SiteArgument, json: Json = False) -> None:
+    """Who serves the site, and what it holds."""
+    from gateway.site.locks import read_serving
+    from gateway.site.status import describe
+
+    async def work(site: Site) -> dict[str, Any]:
+        return describe(site)
+
+    facts = {**on_site(folder, work), "serving": read_serving(folder)}
+    tell(facts, as_json=json, text=lambda: "\n".join(f"{key}: {_shown(value)}" for key, value in facts.items()))
+
+
+@config_app.command("check")
+def check(folder: SiteOption, json: Json = False) -> None:
+    """Say what is wrong with the config, if anything is."""
+    from gateway.config import CONFIG_NAME, load
+
+    load(folder)
+    path = str(folder / CONFIG_NAME)
+    tell({"config": path, "ok": True}, as_json=json, text=lambda: f"{path} is sound")
+
+
+@config_app.command("default")
+def default() -> None:
+    """The config that `init` writes, every line explained."""
+    from gateway.config import default_text
+
+    say(default_text().rstrip())
+
+
+def version(json: Json = False) -> None:
+    """This program's version, and those of what its journal rests on."""
+    import platform
+    import sqlite3
+
+    from gateway import __version__
+
+    facts = {"entrepot": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    tell(facts, as_json=json, text=lambda: "\n".join(f"{key} {value}" for key, value in facts.items()))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={each}" for key, each in value.items())
+    return "no" if value is None else str(value)

@@ -1,0 +1,78 @@
+"""A gateway worker's process: the site's front desk, and S3 over it, on the port that the workers share."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from hashlib import blake2b
+
+from gateway.errors import Damaged
+from gateway.journal.packed import unpack
+from gateway.metrics import gauge
+from gateway.metrics.requests import Requests
+from gateway.site.child import Child, run_child
+from gateway.site.serving import BACKLOG, LISTEN_FD
+from gateway.site.site import Site
+from gateway.site.tls import Certificate
+from s3api.server import make_server, serve
+from s3api.settings import S3Settings
+
+IN_FLIGHT = gauge("entrepot_requests_in_flight", "Requests that are being answered.")
+CONNECTIONS = gauge("entrepot_connections", "Open connections of clients.")
+
+
+async def work(child: Child) -> None:
+    """Answer S3 requests until told to stop; then finish those under way."""
+    async with await Site.open(child.folder, kind="worker") as site:
+        certificate = Certificate.of(child.folder, child.config.server, child.lines)
+        context = None if certificate is None else certificate.context
+        observer = Requests(child.lines if child.config.log.requests else None)
+        server = make_server(site.engine, _settings(site), observer, clock=time.time)
+        listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
+        listening.setblocking(False)
+        serving = await serve(server, listening, ssl_context=context, backlog=BACKLOG)
+
+        def each_second() -> None:
+            IN_FLIGHT.set(server.in_flight)
+            CONNECTIONS.set(len(server.connections))
+            if certificate is not None:
+                certificate.look()
+
+        child.before_report = each_second
+        if certificate is not None:
+            child.reload = certificate.reload
+        child.ready(root_access_key=_root_access_key(site))
+        await child.stopping.wait()
+        await serving.stop(child.config.server.stop_seconds)
+
+
+def _settings(site: Site) -> S3Settings:
+    server = site.config.server
+    return S3Settings(
+        region=site.config.site.region,
+        base_domains=tuple(site.config.site.domains),
+        token_key=_token_key(site),
+        idle_seconds=server.idle_seconds,
+        body_idle_seconds=server.body_idle_seconds,
+        write_idle_seconds=server.write_idle_seconds,
+    )
+
+
+def _token_key(site: Site) -> bytes:
+    """Seals continuation tokens: the same in every worker and after every restart, so it comes from the oldest ring
+    key, which never changes and never goes."""
+    rows = site.store.query("SELECT min(id) FROM ring_key")
+    if rows[0][0] is None:
+        raise Damaged("the journal has no ring key")
+    key, _ = site.ring.sealing(rows[0][0])
+    return blake2b(b"continuation tokens", key=key, digest_size=32).digest()
+
+
+def _root_access_key(site: Site) -> str:
+    rows = site.store.query("SELECT access_keys FROM user WHERE root = 1 ORDER BY made_ns LIMIT 1")
+    return str(unpack(rows[0][0])[0]) if rows else ""
+
+
+if __name__ == "__main__":
+    run_child(work)

@@ -1,0 +1,140 @@
+"""What every process under the supervisor does alike: its log, its reports each second, its stop, its failures."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.config import Config, load
+from gateway.errors import EntrepotError, Misconfigured
+from gateway.metrics.instruments import BOARD
+from gateway.metrics.lines import ERROR, INFO, LEVELS, Lines, take_over_logging
+from gateway.metrics.loop_lag import watch_loop
+from gateway.site.control import CONTROL_FD, Line, Message
+
+REPORT_SECONDS = 1.0
+EXIT_MISCONFIGURED = 78
+"""sysexits.h's EX_CONFIG: starting again would not help."""
+EXIT_FAILED = 70
+
+Probe = Callable[[], Awaitable[Message]]
+
+
+class Child:
+    """One process's side: what it knows, and whether it should stop."""
+
+    def __init__(self, name: str, folder: Path, config: Config, lines: Lines, line: Line) -> None:
+        self.name = name
+        self.folder = folder
+        self.config = config
+        self.lines = lines
+        self.stopping = asyncio.Event()
+        self.reload: Callable[[], None] = lambda: None
+        """What to do when files should be read again."""
+        self.probe: Probe | None = None
+        """What to do when asked whether all is well."""
+        self.before_report: Callable[[], None] = lambda: None
+        """Called each second before the counts are told: the place for gauges."""
+        self._line = line
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def ready(self, **facts: Any) -> None:
+        """This process does its work from here on."""
+        self._line.tell({"is": "ready", **facts})
+        self.lines.write(INFO, "ready", pid=os.getpid())
+
+    def log(self, level: int, event: str, **fields: Any) -> None:
+        self.lines.write(level, event, **fields)
+
+    async def listen(self) -> None:
+        """Obey the supervisor; ends, and asks for a stop, when it is gone."""
+        async for message in self._line.messages():
+            match message.get("do"):
+                case "stop":
+                    self.stopping.set()
+                case "reload":
+                    self.reload()
+                case "probe":
+                    task = asyncio.create_task(self._answer_probe(message["number"]))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+        self.stopping.set()
+
+    async def report(self) -> None:
+        """Tell each second what was counted."""
+        while True:
+            self.tell_counts()
+            await asyncio.sleep(REPORT_SECONDS)
+
+    def tell_counts(self) -> None:
+        self.before_report()
+        self._line.tell({"is": "report", "metrics": BOARD.snapshot()})
+
+    async def _answer_probe(self, number: int) -> None:
+        try:
+            found = {} if self.probe is None else await self.probe()
+            answer: Message = {"ok": True, **found}
+        except Exception as error:  # noqa: BLE001 (whatever goes wrong is the probe's answer)
+            answer = {"ok": False, "why": f"{type(error).__name__}: {error}"}
+        self._line.tell({"is": "probed", "number": number, **answer})
+
+
+Main = Callable[[Child], Awaitable[None]]
+
+
+def run_child(main: Main) -> None:
+    """Run *main* as the process that the supervisor started with the arguments NAME and FOLDER; ends the process."""
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    os.umask(0o077)
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        status = runner.run(_run(name, folder, main))
+    sys.exit(status)
+
+
+async def _run(name: str, folder: Path, main: Main) -> int:
+    line = await Line.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
+    lines = Lines(name)
+    try:
+        config = load(folder)
+        lines.level = LEVELS[config.log.level]
+        take_over_logging(lines)
+        await _under_control(Child(name, folder, config, lines, line), main)
+    except EntrepotError as error:
+        lines.write(ERROR, "failed", why=f"{type(error).__name__}: {error}")
+        line.tell({"is": "failed", "why": str(error)})
+        return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED
+    except Exception as error:  # noqa: BLE001 (the process ends, and says why in its log)
+        lines.write(ERROR, "failed", why=repr(error), traceback=traceback.format_exc())
+        line.tell({"is": "failed", "why": f"{type(error).__name__}: {error}"})
+        return EXIT_FAILED
+    finally:
+        await line.flush()
+        line.close()
+        lines.close()
+    return 0
+
+
+async def _under_control(child: Child, main: Main) -> None:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, child.stopping.set)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal's ^C is the supervisor's to hear
+    role = child.name.split()[0]
+    around = [asyncio.create_task(each) for each in (child.listen(), child.report(), watch_loop(role))]
+    try:
+        await main(child)
+        child.tell_counts()
+    finally:
+        for task in around:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,30 @@
+"""What the committer runs: the sum of every room's commands, and what is counted of its commits."""
+
+from __future__ import annotations
+
+from gateway import blocks, identity, namespace, placement
+from gateway.journal.commands import CommandTable
+from gateway.metrics import counter, histogram
+from gateway.metrics.instruments import SIZES
+
+COMMANDS: CommandTable = {
+    **identity.COMMANDS,
+    **placement.COMMANDS,
+    **blocks.COMMANDS,
+    **namespace.COMMANDS,
+}
+
+COMMITS = counter("entrepot_journal_commits_total", "Batches that were made durable.")
+BATCHED = counter("entrepot_journal_commands_total", "Commands of those batches.")
+RECORDED = counter("entrepot_journal_records_total", "Records of those batches.")
+SECONDS = histogram("entrepot_journal_commit_seconds", "How long making a batch durable took.")
+BATCH = histogram("entrepot_journal_batch_commands", "How many commands were in a batch.", (), SIZES)
+
+
+def observe_commit(commands: int, records: int, seconds: float) -> None:
+    """Count one commit."""
+    COMMITS.add()
+    BATCHED.add(commands)
+    RECORDED.add(records)
+    SECONDS.observe(seconds)
+    BATCH.observe(commands)

@@ -1,0 +1,135 @@
+"""The committer's process, in its two lives: under the supervisor, and started by a client that found nobody.
+
+Under the supervisor it stands by while somebody else commits (a client's committer that still has work), and takes
+over when that one is gone. One that a client started ends when that client has: at once if a supervisor's stands by,
+otherwise when no other session needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from gateway.config import Config, load
+from gateway.errors import EntrepotError, Misconfigured
+from gateway.journal.paths import JournalPaths
+from gateway.journal.server import CommitterSettings, Server, held_lock
+from gateway.journal.sqlite.store import SqliteStore
+from gateway.metrics import gauge
+from gateway.metrics.lines import INFO
+from gateway.site.child import Child, run_child
+from gateway.site.commands import COMMANDS, observe_commit
+from gateway.site.control import CONTROL_FD
+from gateway.site.locks import read_serving
+from gateway.site.paths import journal_folder
+
+STAND_BY_SECONDS = 0.1
+LONELY_SECONDS = 60.0
+"""A client's committer ends by itself when nobody came for so long, whatever became of its client."""
+
+SESSIONS = gauge("entrepot_journal_sessions", "Sessions with the committer.")
+
+
+async def commit(child: Child) -> None:
+    """Be the site's committer, under the supervisor."""
+    paths = JournalPaths(journal_folder(child.folder, child.config))
+    with ExitStack() as held:
+        if not await _own(held, paths, child):
+            return
+        store = SqliteStore(paths.database)
+        held.callback(store.close)
+        server = Server(store, COMMANDS, paths, _settings(child.config))
+        child.before_report = lambda: SESSIONS.set(len(server.leases))
+        running = asyncio.create_task(server.run(child.stopping))
+        await _until_listening(paths, running)
+        if not running.done():
+            child.ready()
+        await running
+
+
+async def _own(held: ExitStack, paths: JournalPaths, child: Child) -> bool:
+    """Take the lock, as soon as nobody else has it. Answers False if told to stop before."""
+    told = False
+    while not child.stopping.is_set():
+        try:
+            held.enter_context(held_lock(paths))
+        except Misconfigured as busy:
+            if not told:
+                child.log(INFO, "standing by", why=str(busy))
+                child.ready(standing_by=True)
+            told = True
+            await asyncio.sleep(STAND_BY_SECONDS)
+        else:
+            return True
+    return False
+
+
+async def _until_listening(paths: JournalPaths, running: asyncio.Task[None]) -> None:
+    while not running.done() and not paths.socket().exists():  # noqa: ASYNC110 (nothing tells)
+        await asyncio.sleep(0.005)
+
+
+def commit_for_client(folder: Path) -> None:
+    """Be the committer for the client that started this process, whose end of the pipe is our standard input."""
+    import uvloop
+
+    config = load(folder)
+    paths = JournalPaths(journal_folder(folder, config))
+    with ExitStack() as held:
+        try:
+            held.enter_context(held_lock(paths))
+        except Misconfigured:
+            return  # somebody else was faster, and serves our client as well
+        store = SqliteStore(paths.database)
+        held.callback(store.close)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_for_client(Server(store, COMMANDS, paths, _settings(config, LONELY_SECONDS)), folder))
+
+
+async def _for_client(server: Server, folder: Path) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    watching = asyncio.create_task(_watch_client(server, folder, stop))
+    try:
+        await server.run(stop)
+    finally:
+        watching.cancel()
+
+
+async def _watch_client(server: Server, folder: Path, stop: asyncio.Event) -> None:
+    gone = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, _at_end, gone)
+    await gone.wait()
+    while len(server.leases) and read_serving(folder) is None:  # noqa: ASYNC110
+        await asyncio.sleep(STAND_BY_SECONDS)
+    stop.set()
+
+
+def _at_end(gone: asyncio.Event) -> None:
+    if not os.read(0, 64):
+        asyncio.get_running_loop().remove_reader(0)
+        gone.set()
+
+
+def _settings(config: Config, idle_exit_seconds: float | None = None) -> CommitterSettings:
+    return CommitterSettings(config.journal.lease_seconds, idle_exit_seconds, observe_commit)
+
+
+def main() -> None:
+    os.umask(0o077)
+    if CONTROL_FD in os.environ:
+        run_child(commit)
+    try:
+        commit_for_client(Path(sys.argv[1]))
+    except EntrepotError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

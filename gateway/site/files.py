@@ -1,0 +1,28 @@
+"""Small private files, written whole and durably."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Put *content* at *path*, readable by the owner alone; whoever looks finds all of it or what was there before."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    raw = content.encode() if isinstance(content, str) else content
+    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make durable which names stand in *folder*."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

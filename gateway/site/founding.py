@@ -1,0 +1,174 @@
+"""`init`: makes a site. It can be killed anywhere and run again: every step first sees what is there.
+
+The folder bears a mark from the first step to the last, so that a site that is not whole is never served, and a folder
+that holds something else is never touched.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import NamedTuple
+
+from backends import errors as backend_errors
+from backends.base import Marker
+from gateway.config import CONFIG_NAME, default_text, load
+from gateway.crypto import master
+from gateway.crypto.ring import new_ring_key, seal_secret, wrap_ring_key
+from gateway.errors import Misconfigured, NameExists
+from gateway.identity.names import check_access_key, check_secret, new_access_key, new_secret
+from gateway.identity.ring_keys import AddRingKey, DrawRingKeyId
+from gateway.identity.users import AddTenant, AddUser
+from gateway.journal.client import Journal
+from gateway.journal.packed import unpack
+from gateway.journal.paths import JournalPaths
+from gateway.journal.session_commands import FoundSite
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
+from gateway.site.committers import open_journal
+from gateway.site.files import sync_folder, write_file
+from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
+from gateway.site.people import TENANT
+from gateway.site.ring import MODES
+from gateway.site.warehouse import open_backend, site_row
+from gateway.topology import Topology
+
+ROOT = "root"
+_FOREIGN_BUT_FINE = {UNFINISHED, "lost+found"}
+
+
+class Founded(NamedTuple):
+    folder: Path
+    site: str
+    access_key: str
+    secret_file: Path
+
+
+async def found(
+    folder: Path,
+    *,
+    name: str = "entrepot",
+    mode: str = "aes-256-gcm",
+    access_key: str | None = None,
+    secret: str | None = None,
+) -> Founded:
+    """Make a site in *folder*, which is empty, absent, or where this was cut short before.
+
+    *access_key* and *secret* are the root user's; drawn at random where they are None. Raises `Misconfigured`,
+    `InvalidArgument`."""
+    if (access_key is None) != (secret is None):
+        raise Misconfigured("the root user's access key and secret key go together: give both or neither")
+    if access_key is not None and secret is not None:
+        check_access_key(access_key), check_secret(secret)
+    begin(folder, "init")
+    _write_config(folder, name, mode)
+    config = load(folder)
+    keys = _master_keys(master_key(folder, config))
+    journal_folder(folder, config).mkdir(mode=0o700, exist_ok=True)
+    journal, committer = await open_journal(folder, journal_folder(folder, config), "cli")
+    store = ReadStore(JournalPaths(journal_folder(folder, config)).database)
+    try:
+        await journal.send(FoundSite(secrets.token_hex(16), config.site.name))
+        await journal.send(AddTenant(TENANT))
+        await name_all(journal, config.topology(folder))
+        await _first_ring_key(journal, store, keys.current, MODES[config.sealing.mode])
+        root = await _root_user(folder, journal, store, keys.current, access_key, secret)
+        await claim_all(config.topology(folder), store)
+        site, _ = site_row(store)
+    finally:
+        await journal.close()
+        await committer.let_go()
+        store.close()
+    finish(folder)
+    return Founded(folder, site, root, folder / ROOT_SECRET)
+
+
+def begin(folder: Path, command: str) -> None:
+    """Make *folder*, or see that it is empty or that *command* was cut short in it, and mark it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        inside = {each.name for each in folder.iterdir()}
+    except OSError as error:
+        raise Misconfigured(f"{folder} cannot be made a site: {error.strerror}") from error
+    marked = folder / UNFINISHED
+    if not marked.exists():
+        if CONFIG_NAME in inside:
+            raise Misconfigured(f"{folder} is a site already")
+        if inside - _FOREIGN_BUT_FINE:
+            raise Misconfigured(f"{folder} is not empty and not a site; nothing was touched")
+        folder.chmod(0o700)
+        write_file(marked, f"{command}\n")
+    elif marked.read_text().split()[:1] != command.split()[:1]:
+        raise Misconfigured(f"{folder} is not finished: `entrepot {marked.read_text().strip()}` was cut short in it")
+
+
+def finish(folder: Path) -> None:
+    """The last step: the folder is a site from here on."""
+    sync_folder(folder)
+    (folder / UNFINISHED).unlink()
+    sync_folder(folder)
+
+
+async def name_all(journal: Journal, topology: Topology) -> None:
+    """Give every backend, the policy, and the policy's set of backends an id in the journal."""
+    ids = {name: await journal.send(NameBackend(name)) for name in topology.backends}
+    await journal.send(NamePolicy(topology.policy.name))
+    for members in (topology.policy.ack, topology.policy.keep):
+        await journal.send(NameBackendSet(tuple(ids[name] for name in members)))
+
+
+async def claim_all(topology: Topology, store: ReadStore) -> None:
+    """Mark every backend as this site's. Raises `Misconfigured` for one that belongs to another."""
+    site, incarnation = site_row(store)
+    ids = dict(store.query("SELECT name, id FROM backend"))
+    for name, place in topology.backends.items():
+        try:
+            backend = await open_backend(place, writes_much=False)
+            try:
+                await backend.claim(Marker(site, ids[name], incarnation))
+            finally:
+                await backend.close()
+        except backend_errors.BackendError as error:
+            raise Misconfigured(str(error)) from error
+
+
+def _write_config(folder: Path, name: str, mode: str) -> None:
+    path = folder / CONFIG_NAME
+    if not path.exists():
+        write_file(path, default_text(name, mode))
+
+
+def _master_keys(path: Path) -> master.MasterKeys:
+    return master.load(path) if path.exists() else master.create(path)
+
+
+async def _first_ring_key(journal: Journal, store: ReadStore, key: master.MasterKey, mode: int) -> None:
+    if store.query("SELECT ring_key FROM tenant WHERE name = ?", (TENANT,)) != [(0,)]:
+        return
+    while True:
+        drawn = await journal.send(DrawRingKeyId())
+        wrapped = wrap_ring_key(key, new_ring_key(drawn, mode), TENANT)
+        try:
+            await journal.send(AddRingKey(drawn, TENANT, 0, wrapped, key.id))
+        except NameExists:
+            continue
+        return
+
+
+async def _root_user(
+    folder: Path,
+    journal: Journal,
+    store: ReadStore,
+    key: master.MasterKey,
+    access_key: str | None,
+    secret: str | None,
+) -> str:
+    """Make the root user, unless it is there. Its secret is in its file before it is in the journal. Answers its
+    access key."""
+    found = store.query("SELECT access_keys FROM user WHERE name = ?", (ROOT,))
+    if found:
+        return str(unpack(found[0][0])[0])
+    chosen, chosen_secret = access_key or new_access_key(), secret or new_secret()
+    write_file(folder / ROOT_SECRET, f"{chosen_secret}\n")
+    await journal.send(AddUser(ROOT, TENANT, True, chosen, seal_secret(key, chosen, chosen_secret), key.id))
+    return chosen

@@ -1,0 +1,99 @@
+"""The keeper's process: takes apart what was let go of, sweeps, compacts, lets uploads expire; and answers probes.
+
+It follows the journal; nobody calls it. All that it does is idempotent, so it may be killed anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from awscrt import checksums
+
+from gateway.blocks.compactor import Compactor
+from gateway.blocks.expiry import Expiry
+from gateway.blocks.sweeper import Sweeper
+from gateway.blocks.takedown import Takedown
+from gateway.blocks.values import Stamp, session_prefix
+from gateway.blocks.working import Worker
+from gateway.errors import Damaged
+from gateway.identity.ring_keys import DrawRingKeyId
+from gateway.metrics import gauge
+from gateway.metrics.lines import INFO
+from gateway.site.child import Child, run_child
+from gateway.site.control import Message
+from gateway.site.keyring import renew_if_the_mode_changed
+from gateway.site.site import Site
+
+REMEMBER_SECONDS = 86_400.0
+"""How long a completed upload is remembered, so that a completion that is repeated gets its answer."""
+BACKLOG_SECONDS = 5.0
+BACKLOG_MAX = 100_000
+"""Counting stops there."""
+
+BACKLOG = gauge("entrepot_backlog", "What waits for the keeper, counted up to 100,000.", ("kind",))
+_COUNTS = {
+    "freed": "SELECT count(*) FROM (SELECT 1 FROM freed LIMIT ?)",
+    "dead blocks": "SELECT count(*) FROM (SELECT 1 FROM block WHERE died > 0 LIMIT ?)",
+    "ended sessions": "SELECT count(*) FROM (SELECT 1 FROM session WHERE state = 1 LIMIT ?)",
+}
+
+
+async def keep(child: Child) -> None:
+    """Keep house until told to stop."""
+    async with await Site.open(child.folder, kind="keeper") as site:
+        if await renew_if_the_mode_changed(site):
+            child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)
+        child.probe = lambda: probe(site)
+        child.ready()
+        working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers_of(site)]
+        working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
+        stopping = asyncio.create_task(child.stopping.wait())
+        done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, *working):
+            task.cancel()
+        await asyncio.gather(stopping, *working, return_exceptions=True)
+        for task in done - {stopping}:
+            await task  # a worker ends only by a mistake of its own: say which
+
+
+def workers_of(site: Site) -> list[Worker]:
+    """Everything that is done in the background at a site."""
+    store, journal, warehouse = site.store, site.journal, site.warehouse
+
+    def restamp(ring_key: int, policy: int) -> Stamp:
+        (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
+        return Stamp(site.ring.active(row[0]), warehouse.targets)
+
+    return [
+        Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),
+        Sweeper(store, journal, warehouse.backends),
+        Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
+        Expiry(store, journal, expire_seconds=site.config.uploads.expire_days * 86_400),
+    ]
+
+
+async def probe(site: Site) -> Message:
+    """See that the committer answers, and that every backend takes a value and gives it back."""
+    began = time.perf_counter()
+    await site.journal.send(DrawRingKeyId())
+    committed = time.perf_counter()
+    key = f"{session_prefix(site.journal.session)}probe"
+    value = b"entrepot"
+    for backend in site.warehouse.backends.values():
+        await backend.put(key, [value], checksums.crc32c(value))
+        if bytes(await backend.get(key)) != value:
+            raise Damaged(f"backend {backend.name} gave back something else than it was given")
+        await backend.delete(key)
+    return {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
+
+
+async def _count_backlog(site: Site) -> None:
+    while True:
+        for kind, statement in _COUNTS.items():
+            BACKLOG.set(site.store.query(statement, (BACKLOG_MAX,))[0][0], kind)
+        await asyncio.sleep(BACKLOG_SECONDS)
+
+
+if __name__ == "__main__":
+    run_child(keep)

@@ -1,0 +1,69 @@
+"""Who serves a site: one supervisor, which holds a lock for as long as it lives and says beside it where it listens."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.errors import Misconfigured
+
+LOCK_NAME = "serve.lock"
+TRIES = 5  # somebody who only looks (`read_serving`) holds it for a moment
+TRY_SECONDS = 0.05
+
+
+class ServeLock:
+    """The lock, held. The kernel lets go of it when its holder dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, folder: Path) -> ServeLock:
+        """Raises `Misconfigured`, which says who holds it, if somebody does."""
+        descriptor = os.open(_path(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for _ in range(TRIES):
+            with suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+                return cls(descriptor)
+            time.sleep(TRY_SECONDS)
+        os.close(descriptor)
+        facts = read_serving(folder)
+        where = f" at {facts['endpoint']} (process {facts['pid']})" if facts else ""
+        raise Misconfigured(f"{folder} is being served already{where}")
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        """What others may know of who holds it."""
+        os.pwrite(self._descriptor, json.dumps(facts).encode(), 0)
+
+    def release(self) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+
+
+def read_serving(folder: Path) -> dict[str, Any] | None:
+    """What the supervisor that serves the site told; None if nobody serves it, or it has told nothing yet."""
+    try:
+        descriptor = os.open(_path(folder), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None  # nobody holds it: what stands in it is of one who was killed
+        told = os.read(descriptor, 65_536)
+        return json.loads(told) if told else None
+    finally:
+        os.close(descriptor)
+
+
+def _path(folder: Path) -> Path:
+    run = folder / "run"
+    run.mkdir(mode=0o700, exist_ok=True)
+    return run / LOCK_NAME

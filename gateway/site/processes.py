@@ -1,0 +1,177 @@
+"""One process under the supervisor, over all the lives that it has: started, heard, asked, stopped, started again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gateway
+from gateway.site.child import EXIT_MISCONFIGURED
+from gateway.site.control import CONTROL_FD, Line, Message, pair
+
+BACKOFF_SECONDS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+SETTLED_SECONDS = 30.0
+"""Who lived so long begins again without a wait."""
+SILENCE_SECONDS = 15.0
+"""A process that reported nothing for so long is not well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a process is: its name, the module that is run, and sockets that it inherits, each by a variable that
+    tells its descriptor."""
+
+    name: str
+    module: str
+    inherits: Mapping[str, socket.socket] = field(default_factory=dict)
+
+
+class Process:
+    """A role that is filled by one process at a time. *heard* is told each message; *ended* each end that nobody asked
+    for, and whether starting again would help."""
+
+    def __init__(
+        self,
+        role: Role,
+        folder: Path,
+        heard: Callable[[Process, Message], None],
+        ended: Callable[[Process, bool], None],
+    ) -> None:
+        self.role = role
+        self.pid = 0
+        self.facts: Message | None = None
+        """What it told when it became ready; None until then."""
+        self.why = ""
+        """Why it failed, in its own words."""
+        self.restarts = -1
+        self.became_ready = asyncio.Event()
+        self._folder = folder
+        self._heard = heard
+        self._ended = ended
+        self._line: Line | None = None
+        self._last_heard = time.monotonic()
+        self._stop = asyncio.Event()
+        self._probes: dict[int, asyncio.Future[Message]] = {}
+        self._probe_number = 0
+        self._task: asyncio.Task[None] | None = None
+        self._running: asyncio.subprocess.Process | None = None
+
+    def start(self) -> None:
+        """Keep the role filled, from now until `stop`."""
+        self._task = asyncio.create_task(self._keep())
+
+    @property
+    def well(self) -> bool:
+        """It is ready and was heard lately."""
+        return self.facts is not None and time.monotonic() - self._last_heard < SILENCE_SECONDS
+
+    def describe(self) -> dict[str, Any]:
+        """For people who ask how it is."""
+        found: dict[str, Any] = {"pid": self.pid, "well": self.well, "restarts": max(0, self.restarts)}
+        return {**found, "why": self.why} if self.why else found
+
+    def tell(self, message: Message) -> None:
+        if self._line is not None:
+            self._line.tell(message)
+
+    async def probe(self, seconds: float) -> Message:
+        """What it finds when asked whether all is well; not ok when it doesn't say within so many seconds."""
+        self._probe_number += 1
+        number = self._probe_number
+        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._probes[number] = waiting
+        self.tell({"do": "probe", "number": number})
+        try:
+            async with asyncio.timeout(seconds):
+                return await waiting
+        except TimeoutError:
+            return {"ok": False, "why": f"the {self.role.name} did not answer within {seconds:g} s"}
+        finally:
+            self._probes.pop(number, None)
+
+    async def stop(self, seconds: float) -> None:
+        """Ask it to finish; kill it when it has not after so many seconds."""
+        self._stop.set()
+        if self._task is None:
+            return
+        self.tell({"do": "stop"})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(self._task)
+                return
+        self.kill()
+        await self._task
+
+    def kill(self) -> None:
+        if self._running is not None and self._running.returncode is None:
+            self._running.kill()
+
+    async def _keep(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            began = time.monotonic()
+            status = await self._live()
+            helps = status != EXIT_MISCONFIGURED
+            self._ended(self, self._stop.is_set() or helps)
+            if self._stop.is_set() or not helps:
+                return
+            failures = 0 if time.monotonic() - began > SETTLED_SECONDS else failures + 1
+            await asyncio.sleep(BACKOFF_SECONDS[min(failures - 1 if failures else 0, len(BACKOFF_SECONDS) - 1)])
+
+    async def _live(self) -> int:
+        """One life, from start to end. Answers its exit status."""
+        ours, theirs = pair()
+        environment = {**os.environ, "PYTHONPATH": python_path(), CONTROL_FD: str(theirs.fileno())}
+        for variable, inherited in self.role.inherits.items():
+            environment[variable] = str(inherited.fileno())
+        self._running = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", self.role.module, self.role.name, str(self._folder)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=2,  # standard output belongs to the supervisor
+            pass_fds=(theirs.fileno(), *(each.fileno() for each in self.role.inherits.values())),
+            env=environment,
+            start_new_session=True,
+        )
+        theirs.close()
+        self.pid, self.facts, self.why = self._running.pid, None, ""
+        self.restarts += 1
+        self._last_heard = time.monotonic()
+        self._line = await Line.over(ours)
+        if self._stop.is_set():
+            self.tell({"do": "stop"})
+        async for message in self._line.messages():
+            self._hear(message)
+        status = await self._running.wait()
+        self._line.close()
+        self._line, self.facts = None, None
+        self.became_ready.clear()
+        return status
+
+    def _hear(self, message: Message) -> None:
+        self._last_heard = time.monotonic()
+        match message.get("is"):
+            case "ready":
+                self.facts = message
+                self.became_ready.set()
+            case "failed":
+                self.why = message["why"]
+            case "probed":
+                waiting = self._probes.get(message["number"])
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+        self._heard(self, message)
+
+
+def python_path() -> str:
+    """Where the process finds the same code, wherever it is started."""
+    root = str(Path(gateway.__file__).parents[1])
+    inherited = os.environ.get("PYTHONPATH")
+    return f"{root}{os.pathsep}{inherited}" if inherited else root

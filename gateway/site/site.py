@@ -1,0 +1,128 @@
+"""A site, opened: its config, its journal, its keys and its blocks, connected. What a gateway worker, the command
+line and an in-process client hold alike.
+
+The committer may be killed and succeeded, and the session may end, while this is open: the journal's client comes
+back by itself, and what is written then bears the new session.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from gateway.config import Config, load
+from gateway.errors import Misconfigured
+from gateway.identity.credentials import Credentials
+from gateway.journal.client import Journal
+from gateway.journal.paths import JournalPaths
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.site.committers import Committer, open_journal
+from gateway.site.paths import UNFINISHED, journal_folder, master_key
+from gateway.site.ring import Ring
+from gateway.site.warehouse import Warehouse, site_row
+
+if TYPE_CHECKING:
+    from gateway.engine.desk import Engine
+
+SUPERVISED = {"worker", "keeper"}
+"""Processes that the supervisor has a committer for."""
+
+
+class Site:
+    """Made by `open`; an async context manager."""
+
+    def __init__(
+        self, folder: Path, config: Config, journal: Journal, committer: Committer, store: ReadStore, ring: Ring
+    ) -> None:
+        self.folder = folder
+        self.config = config
+        self.journal = journal
+        self.store = store
+        self.ring = ring
+        self.credentials = Credentials(store, ring.unseal)
+        self.id, self.incarnation = site_row(store)
+        self._committer = committer
+        self._warehouse: Warehouse | None = None
+        self._engine: Engine | None = None
+
+    @classmethod
+    async def open(cls, folder: Path, kind: str = "client", *, bytes_too: bool = True) -> Site:
+        """Open the site in *folder* as a session of this *kind*: worker, keeper, cli or client. Without *bytes_too*
+        there are no blocks and no engine. Starts a committer if nobody commits, unless there is a supervisor.
+
+        Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
+        config = load(folder)
+        if (folder / UNFINISHED).exists():
+            command = (folder / UNFINISHED).read_text().strip()
+            raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was cut short; run it again")
+        ring_path = master_key(folder, config)
+        journal_path = journal_folder(folder, config)
+        if kind in SUPERVISED:
+            journal, committer = await Journal.open(journal_path, kind), Committer(None)
+        else:
+            journal, committer = await open_journal(folder, journal_path, kind)
+        try:
+            store = ReadStore(JournalPaths(journal_path).database)
+            self = cls(folder, config, journal, committer, store, Ring(ring_path, store))
+            if bytes_too:
+                await self._open_bytes(writes_much=kind != "cli")
+        except BaseException:
+            await journal.close()
+            await committer.let_go()
+            raise
+        return self
+
+    async def _open_bytes(self, *, writes_much: bool) -> None:
+        topology = self.config.topology(self.folder)
+        budget = self.config.server.bytes_in_flight
+        self._warehouse = await Warehouse.open(
+            topology, self.store, self.ring, self.journal, budget, writes_much=writes_much
+        )
+
+    @property
+    def warehouse(self) -> Warehouse:
+        """Its blocks. Only where they were opened."""
+        assert self._warehouse is not None, "opened without bytes"
+        return self._warehouse
+
+    @property
+    def engine(self) -> Engine:
+        """Its front desk. Only where blocks were opened."""
+        if self._engine is None:
+            self._engine = make_engine(self)
+        return self._engine
+
+    async def close(self) -> None:
+        """Finish what is under way, end the session, and let go of everything."""
+        if self._warehouse is not None:
+            await self._warehouse.close()
+        await self.journal.close()
+        await self._committer.let_go()
+        self.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def make_engine(site: Site) -> Engine:
+    """The front desk over the site's parts."""
+    from gateway.engine.desk import Engine
+
+    warehouse = site.warehouse
+    return Engine(
+        journal=site.journal,
+        store=site.store,
+        writer=warehouse.writer,
+        reader=warehouse.reader,
+        lookup=warehouse.lookup,
+        ring=site.ring,
+        targets=warehouse.targets,
+        credentials=site.credentials,
+        region=site.config.site.region,
+    )

@@ -1,0 +1,29 @@
+"""What a site holds, in a few numbers. Reads counters that the journal keeps; scans nothing that is large."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gateway.site.site import Site
+
+
+def describe(site: Site) -> dict[str, Any]:
+    """Plain values for people and programs."""
+    query = site.store.query
+    (buckets, objects, versions, size, uploads) = query(
+        "SELECT count(*), coalesce(sum(objects), 0), coalesce(sum(versions), 0), coalesce(sum(size), 0),"
+        " coalesce(sum(uploads), 0) FROM bucket"
+    )[0]
+    return {
+        "site": site.id,
+        "name": site.config.site.name,
+        "incarnation": site.incarnation,
+        "records": site.store.head(),
+        "users": query("SELECT count(*) FROM user")[0][0],
+        "buckets": buckets,
+        "objects": objects,
+        "versions": versions,
+        "bytes": size,
+        "uploads": uploads,
+    }
