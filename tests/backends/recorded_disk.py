@@ -165,13 +165,14 @@ class Disk:
     def write_to(self, folder: Path) -> None:
         """Make *folder* look so."""
         folder.mkdir()
-        names = self._names()
+        names, folders = self._names(), {""}
         for path in sorted(names):
+            if path.rpartition("/")[0] not in folders:
+                continue  # the name of a folder above it was lost
             number = names[path]
-            if "/" in path and names.get(path.rpartition("/")[0]) != 0:
-                continue  # its folder is not there
             if number == 0:
                 (folder / path).mkdir()
+                folders.add(path)
             else:
                 (folder / path).write_bytes(self._content(self._files[number]))
 
