@@ -1,0 +1,158 @@
+"""Copies: of whole objects and into parts. They share runs and move no bytes; bytes are read only where a checksum
+is asked for that nobody computed yet, or where a part is a stretch whose digests are not known."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+
+from gateway.blocks.digests import Digests
+from gateway.engine.counter import pack_checksums, preconditions
+from gateway.engine.ranges import resolve
+from gateway.engine.reads import Reads
+from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
+from gateway.engine.writes import CRC64, FULL, Writes
+from gateway.errors import Busy
+from gateway.journal.packed import Checksum, checksum, checksums, pack_map
+from gateway.journal.tables import File, Shape
+from gateway.namespace import keys
+from gateway.namespace.conditions import Seen, check_source
+from gateway.namespace.copies import CopyObject, CopyPart, Source
+from gateway.namespace.reading import Found
+
+TRIES = 5
+"""How often a source is looked at again that changed meanwhile."""
+
+
+class Copies(Reads, Writes):
+    async def copy(
+        self,
+        caller: Caller,
+        source_bucket: str,
+        source_key: bytes,
+        source_version: str | None,
+        source_conditions: Conditions,
+        bucket: str,
+        key: bytes,
+        meta: Meta | None,
+        tags: Mapping[str, str] | None,
+        conditions: Conditions = NO_CONDITIONS,
+        checksum_algorithm: str | None = None,
+    ) -> tuple[Stored, str | None]:
+        """Give an object's bytes another name. *meta* and *tags*: None takes over the source's.
+
+        Answers what was stored, and the source's version. Raises as a read of the source and a write of the target."""
+        keys.check(key)
+        self._bucket(caller, bucket)
+        for _ in range(TRIES):
+            found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
+            new_checksums = await self._checksums(caller, found, file, checksum_algorithm)
+            source = Source(
+                source_bucket, source_key, source_version or "", preconditions(source_conditions),
+                file.id if new_checksums is not None else 0,
+            )  # fmt: skip
+            command = CopyObject(
+                bucket, key, caller.user_id, caller.root, source,
+                None if meta is None else pack_map(meta.headers),
+                None if tags is None else pack_map(tags),
+                new_checksums, preconditions(conditions),
+            )  # fmt: skip
+            try:
+                answer = await self._send(command)
+            except Busy:
+                if new_checksums is None:
+                    raise
+                continue
+            version, modified_ns, etag, size, packed, from_version = answer
+            return Stored(etag, version, size, modified_ns, checksum(packed)), from_version
+        raise Busy("the source keeps changing")
+
+    async def copy_part(
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        upload: str,
+        number: int,
+        source_bucket: str,
+        source_key: bytes,
+        source_version: str | None,
+        byte_range: ByteRange | None,
+        source_conditions: Conditions = NO_CONDITIONS,
+    ) -> tuple[PartInfo, str | None]:
+        """A stretch of an object becomes a part of an upload. Answers the part, and the source's version."""
+        self._bucket(caller, bucket)
+        algorithm = self._open_upload(bucket, key, upload).checksum
+        for _ in range(TRIES):
+            found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
+            start, length = resolve(byte_range, file.size)
+            etag, crc64nvme, value = await self._digests(caller, found, file, start, length, algorithm)
+            source = Source(source_bucket, source_key, source_version or "", preconditions(source_conditions), file.id)
+            try:
+                modified_ns, from_version = await self._send(
+                    CopyPart(
+                        bucket, key, caller.user_id, caller.root, upload, number, source, start, length, etag,
+                        crc64nvme, value,
+                    )
+                )  # fmt: skip
+            except Busy:
+                continue
+            return PartInfo(number, length, etag, modified_ns, value), from_version
+        raise Busy("the source keeps changing")
+
+    def _source(
+        self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions
+    ) -> tuple[Found, File]:
+        found, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
+        asked = preconditions(conditions)
+        if asked is not None:
+            check_source(asked, Seen(file.etag, file.size, found.modified_ns))
+        return found, file
+
+    async def _checksums(self, caller: Caller, found: Found, file: File, algorithm: str | None) -> bytes | None:
+        """The copy's packed checksums; None where the source's will do."""
+        known = checksums(file.checksums)
+        if algorithm is None or (known and known[0].algorithm == algorithm):
+            return None
+        for each in known:
+            if each.algorithm == algorithm and each.type == FULL:
+                return pack_checksums([each, *(other for other in known if other is not each)])
+        digests = await self._read_all(caller, found, file, 0, file.size, algorithm)
+        made = [Checksum(algorithm, FULL, digests.value(algorithm))]
+        if algorithm != CRC64:
+            made.append(Checksum(CRC64, FULL, digests.value(CRC64)))
+        return pack_checksums(made)
+
+    async def _digests(
+        self, caller: Caller, found: Found, file: File, start: int, length: int, algorithm: str
+    ) -> tuple[str, int, str]:
+        """(MD5 in hex, CRC64NVME, the upload's checksum) of a stretch: known ones, or by reading it."""
+        known = self._known(file, start, length, algorithm)
+        if known is not None:
+            return known
+        digests = await self._read_all(caller, found, file, start, length, algorithm or None)
+        return digests.md5.hex(), digests.crc64nvme, digests.value(algorithm) if algorithm else ""
+
+    def _known(self, file: File, start: int, length: int, algorithm: str) -> tuple[str, int, str] | None:
+        """The digests of a stretch that is a whole plain object, or exactly one of an object's parts."""
+        if file.shape == Shape.RUN and start == 0 and length == file.size and "-" not in file.etag:
+            values = {each.algorithm: each.value for each in checksums(file.checksums) if each.type == FULL}
+            if CRC64 in values and (not algorithm or algorithm in values):
+                crc64nvme = int.from_bytes(base64.b64decode(values[CRC64]), "big")
+                return file.etag, crc64nvme, values.get(algorithm, "")
+        at = 0
+        for fact in self._parts(file):
+            if at == start and fact.size == length and not algorithm and fact.crc64nvme:
+                return fact.etag, fact.crc64nvme, ""
+            at += fact.size
+        return None
+
+    async def _read_all(
+        self, caller: Caller, found: Found, file: File, start: int, length: int, algorithm: str | None
+    ) -> Digests:
+        digests = Digests(algorithm)
+        with self._journal.reading():
+            async for piece in self._reader.read(self._wants(found, file, start, length)):
+                await digests.update(piece)
+        await digests.finish()
+        return digests

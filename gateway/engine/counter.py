@@ -1,0 +1,94 @@
+"""What every part of the front desk holds, and the one question that all of them ask first: may this caller?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gateway.blocks.lookup import Lookup
+from gateway.blocks.reader import Reader
+from gateway.blocks.values import Stamp, Targets
+from gateway.blocks.writer import Writer
+from gateway.crypto.ring import ActiveKey
+from gateway.engine.types import NO_CONDITIONS, Caller, Conditions
+from gateway.errors import AccessDenied, NoSuchBucket
+from gateway.identity.credentials import Credentials
+from gateway.journal.client import Journal
+from gateway.journal.packed import Checksum, pack_all
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.tables import Bucket
+from gateway.namespace import reading
+from gateway.namespace.conditions import Preconditions
+
+
+class Keys(Protocol):
+    """Where the ring key comes from that seals what a tenant writes now."""
+
+    def active(self, tenant: int, /) -> ActiveKey: ...
+
+
+class Counter:
+    """The parts of the desk share these; each adds the verbs of one resource."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        store: ReadStore,
+        writer: Writer,
+        reader: Reader,
+        lookup: Lookup,
+        ring: Keys,
+        targets: Targets,
+        credentials: Credentials,
+        region: str,
+    ) -> None:
+        self._journal = journal
+        self._store = store
+        self._writer = writer
+        self._reader = reader
+        self._lookup = lookup
+        self._ring = ring
+        self._targets = targets
+        self._credentials = credentials
+        self._region = region
+
+    def _bucket(self, caller: Caller, name: str) -> Bucket:
+        """The bucket as it is now. Raises `NoSuchBucket`, and `AccessDenied` unless it is the caller's."""
+        found = reading.bucket(self._store, name)
+        if found is None:
+            raise NoSuchBucket(name)
+        check_owner(caller, found)
+        return found
+
+    def _stamp(self, bucket: Bucket) -> Stamp:
+        """Under what bytes for this bucket are written."""
+        return Stamp(self._ring.active(bucket.tenant), self._targets)
+
+    async def _send(self, command: Any) -> Any:
+        return await self._journal.send(command)
+
+
+def check_owner(caller: Caller, bucket: Bucket) -> None:
+    """Each user owns what it creates; another one gets `AccessDenied`, root never."""
+    if bucket.owner != caller.user_id and not caller.root:
+        raise AccessDenied(f"{caller.user} does not own the bucket {bucket.name}")
+
+
+def preconditions(asked: Conditions) -> Preconditions | None:
+    """As commands take them; None where nothing was asked."""
+    if asked is NO_CONDITIONS or asked == NO_CONDITIONS:
+        return None
+    return Preconditions(
+        asked.if_match,
+        asked.if_none_match,
+        asked.if_modified_since_ns,
+        asked.if_unmodified_since_ns,
+        asked.if_size,
+        asked.if_modified_at_ns,
+    )
+
+
+def pack_checksums(checksums: Sequence[Checksum]) -> bytes:
+    """For a file's column; the one to show stands first."""
+    return pack_all(checksums)

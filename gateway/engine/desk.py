@@ -1,0 +1,13 @@
+"""The front desk: one class with every verb, made of the parts beside this file."""
+
+from __future__ import annotations
+
+from gateway.engine.buckets import Buckets
+from gateway.engine.copies import Copies
+from gateway.engine.listings import Listings
+from gateway.engine.removals import Removals
+from gateway.engine.uploads import Uploads
+
+
+class Engine(Buckets, Copies, Removals, Uploads, Listings):
+    """What S3 and POSIX ask. Each verb takes who asks first, and raises `gateway.errors`. For one event loop."""

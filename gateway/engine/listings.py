@@ -1,0 +1,52 @@
+"""Listings of objects and of versions, and an object's tags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.engine.reads import Reads
+from gateway.engine.types import NO_CONDITIONS, Caller, Page, VersionPage
+from gateway.journal.packed import pack_map, unpack_map
+from gateway.namespace import listing
+from gateway.namespace.objects import SetTags
+
+
+class Listings(Reads):
+    async def list(
+        self,
+        caller: Caller,
+        bucket: str,
+        prefix: bytes = b"",
+        delimiter: bytes = b"",
+        after: bytes = b"",
+        limit: int = 1000,
+    ) -> Page:
+        """The keys behind *after* that begin with *prefix*, rolled up at *delimiter*. Raises `NoSuchBucket`,
+        `AccessDenied`."""
+        row = self._bucket(caller, bucket)
+        return await listing.list_objects(self._store, row, prefix, delimiter, after, limit)
+
+    async def list_versions(
+        self,
+        caller: Caller,
+        bucket: str,
+        prefix: bytes = b"",
+        delimiter: bytes = b"",
+        after_key: bytes = b"",
+        after_version: str = "",
+        limit: int = 1000,
+    ) -> VersionPage:
+        """All versions and delete markers, by key and the newest first."""
+        row = self._bucket(caller, bucket)
+        return await listing.list_versions(self._store, row, prefix, delimiter, after_key, after_version or "", limit)
+
+    async def get_tags(self, caller: Caller, bucket: str, key: bytes, version: str | None) -> dict[str, str]:
+        """Raises as a read does."""
+        _, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
+        return unpack_map(file.tags)
+
+    async def set_tags(
+        self, caller: Caller, bucket: str, key: bytes, version: str | None, tags: Mapping[str, str]
+    ) -> None:
+        """Raises as a read does."""
+        await self._send(SetTags(bucket, key, caller.user_id, caller.root, version or "", pack_map(tags)))

@@ -1,0 +1,114 @@
+"""Writing objects and parts. *Bytes first, journal second, answer last*: `Writer.storing` settles by how the command
+went that is sent inside it."""
+
+from __future__ import annotations
+
+import base64
+
+from gateway.blocks.digests import Digests
+from gateway.blocks.writer import StoredRun
+from gateway.engine.counter import Counter, pack_checksums, preconditions
+from gateway.engine.types import (
+    NO_CONDITIONS,
+    Body,
+    Caller,
+    Conditions,
+    Meta,
+    PartInfo,
+    Promised,
+    Stored,
+)
+from gateway.errors import BadChecksum, BadDigest, IncompleteBody, NoSuchUpload
+from gateway.journal.packed import Checksum, pack_map
+from gateway.journal.tables import Upload, UploadState
+from gateway.namespace import keys, reading
+from gateway.namespace.objects import PutObject
+from gateway.namespace.uploads import PutPart
+from gateway.namespace.versions import parse_upload
+
+CRC64 = "CRC64NVME"
+FULL = "FULL_OBJECT"
+
+
+class Writes(Counter):
+    async def put(
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        body: Body,
+        promised: Promised,
+        meta: Meta,
+        conditions: Conditions = NO_CONDITIONS,
+        checksum_algorithm: str | None = None,
+    ) -> Stored:
+        """Store an object. What this answered is durable.
+
+        Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `IncompleteBody`, `BadDigest`,
+        `BadChecksum`, and whatever the body raises."""
+        keys.check(key)
+        row = self._bucket(caller, bucket)
+        algorithm = checksum_algorithm or (promised.checksum[0] if promised.checksum else None)
+        digests = Digests(algorithm, sha256=promised.sha256 is not None)
+        async with self._writer.storing(self._stamp(row), aiter(body), promised.size, digests) as stored:
+            await digests.finish()
+            _keep_promises(promised, body, digests, stored)
+            shown = Checksum(algorithm or CRC64, FULL, digests.value(algorithm or CRC64))
+            checksums = [shown] if shown.algorithm == CRC64 else [shown, Checksum(CRC64, FULL, digests.value(CRC64))]
+            etag = digests.md5.hex()
+            version, modified_ns = await self._send(
+                PutObject(
+                    bucket, key, caller.user_id, caller.root, stored.size, etag, stored.extents, stored.blocks,
+                    self._targets.policy, pack_map(meta.headers), pack_checksums(checksums), pack_map(meta.tags),
+                    preconditions(conditions),
+                )
+            )  # fmt: skip
+        return Stored(etag, version, stored.size, modified_ns, shown)
+
+    async def put_part(
+        self, caller: Caller, bucket: str, key: bytes, upload: str, number: int, body: Body, promised: Promised
+    ) -> PartInfo:
+        """Store a part of an upload. Raises as `put`, and `NoSuchUpload`."""
+        row = self._bucket(caller, bucket)
+        algorithm = self._open_upload(bucket, key, upload).checksum or None
+        told = promised.checksum[0] if promised.checksum else None
+        digests = Digests(algorithm or told, sha256=promised.sha256 is not None)
+        async with self._writer.storing(self._stamp(row), aiter(body), promised.size, digests) as stored:
+            await digests.finish()
+            _keep_promises(promised, body, digests, stored)
+            checksum = digests.value(algorithm) if algorithm else ""
+            etag = digests.md5.hex()
+            modified_ns = await self._send(
+                PutPart(
+                    bucket, key, caller.user_id, caller.root, upload, number, stored.size, etag, stored.extents,
+                    stored.blocks, self._targets.policy, digests.crc64nvme, checksum,
+                )
+            )  # fmt: skip
+        return PartInfo(number, stored.size, etag, modified_ns, checksum)
+
+    def _open_upload(self, bucket: str, key: bytes, upload: str) -> Upload:
+        """Raises `NoSuchUpload`."""
+        found = reading.upload(self._store, bucket, key, parse_upload(upload))
+        if found is None or found.state != UploadState.OPEN:
+            raise NoSuchUpload(upload)
+        return found
+
+
+def _keep_promises(promised: Promised, body: Body, digests: Digests, stored: StoredRun) -> None:
+    """What the client said of its bytes must be so, before anything is committed."""
+    if promised.size is not None and promised.size != stored.size:
+        raise IncompleteBody(promised.size, stored.size)
+    if promised.md5 is not None and promised.md5 != digests.md5:
+        raise BadDigest(base64.b64encode(promised.md5).decode(), base64.b64encode(digests.md5).decode())
+    if promised.sha256 is not None and promised.sha256 != digests.sha256:
+        raise BadDigest(promised.sha256, digests.sha256)
+    for told in (promised.checksum, body.trailing_checksum()):
+        if told is not None and told[1] != (computed := _value(digests, told[0])):
+            raise BadChecksum(told[0], told[1], computed)
+
+
+def _value(digests: Digests, algorithm: str) -> str:
+    try:
+        return digests.value(algorithm)
+    except KeyError:
+        raise BadChecksum(algorithm, "", "one algorithm was named first, another one came") from None

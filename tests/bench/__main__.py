@@ -1,0 +1,36 @@
+"""`make bench`: the whole table. `python -m tests.bench [--only WORD] [--runs N] [--seconds S] [--json FILE]`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tests.bench import commit, listing, objects, table
+from tests.bench.ceilings import scratch_folder
+from tests.bench.plan import Plan
+from tests.bench.server import gateway
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--only", default="", help="only the rows whose name has this word in it")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--keys", type=int, default=20_000)
+    parser.add_argument("--listed", type=int, default=1_000_000, help="keys in the bucket that is listed")
+    parser.add_argument("--json", default="", help="also write the table to this file")
+    wanted = parser.parse_args()
+    plan = Plan(wanted.only, wanted.runs, wanted.seconds, wanted.keys, wanted.listed)
+    rows: list[table.Row] = []
+    with scratch_folder() as folder:
+        with gateway(Path(folder)) as running:
+            rows += objects.rows(plan, running)
+        rows += listing.rows(plan, Path(folder))
+        rows += commit.rows(plan, Path(folder))
+    table.show(rows)
+    if wanted.json:
+        table.save(rows, wanted.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Processes under measurement: a gateway as `entrepot serve` starts it, and bare servers beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+CORES = os.cpu_count() or 2
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def bare(kind: str, processes: int = CORES) -> Iterator[str]:
+    """The address of a bare server of this kind, on as many processes as the gateway has workers."""
+    port = free_port()
+    command = [sys.executable, "-m", "tests.bench.ceilings", kind, str(port), str(processes)]
+    server = subprocess.Popen(command)
+    try:
+        _wait_for(port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"nothing listens on port {port}")
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A running gateway."""
+
+    address: str
+    access_key: str
+    secret_key: str
+    folder: Path
+    process: subprocess.Popen[str]
+
+    def client(self, **config: Any) -> Any:
+        return boto3.client(
+            "s3",
+            endpoint_url=self.address,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name="us-east-1",
+            config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}, **config),
+        )
+
+    def pids(self) -> list[int]:
+        """The supervisor and all its children."""
+        found, waiting = [], [self.process.pid]
+        while waiting:
+            pid = waiting.pop()
+            found.append(pid)
+            children = Path(f"/proc/{pid}/task/{pid}/children")
+            if children.exists():
+                waiting.extend(int(each) for each in children.read_text().split())
+        return found
+
+
+@contextmanager
+def gateway(folder: Path, *options: str) -> Iterator[Gateway]:
+    """`entrepot init` and `entrepot serve` in *folder*, on a free port, with the defaults and these options."""
+    site = folder / "site"
+    if not site.exists():
+        subprocess.run([sys.executable, "-m", "gateway.cli.main", "init", str(site)], check=True, capture_output=True)
+    command = [sys.executable, "-m", "gateway.cli.main", "serve", str(site), "--listen", "127.0.0.1:0", *options]
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        said = _first_lines(process)
+        secret = Path(said["secret key"].removeprefix("in ")).read_text().strip()
+        yield Gateway(said["endpoint"], said["access key"], secret, site, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+def _first_lines(process: subprocess.Popen[str]) -> dict[str, str]:
+    said: dict[str, str] = {}
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = re.match(r"(endpoint|access key|secret key): (.+)", line.strip())
+        if found:
+            said[found[1]] = found[2]
+        if len(said) == 3:
+            return said
+    raise RuntimeError(f"the gateway ended with {process.wait()} before it said where it listens")
