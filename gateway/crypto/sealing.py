@@ -256,10 +256,11 @@ class Sealer:
 class Opener:
     """Opens frames of one block."""
 
-    __slots__ = ("_frames", "block_id")
+    __slots__ = ("_frames", "block_id", "mode")
 
     def __init__(self, ring_key: bytes, block_id: bytes, mode: int = ENCRYPTED) -> None:
         self.block_id = block_id
+        self.mode = mode
         self._frames = Frames(ring_key, block_id, mode)
 
     def open(self, sealed: Buffer, length: int, frame: int, first: int = 0, count: int | None = None) -> memoryview:

@@ -1,0 +1,65 @@
+"""What a check found, as values. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+KEPT = 1_000
+"""Findings that a report lists; the others are only counted."""
+
+
+class Severity(IntEnum):
+    """How bad a finding is. The worst one is the exit status of the check."""
+
+    NONE = 0
+    WASTE = 1
+    """Bytes that nobody needs: they cost disk and nothing else."""
+    WRONG = 2
+    """The tables contradict themselves, or a copy is lost or damaged."""
+
+
+class Finding(NamedTuple):
+    severity: Severity
+    kind: str
+    """A short name that stays: what programs look for."""
+    where: str
+    """Which row, block or key."""
+    what: str
+    """A sentence."""
+
+
+@dataclass
+class Report:
+    """What was looked at and found."""
+
+    findings: list[Finding] = field(default_factory=list)
+    """At most `KEPT` of them, as they were met."""
+    kinds: Counter[str] = field(default_factory=Counter)
+    """How many of each kind."""
+    worst: Severity = Severity.NONE
+    counted: Counter[str] = field(default_factory=Counter)
+    """How much was looked at: `rows`, `blocks`, `bytes`, `frames`; and `in_flight` for blocks that live sessions have
+    written and may still name."""
+
+    @property
+    def status(self) -> int:
+        """An exit status: 0 clean, 1 waste, 2 wrong."""
+        return int(self.worst)
+
+    def add(self, severity: Severity, kind: str, where: str, what: str) -> None:
+        self.kinds[kind] += 1
+        self.worst = max(self.worst, severity)
+        if len(self.findings) < KEPT:
+            self.findings.append(Finding(severity, kind, where, what))
+
+
+Progress = Callable[[str, int, int], None]
+"""Told, on the event loop, what is being looked at, how much of it is done, and of how much (0: not known)."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Nobody watches."""

@@ -1,0 +1,137 @@
+"""The check of a site: its tables against themselves, and against the bytes on every backend.
+
+Quick: every count is counted anew (`fsck_tables`), every named block exists in its size on each of its backends
+(`inventory`). With `read`, every copy of every block is read, its checksum compared, and every frame of what lives in
+it opened: what a client would read, each copy for itself.
+
+The site may be in use. What is found wrong is looked at once more before it is reported, since a block may have died
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from backends import errors as backend_errors
+from backends.base import Backend, crc32c_of
+from gateway import errors
+from gateway.blocks.findings import Progress, Report, Severity, silent
+from gateway.blocks.fsck_tables import check_tables
+from gateway.blocks.inventory import Item, State, take_inventory
+from gateway.blocks.lookup import Lookup
+from gateway.blocks.values import block_key
+from gateway.blocks.working import Tables
+from gateway.crypto.sealing import HEADER_BYTES, BlockKeys, check_header, frames_of, sealed_length
+
+TOLD_EVERY = 1_000
+"""Blocks between two words on the progress."""
+READ_AT_ONCE = 4
+
+_SAYS = {
+    State.MISSING: (Severity.WRONG, "block-missing", "the journal names it, and it is not there"),
+    State.WRONG_SIZE: (Severity.WRONG, "block-size", "it has {0.size} bytes, and was stored with {0.named_size}"),
+    State.UNNAMED: (Severity.WASTE, "block-unnamed", "its session has ended without naming its {0.size} bytes"),
+    State.ORPHAN: (Severity.WASTE, "block-orphan", "nobody names its {0.size} bytes, and nobody knows its session"),
+    State.STRANGE: (Severity.WASTE, "key-strange", "it is no block's key, and has {0.size} bytes"),
+}
+"""What is said of each state; the others are as they should be."""
+
+
+async def check(
+    path: Path,
+    store: Tables,
+    backends: Mapping[int, Backend],
+    *,
+    read: BlockKeys | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """Check the site whose tables lie at *path* and are read through *store*. *backends*: all of the site's, by id.
+    *read*: the keys to open every frame with; None for the quick check."""
+    report = Report()
+    loop = asyncio.get_running_loop()
+
+    def told(done: int, total: int) -> None:
+        loop.call_soon_threadsafe(progress, "tables", done, total)
+
+    await asyncio.to_thread(check_tables, path, report, told)
+    for place, backend in backends.items():
+        await _check_places(store, place, backend, report, progress)
+    if read is not None:
+        await _Frames(store, backends, read, report).check(progress)
+    return report
+
+
+async def _check_places(store: Tables, place: int, backend: Backend, report: Report, progress: Progress) -> None:
+    done = 0
+    async for item in take_inventory(store, place, backend):
+        _judge(item, backend.name, report)
+        done += 1
+        if done % TOLD_EVERY == 0:
+            progress(f"blocks on {backend.name}", done, 0)
+    progress(f"blocks on {backend.name}", done, done)
+
+
+def _judge(item: Item, backend: str, report: Report) -> None:
+    report.counted["blocks"] += 1
+    report.counted["bytes"] += item.size
+    if item.state is State.IN_FLIGHT:
+        report.counted["in_flight"] += 1
+    if item.state in _SAYS:
+        severity, kind, sentence = _SAYS[item.state]
+        report.add(severity, kind, f"{item.key} on {backend}", sentence.format(item))
+
+
+class _Frames:
+    """Reads every copy of every block that lives."""
+
+    def __init__(self, store: Tables, backends: Mapping[int, Backend], keys: BlockKeys, report: Report) -> None:
+        self._store = store
+        self._backends = backends
+        self._keys = keys
+        self._report = report
+        self._lookup = Lookup(store, backends)
+        self._slots = asyncio.Semaphore(READ_AT_ONCE)
+
+    async def check(self, progress: Progress) -> None:
+        (total,) = self._store.query("SELECT count(*) FROM block WHERE died = 0")[0]
+        after, done = b"", 0
+        while rows := self._store.query(
+            "SELECT id, ring_key, crc32c, backends FROM block WHERE id > ? ORDER BY id LIMIT 64", (after,)
+        ):
+            await asyncio.gather(*(self._check_block(*row) for row in rows))
+            after, done = rows[-1][0], done + len(rows)
+            progress("frames", min(done, total), total)
+
+    async def _check_block(self, block: bytes, ring_key: int, crc32c: int, set_id: int) -> None:
+        for place in self._lookup.members(set_id):
+            async with self._slots:
+                try:
+                    wrong = await self._look(block, ring_key, crc32c, self._backends[place])
+                except (backend_errors.NotFound, KeyError):
+                    continue  # the inventory has said so
+                except (backend_errors.BackendError, errors.Damaged) as error:
+                    wrong = str(error)
+            if wrong and self._lives(block):
+                where = f"{block_key(block)} on {self._backends[place].name}"
+                self._report.add(Severity.WRONG, "block-damaged", where, wrong)
+
+    async def _look(self, block: bytes, ring_key: int, crc32c: int, backend: Backend) -> str:
+        """What is wrong with this copy, nothing if it is whole. May raise it as well."""
+        sealed = memoryview(await backend.get(block_key(block)))
+        opener = self._keys.opener(ring_key, block)
+        check_header(sealed[:HEADER_BYTES], block, ring_key, opener.mode)
+        for (run,) in self._store.query("SELECT run FROM member WHERE block = ?", (block,)):
+            for extent in self._lookup.extents_of(run):
+                if extent.block == block:
+                    frames = sealed[extent.offset : extent.offset + sealed_length(extent.length)]
+                    opener.open(frames, extent.length, extent.frame)
+                    self._report.counted["frames"] += frames_of(extent.length)
+            await asyncio.sleep(0)
+        if crc32c_of([sealed]) != crc32c:
+            return "its checksum is not that of what was stored, though all that lives in it opens"
+        return ""
+
+    def _lives(self, block: bytes) -> bool:
+        return bool(self._store.query("SELECT 1 FROM block WHERE id = ? AND died = 0", (block,)))

@@ -1,0 +1,233 @@
+"""What must hold of the tables, as SQL: each statement answers a row for what does not. Pure text.
+
+`fsck_tables` fills the temporary tables that they speak of: `held_run` and `held_body` (how many hold each), `lying`
+(the bytes of each run in each block), `summed` (the bytes of each content), `linked` (the names of each file) and
+`listed` (what each bucket holds).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Check(NamedTuple):
+    """One thing that must hold."""
+
+    kind: str
+    sentence: str
+    """Filled with the columns behind the first."""
+    statement: str
+    """Answers where, and what the sentence needs."""
+
+
+TEMPORARY = (
+    "held_run (id INTEGER PRIMARY KEY, refs INTEGER NOT NULL)",
+    "held_body (id INTEGER PRIMARY KEY, refs INTEGER NOT NULL)",
+    "lying (block BLOB, run INTEGER, bytes INTEGER, PRIMARY KEY (block, run)) WITHOUT ROWID",
+    "summed (shape INTEGER, id INTEGER, bytes INTEGER, PRIMARY KEY (shape, id)) WITHOUT ROWID",
+    "linked (id INTEGER PRIMARY KEY, links INTEGER NOT NULL)",
+    "listed (bucket TEXT PRIMARY KEY, objects INTEGER, versions INTEGER, bytes INTEGER) WITHOUT ROWID",
+)
+
+IS_DIR = "substr(e.name, -1) IS x'2f'"
+"""A directory's name carries its slash."""
+
+_HELD = """
+INSERT INTO {table} SELECT content, count(*) FROM (
+    SELECT content FROM file WHERE shape = {shape}
+    UNION ALL SELECT content FROM part WHERE shape = {shape}
+    UNION ALL SELECT content FROM freed WHERE shape = {shape}
+) GROUP BY content"""
+
+_LINKED = f"""
+INSERT INTO linked SELECT node, count(*) FROM (
+    SELECT e.node FROM entry e WHERE e.node > 0 AND NOT {IS_DIR}
+    UNION ALL SELECT node FROM version WHERE node > 0
+) GROUP BY node"""
+
+_LISTED = f"""
+INSERT INTO listed SELECT d.bucket, sum(n.live), count(*), coalesce(sum(f.size), 0) FROM (
+    SELECT e.parent, e.node, e.node > 0 AS live FROM entry e WHERE NOT {IS_DIR}
+    UNION ALL SELECT parent, node, 0 FROM version
+) n JOIN dir d ON d.id = n.parent LEFT JOIN file f ON f.id = n.node GROUP BY d.bucket"""
+
+FILLING = (_HELD.format(table="held_run", shape=1), _HELD.format(table="held_body", shape=2), _LINKED, _LISTED)
+
+
+def _refs(table: str) -> tuple[Check, Check]:
+    return (
+        Check(
+            f"{table}-refs",
+            "{0} hold it, and it counts {1}",
+            f"""
+            SELECT '{table} ' || t.id, coalesce(h.refs, 0), t.refs
+            FROM {table} t LEFT JOIN held_{table} h ON h.id = t.id WHERE t.refs <> coalesce(h.refs, 0)""",
+        ),
+        Check(
+            f"{table}-absent",
+            "{0} hold it, and it is not there",
+            f"""
+            SELECT '{table} ' || h.id, h.refs FROM held_{table} h
+            WHERE NOT EXISTS (SELECT 1 FROM {table} t WHERE t.id = h.id)""",
+        ),
+    )
+
+
+CONTENTS = (
+    *_refs("run"),
+    *_refs("body"),
+    Check(
+        "content-size",
+        "its content has {0} bytes, and it says {1}",
+        """
+        SELECT 'file ' || f.id, s.bytes, f.size
+        FROM file f JOIN summed s ON s.shape = f.shape AND s.id = f.content WHERE f.size <> s.bytes
+        UNION ALL SELECT 'run ' || r.id, s.bytes, r.size
+        FROM run r JOIN summed s ON s.shape = 1 AND s.id = r.id WHERE r.size <> s.bytes
+        UNION ALL SELECT 'body ' || b.id, s.bytes, b.size
+        FROM body b JOIN summed s ON s.shape = 2 AND s.id = b.id WHERE b.size <> s.bytes
+        UNION ALL SELECT 'part ' || p.number || ' of upload ' || p.upload, s.bytes, p.size
+        FROM part p JOIN summed s ON s.shape = p.shape AND s.id = p.content WHERE p.size <> s.bytes""",
+    ),
+    Check(
+        "block-counts",
+        "{0} bytes of {1} runs live in it, and it counts {2} of {3}",
+        """
+        SELECT 'block ' || lower(hex(b.id)), coalesce(l.live, 0), coalesce(l.members, 0), b.live, b.members
+        FROM block b
+        LEFT JOIN (SELECT block, sum(bytes) AS live, count(*) AS members FROM lying GROUP BY block) l ON l.block = b.id
+        WHERE b.live <> coalesce(l.live, 0) OR b.members <> coalesce(l.members, 0)""",
+    ),
+    Check(
+        "block-death",
+        "it died at {0}, and has {1} members, {2} live bytes of {3}",
+        """
+        SELECT 'block ' || lower(hex(id)), died, members, live, plain FROM block
+        WHERE (died > 0) <> (members = 0) OR plain < live""",
+    ),
+    Check(
+        "block-absent",
+        "run {0} lies in it, and it is not there",
+        """
+        SELECT 'block ' || lower(hex(l.block)), l.run FROM lying l
+        WHERE NOT EXISTS (SELECT 1 FROM block b WHERE b.id = l.block)""",
+    ),
+    Check(
+        "block-names",
+        "its ring key {0}, its set of backends {1} or its policy {2} is not there",
+        """
+        SELECT 'block ' || lower(hex(b.id)), b.ring_key, b.backends, b.policy FROM block b
+        WHERE NOT EXISTS (SELECT 1 FROM ring_key k WHERE k.id = b.ring_key)
+        OR NOT EXISTS (SELECT 1 FROM backend_set s WHERE s.id = b.backends)
+        OR NOT EXISTS (SELECT 1 FROM policy p WHERE p.id = b.policy)""",
+    ),
+    Check(
+        "member",
+        "run {0} is {1} of it",
+        """
+        SELECT 'block ' || lower(hex(l.block)), l.run, 'no member' FROM lying l
+        WHERE NOT EXISTS (SELECT 1 FROM member m WHERE m.block = l.block AND m.run = l.run)
+        UNION ALL SELECT 'block ' || lower(hex(m.block)), m.run, 'wrongly a member' FROM member m
+        WHERE NOT EXISTS (SELECT 1 FROM lying l WHERE l.block = m.block AND l.run = m.run)""",
+    ),
+)
+"""Runs, bodies, blocks, and who holds what."""
+
+TREE = (
+    Check(
+        "dir-counts",
+        "{0} live entries of {1}, {2} of them directories, and it counts {3} of {4}, {5}",
+        f"""
+        SELECT 'dir ' || d.id, coalesce(n.live, 0), coalesce(n.entries, 0), coalesce(n.subdirs, 0),
+            d.live, d.entries, d.subdirs
+        FROM dir d LEFT JOIN (
+            SELECT e.parent, sum(e.dead = 0) AS live, count(*) AS entries, sum({IS_DIR}) AS subdirs
+            FROM entry e GROUP BY e.parent
+        ) n ON n.parent = d.id
+        WHERE d.live <> coalesce(n.live, 0) OR d.entries <> coalesce(n.entries, 0)
+        OR d.subdirs <> coalesce(n.subdirs, 0)""",
+    ),
+    Check(
+        "dir-place",
+        "it says that it stands in {0}, and does not",
+        """
+        SELECT 'dir ' || d.id, d.parent FROM dir d WHERE d.parent > 0 AND NOT EXISTS (
+            SELECT 1 FROM entry e WHERE e.parent = d.parent AND e.dead IN (0, 1) AND e.name = d.name AND e.node = d.id
+        )""",
+    ),
+    Check(
+        "entry-dead",
+        "it is marked {0}, and should be {1}",
+        f"""
+        SELECT 'entry ' || lower(hex(e.name)) || ' in ' || e.parent, e.dead,
+            CASE WHEN {IS_DIR} THEN coalesce(d.live, 0) = 0 ELSE e.node = 0 END AS should
+        FROM entry e LEFT JOIN dir d ON {IS_DIR} AND d.id = e.node WHERE e.dead <> should""",
+    ),
+    Check(
+        "entry-parent",
+        "its directory {0} is not there",
+        """
+        SELECT 'entry ' || lower(hex(e.name)), e.parent FROM entry e
+        WHERE NOT EXISTS (SELECT 1 FROM dir d WHERE d.id = e.parent)""",
+    ),
+    Check(
+        "file-links",
+        "{0} names point at it, and it counts {1}",
+        """
+        SELECT 'file ' || f.id, coalesce(l.links, 0), f.links FROM file f LEFT JOIN linked l ON l.id = f.id
+        WHERE f.links <> coalesce(l.links, 0)""",
+    ),
+    Check(
+        "file-absent",
+        "{0} names point at it, and it is not there",
+        """
+        SELECT 'file ' || l.id, l.links FROM linked l WHERE NOT EXISTS (SELECT 1 FROM file f WHERE f.id = l.id)""",
+    ),
+    Check(
+        "version-chain",
+        "its newer one {0} or its older one {1} does not point back",
+        """
+        SELECT 'version ' || v.version, v.newer, v.older FROM version v
+        WHERE NOT (
+            EXISTS (SELECT 1 FROM version n WHERE n.parent = v.parent AND n.name = v.name
+                    AND n.version = v.newer AND n.older = v.version)
+            OR EXISTS (SELECT 1 FROM entry e WHERE e.parent = v.parent AND e.dead IN (0, 1) AND e.name = v.name
+                       AND e.version = v.newer AND e.older = v.version)
+        ) OR (v.older > 0 AND NOT EXISTS (
+            SELECT 1 FROM version o WHERE o.parent = v.parent AND o.name = v.name
+            AND o.version = v.older AND o.newer = v.version
+        ))""",
+    ),
+)
+"""Directories, names and versions."""
+
+COUNTS = (
+    Check(
+        "bucket-counts",
+        "{0} objects, {1} versions, {2} bytes, {3} uploads, and it counts {4}, {5}, {6}, {7}",
+        """
+        SELECT 'bucket ' || b.name, coalesce(l.objects, 0), coalesce(l.versions, 0), coalesce(l.bytes, 0),
+            (SELECT count(*) FROM upload u WHERE u.bucket = b.name AND u.state = 0) AS open,
+            b.objects, b.versions, b.size, b.uploads
+        FROM bucket b LEFT JOIN listed l ON l.bucket = b.name
+        WHERE b.objects <> coalesce(l.objects, 0) OR b.versions <> coalesce(l.versions, 0)
+        OR b.size <> coalesce(l.bytes, 0) OR b.uploads <> open""",
+    ),
+    Check(
+        "upload-parts",
+        "{0} parts stand, and it counts {1}",
+        """
+        SELECT 'upload ' || u.id, (SELECT count(*) FROM part p WHERE p.upload = u.id) AS standing, u.parts
+        FROM upload u WHERE u.parts <> standing""",
+    ),
+    Check(
+        "user-buckets",
+        "it owns {0} buckets, and counts {1}",
+        """
+        SELECT 'user ' || u.name, (SELECT count(*) FROM bucket b WHERE b.owner = u.id) AS owned, u.buckets
+        FROM user u WHERE u.buckets <> owned""",
+    ),
+)
+"""What buckets, uploads and users count."""
+
+CHECKS = (*CONTENTS, *TREE, *COUNTS)

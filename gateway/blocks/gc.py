@@ -1,0 +1,72 @@
+"""What could go: what waits to be taken apart, what is dead, what nobody names. `survey` says so, `collect` does it.
+
+The workers do all of it by themselves, but for orphans of sessions that nobody knows (such as a restored site finds):
+those go only when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from backends.base import Backend
+from gateway.blocks.findings import Progress, silent
+from gateway.blocks.inventory import State, take_inventory
+from gateway.blocks.working import Tables, Worker
+
+TOLD_EVERY = 1_000
+GOES = (State.DEAD, State.UNNAMED, State.ORPHAN)
+
+
+@dataclass(frozen=True)
+class Waste:
+    """What could go, over all backends."""
+
+    freed: int
+    """Files, parts and uploads that wait to be taken apart; the blocks behind them are not counted below."""
+    blocks: Mapping[State, int]
+    """How many copies are dead, unnamed, orphans; and in flight, which stay."""
+    bytes: Mapping[State, int]
+    """Sealed bytes of the same."""
+    sparse_blocks: int
+    """Packs that are to be written anew, and"""
+    sparse_bytes: int
+    """the plain bytes that this would free."""
+
+
+async def survey(store: Tables, backends: Mapping[int, Backend], progress: Progress = silent) -> Waste:
+    """Look at everything and change nothing."""
+    blocks: Counter[State] = Counter()
+    sizes: Counter[State] = Counter()
+    done = 0
+    for place, backend in backends.items():
+        async for item in take_inventory(store, place, backend):
+            if item.state in GOES or item.state is State.IN_FLIGHT:
+                blocks[item.state] += 1
+                sizes[item.state] += item.size
+            done += 1
+            if done % TOLD_EVERY == 0:
+                progress(f"blocks on {backend.name}", done, 0)
+    ((freed,),) = store.query("SELECT count(*) FROM freed")
+    ((sparse, dead),) = store.query(
+        "SELECT count(*), coalesce(sum(plain - live), 0) FROM block WHERE died = 0 AND live * 5 < plain * 4"
+    )
+    return Waste(freed, blocks, sizes, sparse, dead)
+
+
+async def collect(
+    store: Tables, backends: Mapping[int, Backend], workers: Iterable[Worker], progress: Progress = silent
+) -> Waste:
+    """Let *workers* do what they find to do now, delete orphans, and answer what is left. What somebody may still read
+    stays."""
+    workers = list(workers)
+    steps = 0
+    while any([await worker.step() for worker in workers]):
+        steps += 1
+        progress("steps", steps, 0)
+    for place, backend in backends.items():
+        async for item in take_inventory(store, place, backend):
+            if item.state is State.ORPHAN:
+                await backend.delete(item.key)
+    return await survey(store, backends, progress)

@@ -1,0 +1,248 @@
+"""The check of a site, and what could go: a whole site is clean, and each thing that is wrong is found, and named."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from backends.memory import Memory
+from gateway.blocks.digests import Digests
+from gateway.blocks.findings import KEPT, Report, Severity
+from gateway.blocks.fsck import check
+from gateway.blocks.fsck_statements import CHECKS
+from gateway.blocks.gc import collect, survey
+from gateway.blocks.inventory import State
+from gateway.namespace.buckets import SetVersioning
+from gateway.namespace.uploads import AbortUpload
+from tests.blocks.site import Site
+from tests.blocks.world import chunks
+
+MIB = 1 << 20
+DATA = random.Random(9).randbytes(20 * MIB)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> Iterator[Site]:
+    """With something of everything in it."""
+    made = Site(tmp_path, Memory("one"), Memory("two"))
+    await fill(made)
+    yield made
+    made.close()
+
+
+async def fill(site: Site) -> None:
+    tamper(site, "INSERT INTO ring_key VALUES (5, 1, x'', '', 0)")
+    await asyncio.gather(*(site.put(b"dir/%d" % n, DATA[: n * 1000]) for n in range(20)))
+    await site.put(b"large", DATA)
+    await site.put(b"empty/", b"")
+    await site.copy(b"large", b"copy")
+    await site.put(b"large", b"other")
+    upload = await site.upload(b"parts")
+    etags = [await site.part(b"parts", upload, n, DATA[: 5 * MIB]) for n in (1, 2)]
+    await site.part(b"parts", upload, 3, b"left out")
+    await site.complete(b"parts", upload, etags)
+    await site.copy(b"parts", b"dir/deep/parts")
+    await site.delete(b"parts")
+    open_one = await site.upload(b"open")
+    await site.part(b"open", open_one, 1, DATA[: 6 * MIB])
+    aborted = await site.upload(b"aborted")
+    await site.part(b"aborted", aborted, 1, b"x")
+    await site.journal.send(AbortUpload("b", b"aborted", site.user, True, aborted))
+    await site.journal.send(SetVersioning("b", site.user, True, 1))
+    for n in range(3):
+        await site.put(b"versions", DATA[: 100 + n])
+    await site.delete(b"versions")
+    await site.delete(b"dir/7")
+
+
+def tamper(site: Site, *statements: str) -> None:
+    """What no command would do."""
+    connection = sqlite3.connect(site.path, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+async def checked(site: Site, *, read: bool = False) -> Report:
+    return await check(site.path, site.store, site.backends, read=site.block_keys if read else None)
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("worked", [False, True])
+async def test_a_whole_site_is_clean(site: Site, read: bool, worked: bool) -> None:
+    if worked:
+        await site.work()
+    told: list[str] = []
+    report = await check(
+        site.path,
+        site.store,
+        site.backends,
+        read=site.block_keys if read else None,
+        progress=lambda what, done, total: told.append(what),
+    )
+    assert report.findings == []
+    assert report.status == 0
+    assert report.counted["blocks"] >= 2 * 3
+    assert (report.counted["frames"] > 0) == read
+    assert "tables" in told and "blocks on one" in told
+
+
+async def test_a_site_that_is_being_taken_apart_is_clean_between_any_two_slices(site: Site) -> None:
+    upload = await site.upload(b"many")
+    etags = await asyncio.gather(*(site.part(b"many", upload, n, DATA[: 5 * MIB]) for n in range(1, 68)))
+    await site.complete(b"many", upload, list(etags))
+    await site.put(b"many", b"")
+    while any([await worker.step() for worker in site.workers]):
+        assert (await checked(site)).findings == []
+
+
+TAMPERINGS = {
+    "run-refs": "UPDATE run SET refs = refs + 1 WHERE id = (SELECT min(id) FROM run)",
+    "run-absent": "DELETE FROM run WHERE id = (SELECT content FROM file WHERE shape = 1 LIMIT 1)",
+    "body-refs": "UPDATE body SET refs = 0",
+    "body-absent": "DELETE FROM body",
+    "content-size": "UPDATE file SET size = size + 1 WHERE shape = 2",
+    "block-counts": "UPDATE block SET live = live - 1 WHERE live > 1",
+    "block-death": "UPDATE block SET died = 7 WHERE members > 0",
+    "block-absent": "DELETE FROM block WHERE id = (SELECT max(id) FROM block)",
+    "block-names": "UPDATE block SET ring_key = 12345",
+    "member": "DELETE FROM member WHERE run = (SELECT max(run) FROM member)",
+    "dir-counts": "UPDATE dir SET entries = entries + 1",
+    "dir-place": "UPDATE dir SET name = x'2f2f' WHERE parent > 0",
+    "entry-dead": "UPDATE entry SET dead = 1 - dead WHERE name = x'6c61726765'",
+    "entry-parent": "INSERT INTO entry VALUES (99, x'61', 1, 0, 99, 0, 0, 0, 0)",
+    "file-links": "UPDATE file SET links = links + 1",
+    "file-absent": "DELETE FROM file WHERE id = (SELECT max(id) FROM file)",
+    "version-chain": "UPDATE version SET newer = newer + 1",
+    "bucket-counts": "UPDATE bucket SET size = size - 1",
+    "upload-parts": "UPDATE upload SET parts = parts + 1",
+    "user-buckets": "UPDATE user SET buckets = 0",
+}
+
+
+@pytest.mark.parametrize("kind", [each.kind for each in CHECKS])
+async def test_a_table_that_contradicts_itself_is_found(site: Site, kind: str) -> None:
+    tamper(site, TAMPERINGS[kind])
+    report = await checked(site)
+    assert report.kinds[kind] > 0
+    assert report.status == Severity.WRONG
+    assert all("{" not in finding.what for finding in report.findings)
+
+
+def damage(place: Memory, how: str) -> str:
+    keys = sorted(place._values)
+    key = keys[0]
+    match how:
+        case "block-missing":
+            del place._values[key]
+        case "block-size":
+            place._values[key] = place._values[key][:-1]
+        case "flipped":
+            value = bytearray(place._values[key])
+            value[len(value) // 2] ^= 1
+            place._values[key] = bytes(value)
+        case "swapped":
+            by_size: dict[int, str] = {}
+            for each in keys:
+                other = by_size.setdefault(len(place._values[each]), each)
+                if other != each:
+                    place._values[each], place._values[other] = place._values[other], place._values[each]
+                    return each
+            raise AssertionError("no two blocks of one size")
+        case "header":
+            place._values[key] = b"ENTX" + place._values[key][4:]
+    return key
+
+
+@pytest.mark.parametrize("how", ["block-missing", "block-size"])
+async def test_a_lost_or_short_copy_is_found_by_the_quick_check(site: Site, how: str) -> None:
+    await site.work()
+    two = site.places[1]
+    assert isinstance(two, Memory)
+    key = damage(two, how)
+    report = await checked(site)
+    assert [(finding.kind, finding.where) for finding in report.findings] == [(how, f"{key} on two")]
+    assert report.status == Severity.WRONG
+
+
+@pytest.mark.parametrize("how", ["flipped", "swapped", "header"])
+async def test_a_copy_that_is_not_what_was_stored_is_found_by_reading(site: Site, how: str) -> None:
+    await site.work()
+    two = site.places[1]
+    assert isinstance(two, Memory)
+    key = damage(two, how)
+    assert (await checked(site)).findings == []
+    report = await checked(site, read=True)
+    assert {finding.kind for finding in report.findings} == {"block-damaged"}
+    assert f"{key} on two" in {finding.where for finding in report.findings}
+
+
+async def test_what_a_live_session_has_in_flight_is_no_finding_and_what_others_left_is_waste(site: Site) -> None:
+    await site.work()
+    await site.writer.store(site.stamp(), chunks(b"in flight", 9), None, Digests())
+    report = await checked(site)
+    assert (report.status, report.counted["in_flight"]) == (0, 2)
+    other = site.client()
+    await site.new_writer(other).store(site.stamp(), chunks(b"left", 9), None, Digests())
+    site.end(other)
+    for place in site.places:
+        await place.put("00000000000000ff/" + "ab" * 16, [b"?"], crc(b"?"))
+        await place.put("stray", [b"?"], crc(b"?"))
+    report = await checked(site)
+    assert report.kinds == {"block-unnamed": 2, "block-orphan": 2, "key-strange": 2}
+    assert report.status == Severity.WASTE
+
+
+def crc(data: bytes) -> int:
+    from backends.base import crc32c_of
+
+    return crc32c_of([data])
+
+
+async def test_a_copy_where_the_journal_names_none_is_an_orphan(site: Site) -> None:
+    await site.work()
+    one = min(site.backends)
+    from gateway.blocks.commands import SetBlockBackends
+    from gateway.journal.packed import pack
+    from gateway.placement.commands import NameBackendSet
+
+    site.committer.run(NameBackendSet((one,)))
+    ((block,),) = site.store.query("SELECT id FROM block ORDER BY id LIMIT 1")
+    assert await site.journal.send(SetBlockBackends(block, site.set_id, pack([one]))) is True
+    assert await site.journal.send(SetBlockBackends(block, site.set_id, pack([one]))) is False
+    report = await checked(site)
+    assert report.kinds == {"block-in-flight": 0} or report.counted["in_flight"] == 1
+
+
+def test_a_report_lists_only_so_many_findings_and_counts_all() -> None:
+    report = Report()
+    for n in range(KEPT + 5):
+        report.add(Severity.WASTE, "key-strange", str(n), "x")
+    assert (len(report.findings), report.kinds["key-strange"], report.status) == (KEPT, KEPT + 5, 1)
+
+
+async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site) -> None:
+    other = site.client()
+    await site.new_writer(other).store(site.stamp(), chunks(b"left", 9), None, Digests())
+    site.end(other)
+    for place in site.places:
+        await place.put("00000000000000ff/" + "ab" * 16, [b"?"], crc(b"?"))
+    before = await site.stored()
+    waste = await survey(site.store, site.backends)
+    assert await site.stored() == before
+    assert waste.freed > 0
+    assert waste.blocks[State.UNNAMED] == waste.blocks[State.ORPHAN] == 2
+    assert waste.bytes[State.ORPHAN] == 2
+    left = await collect(site.store, site.backends, site.workers)
+    assert (left.freed, left.blocks, left.sparse_blocks) == (0, {}, 0)
+    report = await checked(site, read=True)
+    assert report.findings == []
+
+
+def test_every_check_of_the_tables_is_seen_to_fail() -> None:
+    assert set(TAMPERINGS) == {each.kind for each in CHECKS}
