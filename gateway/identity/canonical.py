@@ -1,10 +1,13 @@
 """AWS's canonical request, string to sign and signing key. Pure. Source: the S3 API reference, "Authenticating
 requests (AWS Signature Version 4)". S3 does not normalise paths and encodes them once.
+
+Text off the wire may hold surrogates that stand for bytes which are no UTF-8: what is signed is those bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hmac import digest
@@ -14,6 +17,14 @@ ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _SAFE = "-_.~"
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~-]*")
+_SPACES = re.compile(r"[ \t\n\r\f\v]+")
+_REMEMBERED_LENGTH = 64
+
+
+def to_bytes(text: str) -> bytes:
+    """The bytes that came over the wire as *text*."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def encode(text: bytes | str) -> str:
@@ -23,9 +34,9 @@ def encode(text: bytes | str) -> str:
 
 def canonical_path(raw_path: str) -> str:
     """The path as it is signed: what came over the wire, decoded, then encoded by AWS's rules, slashes kept."""
-    if "%" not in raw_path and raw_path.isascii() and raw_path.replace("/", "").isalnum():
+    if _PLAIN_PATH.fullmatch(raw_path):
         return raw_path
-    return quote(unquote_to_bytes(raw_path), safe="/" + _SAFE)
+    return quote(unquote_to_bytes(to_bytes(raw_path)), safe="/" + _SAFE)
 
 
 def canonical_query(raw_query: str, leave_out: str = "") -> str:
@@ -45,19 +56,29 @@ def canonical_query(raw_query: str, leave_out: str = "") -> str:
     return "&".join([f"{name}={value}" for name, value in pairs])
 
 
-@lru_cache(4096)
 def _recode(text: str) -> str:
+    if text.isalnum() and text.isascii():
+        return text
+    # What is remembered is bounded in bytes, too, whatever clients send.
+    return _recode_short(text) if len(text) <= _REMEMBERED_LENGTH else _recode_any(text)
+
+
+def _recode_any(text: str) -> str:
     # SDKs send a space as %20 and as +; AWS reads both as a space.
-    return encode(unquote_to_bytes(text.replace("+", " ")))
+    return encode(unquote_to_bytes(to_bytes(text.replace("+", " "))))
+
+
+_recode_short = lru_cache(4096)(_recode_any)
 
 
 def canonical_headers(headers: Mapping[str, str], signed: Iterable[str]) -> str:
-    """One line a signed header, its runs of spaces folded."""
+    """One line a signed header, its runs of blanks folded, as SDKs do; an absent one is empty, and so matches nothing
+    that a client would sign."""
     lines = []
     for name in signed:
         value = headers.get(name, "")
-        if "  " in value or value[:1] == " " or value[-1:] == " ":
-            value = " ".join(value.split())
+        if "  " in value or "\t" in value or value[:1] == " " or value[-1:] == " ":
+            value = _SPACES.sub(" ", value).strip(" ")
         lines.append(f"{name}:{value}\n")
     return "".join(lines)
 
@@ -68,7 +89,7 @@ def canonical_request(method: str, path: str, query: str, headers: str, signed: 
 
 
 def string_to_sign(amz_date: str, scope: str, request: str) -> str:
-    return f"{ALGORITHM}\n{amz_date}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
+    return f"{ALGORITHM}\n{amz_date}\n{scope}\n{hashlib.sha256(to_bytes(request)).hexdigest()}"
 
 
 @lru_cache(1024)

@@ -20,6 +20,7 @@ from gateway.identity.signature_errors import (
     InvalidChunkSizeError,
     MalformedTrailerError,
     SignatureDoesNotMatch,
+    SignatureError,
 )
 from gateway.identity.sigv4 import PayloadKind, Verified
 
@@ -63,7 +64,7 @@ class State(Enum):
 
 
 class ChunkedParser:
-    """One body. `feed` it what came; `finish` it when nothing more comes.
+    """One body. `feed` it what came; `finish` it when nothing more comes. Nothing but what came is held.
 
     *decoded_length* is x-amz-decoded-content-length: exactly so many bytes must come out. Raises a `SignatureError`."""
 
@@ -101,7 +102,9 @@ class ChunkedParser:
                 continue
             at = self._gather(view, at)
             if self._line.endswith(b"\n"):
-                line = bytes(self._line).rstrip(b"\r\n")
+                if not self._line.endswith(b"\r\n"):
+                    raise self._malformed("A line does not end in CR LF.")
+                line = bytes(self._line[:-2])
                 self._line.clear()
                 yield from self._on_line(line)
 
@@ -116,8 +119,12 @@ class ChunkedParser:
         end = piece.find(b"\n") + 1
         self._line += piece[:end] if end else piece
         if len(self._line) > LINE_MOST:
-            raise InvalidChunkSizeError("A line between the chunks is too long.")
+            raise self._malformed("A line around the chunks is too long.")
         return at + (end or len(piece))
+
+    def _malformed(self, message: str) -> SignatureError:
+        kind = MalformedTrailerError if self._state is State.TRAILERS else InvalidChunkSizeError
+        return kind(message)
 
     def _on_line(self, line: bytes) -> Iterator[Event]:
         match self._state:
@@ -137,7 +144,6 @@ class ChunkedParser:
 
     def _header(self, line: bytes) -> None:
         digits, found, signature = line.partition(_SIGNATURE)
-        digits = digits.strip()
         if not 0 < len(digits) <= 16 or not _HEX.issuperset(digits):
             raise InvalidChunkSizeError("A chunk's size is no hexadecimal number.")
         if self._signed:
@@ -148,7 +154,8 @@ class ChunkedParser:
         if size > self._left:
             raise IncompleteBody("More bytes came than x-amz-decoded-content-length says.")
         self._chunk_left = size
-        self._chunk_hash = hashlib.sha256()
+        if self._signed:
+            self._chunk_hash = hashlib.sha256()
         if size:
             self._state = State.DATA
             return

@@ -7,9 +7,9 @@ SignatureError
 ├── InvalidAccessKeyId
 ├── SignatureDoesNotMatch        carries what was signed here
 ├── RequestTimeTooSkewed
-├── MissingSecurityHeader
 ├── InvalidToken
 ├── InvalidRequest
+├── InvalidArgument
 ├── ContentSHA256Mismatch
 ├── IncompleteBody
 ├── InvalidChunkSizeError
@@ -37,10 +37,12 @@ class AccessDeniedError(SignatureError):
 
 class AuthorizationHeaderMalformed(SignatureError):
     code = "AuthorizationHeaderMalformed"
+    prefix: ClassVar[str] = "The authorization header is malformed"
 
 
 class AuthorizationQueryParametersError(SignatureError):
     code = "AuthorizationQueryParametersError"
+    prefix: ClassVar[str] = "Error parsing the X-Amz-Credential parameter"
 
 
 class InvalidAccessKeyId(SignatureError):
@@ -55,16 +57,16 @@ class RequestTimeTooSkewed(SignatureError):
     code = "RequestTimeTooSkewed"
 
 
-class MissingSecurityHeader(SignatureError):
-    code = "MissingSecurityHeader"
-
-
 class InvalidToken(SignatureError):
     code = "InvalidToken"
 
 
 class InvalidRequest(SignatureError):
     code = "InvalidRequest"
+
+
+class InvalidArgument(SignatureError):
+    code = "InvalidArgument"
 
 
 class ContentSHA256Mismatch(SignatureError):

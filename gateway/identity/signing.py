@@ -35,9 +35,9 @@ def presign(
         "X-Amz-Expires": str(expires),
         "X-Amz-SignedHeaders": "host",
     }
-    raw_query = "&".join(
-        f"{canonical.encode(name)}={canonical.encode(value)}" for name, value in sorted(fields.items())
-    )
+    # Sorted as they are signed: by their encoded form.
+    pairs = sorted((canonical.encode(name), canonical.encode(value)) for name, value in fields.items())
+    raw_query = "&".join([f"{name}={value}" for name, value in pairs])
     raw_path = quote(path, safe="/-_.~")
     request = canonical.canonical_request(method, raw_path, raw_query, f"host:{host}\n", "host", UNSIGNED_PAYLOAD)
     key = canonical.signing_key(secret_key, amz_date[:8], region, "s3")
@@ -80,6 +80,10 @@ def sign_headers(
     return signed
 
 
+END = b"\r\n"
+"""Behind the empty chunk of a body without trailers."""
+
+
 class ChunkSigner:
     """Frames a body as signed chunks (S3 API reference, "Transferring payload in multiple chunks")."""
 
@@ -89,7 +93,7 @@ class ChunkSigner:
         self._previous = seed
 
     def chunk(self, data: bytes) -> bytes:
-        """One chunk with its frame; an empty one ends the body."""
+        """One chunk with its frame. An empty one comes last, and behind it either `END` or a `trailer`."""
         text = (
             f"AWS4-HMAC-SHA256-PAYLOAD\n{self._prefix}{self._previous}\n{EMPTY_SHA256}\n"
             f"{hashlib.sha256(data).hexdigest()}"

@@ -7,8 +7,10 @@ from __future__ import annotations
 import re
 from calendar import timegm
 from collections.abc import Callable, Mapping
+from email.utils import parsedate
 from enum import Enum
 from hmac import compare_digest
+from time import gmtime, strftime
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -19,9 +21,9 @@ from gateway.identity.signature_errors import (
     AuthorizationHeaderMalformed,
     AuthorizationQueryParametersError,
     InvalidAccessKeyId,
+    InvalidArgument,
     InvalidRequest,
     InvalidToken,
-    MissingSecurityHeader,
     RequestTimeTooSkewed,
     SignatureDoesNotMatch,
     SignatureError,
@@ -30,7 +32,10 @@ from gateway.identity.signature_errors import (
 SKEW_SECONDS = 15 * 60
 EXPIRES_MOST_SECONDS = 7 * 24 * 3600
 _HEX64 = re.compile(r"[0-9a-f]{64}")
-_DATE = re.compile(r"\d{8}T\d{6}Z")
+_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_ACCESS_KEY = re.compile(r"[\x21-\x7e]{1,128}")
+_OLD = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+_UNSIGNED_HEADERS = "There were headers present in the request which were not signed"
 _HEX_HASH = re.compile(r"[0-9a-fA-F]{64}")
 
 
@@ -73,6 +78,9 @@ class Verified(NamedTuple):
     """The request's own signature, which seeds those of its chunks."""
     presigned: bool
 
+    def __repr__(self) -> str:
+        return f"Verified({self.access_key!r}, {self.payload.name}, {self.scope!r})"
+
 
 class _Claim(NamedTuple):
     """What a request says of its own signature."""
@@ -81,21 +89,41 @@ class _Claim(NamedTuple):
     date: str
     region: str
     service: str
+    scope: str
     signed: list[str]
     signature: str
     amz_date: str
 
-    @property
-    def scope(self) -> str:
-        return f"{self.date}/{self.region}/{self.service}/aws4_request"
+
+class _Form(Enum):
+    """Where a request's signature is."""
+
+    NOWHERE = 0
+    HEADER = 1
+    QUERY = 2
+    OLD = 3
+    """AWS's Signature Version 2, which S3 does not take any more."""
+
+
+def _form(request: SignedRequest) -> _Form:
+    query = "&" + request.raw_query
+    in_query = any(name in query for name in ("&X-Amz-Algorithm=", "&X-Amz-Credential=", "&X-Amz-Signature="))
+    if (header := request.headers.get("authorization")) is not None:
+        if in_query:
+            raise InvalidArgument(
+                "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string "
+                "parameter or the Authorization header should be specified",
+                ArgumentName="Authorization",
+            )
+        return _Form.OLD if header.startswith("AWS ") else _Form.HEADER
+    if in_query:
+        return _Form.QUERY
+    return _Form.OLD if "&Signature=" in query and "&AWSAccessKeyId=" in query else _Form.NOWHERE
 
 
 def is_anonymous(request: SignedRequest) -> bool:
-    """No signature of any kind."""
-    query = request.raw_query
-    if "authorization" in request.headers:
-        return False
-    return "X-Amz-Algorithm=" not in query and "X-Amz-Signature=" not in query and "Signature=" not in query
+    """No signature of any kind. Raises a `SignatureError` for one of two kinds."""
+    return _form(request) is _Form.NOWHERE
 
 
 def verify(
@@ -108,15 +136,13 @@ def verify(
     """Check *request*, at *now* (seconds since 1970), against the secret that *secret_of* knows for an access key.
 
     Raises a `SignatureError`; an anonymous request is an `AccessDeniedError`."""
-    header = request.headers.get("authorization")
-    if header is not None:
-        return _verify_header(request, header, secret_of, now, region, service)
-    if "X-Amz-" in request.raw_query:
+    form = _form(request)
+    if form is _Form.HEADER:
+        return _verify_header(request, request.headers["authorization"], secret_of, now, region, service)
+    if form is _Form.QUERY:
         return _verify_query(request, secret_of, now, region, service)
-    if "Signature=" in request.raw_query and "AWSAccessKeyId=" in request.raw_query:
-        raise InvalidRequest(
-            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
-        )
+    if form is _Form.OLD:
+        raise InvalidRequest(_OLD)
     raise AccessDeniedError("Access Denied: the request is not signed")
 
 
@@ -129,13 +155,14 @@ def _verify_header(
     claim = _parse_header(header, request.headers, region, service)
     if abs(_seconds(claim.amz_date, AuthorizationHeaderMalformed) - now) > SKEW_SECONDS:
         raise RequestTimeTooSkewed(
-            "The difference between the request time and the current time is too large.", RequestTime=claim.amz_date
+            "The difference between the request time and the current time is too large.",
+            RequestTime=claim.amz_date,
+            ServerTime=_iso(now),
+            MaxAllowedSkewMilliseconds=str(SKEW_SECONDS * 1000),
         )
     content = request.headers.get("x-amz-content-sha256")
     if content is None:
-        raise MissingSecurityHeader(
-            "Missing required header for this request: x-amz-content-sha256", MissingHeaderName="x-amz-content-sha256"
-        )
+        raise InvalidRequest("Missing required header for this request: x-amz-content-sha256")
     kind, sha256 = _payload(content)
     _check_signed(claim.signed, request.headers)
     query = canonical.canonical_query(request.raw_query)
@@ -145,12 +172,8 @@ def _verify_header(
 
 def _parse_header(header: str, headers: Mapping[str, str], region: str, service: str) -> _Claim:
     word, _, rest = header.partition(" ")
-    if word == "AWS":
-        raise InvalidRequest(
-            "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
-        )
     if word != ALGORITHM:
-        raise AuthorizationHeaderMalformed(f"The authorization header does not begin with {ALGORITHM}.")
+        raise InvalidArgument(f"Unsupported Authorization Type. Please use {ALGORITHM}.", ArgumentName="Authorization")
     fields: dict[str, str] = {}
     for item in rest.split(","):
         name, equals, value = item.strip().partition("=")
@@ -172,11 +195,12 @@ def _parse_header(header: str, headers: Mapping[str, str], region: str, service:
 
 def _http_date(text: str) -> str:
     """An HTTP date, or ISO 8601's basic form in the Date header, as SigV4 writes it; empty if it is neither."""
-    from email.utils import parsedate
-
     if _DATE.fullmatch(text):
         return text
-    parsed = parsedate(text) if text else None
+    try:
+        parsed = parsedate(text) if text else None
+    except (ValueError, IndexError, TypeError, OverflowError):
+        parsed = None  # the standard library promises None for what is no date, and does not always keep to it
     return "" if parsed is None else "{:04}{:02}{:02}T{:02}{:02}{:02}Z".format(*parsed[:6])
 
 
@@ -187,24 +211,29 @@ def _claim(
     amz_date: str,
     region: str,
     service: str,
-    error: type[SignatureError],
+    error: type[AuthorizationHeaderMalformed | AuthorizationQueryParametersError],
 ) -> _Claim:
+    """What both forms say of themselves, checked for its form and for being meant for us; else raises *error*."""
     words = credential.rsplit("/", 4)
     if len(words) != 5 or words[4] != "aws4_request" or not words[0]:
-        raise error("The Credential is mal-formed; expecting ACCESS-KEY/YYYYMMDD/REGION/SERVICE/aws4_request.")
+        raise error(
+            f"{error.prefix}; the Credential is mal-formed; expecting "
+            '"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request".'
+        )
     access_key, date, said_region, said_service, _ = words
     if said_region != region:
-        raise error(f"The region '{said_region}' is wrong; expecting '{region}'", Region=region)
+        raise error(f"{error.prefix}; the region '{said_region}' is wrong; expecting '{region}'", Region=region)
     if said_service != service:
-        raise error(f"The service '{said_service}' is wrong; expecting '{service}'")
+        raise error(f'{error.prefix}; incorrect service "{said_service}". This endpoint belongs to "{service}".')
     if not _HEX64.fullmatch(signature):
-        raise error("The Signature is not 64 lower-case hex digits.")
+        raise error(f"{error.prefix}; the Signature is not 64 lower-case hex digits.")
     if not _DATE.fullmatch(amz_date) or amz_date[:8] != date:
-        raise error(f"The date '{date}' of the Credential is not that of the request, '{amz_date[:16]}'.")
+        raise error(f'{error.prefix}; incorrect date "{date}" in the Credential of a request of "{amz_date[:16]}".')
     names = signed.split(";")
     if names != sorted(set(names)) or "" in names or signed != signed.lower():
-        raise error("SignedHeaders is not a sorted list of lower-case names.")
-    return _Claim(access_key, date, said_region, said_service, names, signature, amz_date)
+        raise error(f"{error.prefix}; SignedHeaders is not a sorted list of lower-case names.")
+    scope = f"{date}/{region}/{service}/aws4_request"
+    return _Claim(access_key, date, region, service, scope, names, signature, amz_date)
 
 
 def _payload(content: str) -> tuple[PayloadKind, str]:
@@ -212,8 +241,11 @@ def _payload(content: str) -> tuple[PayloadKind, str]:
     if kind is not None:
         return kind, ""
     if not _HEX_HASH.fullmatch(content):
-        raise InvalidRequest(
-            "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, a STREAMING-… value that S3 knows, or a valid sha256 value."
+        raise InvalidArgument(
+            "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, its -TRAILER, "
+            "STREAMING-UNSIGNED-PAYLOAD-TRAILER, or a valid sha256 value.",
+            ArgumentName="x-amz-content-sha256",
+            ArgumentValue=content[:100],
         )
     return PayloadKind.SIGNED, content.lower()
 
@@ -242,7 +274,7 @@ def _verify_query(
         AuthorizationQueryParametersError,
     )  # fmt: skip
     _check_expiry(claim.amz_date, fields["Expires"], now)
-    content = request.headers.get("x-amz-content-sha256") or fields.get("Content-Sha256") or UNSIGNED_PAYLOAD
+    content = fields.get("Content-Sha256") or request.headers.get("x-amz-content-sha256") or UNSIGNED_PAYLOAD
     kind, sha256 = _payload(content)
     if "Security-Token" in fields:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
@@ -273,35 +305,36 @@ def _check_expiry(amz_date: str, expires: str, now: float) -> None:
     if signed_at - now > SKEW_SECONDS:
         raise AccessDeniedError("Request is not valid yet")
     if now > signed_at + seconds:
-        raise AccessDeniedError("Request has expired", **{"X-Amz-Expires": expires})
+        raise AccessDeniedError(
+            "Request has expired",
+            **{"X-Amz-Expires": expires, "Expires": _iso(signed_at + seconds), "ServerTime": _iso(now)},
+        )
 
 
 def _seconds(amz_date: str, error: type[SignatureError]) -> float:
     text = amz_date
-    numbers = [int(text[a:b]) for a, b in ((0, 4), (4, 6), (6, 8), (9, 11), (11, 13), (13, 15))]
-    year, month, day, hour, minute, second = numbers
+    year, month, day = int(text[:4]), int(text[4:6]), int(text[6:8])
+    hour, minute, second = int(text[9:11]), int(text[11:13]), int(text[13:15])
     if not (year >= 1970 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
         raise error(f"The date '{amz_date}' is none.")
-    try:
-        return timegm((year, month, day, hour, minute, second))
-    except ValueError:
-        raise error(f"The date '{amz_date}' is none.") from None
+    return timegm((year, month, day, hour, minute, second))
+
+
+def _iso(at: float) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(at))
 
 
 # --- both -------------------------------------------------------------------------------------------------------------
 
 
 def _check_signed(signed: list[str], headers: Mapping[str, str]) -> None:
-    """`host` and every x-amz- header that came must be signed, and what is signed must have come."""
+    """`host` and every x-amz- header that came must be signed. (x-amz-content-sha256 is a line of its own in what is
+    signed.)"""
     if "host" not in signed:
-        raise AccessDeniedError(
-            "There were headers present in the request which were not signed", HeadersNotSigned="host"
-        )
+        raise AccessDeniedError(_UNSIGNED_HEADERS, HeadersNotSigned="host")
     for name in headers:
         if name.startswith("x-amz-") and name not in signed and name != "x-amz-content-sha256":
-            raise AccessDeniedError(
-                "There were headers present in the request which were not signed", HeadersNotSigned=name
-            )
+            raise AccessDeniedError(_UNSIGNED_HEADERS, HeadersNotSigned=name)
     if "x-amz-security-token" in headers:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
 
@@ -309,8 +342,8 @@ def _check_signed(signed: list[str], headers: Mapping[str, str]) -> None:
 def _check(
     request: SignedRequest, claim: _Claim, query: str, content: str, secret_of: Callable[[str], str | None]
 ) -> bytes:
-    """The signing key, once the signature was found to hold."""
-    secret = secret_of(claim.access_key)
+    """The signing key, once the signature was found to hold; compared in constant time."""
+    secret = secret_of(claim.access_key) if _ACCESS_KEY.fullmatch(claim.access_key) else None
     if secret is None:
         raise InvalidAccessKeyId(
             "The AWS Access Key Id you provided does not exist in our records.", AWSAccessKeyId=claim.access_key
