@@ -18,7 +18,7 @@ from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.commands import CommandTable, Tx
 from gateway.journal.packed import pack, unpack
 from gateway.journal.records import Record
-from gateway.journal.rows import Missing, Overlay, Wanted
+from gateway.journal.rows import Missing, Overlay, Wanted, want
 from gateway.journal.store import Batch, Head, JournalRow, running_hash
 from gateway.journal.tables import SESSION, SITE, SLOT, SessionState, Slot
 
@@ -61,66 +61,35 @@ class Prepared:
     records: int
 
 
-class BatchRunner:
-    """Runs batches one after the other. A second one may be prepared while the first is being made durable."""
+class Gathering:
+    """A batch that still takes commands."""
 
-    def __init__(self, cache: RowCache, commands: CommandTable, head: Head) -> None:
+    def __init__(self, cache: RowCache, commands: CommandTable, overlay: Overlay, head: Head, at_ns: int) -> None:
         self._cache = cache
         self._commands = commands
-        self.head = head
-        """Where the journal will stand once all that is prepared is durable."""
-
-    def prepare(self, jobs: Sequence[Job], now_ns: int, below: Prepared | None) -> Prepared:
-        """Run *jobs* above *below*, a batch that is on its way, if there is one."""
-        overlay = Overlay(below.overlay if below else self._cache)
-        run = _Run(self._commands, overlay, self.head, max(now_ns, self.head.at_ns + 1))
-        waiting = list(jobs)
-        for _ in range(ROUNDS_MAX):
-            waiting, missing = run.round(waiting)
-            if not waiting:
-                break
-            self._cache.load(list(missing))
-        for job in waiting:
-            run.answers.append(Answer(job, None, Unavailable("the command asks for more rows than it may")))
-        batch = self._batch(run, overlay)
-        self.head = batch.head
-        return Prepared(overlay, run.answers, batch, jobs, len(run.records))
-
-    def done(self, prepared: Prepared) -> None:
-        """*prepared* is durable."""
-        self._cache.merge(prepared.overlay.changed)
-
-    def rebase(self, prepared: Prepared) -> None:
-        """What *prepared* was run above is durable and in the cache now."""
-        prepared.overlay.rebase(self._cache)
-
-    def _batch(self, run: _Run, overlay: Overlay) -> Batch:
-        before = self.head
-        if not run.records:
-            batch = Batch(before._replace(next_id=run.next_id), None)
-        else:
-            packed = RECORD_CODEC.pack(run.records)
-            hashed = running_hash(before.hash, packed)
-            head = Head(before.number + len(run.records), hashed, run.at_ns, run.next_id)
-            first = before.number + 1
-            batch = Batch(head, JournalRow(first, len(run.records), run.at_ns, run.next_id, hashed, packed))
-        batch.add_changes(overlay)
-        return batch
-
-
-class _Run:
-    """The jobs of one batch, as they are run."""
-
-    def __init__(self, commands: CommandTable, overlay: Overlay, head: Head, at_ns: int) -> None:
-        self._commands = commands
-        self._overlay = overlay
-        self._head = head
+        self._before = head
+        self.overlay = overlay
         self.at_ns = at_ns
         self.next_id = head.next_id
+        self.jobs: list[Job] = []
         self.records: list[Record] = []
         self.answers: list[Answer] = []
+        self.size = 0
+        """Bytes of its commands."""
 
-    def round(self, jobs: Sequence[Job]) -> tuple[list[Job], set[Wanted]]:
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Run *jobs*, loading what they miss."""
+        self.jobs += jobs
+        self.size += sum(job.size for job in jobs)
+        for _ in range(ROUNDS_MAX):
+            jobs, missing = self._round(jobs)
+            if not jobs:
+                return
+            self._cache.load(list(missing))
+        for job in jobs:
+            self.answers.append(Answer(job, None, Unavailable("the command asks for more rows than it may")))
+
+    def _round(self, jobs: Sequence[Job]) -> tuple[list[Job], set[Wanted]]:
         """Run each job once. Answers those that missed rows, and the rows."""
         waiting: list[Job] = []
         missing: set[Wanted] = set()
@@ -133,20 +102,21 @@ class _Run:
         return waiting, missing
 
     def _one(self, job: Job) -> Answer:
-        overlay = Overlay(self._overlay)
+        overlay = Overlay(self.overlay)
         tx = Tx(
             overlay,
-            number=self._head.number + 1 + len(self.records),
+            number=self._before.number + 1 + len(self.records),
             next_id=self.next_id,
             at_ns=self.at_ns,
             session=job.session,
         )
         try:
             if job.session != NO_SESSION:
-                repeated = _repeated(tx, job)
+                repeated = _repeated(overlay, job)
                 if repeated is not None:
                     return Answer(job, unpack(repeated.answer), None)
             value = self._commands[type(job.command)](job.command, tx)
+            answer = pack(value)
             _check_feature(tx)
         except EntrepotError as refused:
             return Answer(job, None, refused)
@@ -156,20 +126,72 @@ class _Run:
             log.exception("the command %s failed", type(job.command).__name__)
             return Answer(job, None, Refused(f"{type(job.command).__name__} failed: {bug!r}"))
         if job.session != NO_SESSION and tx.records:
-            overlay.put(SLOT, Slot(job.session, job.slot, job.number, pack(value)))
+            overlay.put(SLOT, Slot(job.session, job.slot, job.number, answer))
         self.next_id = tx.next_id
         self.records += tx.records
-        overlay.merge_into(self._overlay)
+        overlay.merge_into(self.overlay)
         return Answer(job, value, None)
 
+    def batch(self) -> Batch:
+        """What is to be written. The head moves without a record too: an id that was answered is never drawn again."""
+        if self.records:
+            before = self._before
+            packed = RECORD_CODEC.pack(self.records)
+            hashed = running_hash(before.hash, packed)
+            head = Head(before.number + len(self.records), hashed, self.at_ns, self.next_id)
+            row = JournalRow(before.number + 1, len(self.records), self.at_ns, self.next_id, hashed, packed)
+            batch = Batch(head, row)
+        else:
+            batch = Batch(self._before._replace(next_id=self.next_id), None)
+        batch.add_changes(self.overlay)
+        return batch
 
-def _repeated(tx: Tx, job: Job) -> Slot | None:
+
+class BatchRunner:
+    """Runs batches one after the other. A second one may be gathered while the first is being made durable."""
+
+    def __init__(self, cache: RowCache, commands: CommandTable, head: Head) -> None:
+        self._cache = cache
+        self._commands = commands
+        self.head = head
+        """Where the journal will stand once all that is prepared is durable."""
+
+    def begin(self, now_ns: int, below: Prepared | None = None) -> Gathering:
+        """A batch above *below*, one that is on its way, if there is one. Its time never goes back."""
+        # Rows are forgotten only here: between this and `finish`, what stood before a change has to be at hand.
+        self._cache.shrink()
+        overlay = Overlay(below.overlay if below else self._cache)
+        return Gathering(self._cache, self._commands, overlay, self.head, max(now_ns, self.head.at_ns + 1))
+
+    def finish(self, gathering: Gathering) -> Prepared:
+        """The batch takes no more commands."""
+        batch = gathering.batch()
+        self.head = batch.head
+        return Prepared(gathering.overlay, gathering.answers, batch, gathering.jobs, len(gathering.records))
+
+    def prepare(self, jobs: Sequence[Job], now_ns: int) -> Prepared:
+        """Run *jobs* as one batch."""
+        gathering = self.begin(now_ns)
+        gathering.run(jobs)
+        return self.finish(gathering)
+
+    def done(self, prepared: Prepared, above: Gathering | None = None) -> None:
+        """*prepared* is durable; the batch *above* it now stands on the cache."""
+        self._cache.merge(prepared.overlay.changed)
+        if above is not None:
+            above.overlay.rebase(self._cache)
+
+
+def _repeated(overlay: Overlay, job: Job) -> Slot | None:
     """The answer that this very command had already. Raises `SessionOver` for a session that may not commit."""
-    tx.want([(SESSION, (job.session,)), (SLOT, (job.session, job.slot))])
-    session = tx.get(SESSION, (job.session,))
+    try:
+        session = overlay.get(SESSION, (job.session,))
+        slot = overlay.get(SLOT, (job.session, job.slot))
+    except Missing:
+        want(overlay, [(SESSION, (job.session,)), (SLOT, (job.session, job.slot))])
+        raise
     if session is None or session.state != SessionState.LIVE:
         raise SessionOver(job.session)
-    slot = tx.get(SLOT, (job.session, job.slot))
     if slot is None or slot.number < job.number:
         return None
     if slot.number > job.number:

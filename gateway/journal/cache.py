@@ -4,6 +4,7 @@ writes. Bounded by a number of rows."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from gateway.journal.rows import Missing, Wanted
@@ -36,10 +37,6 @@ class RowCache:
     def drop(self, table: Table[R], key: Key) -> None:
         self._rows[(table, key)] = None
 
-    def peek(self, wanted: Wanted) -> Any:
-        """The row, or None if there is none or it is not known."""
-        return self._rows.get(wanted)
-
     def load(self, wanted: Sequence[Wanted]) -> None:
         """Fetch these rows, with one query a table."""
         by_table: dict[Table[Any], list[Key]] = {}
@@ -61,5 +58,5 @@ class RowCache:
         """Forget the rows that came or changed longest ago, where there are too many. Only between batches."""
         surplus = len(self._rows) - self._rows_max
         if surplus > 0:
-            for wanted in list(self._rows)[: surplus + self._rows_max // 8]:
+            for wanted in list(islice(self._rows, surplus + self._rows_max // 8)):
                 del self._rows[wanted]

@@ -2,7 +2,7 @@
 
 A command is sent under a slot of the session and a number that the slot never used before. When the connection is
 lost it is sent again to whoever commits then, under the same (session, slot, number), and so it is answered once.
-What waits is bounded by the number of slots and of waiters; past that a command is refused with `Busy`.
+What waits is bounded, in commands and in bytes; past that a command is refused with `Busy`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -19,50 +20,58 @@ from typing import Any, cast
 from gateway.errors import Busy, CommitterGone, EntrepotError, SessionOver
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.paths import JournalPaths
-from gateway.journal.wire import Frames, Kind, error_in, frame
+from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames
 
 log = logging.getLogger(__name__)
 
 SLOTS = 256
+"""Commands of one process that may be on their way."""
 WAITERS_MAX = 4096
+"""And those that wait for a slot."""
+BYTES_MAX = 64 << 20
 GONE_SECONDS = 10.0
-"""How long a command waits for a committer before it is refused."""
+"""How long a command waits for its answer, whoever commits, before its caller is told that nobody does."""
 RETRY_SECONDS = 0.05
+BEAT_SECONDS = 0.5
 
 
 class _Sent:
     """A command that waits for its answer."""
 
-    __slots__ = ("answer", "flat", "number", "session", "since", "slot")
+    __slots__ = ("answer", "number", "packed", "session", "since")
 
-    def __init__(self, session: int, slot: int, number: int, flat: Any, answer: asyncio.Future[Any]) -> None:
-        self.session = session
-        self.slot = slot
+    def __init__(self, number: int, packed: bytes, answer: asyncio.Future[Any]) -> None:
         self.number = number
-        self.flat = flat
+        self.packed = packed
         self.answer = answer
+        self.session = 0
+        """Under which it was first sent; 0: it never was."""
         self.since = time.monotonic()
 
 
 class Journal(asyncio.Protocol):
-    """`await Journal.open(folder, kind)`; then `await journal.send(command)`."""
+    """`await Journal.open(folder, kind)`; then `await journal.send(command)`. For one event loop of one process: a
+    forked child opens its own."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self._paths = JournalPaths(folder)
         self._kind = kind
+        self._pid = os.getpid()
         self.session = 0
-        """The session's id, with which the ids of this process's blocks begin. Changes when a session is lost."""
+        """The session's id, with which the ids of this process's blocks begin. Changes when a session is lost; 0 while
+        there is none."""
         self.on_session_lost: list[Callable[[int], None]] = []
         """Called with the id of a session that is over; a new one is opened by itself."""
         self._transport: asyncio.Transport | None = None
         self._frames = Frames()
+        self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lost = asyncio.Event()
         self._free: deque[int] = deque(range(SLOTS))
         self._numbers = [0] * SLOTS
-        self._waiting_for_slot: deque[asyncio.Future[None]] = deque()
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._sent: dict[int, _Sent] = {}
+        self._sent_bytes = 0
         self._outgoing: list[_Sent] = []
-        self._flushing = False
-        self._welcome: asyncio.Future[None] | None = None
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._asks = 0
         self._seen = 0
@@ -75,82 +84,125 @@ class Journal(asyncio.Protocol):
     async def open(cls, folder: Path, kind: str) -> Journal:
         """Open a session. Raises `CommitterGone` if nobody commits within some seconds."""
         journal = cls(folder, kind)
-        await journal._connect(time.monotonic() + GONE_SECONDS)
-        journal._tasks.append(asyncio.create_task(journal._beat()))
+        journal._tasks += (asyncio.create_task(journal._stay()), asyncio.create_task(journal._beat()))
+        try:
+            await asyncio.wait_for(journal._welcome, GONE_SECONDS)
+        except TimeoutError:
+            await journal.close()
+            raise CommitterGone(f"nobody commits to {folder}") from None
         return journal
+
+    @property
+    def connected(self) -> bool:
+        """Whether a committer is there, and knows this session."""
+        return self._transport is not None and self._welcome.done()
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
     async def send(self, command: Any) -> Any:
         """The command's answer, once it is durable. Raises what it was refused with; `Busy` where too many wait,
-        `CommitterGone` where nobody commits, `SessionOver` where the session ended before it was known to commit."""
-        slot = await self._slot()
-        self._numbers[slot] += 1
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        sent = _Sent(self.session, slot, self._numbers[slot], COMMAND_CODEC.flat(command), answer)
+        `CommitterGone` where no answer comes (it may be committed yet), `SessionOver` where the session ended before
+        it was known to commit."""
+        if os.getpid() != self._pid:
+            raise CommitterGone("this connection was opened before a fork: open another")
+        slot = self._free.popleft() if self._free and not self._turns else await self._turn()
+        number = self._numbers[slot] = self._numbers[slot] + 1
+        try:
+            packed = packed_command(slot, number, COMMAND_CODEC.flat(command))
+            if self._sent_bytes + len(packed) > BYTES_MAX:
+                raise Busy("commands of this process")
+        except BaseException:
+            self._release(slot)
+            raise
+        loop = asyncio.get_running_loop()
+        sent = _Sent(number, packed, loop.create_future())
         self._sent[slot] = sent
+        self._sent_bytes += len(packed)
+        if not self._outgoing:
+            loop.call_soon(self._flush)
         self._outgoing.append(sent)
-        if not self._flushing:
-            self._flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
         try:
             # A caller that goes away leaves its command on its way; the slot is free only once it was answered.
-            return await asyncio.shield(answer)
+            return await asyncio.shield(sent.answer)
         except asyncio.CancelledError:
-            answer.add_done_callback(_forget)
+            sent.answer.add_done_callback(_forget)
             raise
 
-    async def _slot(self) -> int:
-        while not self._free:
-            if len(self._waiting_for_slot) >= WAITERS_MAX:
-                raise Busy("commands of this process")
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting_for_slot.append(turn)
-            await turn
+    async def _turn(self) -> int:
+        """A slot, once one is free."""
+        if len(self._turns) >= WAITERS_MAX:
+            raise Busy("commands of this process")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        try:
+            async with asyncio.timeout(GONE_SECONDS):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._next_turn()
+            elif turn in self._turns:
+                self._turns.remove(turn)
+            if isinstance(error, TimeoutError):
+                raise Busy("commands of this process") from None
+            raise
         return self._free.popleft()
 
-    def _release(self, slot: int) -> None:
-        self._free.append(slot)
-        while self._waiting_for_slot:
-            turn = self._waiting_for_slot.popleft()
+    def _next_turn(self) -> None:
+        while self._turns:
+            turn = self._turns.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
 
+    def _release(self, slot: int) -> None:
+        self._free.append(slot)
+        self._next_turn()
+
+    def _done(self, slot: int) -> _Sent:
+        """Its slot is free again."""
+        sent = self._sent.pop(slot)
+        self._sent_bytes -= len(sent.packed)
+        self._release(slot)
+        return sent
+
     def _flush(self) -> None:
-        """Send what came in this tick in one frame."""
-        self._flushing = False
+        """Send what came in this tick in one frame. Before a welcome nothing goes out; then everything does."""
         outgoing, self._outgoing = self._outgoing, []
-        if self._transport is not None and not self._welcome_pending():
+        if self._transport is not None and self._welcome.done():
             self._write_commands(outgoing)
 
-    def _write_commands(self, sent: list[_Sent]) -> None:
-        mine = [each for each in sent if each.session == self.session and not each.answer.done()]
-        if mine and self._transport is not None:
-            packed = [(each.slot, each.number, each.flat) for each in mine]
-            self._transport.write(frame(Kind.SEND, packed))
-
-    def _welcome_pending(self) -> bool:
-        return self._welcome is not None and not self._welcome.done()
+    def _write_commands(self, outgoing: list[_Sent]) -> None:
+        assert self._transport is not None
+        for sent in outgoing:
+            sent.session = sent.session or self.session
+        for framed in send_frames([sent.packed for sent in outgoing if sent.session == self.session]):
+            self._transport.write(framed)
 
     def _answers(self, answers: Any) -> None:
         for slot, number, name, payload in answers:
             sent = self._sent.get(slot)
             if sent is None or sent.number != number:
                 continue
-            del self._sent[slot]
-            self._release(slot)
+            self._done(slot)
             if not sent.answer.done():
                 if name:
                     sent.answer.set_exception(error_in(name, payload))
                 else:
                     sent.answer.set_result(payload)
 
+    def _give_up(self) -> None:
+        """Tell those that waited too long."""
+        latest = time.monotonic() - GONE_SECONDS
+        for sent in self._sent.values():
+            if sent.since < latest and not sent.answer.done():
+                sent.answer.set_exception(CommitterGone(f"no answer from who commits to {self._paths.folder}"))
+
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
         self._frames = Frames()
+        self._transport.write(frame(Kind.HELLO, self._kind, self.session))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -158,11 +210,7 @@ class Journal(asyncio.Protocol):
         for answer in asked.values():
             if not answer.done():
                 answer.set_exception(CommitterGone("the committer went away"))
-        if self._welcome is not None and not self._welcome.done():
-            self._welcome.set_exception(CommitterGone("the committer went away"))
-        elif not self._closing:
-            self._tasks = [task for task in self._tasks if not task.done()]
-            self._tasks.append(asyncio.ensure_future(self._reconnect()))
+        self._lost.set()
 
     def data_received(self, data: bytes) -> None:
         for _, (kind, *values) in self._frames.feed(data):
@@ -175,67 +223,58 @@ class Journal(asyncio.Protocol):
                     self._welcomed(*values)
                 case Kind.OVER:
                     self._over(values[0])
-                case Kind.DONE:
+                case Kind.DONE | Kind.FAILED:
                     asked = self._asked.pop(values[0], None)
                     if asked is not None and not asked.done():
-                        asked.set_result(values[1])
+                        if kind == Kind.DONE:
+                            asked.set_result(values[1])
+                        else:
+                            asked.set_exception(error_in(values[1], values[2]))
 
     def _welcomed(self, session: int, lease_seconds: float, head: int) -> None:
         self.session = session
         self._lease_seconds = lease_seconds
         self._seen = max(self._seen, head)
-        if self._welcome is not None and not self._welcome.done():
+        if not self._welcome.done():
             self._welcome.set_result(None)
+        # Those whose callers were told that nobody commits are not sent again.
+        for slot, sent in list(self._sent.items()):
+            if sent.answer.done():
+                self._done(slot)
         self._outgoing.clear()
         self._write_commands(list(self._sent.values()))
 
     def _over(self, session: int) -> None:
-        """The session ended without us. What is unanswered may or may not have been committed."""
+        """The session ended without us. What it sent and got no answer for may or may not have been committed."""
         if session != self.session:
             return
+        log.warning("the session %x is over; what it wrote and did not name is lost", session)
         self.session = 0
         for slot, sent in list(self._sent.items()):
-            del self._sent[slot]
-            self._release(slot)
-            if not sent.answer.done():
-                sent.answer.set_exception(SessionOver(session))
+            if sent.session == session:
+                self._done(slot)
+                if not sent.answer.done():
+                    sent.answer.set_exception(SessionOver(session))
         for told in self.on_session_lost:
             told(session)
         if self._transport is not None:
+            self._welcome = asyncio.get_running_loop().create_future()
             self._transport.write(frame(Kind.HELLO, self._kind, 0))
 
-    async def _connect(self, deadline: float) -> None:
-        """Connect, and say who we are. Raises `CommitterGone` behind the deadline."""
+    async def _stay(self) -> None:
+        """Connect, and whenever the connection is lost, again."""
         loop = asyncio.get_running_loop()
-        while True:
-            self._welcome = loop.create_future()
+        while not self._closing:
+            self._lost.clear()
             try:
                 await loop.create_unix_connection(lambda: self, str(self._paths.socket()))
-                assert self._transport is not None
-                self._transport.write(frame(Kind.HELLO, self._kind, self.session))
-                await asyncio.wait_for(asyncio.shield(self._welcome), GONE_SECONDS)
-            except (OSError, CommitterGone, TimeoutError) as error:
-                if time.monotonic() > deadline:
-                    raise CommitterGone(f"nobody commits to {self._paths.folder}: {error}") from error
+            except OSError:
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
-
-    async def _reconnect(self) -> None:
-        while not self._closing:
-            try:
-                await self._connect(time.monotonic() + GONE_SECONDS)
-            except CommitterGone as gone:
-                self._give_up(gone)
-            else:
-                return
-
-    def _give_up(self, gone: EntrepotError) -> None:
-        """Tell those that waited too long. Their slots stay taken until the session is over: they may be committed."""
-        now = time.monotonic()
-        for sent in self._sent.values():
-            if not sent.answer.done() and now - sent.since >= GONE_SECONDS:
-                sent.answer.set_exception(gone)
+                continue
+            await self._lost.wait()
+            if self._welcome.done():
+                self._welcome = loop.create_future()
+            await asyncio.sleep(RETRY_SECONDS / 5)
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -254,16 +293,18 @@ class Journal(asyncio.Protocol):
     async def _beat(self) -> None:
         """Renew the lease and raise the floor, several times a lease."""
         while True:
-            await asyncio.sleep(min(1.0, self._lease_seconds / 5))
+            await asyncio.sleep(min(BEAT_SECONDS, self._lease_seconds / 5))
+            self._give_up()
             if self._transport is not None and self.session:
                 self._transport.write(frame(Kind.BEAT, min(self._reads, default=self._seen)))
 
-    async def floors(self) -> int:
-        """The lowest number at which anybody may still read: what died at it or before is out of everybody's sight."""
-        return int(await self._ask(Kind.FLOORS))
+    async def floors(self, *, pins: bool = True) -> int:
+        """The lowest number at which anybody may still read: what died at it or before is out of everybody's sight.
+        Without *pins*, backups are not asked: they read nothing before they are restored."""
+        return int(await self._ask(Kind.FLOORS, pins))
 
     async def pin(self, name: str, number: int, until_ns: int) -> None:
-        """Keep what dies behind *number* until then."""
+        """Keep the bytes of what dies behind *number* until then: the backup *name* refers to them."""
         await self._ask(Kind.PIN, name, number, until_ns)
 
     async def _ask(self, kind: Kind, *values: Any) -> Any:
@@ -273,12 +314,15 @@ class Journal(asyncio.Protocol):
         self._asks += 1
         self._asked[self._asks] = answer
         self._transport.write(frame(kind, self._asks, *values))
-        return await asyncio.wait_for(answer, GONE_SECONDS)
+        try:
+            return await asyncio.wait_for(answer, GONE_SECONDS)
+        except TimeoutError:
+            raise CommitterGone("the committer does not answer") from None
 
     async def close(self) -> None:
         """Say goodbye: the session ends, and what it did not name may go."""
         self._closing = True
-        with contextlib.suppress(EntrepotError, TimeoutError):
+        with contextlib.suppress(EntrepotError):
             if self._transport is not None and self.session:
                 await self._ask(Kind.GOODBYE)
         for task in self._tasks:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from itertools import starmap
 from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Any
@@ -25,17 +26,48 @@ Converter = Callable[[Any], Any]
 def _converter(hint: Any) -> Converter | None:
     """What makes a field of this type out of what msgpack gives; None where nothing is to do."""
     if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_make"):
-        return hint._make  # type: ignore[no-any-return]
+        return _named(hint)
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
-        each = _converter(inner[0])
-        return None if each is None else lambda values: tuple(map(each, values))
+        return _each(inner[0])
     if origin in (typing.Union, UnionType) and NoneType in inner:
         wrapped = [_converter(one) for one in inner if one is not NoneType]
         if len(wrapped) == 1 and wrapped[0] is not None:
             some = wrapped[0]
             return lambda value: None if value is None else some(value)
     return None
+
+
+def _inner(cls: Any) -> list[tuple[int, Converter]]:
+    """The converters of a NamedTuple's own fields, by position."""
+    hints = typing.get_type_hints(cls)
+    found = [(at, _converter(hints[name])) for at, name in enumerate(cls._fields)]
+    return [(at, convert) for at, convert in found if convert is not None]
+
+
+def _named(cls: Any) -> Converter:
+    inner = _inner(cls)
+    if not inner:
+        return lambda values: cls(*values)
+    return lambda values: cls(*_converted(values, inner))
+
+
+def _each(hint: Any) -> Converter | None:
+    """For a tuple of any length of *hint*."""
+    each = _converter(hint)
+    if each is None:
+        return None
+    if hasattr(hint, "_make") and not _inner(hint):
+        return lambda values: tuple(starmap(hint, values))
+    return lambda values: tuple(map(each, values))
+
+
+def _converted(values: tuple[Any, ...], converters: list[tuple[int, Converter]]) -> list[Any]:
+    given = list(values)
+    for at, convert in converters:
+        if at < len(given):
+            given[at] = convert(given[at])
+    return given
 
 
 class _Form:
@@ -59,11 +91,7 @@ class _Form:
     def make(self, values: tuple[Any, ...]) -> Any:
         if not self._converters:
             return self._cls(*values)
-        given = list(values)
-        for at, convert in self._converters:
-            if at < len(given):
-                given[at] = convert(given[at])
-        return self._cls(*given)
+        return self._cls(*_converted(values, self._converters))
 
 
 class Codec:

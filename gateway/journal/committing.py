@@ -1,27 +1,27 @@
-"""The commit loop: batches gather while the one before is made durable. One event loop, one commit thread.
+"""The commit loop: a batch gathers while the one before is made durable. One event loop, one commit thread.
 
 The crash argument: an answer is sent only after its batch's one transaction is durable. Killed before, nothing of
 the batch stands and nobody was answered; each client sends its commands again to the successor under the same
 (session, slot, number). Killed behind the commit and before the answer, the slot rows of that same transaction hold
-the answers, and the repeated command gets its own, once.
+the answers, and the repeated command gets its own, once. Where a commit fails for any other reason than a full disk,
+nobody can say whether it stands: the process ends without an answer, and its successor finds out as after a crash.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from gateway.errors import Busy, DiskFull, EntrepotError
-from gateway.journal.batch import NO_SESSION, Answer, BatchRunner, Job, Prepared
+from gateway.errors import Busy, DiskFull
+from gateway.journal.batch import NO_SESSION, Answer, BatchRunner, Gathering, Job, Prepared
 from gateway.journal.cache import RowCache
 from gateway.journal.commands import CommandTable
+from gateway.journal.reserve import Reserve
 from gateway.journal.sqlite.store import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -30,8 +30,9 @@ BATCH_COMMANDS = 512
 BATCH_BYTES = 8 << 20
 QUEUE_COMMANDS = 8192
 QUEUE_BYTES = 64 << 20
-RESERVE_BYTES = 16 << 20
-IDLE_SECONDS = 0.5
+TIDY_SECONDS = 0.5
+
+FULL = "the journal's disk is full: only deletions are taken"
 
 
 class Committing:
@@ -41,21 +42,24 @@ class Committing:
         self,
         store: SqliteStore,
         commands: CommandTable,
-        folder: Path,
+        reserve: Reserve,
         answered: Callable[[Sequence[Answer]], None],
         observe: Callable[[int, int, float], None] = lambda commands, records, seconds: None,
     ) -> None:
         self._store = store
         self._cache = RowCache(store)
-        self._runner = BatchRunner(self._cache, commands, store.head())
+        self._written = store.head()
+        self._runner = BatchRunner(self._cache, commands, self._written)
         self._answered = answered
         self._observe = observe
         self._queue: deque[Job] = deque()
         self._queued_bytes = 0
-        self._arrived = asyncio.Event()
+        self._wake: asyncio.Future[None] | None = None
+        self._stopping = False
+        self._commits = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._reserve = Reserve(folder / "reserve")
-        self.durable = store.head().number
+        self._reserve = reserve
+        self.durable = self._written.number
         """The number of the last durable record."""
 
     def add(self, job: Job) -> None:
@@ -63,145 +67,141 @@ class Committing:
         if len(self._queue) >= QUEUE_COMMANDS or self._queued_bytes + job.size > QUEUE_BYTES:
             raise Busy("the committer's queue")
         if self._reserve.spent and not type(job.command).FREES:
-            raise DiskFull("the journal's disk is full: only deletions are taken")
+            raise DiskFull(FULL)
+        self._push(job)
+
+    def own(self, command: Any, waiter: Callable[[Answer], None] | None = None) -> None:
+        """Queue a command of the committer's own."""
+        self._push(Job(NO_SESSION, 0, 0, command, 0, waiter))
+
+    def _push(self, job: Job) -> None:
         self._queue.append(job)
         self._queued_bytes += job.size
-        self._arrived.set()
+        self._awake()
+
+    def _awake(self, _: object = None) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
 
     async def run(self) -> None:
-        """Commit until cancelled. At most two batches are in the making: one is written, the next is prepared."""
-        writing: asyncio.Future[None] | None = None
-        below: Prepared | None = None
-        while True:
-            if writing is not None and below is not None and (writing.done() or not self._queue):
-                await self._finish(writing, below)
-                writing = below = None
-            if not self._queue:
-                await self._wait()
-                continue
-            prepared = self._prepare(below)
-            if writing is not None and below is not None:
-                if not await self._finish(writing, below):
-                    self._requeue(prepared)
-                    writing = below = None
-                    continue
-                self._runner.rebase(prepared)
-            writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, prepared)
-            below = prepared
-            # What comes in this very moment meets this batch's commit, and is the next.
-            await asyncio.sleep(0)
-
-    async def _wait(self) -> None:
-        self._arrived.clear()
+        """Commit until `stop` was called and nothing is left. Raises what a commit failed with."""
+        running, tidying = asyncio.create_task(self._run()), asyncio.create_task(self._tidy())
         try:
-            await asyncio.wait_for(self._arrived.wait(), IDLE_SECONDS)
-        except TimeoutError:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, self._tidy)
+            await asyncio.wait((running, tidying), return_when=asyncio.FIRST_COMPLETED)
+            for task in (running, tidying):
+                if task.done():
+                    task.result()
+        finally:
+            running.cancel(), tidying.cancel()
+            self._thread.shutdown(wait=True)
 
-    def _tidy(self) -> None:
-        self._store.checkpoint(idle=True)
-        self._reserve.keep()
+    def stop(self) -> None:
+        """Take what is queued to its end, and no longer."""
+        self._stopping = True
+        self._awake()
 
-    def _prepare(self, below: Prepared | None) -> Prepared:
+    async def _run(self) -> None:
+        """At most two batches are in the making: one is written while the next gathers what comes meanwhile."""
+        loop = asyncio.get_running_loop()
+        flying: asyncio.Future[None] | None = None
+        below: Prepared | None = None
+        above: Gathering | None = None
+        while True:
+            if self._queue and (above is None or _has_room(above)):
+                above = above or self._runner.begin(time.time_ns(), below)
+                above.run(self._take(above))
+            if flying is not None and below is not None and flying.done():
+                if not self._landed(flying, below, above):
+                    above = None
+                flying = below = None
+            if flying is None and above is not None:
+                below, above = self._runner.finish(above), None
+                flying = loop.run_in_executor(self._thread, self._write, below)
+                flying.add_done_callback(self._awake)
+            elif flying is None and not self._queue and self._stopping:
+                return
+            if not self._queue or (above is not None and not _has_room(above)):
+                await self._sleep(flying)
+            else:
+                await asyncio.sleep(0)
+
+    async def _sleep(self, flying: asyncio.Future[None] | None) -> None:
+        """Until something is queued or the batch on its way has landed."""
+        self._wake = asyncio.get_running_loop().create_future()
+        if flying is None or not flying.done():
+            await self._wake
+        self._wake = None
+
+    def _take(self, gathering: Gathering) -> list[Job]:
         jobs: list[Job] = []
-        size = 0
-        while self._queue and len(jobs) < BATCH_COMMANDS and size < BATCH_BYTES:
+        size, room = gathering.size, BATCH_COMMANDS - len(gathering.jobs)
+        while self._queue and len(jobs) < room and size < BATCH_BYTES:
             job = self._queue.popleft()
+            self._queued_bytes -= job.size
             size += job.size
             jobs.append(job)
-        self._queued_bytes -= size
-        if below is None:
-            self._cache.shrink()
-        return self._runner.prepare(jobs, time.time_ns(), below)
+        return jobs
 
     def _write(self, prepared: Prepared) -> None:
         """In the commit thread."""
         batch = prepared.batch
-        if batch.journal is None and not batch.puts and not batch.drops:
+        if batch.head == self._written and not batch.puts and not batch.drops:
             return
         started = time.perf_counter()
         try:
             self._store.write(batch)
         except DiskFull:
-            # The reserve is for deletions, and a batch of nothing else may have it now.
-            if not all(type(job.command).FREES for job in prepared.jobs):
-                self._reserve.spend()
-                raise
             self._reserve.spend()
+            if not all(type(job.command).FREES for job in prepared.jobs):
+                raise
             self._store.write(batch)
+        self._written = batch.head
+        self._commits += 1
         self._observe(len(prepared.jobs), prepared.records, time.perf_counter() - started)
         self._store.checkpoint(idle=False)
 
-    async def _finish(self, writing: asyncio.Future[None], prepared: Prepared) -> bool:
-        """Wait until *prepared* is durable, and answer. False if it was not committed."""
+    def _landed(self, flying: asyncio.Future[None], prepared: Prepared, above: Gathering | None) -> bool:
+        """Answer what is durable now. False where the disk was full: nothing of *prepared* stands, and what was
+        gathered above it is queued again. Any other failure is raised."""
         try:
-            await writing
-        except EntrepotError as error:
-            log.error("a batch of %d commands was not committed: %s", len(prepared.jobs), error)
-            self._runner.head = self._store.head()
-            self._fail(prepared, error)
+            flying.result()
+        except DiskFull as full:
+            self._runner.head = self._written
+            self._refuse(prepared, full, [] if above is None else above.jobs)
             return False
-        self._runner.done(prepared)
+        self._runner.done(prepared, above)
         self.durable = prepared.batch.head.number
         self._answered(prepared.answers)
         return True
 
-    def _fail(self, prepared: Prepared, error: EntrepotError) -> None:
-        """On a full disk what frees is tried again by itself; everything else has its error."""
-        freeing = []
-        if isinstance(error, DiskFull):
-            freeing = [job for job in prepared.jobs if type(job.command).FREES]
-        again = {id(job) for job in freeing}
-        self._queue.extendleft(reversed(freeing))
-        self._queued_bytes += sum(job.size for job in freeing)
-        self._answered([Answer(job, None, error) for job in prepared.jobs if id(job) not in again])
+    def _refuse(self, prepared: Prepared, full: DiskFull, above: Sequence[Job]) -> None:
+        """On a full disk what frees is tried again by itself; everything else has its error, also what waits."""
+        alone = all(type(job.command).FREES for job in prepared.jobs)
+        waiting = [*([] if alone else prepared.jobs), *above, *self._queue]
+        lost = list(prepared.jobs) if alone else []
+        lost += [job for job in waiting if not type(job.command).FREES]
+        self._queue = deque(job for job in waiting if type(job.command).FREES)
+        self._queued_bytes = sum(job.size for job in self._queue)
+        self._answered([Answer(job, None, full) for job in lost])
 
-    def _requeue(self, prepared: Prepared) -> None:
-        """It ran above a batch that failed: run it again."""
-        self._runner.head = self._store.head()
-        self._queue.extendleft(reversed(prepared.jobs))
-        self._queued_bytes += sum(job.size for job in prepared.jobs)
+    async def _tidy(self) -> None:
+        """Now and then: see to the reserve, and bring the WAL home while nobody commits."""
+        seen = -1
+        while True:
+            await asyncio.sleep(TIDY_SECONDS)
+            idle = seen == self._commits
+            seen = self._commits
+            await self.in_thread(lambda: self._keep(idle))  # noqa: B023
 
-    def own(self, command: Any, waiter: Any) -> None:
-        """Queue a command of the committer's own."""
-        self._queue.append(Job(NO_SESSION, 0, 0, command, 0, waiter))
-        self._arrived.set()
+    def _keep(self, idle: bool) -> None:
+        if idle:
+            self._store.checkpoint(idle=True)
+        self._reserve.keep()
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Do something with the writing connection, between two batches."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    def close(self) -> None:
-        self._thread.shutdown(wait=True)
 
-
-class Reserve:
-    """Disk kept back, so that deletions still commit when all else is full."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.spent = False
-        self.keep()
-
-    def keep(self) -> None:
-        """Set the reserve aside (again), where there is room for it and as much beside it."""
-        if self._path.exists() and self._path.stat().st_size >= RESERVE_BYTES:
-            self.spent = False
-            return
-        disk = os.statvfs(self._path.parent)
-        if disk.f_bavail * disk.f_frsize < 3 * RESERVE_BYTES:
-            return
-        try:
-            with self._path.open("wb") as kept:
-                os.posix_fallocate(kept.fileno(), 0, RESERVE_BYTES)
-                os.fsync(kept.fileno())
-        except OSError:
-            self._path.unlink(missing_ok=True)
-            return
-        self.spent = False
-
-    def spend(self) -> None:
-        """Give the reserve back to the disk."""
-        self.spent = True
-        self._path.unlink(missing_ok=True)
+def _has_room(gathering: Gathering) -> bool:
+    return len(gathering.jobs) < BATCH_COMMANDS and gathering.size < BATCH_BYTES

@@ -26,7 +26,7 @@ class LocalCommitter:
     def run_all(self, commands: list[Any], session: int = NO_SESSION) -> list[Any]:
         """The answers of commands that run in one batch, or the error of the first that was refused."""
         jobs = [Job(session, at, time.time_ns(), command, 0, None) for at, command in enumerate(commands)]
-        prepared = self._runner.prepare(jobs, time.time_ns(), None)
+        prepared = self._runner.prepare(jobs, time.time_ns())
         self._store.write(prepared.batch)
         self._runner.done(prepared)
         answers = {answer.job.slot: answer for answer in prepared.answers}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.errors import Refused
 from gateway.journal.commands import Handler, Tx, command
 from gateway.journal.records import (
+    FEATURE_LEVEL,
     FeatureRaised,
     IncarnationStarted,
     SessionEnded,
@@ -36,9 +37,9 @@ class RaiseFeature:
     level: int
 
 
-@command(tag=4)
+@command(tag=4, frees=True)
 class OpenSession:
-    """Answers the session's id."""
+    """Answers the session's id. Taken on a full disk too: who wants to delete needs a session."""
 
     kind: str
 
@@ -71,7 +72,7 @@ def start_incarnation(asked: StartIncarnation, tx: Tx) -> int:
 
 def raise_feature(asked: RaiseFeature, tx: Tx) -> None:
     site = tx.get(SITE, (0,))
-    if site is None or asked.level <= site.feature:
+    if site is None or not site.feature < asked.level <= FEATURE_LEVEL:
         raise Refused(f"the journal's feature level cannot become {asked.level}")
     tx.emit(FeatureRaised(asked.level))
 

@@ -5,7 +5,7 @@ A frame is its length (4 bytes, big-endian) and a msgpack array that begins with
     HELLO kind session     open a session (0), or come back to one
     SEND  [[slot, number, command], …]   in no order
     BEAT  floor            still here; the lowest number that this session still reads at
-    FLOORS ask             ask for the lowest of all sessions' floors; *ask* comes back with the answer
+    FLOORS ask pins        ask for the lowest floor of all sessions, and pin of all backups
     PIN   ask name number until_ns   keep what dies behind *number* until then
     GOODBYE ask            end the session
 
@@ -15,12 +15,14 @@ and from the committer:
     OVER    session        the session has ended
     ANSWERS [[slot, number, error, value], …]   error: nothing, or its class's name; value then its arguments
     BEATEN  head
-    DONE    ask value      a floor, or nothing for a PIN or a GOODBYE
+    DONE    ask value      what was asked for: a floor, or nothing for a PIN or a GOODBYE
+    FAILED  ask error args
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -29,6 +31,12 @@ import msgpack
 from gateway.errors import BY_NAME, EntrepotError, Refused
 
 FRAME_BYTES_MAX = 64 << 20
+COMMAND_BYTES_MAX = 32 << 20
+"""The greatest single command: some 600,000 extents."""
+SEND_BYTES = 4 << 20
+"""About how much of commands goes into one frame."""
+SLOTS_MAX = 4096
+"""Slots of one session."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -44,6 +52,7 @@ class Kind(IntEnum):
     ANSWERS = 13
     BEATEN = 14
     DONE = 15
+    FAILED = 16
 
 
 def frame(kind: Kind, *values: Any) -> bytes:
@@ -52,6 +61,27 @@ def frame(kind: Kind, *values: Any) -> bytes:
     if len(packed) > FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {len(packed)} bytes")
     return _LENGTH.pack(len(packed)) + packed
+
+
+def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
+    """Frames of commands, each packed by `packed_command` already; more than one where that would be too long."""
+    at = 0
+    while at < len(packed):
+        end, size = at, 0
+        while end < len(packed) and (end == at or size + len(packed[end]) <= SEND_BYTES):
+            size += len(packed[end])
+            end += 1
+        head = b"\x92" + bytes((Kind.SEND,)) + msgpack.Packer().pack_array_header(end - at)
+        yield b"".join((_LENGTH.pack(len(head) + size), head, *packed[at:end]))
+        at = end
+
+
+def packed_command(slot: int, number: int, flat: tuple[Any, ...]) -> bytes:
+    """A command ready to travel. Raises `Refused` for one that is too long."""
+    packed: bytes = msgpack.packb((slot, number, flat))
+    if len(packed) > COMMAND_BYTES_MAX:
+        raise Refused(f"a command of {len(packed)} bytes; the committer takes {COMMAND_BYTES_MAX}")
+    return packed
 
 
 class Frames:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway.errors import Damaged, DiskFull, Unavailable
+from gateway.errors import Damaged, DiskFull, Misconfigured
+from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
 from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow
 from gateway.journal.tables import Key, Table
@@ -22,7 +24,9 @@ LOAD_KEYS = 256
 """Keys that one query asks for at most."""
 CHECKPOINT_BYTES = 64 << 20
 """A WAL longer than this is checkpointed even under load."""
-_FULL = ("database or disk is full", "disk I/O error")
+CHECKPOINT_SECONDS = 1.0
+"""How often at most that is tried: a reader's snapshot may keep the WAL long for a while."""
+_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 
 class SqliteStore:
@@ -31,12 +35,17 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         """Open, or make, the file at *path*. Raises `Misconfigured` if it is newer than this code."""
         self._path = path
+        # SQLite gives the WAL and the index beside it the file's own mode.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._writing = self._connect()
         self._writing.execute("PRAGMA journal_mode = WAL")
         self._writing.execute("PRAGMA synchronous = FULL")
         self._writing.execute("PRAGMA wal_autocheckpoint = 0")
+        self._writing.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         migrate(self._writing, str(path))
         self._loading = self._connect()
+        self._checkpointed = (0, 0.0)
+        self._check_feature()
         self._statements: dict[tuple[Table[Any], int], str] = {}
 
     def _connect(self) -> sqlite3.Connection:
@@ -45,6 +54,15 @@ class SqliteStore:
         connection.execute("PRAGMA busy_timeout = 5000")
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
+
+    def _check_feature(self) -> None:
+        """Raises `Misconfigured` for a journal whose records this code does not all know."""
+        row = self._loading.execute("SELECT feature FROM site").fetchone()
+        if row is not None and row[0] > FEATURE_LEVEL:
+            raise Misconfigured(
+                f"{self._path} has feature level {row[0]}, and this version of entrepot knows those up to "
+                f"{FEATURE_LEVEL}: use the version that wrote it, or a newer one"
+            )
 
     def head(self) -> Head:
         row = self._loading.execute("SELECT number, hash, at_ns, next_id FROM head").fetchone()
@@ -78,6 +96,7 @@ class SqliteStore:
         return statement
 
     def write(self, batch: Batch) -> None:
+        """Raises `DiskFull` where nothing was written; any other `sqlite3.Error` leaves open whether it stands."""
         connection = self._writing
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -89,9 +108,9 @@ class SqliteStore:
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if any(word in str(error) for word in _FULL):
-                raise DiskFull(f"the journal's disk is full: {error} ({self._path})") from error
-            raise Unavailable(f"the journal could not be written: {error} ({self._path})") from error
+            if _code(error) in _FULL:
+                raise DiskFull(f"the journal's disk is full ({self._path})") from error
+            raise
 
     @staticmethod
     def _write_rows(connection: sqlite3.Connection, batch: Batch) -> None:
@@ -108,21 +127,42 @@ class SqliteStore:
             length = os.stat(f"{self._path}-wal").st_size
         except FileNotFoundError:
             return
-        if idle or length > CHECKPOINT_BYTES:
-            mode = "TRUNCATE" if length > 4 * CHECKPOINT_BYTES else "PASSIVE"
-            self._writing.execute(f"PRAGMA wal_checkpoint({mode})")
+        now = time.monotonic()
+        if idle:
+            due = self._checkpointed[0] != self._writing.total_changes
+        else:
+            due = length > CHECKPOINT_BYTES and now - self._checkpointed[1] > CHECKPOINT_SECONDS
+        if not due:
+            return
+        self._checkpointed = (self._writing.total_changes, now)
+        try:
+            self._writing.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        except sqlite3.Error as error:
+            # What is in the WAL stays there, and durable, until there is room.
+            if _code(error) not in _FULL:
+                raise
 
     def live_sessions(self) -> list[int]:
         """The sessions that a committer that died left open."""
         return [row[0] for row in self._loading.execute("SELECT id FROM session WHERE state = 0")]
 
-    def drop_slots(self, session: int) -> None:
-        """Forget the answers of a session that has ended. Scratch: losing this to a crash costs a few rows."""
-        self._writing.execute("DELETE FROM slot WHERE session = ?", (session,))
+    def drop_slots(self) -> None:
+        """Forget the answers of sessions that have ended."""
+        self._scratch("DELETE FROM slot WHERE session NOT IN (SELECT id FROM session WHERE state = 0)")
+
+    def _scratch(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Change what is no truth. Raises `DiskFull`."""
+        try:
+            self._writing.execute(statement, values)
+        except sqlite3.Error as error:
+            if _code(error) in _FULL:
+                raise DiskFull(f"the journal's disk is full ({self._path})") from error
+            raise
 
     def pin(self, name: str, number: int, until_ns: int) -> None:
         """Keep what died behind *number* until then: a backup refers to it."""
-        self._writing.execute("INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", (name, number, until_ns))
+        self._scratch("DELETE FROM pin WHERE until_ns < ?", (time.time_ns(),))
+        self._scratch("INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", (name, number, until_ns))
 
     def pins(self, now_ns: int) -> list[int]:
         """The numbers that backups still pin."""
@@ -151,6 +191,11 @@ class SqliteStore:
     def close(self) -> None:
         self._loading.close()
         self._writing.close()
+
+
+def _code(error: sqlite3.Error) -> int | None:
+    """SQLite's own code; None for an error of the Python module."""
+    return getattr(error, "sqlite_errorcode", None)
 
 
 _VALUES = {"dead": "(0, 1)", "state": "(0, 1, 2)"}

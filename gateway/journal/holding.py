@@ -1,0 +1,32 @@
+"""The site's lock. One process holds the `flock` of the lock file, and it alone writes.
+
+The kernel drops the lock with the process, however it ends; so a successor never meets a predecessor that still
+writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+
+from gateway.errors import Misconfigured
+from gateway.journal.paths import JournalPaths
+
+
+@contextlib.contextmanager
+def held_lock(paths: JournalPaths) -> Iterator[None]:
+    """The site's lock, for as long as the block runs. Raises `Misconfigured` if another process holds it."""
+    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 20, 0).decode(errors="replace").strip()
+            raise Misconfigured(f"process {holder} commits to {paths.folder} already") from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
