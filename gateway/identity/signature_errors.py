@@ -27,8 +27,13 @@ class SignatureError(Exception):
     code: ClassVar[str] = "AccessDenied"
 
     def __init__(self, message: str, **extra: str) -> None:
-        super().__init__(message)
-        self.extra = extra
+        super().__init__(_utf8(message))
+        self.extra = {name: _utf8(value) for name, value in extra.items()}
+
+
+def _utf8(text: str) -> str:
+    """*text*, which may quote the request, as text that can be sent: bytes that were no UTF-8 become U+FFFD."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class AccessDeniedError(SignatureError):

@@ -325,8 +325,14 @@ NAMES = st.sampled_from(
 def test_whatever_comes_is_answered_with_an_error_of_the_tree(
     method: str, path: str, text: str, headers: Mapping[str, str]
 ) -> None:
-    with pytest.raises(errors.SignatureError):
+    with pytest.raises(errors.SignatureError) as caught:
         checked(SignedRequest(method, path, text, headers))
+    said(caught.value)
+
+
+def said(error: errors.SignatureError) -> bytes:
+    """What a client is told: text that can be sent."""
+    return (str(error) + "".join(error.extra.values())).encode()
 
 
 FIELDS = {"Credential": f"{ACCESS_KEY}/{SCOPE}", "SignedHeaders": "host", "Signature": "0" * 64}
@@ -349,5 +355,6 @@ def test_a_form_with_one_hostile_field_is_answered_with_an_error_of_the_tree(
         date = data.draw(st.one_of(st.just(DATE), HOSTILE))
         headers = {"authorization": header, "host": hostile, "date": date, "x-amz-content-sha256": "UNSIGNED-PAYLOAD"}
         request = SignedRequest("GET", hostile, hostile, headers)
-    with pytest.raises(errors.SignatureError):
+    with pytest.raises(errors.SignatureError) as caught:
         checked(request)
+    said(caught.value)

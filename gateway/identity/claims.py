@@ -1,0 +1,201 @@
+"""What a request says of its own signature, read and checked for its form: in its header or its query. Pure, and no
+secret is known here. Source: the S3 API reference, "Authenticating requests (AWS Signature Version 4)".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from email.utils import parsedate
+from enum import Enum
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from gateway.identity.canonical import ALGORITHM, UNSIGNED_PAYLOAD
+from gateway.identity.signature_errors import (
+    AccessDeniedError,
+    AuthorizationHeaderMalformed,
+    AuthorizationQueryParametersError,
+    InvalidArgument,
+)
+
+_HEX64 = re.compile(r"[0-9a-f]{64}")
+_HEX_HASH = re.compile(r"[0-9a-fA-F]{64}")
+_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z")
+_QUERY_NAMES = ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature")
+
+
+class PayloadKind(Enum):
+    """How a request's body is vouched for: x-amz-content-sha256."""
+
+    UNSIGNED = UNSIGNED_PAYLOAD
+    SIGNED = "a hash"
+    STREAMING = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+    STREAMING_TRAILER = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"
+    STREAMING_UNSIGNED_TRAILER = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+
+
+_KINDS = {kind.value: kind for kind in PayloadKind if kind is not PayloadKind.SIGNED}
+
+
+class SignedRequest(NamedTuple):
+    """A request as plain values."""
+
+    method: str
+    raw_path: str
+    """As on the wire, without the query."""
+    raw_query: str
+    """As on the wire, without the question mark."""
+    headers: Mapping[str, str]
+    """Lower-case names; several of one name joined by commas."""
+
+
+class Claim(NamedTuple):
+    """What a request says of its own signature."""
+
+    access_key: str
+    date: str
+    region: str
+    service: str
+    scope: str
+    signed: list[str]
+    signature: str
+    amz_date: str
+
+
+class Form(Enum):
+    """Where a request's signature is."""
+
+    NOWHERE = 0
+    HEADER = 1
+    QUERY = 2
+    OLD = 3
+    """AWS's Signature Version 2, which S3 does not take any more."""
+
+
+def form_of(request: SignedRequest) -> Form:
+    """Where the signature is. Raises `InvalidArgument` if it is in two places."""
+    query = "&" + request.raw_query
+    in_query = any(name in query for name in ("&X-Amz-Algorithm=", "&X-Amz-Credential=", "&X-Amz-Signature="))
+    if (header := request.headers.get("authorization")) is not None:
+        if in_query:
+            raise InvalidArgument(
+                "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string "
+                "parameter or the Authorization header should be specified",
+                ArgumentName="Authorization",
+            )
+        return Form.OLD if header.startswith("AWS ") else Form.HEADER
+    if in_query:
+        return Form.QUERY
+    return Form.OLD if "&Signature=" in query and "&AWSAccessKeyId=" in query else Form.NOWHERE
+
+
+def claim_in_header(header: str, headers: Mapping[str, str], region: str, service: str) -> Claim:
+    """The claim in an authorization header. Raises a `SignatureError` unless it is whole and meant for us."""
+    word, _, rest = header.partition(" ")
+    if word != ALGORITHM:
+        raise InvalidArgument(f"Unsupported Authorization Type. Please use {ALGORITHM}.", ArgumentName="Authorization")
+    fields: dict[str, str] = {}
+    for item in rest.split(","):
+        name, equals, value = item.strip().partition("=")
+        if not equals or name in fields:
+            raise AuthorizationHeaderMalformed("The authorization header is malformed.")
+        fields[name] = value
+    if fields.keys() != {"Credential", "SignedHeaders", "Signature"}:
+        raise AuthorizationHeaderMalformed(
+            "The authorization header needs exactly Credential, SignedHeaders and Signature."
+        )
+    amz_date = headers.get("x-amz-date") or _http_date(headers.get("date", ""))
+    if not amz_date:
+        raise AccessDeniedError("AWS authentication requires a valid Date or x-amz-date header")
+    return _claim(
+        fields["Credential"], fields["SignedHeaders"], fields["Signature"], amz_date, region, service,
+        AuthorizationHeaderMalformed,
+    )  # fmt: skip
+
+
+def _http_date(text: str) -> str:
+    """An HTTP date, or ISO 8601's basic form in the Date header, as SigV4 writes it; empty if it is neither."""
+    if _DATE.fullmatch(text):
+        return text
+    try:
+        parsed = parsedate(text) if text else None
+    except (ValueError, IndexError, TypeError, OverflowError):
+        parsed = None  # the standard library promises None for what is no date, and does not always keep to it
+    return "" if parsed is None else "{:04}{:02}{:02}T{:02}{:02}{:02}Z".format(*parsed[:6])
+
+
+def _claim(
+    credential: str,
+    signed: str,
+    signature: str,
+    amz_date: str,
+    region: str,
+    service: str,
+    error: type[AuthorizationHeaderMalformed | AuthorizationQueryParametersError],
+) -> Claim:
+    """What both forms say of themselves, checked for its form and for being meant for us; else raises *error*."""
+    words = credential.rsplit("/", 4)
+    if len(words) != 5 or words[4] != "aws4_request" or not words[0]:
+        raise error(
+            f"{error.prefix}; the Credential is mal-formed; expecting "
+            '"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request".'
+        )
+    access_key, date, said_region, said_service, _ = words
+    if said_region != region:
+        raise error(f"{error.prefix}; the region '{said_region}' is wrong; expecting '{region}'", Region=region)
+    if said_service != service:
+        raise error(f'{error.prefix}; incorrect service "{said_service}". This endpoint belongs to "{service}".')
+    if not _HEX64.fullmatch(signature):
+        raise error(f"{error.prefix}; the Signature is not 64 lower-case hex digits.")
+    if not _DATE.fullmatch(amz_date) or amz_date[:8] != date:
+        raise error(f'{error.prefix}; incorrect date "{date}" in the Credential of a request of "{amz_date[:16]}".')
+    names = signed.split(";")
+    if names != sorted(set(names)) or "" in names or signed != signed.lower():
+        raise error(f"{error.prefix}; SignedHeaders is not a sorted list of lower-case names.")
+    scope = f"{date}/{region}/{service}/aws4_request"
+    return Claim(access_key, date, region, service, scope, names, signature, amz_date)
+
+
+def query_fields(raw_query: str) -> dict[str, str]:
+    """The X-Amz- parameters of a query, without that prefix. Raises `AuthorizationQueryParametersError` for one that
+    comes twice."""
+    fields: dict[str, str] = {}
+    for item in raw_query.split("&"):
+        if item.startswith("X-Amz-"):
+            name, _, value = item[6:].partition("=")
+            if name in fields:
+                raise AuthorizationQueryParametersError(f"X-Amz-{name} is given more than once.")
+            fields[name] = unquote(value) if "%" in value else value
+    return fields
+
+
+def claim_in_query(fields: Mapping[str, str], region: str, service: str) -> Claim:
+    """The claim in a presigned query's fields. Raises a `SignatureError` unless it is whole and meant for us."""
+    missing = [name for name in _QUERY_NAMES if name not in fields]
+    if missing:
+        raise AuthorizationQueryParametersError(
+            "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
+            f"X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters; X-Amz-{missing[0]} is not there."
+        )
+    if fields["Algorithm"] != ALGORITHM:
+        raise AuthorizationQueryParametersError(f"X-Amz-Algorithm only supports {ALGORITHM}")
+    return _claim(
+        fields["Credential"], fields["SignedHeaders"], fields["Signature"], fields["Date"], region, service,
+        AuthorizationQueryParametersError,
+    )  # fmt: skip
+
+
+def payload_of(content: str) -> tuple[PayloadKind, str]:
+    """What x-amz-content-sha256 says, and the hash if it is one. Raises `InvalidArgument`."""
+    kind = _KINDS.get(content)
+    if kind is not None:
+        return kind, ""
+    if not _HEX_HASH.fullmatch(content):
+        raise InvalidArgument(
+            "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, its -TRAILER, "
+            "STREAMING-UNSIGNED-PAYLOAD-TRAILER, or a valid sha256 value.",
+            ArgumentName="x-amz-content-sha256",
+            ArgumentValue=content[:100],
+        )
+    return PayloadKind.SIGNED, content.lower()
