@@ -8,6 +8,7 @@ from gateway.journal.tables import Versioning
 from s3api.accepted import check_headers
 from s3api.answers import Answer, xml_answer
 from s3api.bodies import small_body
+from s3api.bucket_names import check_bucket_name
 from s3api.call import Call
 from s3api.errors import S3Error
 from s3api.tokens import open_token, seal_token
@@ -46,6 +47,7 @@ def _bucket_xml(bucket: BucketInfo) -> str:
 async def create_bucket(call: Call) -> Answer:
     """PUT /bucket. S3 takes the owner's second creation for done in us-east-1, and refuses it elsewhere."""
     check_headers(call.headers, call.settings.sealed)
+    check_bucket_name(call.bucket)
     region = call.settings.region
     raw = await small_body(call, call.settings.xml_bytes)
     if raw.strip():

@@ -79,7 +79,7 @@ def object_lines(call: Call, opened: Opened, partial: bool) -> str:
     """The headers that describe the object, or the range of it, that was opened."""
     info = opened.info
     headers = info.headers
-    if call.query and any(name.startswith("response-") for name in call.query):
+    if "response-" in call.target.raw_query:
         headers = with_overrides(headers, call.query)
     lines = (
         f'Last-Modified: {http_date(info.modified_ns // SECOND_NS)}\r\nETag: "{info.etag}"\r\nAccept-Ranges: bytes\r\n'

@@ -6,6 +6,7 @@ Bytes that are not UTF-8 travel as surrogates (`surrogateescape`) in strings, an
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_plus, unquote_to_bytes
 
@@ -52,11 +53,20 @@ def parse_query(raw: str) -> dict[str, str]:
             continue
         name, _, value = pair.partition("=")
         if "%" in name or "+" in name:
-            name = unquote_plus(name, errors="surrogateescape")
+            name = _unquoted(name) if len(name) < CACHED_CHARS else _unquoted.__wrapped__(name)
         if "%" in value or "+" in value:
-            value = unquote_plus(value, errors="surrogateescape")
+            # A credential comes with every presigned request; what is long is rare, and would fill the cache.
+            value = _unquoted(value) if len(value) < CACHED_CHARS else _unquoted.__wrapped__(value)
         found.setdefault(name, value)
     return found
+
+
+CACHED_CHARS = 200
+
+
+@lru_cache(maxsize=1024)
+def _unquoted(text: str) -> str:
+    return unquote_plus(text, errors="surrogateescape")
 
 
 def to_bytes(text: str) -> bytes:

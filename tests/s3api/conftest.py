@@ -1,20 +1,32 @@
-"""An S3 server over an in-memory engine, and clients for it."""
+"""An S3 server over a real site, in this process so that tests can reach behind it, and clients for it.
+
+The site is founded once a run, and its committer kept; each test opens it anew and leaves no bucket behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import botocore.config
 import pytest
 
+from gateway.engine.desk import Engine
+from gateway.engine.types import Body, Buffer, Caller, Meta, Promised
+from gateway.site import people
+from gateway.site.site import Site as Opened
 from s3api.observing import Observed
 from s3api.server import Serving, make_server, serve
 from s3api.settings import S3Settings
-from tests.s3api.fake_engine import FakeEngine
+from tests.endpoint import ACCESS_KEY, run_entrepot
+
+ALICE = ("AKALICE", "alice-secret")
+BOB = ("AKBOB", "bob-secret")
 
 
 class Notebook:
@@ -27,11 +39,48 @@ class Notebook:
         self.seen.append(seen)
 
 
+class Bytes(Body):
+    """A body at hand."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    async def __aiter__(self) -> AsyncIterator[Buffer]:
+        yield self._data
+
+
 class Site:
     """A server, what is behind it, and how to talk to it."""
 
-    def __init__(self, engine: FakeEngine, notebook: Notebook, server: Any, serving: Serving) -> None:
+    def __init__(self, engine: Engine, notebook: Notebook, server: Any, serving: Serving) -> None:
         self.engine, self.notebook, self.server, self.serving = engine, notebook, server, serving
+
+    async def keys(self, bucket: str = "bucket") -> list[bytes]:
+        """The keys in a bucket."""
+        page = await self.engine.list(self.caller(), bucket)
+        return [each.key for each in page.keys]
+
+    async def store(self, key: bytes, data: bytes, bucket: str = "bucket") -> None:
+        """An object, past the protocol."""
+        await self.engine.put(self.caller(), bucket, key, Bytes(data), Promised(), Meta())
+
+    def caller(self, access_key: str = ALICE[0]) -> Caller:
+        """Who this key stands for."""
+        found = self.engine.credential(access_key)
+        assert found is not None
+        return found[1]
+
+    async def empty(self) -> None:
+        """Remove every bucket and what is in it."""
+        root = self.caller(ACCESS_KEY)
+        for bucket in (await self.engine.list_buckets(root))[0]:
+            while versions := (await self.engine.list_versions(root, bucket.name)).versions:
+                for each in versions:
+                    await self.engine.delete(root, bucket.name, each.key, each.version)
+            while uploads := (await self.engine.list_uploads(root, bucket.name)).uploads:
+                for upload in uploads:
+                    await self.engine.abort_upload(root, bucket.name, upload.key, upload.upload)
+            await self.engine.delete_bucket(root, bucket.name)
 
     @property
     def port(self) -> int:
@@ -77,11 +126,38 @@ def settings() -> S3Settings:
     return S3Settings(base_domains=("s3.test",), body_idle_seconds=1.0, linger_seconds=1.0, idle_seconds=5.0)
 
 
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A founded site with two users, whose committer runs until the end."""
+    folder = tmp_path_factory.mktemp("s3api") / "site"
+    run_entrepot("init", str(folder))
+    ready, done = threading.Event(), threading.Event()
+    keeper = threading.Thread(target=lambda: asyncio.run(_keep(folder, ready, done)), daemon=True)
+    keeper.start()
+    assert ready.wait(60)
+    yield folder
+    done.set()
+    keeper.join(60)
+
+
+async def _keep(folder: Path, ready: threading.Event, done: threading.Event) -> None:
+    async with await Opened.open(folder, bytes_too=False) as opened:
+        for name, (access_key, secret) in (("alice", ALICE), ("bob", BOB)):
+            await people.add_user(opened, name, access_key, secret)
+        ready.set()
+        await asyncio.to_thread(done.wait)
+
+
 @pytest.fixture
-async def site(settings: S3Settings) -> AsyncIterator[Site]:
-    engine, notebook = FakeEngine(), Notebook()
-    server = make_server(engine, settings, notebook)
-    sock = socket.create_server(("127.0.0.1", 0))
-    serving = await serve(server, sock)
-    yield Site(engine, notebook, server, serving)
-    await serving.stop(1.0)
+async def site(folder: Path, settings: S3Settings) -> AsyncIterator[Site]:
+    async with await Opened.open(folder) as opened:
+        notebook = Notebook()
+        server = make_server(opened.engine, settings, notebook)
+        sock = socket.create_server(("127.0.0.1", 0))
+        serving = await serve(server, sock)
+        site = Site(opened.engine, notebook, server, serving)
+        yield site
+        for name in ("put", "open", "head_bucket"):
+            vars(opened.engine).pop(name, None)
+        await serving.stop(1.0)
+        await site.empty()

@@ -77,7 +77,7 @@ async def test_an_override_cannot_add_a_header(signer):
 async def test_a_body_that_is_not_the_signed_one_is_refused(site, signer):
     reply = await signer.request("PUT", "/bucket/k", body=b"12345", payload=hashlib.sha256(b"other").hexdigest())
     assert (reply.status, reply.code) == (400, "XAmzContentSHA256Mismatch")
-    assert b"k" not in site.engine.buckets["bucket"].things
+    assert await site.keys() == []
 
 
 async def test_content_md5_is_checked_in_form_and_in_fact(signer):
@@ -126,9 +126,9 @@ async def test_a_checksum_behind_the_body_is_verified(site, signer):
             x_amz_trailer="x-amz-checksum-crc32c",
         )  # fmt: skip
         assert reply.status == status, reply.body
-    thing = site.engine.buckets["bucket"].things[b"k"][-1]
-    assert thing.data == data
-    assert "content-encoding" not in thing.headers
+    got = await signer.request("GET", "/bucket/k")
+    assert got.body == data
+    assert "content-encoding" not in got.headers
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_a_chunked_body_with_a_flaw_is_refused(site, signer, body, code):
     )  # fmt: skip
     assert reply.code == code
     assert 400 <= reply.status < 500
-    assert b"k" not in site.engine.buckets["bucket"].things
+    assert await site.keys() == []
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ async def test_a_put_can_insist_on_being_the_first(signer):
 async def test_what_is_not_built_says_so(site, signer, headers):
     reply = await signer.request("PUT", "/bucket/k", body=b"x", **headers)
     assert (reply.status, reply.code) == (501, "NotImplemented")
-    assert b"k" not in site.engine.buckets["bucket"].things
+    assert await site.keys() == []
 
 
 async def test_what_means_as_it_is_anyway_is_accepted(signer):
@@ -317,7 +317,7 @@ async def test_buckets_are_made_found_and_removed(s3, site):
         await site.call(other.create_bucket, Bucket="bucket")
     assert failed(caught) == "BucketAlreadyExists"
     with pytest.raises(ClientError) as caught:
-        await site.call(s3.create_bucket, Bucket="under_score")
+        await site.call(s3.create_bucket, Bucket="192.168.0.1")
     assert failed(caught) == "InvalidBucketName"
     for n in range(5):
         await site.call(s3.create_bucket, Bucket=f"more-{n}")
@@ -370,6 +370,9 @@ async def test_versions_are_kept_listed_and_removed(s3, site):
     assert (await site.call(s3.head_object, Bucket="bucket", Key="k"))["VersionId"] == ids[1]
     with pytest.raises(ClientError) as caught:
         await site.call(s3.get_object, Bucket="bucket", Key="k", VersionId="nonsense")
+    assert failed(caught) == "InvalidArgument"
+    with pytest.raises(ClientError) as caught:
+        await site.call(s3.get_object, Bucket="bucket", Key="k", VersionId=gone["VersionId"])
     assert failed(caught) == "NoSuchVersion"
 
 
@@ -399,7 +402,7 @@ async def test_a_copy_keeps_or_replaces_what_it_is_told_to(s3, site):
 
 async def test_a_thousand_keys_are_deleted_at_once(s3, site):
     keys = [f"k{n}<&" for n in range(1000)]
-    for key in keys:
+    for key in keys[:50]:
         await site.call(s3.put_object, Bucket="bucket", Key=key)
     wanted = [{"Key": key} for key in keys]
     answer = await site.call(s3.delete_objects, Bucket="bucket", Delete={"Objects": wanted[:10]})
@@ -407,7 +410,7 @@ async def test_a_thousand_keys_are_deleted_at_once(s3, site):
     answer = await site.call(s3.delete_objects, Bucket="bucket", Delete={"Objects": wanted, "Quiet": True})
     assert "Deleted" not in answer
     assert "Errors" not in answer
-    assert not site.engine.buckets["bucket"].things
+    assert await site.keys() == []
     with pytest.raises(ClientError) as caught:
         await site.call(s3.delete_objects, Bucket="bucket", Delete={"Objects": [*wanted, {"Key": "k"}]})
     assert failed(caught) == "MalformedXML"

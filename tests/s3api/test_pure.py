@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.engine.types import ByteRange
+from gateway.errors import InvalidBucketName
 from s3api import metadata
+from s3api.bucket_names import check_bucket_name
 from s3api.conditions import byte_range, copy_range, etags, read_conditions, write_conditions
 from s3api.copying import copy_source
 from s3api.dates import http_date, parse_date
@@ -75,6 +77,21 @@ def test_a_query_comes_back_as_it_was_encoded(query):
     for spell in (quote, quote_plus):
         raw = "&".join(f"{spell(name)}={spell(value)}" for name, value in query.items())
         assert parse_query(raw) == query
+
+
+@pytest.mark.parametrize("name", ["abc", "a-b.c-d", "1.2.3", "a" * 63, "0-0"])
+def test_a_bucket_may_be_called(name):
+    check_bucket_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ab", "a" * 64, "Abc", "a_b", "a..b", ".abc", "abc.", "-abc", "abc-", "a.-b", "1.2.3.4", "xn--abc", "abc-s3alias",
+     "abc\n", "äbc", ""],
+)  # fmt: skip
+def test_a_bucket_may_not_be_called(name):
+    with pytest.raises(InvalidBucketName):
+        check_bucket_name(name)
 
 
 # --- routes -----------------------------------------------------------------------------------------------------------
