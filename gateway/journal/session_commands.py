@@ -29,7 +29,9 @@ class FoundSite:
 
 @command(tag=2)
 class StartIncarnation:
-    """After a restore: draw no id that the lost future drew."""
+    """After a restore: draw no id that the lost future drew. Answers the new incarnation, which is above *above*."""
+
+    above: int = 0
 
 
 @command(tag=3)
@@ -64,7 +66,7 @@ def start_incarnation(asked: StartIncarnation, tx: Tx) -> int:
     site = tx.get(SITE, (0,))
     if site is None:
         raise Refused("there is no site to restore")
-    incarnation = site.incarnation + 1
+    incarnation = max(site.incarnation, asked.above) + 1
     tx.emit(IncarnationStarted(incarnation))
     tx.skip_ids_to(incarnation << COUNTER_BITS | 1)
     return incarnation

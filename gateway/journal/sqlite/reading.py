@@ -1,17 +1,24 @@
 """What readers hold: a read-only connection of their own, point queries inline, short snapshots.
 
-A reader never writes, not even a checkpoint, and never holds a snapshot across an `await`. After a fork the
-connection is opened anew, since SQLite's must not be carried over.
+A reader never writes, not even a checkpoint, and never holds a snapshot across an `await`.
+
+**Forks.** SQLite's idea of which locks this process holds must not be carried into a child: the child would believe in
+locks that it does not have, and a checkpoint could write what it is reading. So no fork happens in the middle of a
+query, and in the child every connection is closed before anybody opens one anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from gateway.errors import CommitterGone
 
@@ -25,14 +32,16 @@ class ReadStore:
         """Raises `CommitterGone` if the file cannot be opened: no committer has made it or holds it open."""
         self._path = path
         self._cache_kib = cache_kib
-        self._pid = 0
         self._depth = 0
-        self._connection = self._connect()
+        self.lock = threading.RLock()
+        """Held during a query or snapshot."""
+        self._connection: sqlite3.Connection | None = self._connect()
+        _OPEN.add(self)
 
     def _connect(self) -> sqlite3.Connection:
         try:
             connection = sqlite3.connect(
-                f"file:{self._path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False,
+                f"file:{quote(str(self._path))}?mode=ro", uri=True, isolation_level=None, check_same_thread=False,
                 cached_statements=512,
             )  # fmt: skip
             connection.execute("PRAGMA query_only = 1")
@@ -41,36 +50,36 @@ class ReadStore:
             connection.execute("SELECT number FROM head").fetchone()
         except sqlite3.Error as error:
             raise CommitterGone(f"the journal {self._path} cannot be read: {error}") from error
-        self._pid = os.getpid()
         return connection
 
     def _live(self) -> sqlite3.Connection:
-        if self._pid != os.getpid():
+        if self._connection is None:
             self._connection = self._connect()
-            self._depth = 0
         return self._connection
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows that a statement finds. Keep them few: this holds the loop."""
-        return self._live().execute(statement, values).fetchall()
+        with self.lock:
+            return self._live().execute(statement, values).fetchall()
 
     def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """The first row that a statement finds, or None."""
-        return self._live().execute(statement, values).fetchone()
+        with self.lock:
+            return self._live().execute(statement, values).fetchone()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Several queries that see one state. May be nested."""
-        connection = self._live()
-        if self._depth == 0:
-            connection.execute("BEGIN")
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
+        with self.lock:
             if self._depth == 0:
-                connection.execute("COMMIT")
+                self._live().execute("BEGIN")
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth = max(0, self._depth - 1)
+                if self._depth == 0 and self._connection is not None and self._connection.in_transaction:
+                    self._connection.execute("COMMIT")
 
     def head(self) -> int:
         """The number of the last record."""
@@ -90,5 +99,39 @@ class ReadStore:
 
         self._live().set_progress_handler(step, 1)
 
+    def forget(self) -> None:
+        """In a forked child: this connection is the parent's."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+        self._depth = 0
+        self.lock = threading.RLock()
+
     def close(self) -> None:
-        self._connection.close()
+        _OPEN.discard(self)
+        if self._connection is not None:
+            self._connection.close()
+
+
+_OPEN: weakref.WeakSet[ReadStore] = weakref.WeakSet()
+_paused: list[ReadStore] = []
+
+
+def _before_fork() -> None:
+    for store in list(_OPEN):
+        store.lock.acquire()
+        _paused.append(store)
+
+
+def _behind_fork() -> None:
+    while _paused:
+        _paused.pop().lock.release()
+
+
+def _in_child() -> None:
+    while _paused:
+        with contextlib.suppress(sqlite3.Error):
+            _paused.pop().forget()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_behind_fork, after_in_child=_in_child)

@@ -1,0 +1,204 @@
+"""Online backup of a journal with all its tables, and restoring it as a new incarnation.
+
+A backup is a folder with one SQLite file and a manifest, which is written last: without it there is no backup. Ring
+keys are in it as the tables have them, wrapped; the master key is not, and neither are blocks.
+
+**Blocks outlive the backup.** Before the copy begins, the committer pins the number at which the journal stands. The
+copy's snapshot is no older, so a block that lives in it dies, if ever, behind that number, and the sweeper leaves it
+alone until the pin has run out. The pin is durable, and part of the copy: what was restored can be restored again.
+
+**A new incarnation.** A restored journal goes back in time: sessions that it believes to be live are ended, and ids
+are drawn above a new incarnation, so that none is drawn that the lost future drew already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gateway.errors import Damaged, Misconfigured
+from gateway.journal.client import Journal
+from gateway.journal.holding import held_lock
+from gateway.journal.local import LocalCommitter
+from gateway.journal.paths import JournalPaths
+from gateway.journal.replay import verify
+from gateway.journal.session_commands import COMMANDS, EndSession, StartIncarnation
+from gateway.journal.sqlite.store import SqliteStore
+
+FORMAT = 1
+MANIFEST = "backup.json"
+DATABASE = "journal.db"
+PAGES = 1024
+"""Copied in one step, between which others may use the disk."""
+PAUSE_SECONDS = 0.001
+
+Progress = Callable[[int, int], None]
+"""Told the pages that are copied, and all."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a backup says of itself."""
+
+    format: int
+    site: str
+    incarnation: int
+    number: int
+    """Of the last record in it."""
+    hash: str
+    """The running hash there, hex."""
+    made_ns: int
+    until_ns: int
+    """Until then the sweeper keeps the blocks that it refers to."""
+
+
+def no_progress(done: int, of: int) -> None:
+    """Nobody looks."""
+
+
+async def backup(
+    folder: Path, target: Path, journal: Journal, *, keep_seconds: float, progress: Progress = no_progress
+) -> Manifest:
+    """Back up the journal in *folder*, whose committer *journal* is connected to, to the new folder *target*.
+
+    The committer goes on meanwhile; the WAL keeps what it commits until the copy is done. Raises `Misconfigured` if
+    *target* holds something already or cannot be written, `CommitterGone`."""
+    begun_ns = time.time_ns()
+    until_ns = begun_ns + int(keep_seconds * 1e9)
+    _make_empty(target)
+    source = JournalPaths(folder).database
+    await journal.pin(f"backup {begun_ns}", _number(source), until_ns)
+    manifest = await asyncio.to_thread(_copy, source, target / DATABASE, begun_ns, until_ns, progress)
+    _write_durably(target / MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
+    return manifest
+
+
+def read_manifest(source: Path) -> Manifest:
+    """The manifest of the backup in *source*. Raises `Misconfigured` if that is no whole backup, or a newer one."""
+    try:
+        manifest = Manifest(**json.loads((source / MANIFEST).read_bytes()))
+    except (OSError, ValueError, TypeError) as error:
+        raise Misconfigured(f"{source} is no whole backup: {error}") from error
+    if manifest.format > FORMAT:
+        raise Misconfigured(f"{source} is a backup of format {manifest.format}; this version knows {FORMAT}")
+    return manifest
+
+
+def restore(source: Path, folder: Path, *, above: int = 0) -> int:
+    """Make a journal in *folder*, which has none, out of the backup in *source*. Answers the new incarnation, which is
+    above *above* and above the backup's.
+
+    The journal is verified first, record by record. It appears with its last step, so one that was cut short can
+    simply be run again. Raises `Misconfigured`, `Damaged`."""
+    manifest = read_manifest(source)
+    paths = JournalPaths(folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with held_lock(paths):
+        if paths.database.exists():
+            raise Misconfigured(f"{folder} holds a journal already")
+        making = folder / "restoring.db"
+        for suffix in ("", "-wal", "-shm"):
+            making.with_name(making.name + suffix).unlink(missing_ok=True)
+        shutil.copyfile(source / DATABASE, making)
+        making.chmod(0o600)
+        incarnation = _begin_anew(making, manifest, above)
+        making.rename(paths.database)
+        _sync_folder(folder)
+    return incarnation
+
+
+def _begin_anew(path: Path, manifest: Manifest, above: int) -> int:
+    store = SqliteStore(path)
+    try:
+        head = verify(store)
+        if (head.number, head.hash.hex()) != (manifest.number, manifest.hash):
+            raise Damaged(f"{path}: the backup's journal is not the one that its manifest names")
+        committer = LocalCommitter(store, COMMANDS)
+        live = store.live_sessions()
+        incarnation: int = committer.run(StartIncarnation(above))
+        committer.run_all([EndSession(session) for session in live])
+        store.drop_slots()
+    finally:
+        store.close()
+    _whole_in_one_file(path)
+    return incarnation
+
+
+def _number(database: Path) -> int:
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
+    try:
+        return int(connection.execute("SELECT number FROM head").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Progress) -> Manifest:
+    """In a thread. One snapshot is held all along, so that no commit makes the copy begin again."""
+    reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    writing = sqlite3.connect(target, isolation_level=None)
+    try:
+        reading.execute("BEGIN")
+        number, hashed = reading.execute("SELECT number, hash FROM head").fetchone()
+        site, incarnation = reading.execute("SELECT id, incarnation FROM site").fetchone()
+        reading.backup(writing, pages=PAGES, progress=lambda _, left, of: progress(of - left, of), sleep=PAUSE_SECONDS)
+    except sqlite3.Error as error:
+        raise Misconfigured(f"the backup to {target} failed: {error}") from error
+    finally:
+        writing.close()
+        reading.close()
+    _whole_in_one_file(target)
+    return Manifest(FORMAT, site, incarnation, number, hashed.hex(), made_ns, until_ns)
+
+
+def _whole_in_one_file(path: Path) -> None:
+    """No WAL beside it, and durable."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    finally:
+        connection.close()
+    path.chmod(0o600)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    _sync_folder(path.parent)
+
+
+def _make_empty(target: Path) -> None:
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        left = next(target.iterdir(), None)
+    except OSError as error:
+        raise Misconfigured(f"no backup can be made in {target}: {error}") from error
+    if left is not None:
+        raise Misconfigured(f"{target} is not empty: {left.name} is there")
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    """All of it under its name, or nothing."""
+    making = path.with_name(path.name + ".new")
+    handle = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, data)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    making.rename(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
