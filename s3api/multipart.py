@@ -59,13 +59,13 @@ async def upload_part(call: Call) -> Answer:
     headers, settings = call.headers, call.settings
     check_headers(headers, settings.sealed)
     number = _part_number(call)
-    _algorithm, checksum = checksums.asked(headers)
+    algorithm, checksum = checksums.asked(headers)
     body, size, sha256 = body_of(call)
     if size > settings.part_bytes:
         raise core.EntityTooLarge(size, settings.part_bytes)
     promised = Promised(size, checksums.content_md5(headers), sha256, checksum)
     part = await call.engine.put_part(
-        call.caller, call.bucket, call.key, call.query["uploadId"], number, body, promised
+        call.caller, call.bucket, call.key, call.query["uploadId"], number, body, promised, algorithm
     )
     lines = f'ETag: "{part.etag}"\r\n' + (_SEALED if settings.sealed else "")
     # Said only once it was verified: what the client promised in a header or behind its bytes.

@@ -66,12 +66,14 @@ class Writes(Counter):
         return Stored(etag, version, stored.size, modified_ns, shown)
 
     async def put_part(
-        self, caller: Caller, bucket: str, key: bytes, upload: str, number: int, body: Body, promised: Promised
-    ) -> PartInfo:
-        """Store a part of an upload. Raises as `put`, and `NoSuchUpload`."""
+        self, caller: Caller, bucket: str, key: bytes, upload: str, number: int, body: Body, promised: Promised,
+        checksum_algorithm: str | None = None,
+    ) -> PartInfo:  # fmt: skip
+        """Store a part of an upload. *checksum_algorithm*: that of the checksum which comes behind the bytes; the
+        upload's own goes before it. Raises as `put`, and `NoSuchUpload`."""
         row = self._bucket(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum or None
-        told = promised.checksum[0] if promised.checksum else None
+        told = promised.checksum[0] if promised.checksum else checksum_algorithm
         digests = Digests(algorithm or told, sha256=promised.sha256 is not None)
         async with self._writer.storing(self._stamp(row), aiter(body), promised.size, digests) as stored:
             await digests.finish()

@@ -570,3 +570,15 @@ async def test_start_after_and_owner_are_heeded(signer):
     assert reply.xml("Contents/Key") == "b"
     assert reply.xml("StartAfter") == "a"
     assert len(reply.xml("Contents/Owner/ID")) == 64
+
+
+async def test_a_part_brings_its_checksum_behind_its_bytes(site, signer, s3):
+    at = {"Bucket": "bucket", "Key": "k"}
+    upload = (await site.call(s3.create_multipart_upload, **at))["UploadId"]
+    for value, status in ((compute("CRC32C", b"12345"), 200), (compute("CRC32C", b"other"), 400)):
+        body = chunks(b"12345") + f"x-amz-checksum-crc32c:{value}\r\n\r\n".encode()
+        reply = await signer.request(
+            "PUT", "/bucket/k", f"partNumber=1&uploadId={upload}", body, "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+            x_amz_decoded_content_length="5", x_amz_trailer="x-amz-checksum-crc32c",
+        )  # fmt: skip
+        assert reply.status == status, reply.body
