@@ -1,5 +1,6 @@
 """What every test may ask for: one running endpoint, shared by the whole run, and hypothesis without a clock."""
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,3 +32,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         return
     with started(base / "site") as (running, _):
         yield running
+    lines = [json.loads(line) for line in running.log.read_text().splitlines()]
+    own_faults = [line for line in lines if line.get("status", 0) >= 500 or line["level"] == "error"]
+    assert not own_faults, f"the server answered what no client may ever get: {own_faults[:5]}"
+    assert running.secret_key not in running.log.read_text()
