@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from email.utils import parsedate
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -76,7 +77,7 @@ class Form(Enum):
 def form_of(request: SignedRequest) -> Form:
     """Where the signature is. Raises `InvalidArgument` if it is in two places."""
     query = "&" + request.raw_query
-    in_query = any(name in query for name in ("&X-Amz-Algorithm=", "&X-Amz-Credential=", "&X-Amz-Signature="))
+    in_query = "&X-Amz-Signature=" in query or "&X-Amz-Algorithm=" in query or "&X-Amz-Credential=" in query
     if (header := request.headers.get("authorization")) is not None:
         if in_query:
             raise InvalidArgument(
@@ -166,8 +167,14 @@ def query_fields(raw_query: str) -> dict[str, str]:
             name, _, value = item[6:].partition("=")
             if name in fields:
                 raise AuthorizationQueryParametersError(f"X-Amz-{name} is given more than once.")
-            fields[name] = unquote(value) if "%" in value else value
+            if "%" in value:
+                value = _unquote_short(value) if len(value) <= _REMEMBERED_LENGTH else unquote(value)
+            fields[name] = value
     return fields
+
+
+_REMEMBERED_LENGTH = 256
+_unquote_short = lru_cache(1024)(unquote)
 
 
 def claim_in_query(fields: Mapping[str, str], region: str, service: str) -> Claim:

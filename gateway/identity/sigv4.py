@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from calendar import timegm
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from hmac import compare_digest
 from time import gmtime, strftime
 from typing import NamedTuple
@@ -142,6 +143,7 @@ def _check_expiry(amz_date: str, expires: str, now: float) -> None:
         )
 
 
+@lru_cache(256)
 def _seconds(amz_date: str, error: type[SignatureError]) -> float:
     text = amz_date
     year, month, day = int(text[:4]), int(text[4:6]), int(text[6:8])
