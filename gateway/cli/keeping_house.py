@@ -1,7 +1,126 @@
-"""`entrepot fsck`, `gc`, `backup`, `restore`."""
+"""`entrepot fsck`, `gc`, `backup`, `restore`: looking after what a site holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.options import Json, SiteArgument
+from gateway.cli.output import progress, tell, when
+from gateway.cli.users import on_site
+
+if TYPE_CHECKING:
+    from gateway.blocks.findings import Report
+    from gateway.blocks.gc import Waste
+    from gateway.journal.backup import Manifest
+    from gateway.site.site import Site
+
+CLEAN = 0
+FOUND = 3
+"""`fsck` found something wrong."""
+DAY_SECONDS = 86_400.0
+
 
 def add_to(app: typer.Typer) -> None:
-    pass
+    """Make these commands of *app*."""
+    for command in (fsck, gc, backup, restore):
+        app.command(command.__name__)(command)
+
+
+def fsck(
+    folder: SiteArgument,
+    read: Annotated[bool, typer.Option("--read", help="Read and open every frame of every block.")] = False,
+    json: Json = False,
+) -> int:
+    """Check the journal's tables against each other and against the bytes, also while the site is served.
+
+    Exit status 0: nothing is wrong (what only wastes space is told). 3: something is missing or damaged."""
+    from gateway.site import upkeep
+
+    async def work(site: Site) -> Report:
+        with _steps(quiet=json) as told:
+            return await upkeep.fsck(site, read=read, progress=told)
+
+    report = on_site(folder, work, bytes_too=True)
+    tell(upkeep.plain(report), as_json=json, text=lambda: upkeep.spell(report))
+    return FOUND if report.status > upkeep.WASTE else CLEAN
+
+
+def gc(
+    folder: SiteArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Take away at once what nobody names any more, instead of waiting for the keeper."""
+    from gateway.site import upkeep
+
+    async def work(site: Site) -> Waste:
+        with _steps(quiet=json) as told:
+            return await upkeep.gc(site, dry_run=dry_run, progress=told)
+
+    waste = on_site(folder, work, bytes_too=True)
+    word = "would go" if dry_run else "left"
+    tell(upkeep.plain_waste(waste), as_json=json, text=lambda: upkeep.spell_waste(waste, word))
+
+
+def backup(
+    folder: SiteArgument,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty folder.", show_default=False)],
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", min=0, max=3_650, help="How long the blocks that it names must stay.")
+    ] = 30.0,
+    json: Json = False,
+) -> None:
+    """Copy the site's journal and config to TARGET, also while it is served.
+
+    The blocks stay where they are, and those that the backup names are kept for so many days. The master key is not
+    in a backup: without it nothing can be read, so keep a copy of it elsewhere."""
+    from gateway.site import backups
+
+    async def work(site: Site) -> Manifest:
+        with progress("copying the journal", quiet=json) as told:
+            return await backups.backup(site, target, keep_seconds=keep_days * DAY_SECONDS, progress=told)
+
+    made = on_site(folder, work)
+    tell(
+        {**asdict(made), "folder": str(target)},
+        as_json=json,
+        text=lambda: (
+            f"backed up {made.number} records of site {made.site} to {target}; good until {when(made.until_ns)}"
+        ),
+    )
+
+
+def restore(
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="What `backup` made.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
+    master_key: Annotated[
+        Path, typer.Option("--master-key", metavar="FILE", help="The site's master key.", show_default=False)
+    ],
+    json: Json = False,
+) -> None:
+    """Make a site in DIR out of the backup in TARGET: the same site, in a new incarnation.
+
+    It takes over the blocks of the site that was backed up, and shuts that one out of them. What was written after
+    the backup is no longer named."""
+    from gateway.site import backups
+
+    restored = asyncio.run(backups.restore(target, folder, master_key))
+    tell(
+        {"folder": str(folder), "site": restored.site, "incarnation": restored.incarnation},
+        as_json=json,
+        text=lambda: f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}",
+    )
+
+
+@contextmanager
+def _steps(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Progress of work that names its steps."""
+    with progress("", quiet=quiet) as told:
+        yield lambda what, done, of: told(done, of, what)

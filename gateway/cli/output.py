@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from typer.exceptions import TyperException
 
@@ -75,15 +75,17 @@ def when(at_ns: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ns // 1_000_000_000))
 
 
-Progress = Callable[[int, int], None]
-"""Called with how much is done and how much there is."""
+class Progress(Protocol):
+    """Told how much is done, how much there is (0: not known), and of what."""
+
+    def __call__(self, done: int, of: int, what: str = "") -> None: ...
 
 
 @contextmanager
 def progress(what: str, *, quiet: bool) -> Iterator[Progress]:
     """A bar on standard error while long work goes on; nothing where nobody looks."""
     if quiet or not sys.stderr.isatty():
-        yield lambda done, of: None
+        yield _unseen
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -92,4 +94,12 @@ def progress(what: str, *, quiet: bool) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=None)
-        yield lambda done, of: bars.update(task, completed=done, total=of)
+
+        def told(done: int, of: int, now: str = what) -> None:
+            bars.update(task, completed=done, total=of or None, description=now)
+
+        yield told
+
+
+def _unseen(done: int, of: int, what: str = "") -> None:
+    """Nobody looks."""

@@ -10,12 +10,7 @@ import time
 
 from awscrt import checksums
 
-from gateway.blocks.compactor import Compactor
-from gateway.blocks.expiry import Expiry
-from gateway.blocks.sweeper import Sweeper
-from gateway.blocks.takedown import Takedown
-from gateway.blocks.values import Stamp, session_prefix
-from gateway.blocks.working import Worker
+from gateway.blocks.values import session_prefix
 from gateway.errors import Damaged
 from gateway.identity.ring_keys import DrawRingKeyId
 from gateway.metrics import gauge
@@ -24,9 +19,8 @@ from gateway.site.child import Child, run_child
 from gateway.site.control import Message
 from gateway.site.keyring import renew_if_the_mode_changed
 from gateway.site.site import Site
+from gateway.site.upkeep import workers_of
 
-REMEMBER_SECONDS = 86_400.0
-"""How long a completed upload is remembered, so that a completion that is repeated gets its answer."""
 BACKLOG_SECONDS = 5.0
 BACKLOG_MAX = 100_000
 """Counting stops there."""
@@ -55,22 +49,6 @@ async def keep(child: Child) -> None:
         await asyncio.gather(stopping, *working, return_exceptions=True)
         for task in done - {stopping}:
             await task  # a worker ends only by a mistake of its own: say which
-
-
-def workers_of(site: Site) -> list[Worker]:
-    """Everything that is done in the background at a site."""
-    store, journal, warehouse = site.store, site.journal, site.warehouse
-
-    def restamp(ring_key: int, policy: int) -> Stamp:
-        (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
-        return Stamp(site.ring.active(row[0]), warehouse.targets)
-
-    return [
-        Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),
-        Sweeper(store, journal, warehouse.backends),
-        Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
-        Expiry(store, journal, expire_seconds=site.config.uploads.expire_days * 86_400),
-    ]
 
 
 async def probe(site: Site) -> Message:

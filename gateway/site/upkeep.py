@@ -1,0 +1,100 @@
+"""What is done about what a site holds: the background work, and checking and collecting when somebody asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gateway.blocks import fsck as checking
+from gateway.blocks import gc as collecting
+from gateway.blocks.compactor import Compactor
+from gateway.blocks.expiry import Expiry
+from gateway.blocks.findings import Progress, Report, Severity, silent
+from gateway.blocks.gc import Waste
+from gateway.blocks.sweeper import Sweeper
+from gateway.blocks.takedown import Takedown
+from gateway.blocks.values import Stamp
+from gateway.blocks.working import Worker
+from gateway.crypto.sealing import BlockKeys
+from gateway.journal.paths import JournalPaths
+from gateway.site.paths import journal_folder
+
+if TYPE_CHECKING:
+    from gateway.site.site import Site
+
+WASTE = int(Severity.WASTE)
+DAY_SECONDS = 86_400.0
+REMEMBER_SECONDS = DAY_SECONDS
+"""How long a completed upload is remembered, so that a completion that is repeated gets its answer."""
+
+
+def workers_of(site: Site) -> list[Worker]:
+    """Everything that is done in the background at a site."""
+    store, journal, warehouse = site.store, site.journal, site.warehouse
+
+    def restamp(ring_key: int, policy: int) -> Stamp:  # one policy: what it asks for today is the same for all
+        (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
+        return Stamp(site.ring.active(row[0]), warehouse.targets)
+
+    return [
+        Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),
+        Sweeper(store, journal, warehouse.backends),
+        Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
+        Expiry(store, journal, expire_seconds=site.config.uploads.expire_days * DAY_SECONDS),
+    ]
+
+
+async def fsck(site: Site, *, read: bool = False, progress: Progress = silent) -> Report:
+    """Check tables against each other and against the bytes; with *read*, open every frame."""
+    database = JournalPaths(journal_folder(site.folder, site.config)).database
+    keys = BlockKeys(site.ring.sealing) if read else None
+    return await checking.check(database, site.store, site.warehouse.backends, read=keys, progress=progress)
+
+
+async def gc(site: Site, *, dry_run: bool = False, progress: Progress = silent) -> Waste:
+    """What could go; unless *dry_run*, it goes, and this is what is left."""
+    backends = site.warehouse.backends
+    if dry_run:
+        return await collecting.survey(site.store, backends, progress)
+    return await collecting.collect(site.store, backends, workers_of(site), progress)
+
+
+def plain(report: Report) -> dict[str, Any]:
+    """A report as plain values."""
+    return {
+        "status": {Severity.NONE: "clean"}.get(report.worst, report.worst.name.lower()),
+        "kinds": dict(report.kinds),
+        "looked_at": dict(report.counted),
+        "findings": [{**each._asdict(), "severity": each.severity.name.lower()} for each in report.findings],
+    }
+
+
+def spell(report: Report) -> str:
+    """A report for people."""
+    looked = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in sorted(report.counted.items()))
+    lines = [f"{each.severity.name.lower()}: {each.kind}: {each.where}: {each.what}" for each in report.findings]
+    more = report.kinds.total() - len(report.findings)
+    if more:
+        lines.append(f"and {more} more")
+    word = {Severity.NONE: "clean", Severity.WASTE: "sound; some space is wasted"}.get(report.worst, "NOT sound")
+    return "\n".join([*lines, f"looked at {looked}", word])
+
+
+def plain_waste(waste: Waste) -> dict[str, Any]:
+    """Waste as plain values."""
+    return {
+        "freed": waste.freed,
+        "blocks": {state.value: count for state, count in waste.blocks.items()},
+        "bytes": {state.value: size for state, size in waste.bytes.items()},
+        "sparse_blocks": waste.sparse_blocks,
+        "sparse_bytes": waste.sparse_bytes,
+    }
+
+
+def spell_waste(waste: Waste, word: str) -> str:
+    """Waste for people; *word*: `would go` or `left`."""
+    lines = [
+        f"{word}: {count} {state.value} block(s), {waste.bytes[state]} bytes" for state, count in waste.blocks.items()
+    ]
+    lines.append(f"{word}: {waste.freed} freed file(s), part(s) or upload(s) to be taken apart")
+    lines.append(f"{word}: {waste.sparse_bytes} dead bytes in {waste.sparse_blocks} pack(s) to be written anew")
+    return "\n".join(lines)
