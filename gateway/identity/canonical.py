@@ -19,7 +19,7 @@ EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _SAFE = "-_.~"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~-]*")
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
-_REMEMBERED_LENGTH = 64
+_REMEMBERED_LENGTH = 256
 
 
 def to_bytes(text: str) -> bytes:
