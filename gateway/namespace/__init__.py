@@ -7,7 +7,7 @@ slash, and a directory counts its live entries, so that a listing never meets wh
 from __future__ import annotations
 
 from gateway.journal.commands import CommandTable
-from gateway.namespace import buckets, completing, copies, objects, uploads
+from gateway.namespace import buckets, completing, copies, names, nodes, objects, renaming, uploads
 
 COMMANDS: CommandTable = {
     **buckets.HANDLERS,
@@ -15,5 +15,8 @@ COMMANDS: CommandTable = {
     **copies.HANDLERS,
     **uploads.HANDLERS,
     **completing.HANDLERS,
+    **names.HANDLERS,
+    **renaming.HANDLERS,
+    **nodes.HANDLERS,
 }
 """Every command of this room and the function that runs it, for the committer."""

@@ -21,10 +21,17 @@ SLASH = b"/"
 
 def check(key: bytes) -> bytes:
     """*key*, if S3 may make it. Raises `InvalidKey`."""
+    if len(check_named(key)) > KEY_BYTES:
+        raise InvalidKey(f"a key has at most {KEY_BYTES} bytes, not {len(key)}")
+    return key
+
+
+def check_named(key: bytes) -> bytes:
+    """*key*, if it may stand: POSIX's directories can make one that S3 could not, and S3 must be able to delete it.
+
+    Raises `InvalidKey`."""
     if not key:
         raise InvalidKey("a key has at least one byte")
-    if len(key) > KEY_BYTES:
-        raise InvalidKey(f"a key has at most {KEY_BYTES} bytes, not {len(key)}")
     return key
 
 

@@ -28,9 +28,10 @@ def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | No
     return version, null
 
 
-def remove_name(tx: Tx, place: Place) -> tuple[str | None, bool]:
-    """The name is removed as S3's DELETE without a version removes it. Answers the version as S3 shows it, and whether
-    a delete marker was made. What was absent is removed already."""
+def remove_name(tx: Tx, place: Place, *, keep_directories: bool = False) -> tuple[str | None, bool]:
+    """The name is removed as S3's DELETE without a version removes it, and the directories that it implied with it,
+    unless they are to be kept. Answers the version as S3 shows it, and whether a delete marker was made. What was
+    absent is removed already."""
     bucket, entry = place.bucket, place.entry
     if bucket.versioning != Versioning.OFF:
         parent = reach(tx, place)
@@ -38,7 +39,8 @@ def remove_name(tx: Tx, place: Place) -> tuple[str | None, bool]:
         return shown(version, null, bucket.versioning), True
     if entry is not None:
         drop_version(tx, entry, entry.version)
-        prune(tx, entry.parent)
+        if not keep_directories:
+            prune(tx, entry.parent)
     return None, False
 
 

@@ -14,7 +14,7 @@ from gateway.journal.records import FileHeadersSet, FileMade, NewBlock, RunMade
 from gateway.journal.rows import Missing, Wanted, must
 from gateway.journal.tables import BLOCK, FILE, Bucket, Entry, Kind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write
-from gateway.namespace.keys import check
+from gateway.namespace.keys import check, check_named
 from gateway.namespace.naming import put_name, remove_name, remove_version, version_of
 from gateway.namespace.paths import Place, bucket_of, find, reach, seen, seen_as, walk, want_neighbours
 from gateway.namespace.versions import shown, spell
@@ -102,7 +102,7 @@ class DeleteObject:
 
 
 def delete_object(asked: DeleteObject, tx: Tx) -> Removed:
-    check(asked.key)
+    check_named(asked.key)
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
     return _delete(tx, place, asked.version, asked.conditions)
 
@@ -147,7 +147,7 @@ def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
     outcomes: list[tuple[Any, ...]] = []
     for key, version, conditions in asked.wanted:
         try:
-            check(key)
+            check_named(key)
             removed = _delete(tx, walk(tx, bucket, key), version, _as_preconditions(conditions))
         except Refused as refused:
             outcomes.append((type(refused).__name__, *refused.args))

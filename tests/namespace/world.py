@@ -38,6 +38,8 @@ class DictRows:
 
     def put(self, table: Table[Any], row: Any) -> None:
         self.tables[table.name][row[: table.key]] = row
+        if self.known is not None:
+            self.known.add((table.name, row[: table.key]))
 
     def drop(self, table: Table[Any], key: Key) -> None:
         self.tables[table.name].pop(key, None)

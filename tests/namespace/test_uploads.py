@@ -1,0 +1,232 @@
+"""Multipart uploads: S3's rules for completing one, and how what is left over goes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import random
+
+import pytest
+from awscrt import checksums as crc
+
+from gateway.errors import (
+    BadChecksum,
+    BucketNotEmpty,
+    EntityTooSmall,
+    InvalidArgument,
+    InvalidPart,
+    InvalidPartOrder,
+    InvalidRange,
+    NoSuchUpload,
+    PreconditionFailed,
+)
+from gateway.journal.packed import checksums
+from gateway.journal.records import TakenApart
+from gateway.namespace import holdings, reading
+from gateway.namespace.buckets import DropBucket
+from gateway.namespace.completing import CompleteUpload, WantedPart
+from gateway.namespace.conditions import Preconditions
+from gateway.namespace.copies import CopyPart, Source
+from gateway.namespace.objects import DeleteObject
+from gateway.namespace.uploads import AbortUpload, CreateUpload, DropParts, ForgetUpload, PutPart
+from tests.namespace.counting import check
+from tests.namespace.world import OTHER, USER, World, stored
+
+MIB = 1 << 20
+ASK = ("b", b"k", USER, False)
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.bucket()
+    yield made
+    check(made)
+
+
+def begin(world: World, checksum: str = "", kind: str = "") -> str:
+    return world.run(CreateUpload(*ASK, checksum, kind, b"", b""))
+
+
+def put(world: World, upload: str, number: int, data: bytes, checksum: str = "") -> WantedPart:
+    extents, blocks = stored(world.next_id, len(data))
+    etag = hashlib.md5(data).hexdigest()
+    world.run(
+        PutPart(*ASK, upload, number, len(data), etag, extents, blocks, 1, crc.crc64nvme(data), checksum)
+    )  # fmt: skip
+    return WantedPart(number, etag)
+
+
+def complete(world: World, upload: str, *parts: WantedPart, **more):
+    return world.run(CompleteUpload(*ASK, upload, parts, **more))
+
+
+def b64(value: int, width: int) -> str:
+    return base64.b64encode(value.to_bytes(width, "big")).decode()
+
+
+def test_the_whole_has_the_etag_and_checksums_of_its_bytes(world):
+    rng = random.Random(1)
+    data = [rng.randbytes(5 * MIB), rng.randbytes(5 * MIB + 17), b"end"]
+    whole = b"".join(data)
+    for algorithm, of, width in (("CRC32", crc.crc32, 4), ("CRC32C", crc.crc32c, 4), ("CRC64NVME", crc.crc64nvme, 8)):
+        upload = begin(world, algorithm, "FULL_OBJECT")
+        parts = [put(world, upload, n + 1, each, b64(of(each), width)) for n, each in enumerate(data)]
+        done = complete(world, upload, *parts, promised_algorithm=algorithm, promised_value=b64(of(whole), width))
+        md5s = b"".join(hashlib.md5(each).digest() for each in data)
+        assert done[2] == hashlib.md5(md5s).hexdigest() + "-3"
+        assert checksums(done[4]) == [(algorithm, "FULL_OBJECT", b64(of(whole), width))]
+        stored_checksums = {
+            each.algorithm: each.value for each in checksums(reading.find(world.mirror, "b", b"k").file.checksums)
+        }
+        assert stored_checksums["CRC64NVME"] == b64(crc.crc64nvme(whole), 8)
+
+
+def test_a_composite_checksum_is_that_of_the_parts_checksums(world):
+    upload = begin(world, "SHA256", "COMPOSITE")
+    digests = [hashlib.sha256(each).digest() for each in (b"x" * 5 * MIB, b"y")]
+    texts = [base64.b64encode(each).decode() for each in digests]
+    parts = [put(world, upload, 1, b"x" * 5 * MIB, texts[0]), put(world, upload, 2, b"y", texts[1])]
+    value = base64.b64encode(hashlib.sha256(b"".join(digests)).digest()).decode()
+    with pytest.raises(BadChecksum):
+        complete(world, upload, *parts, promised_algorithm="SHA256", promised_value="other")
+    with pytest.raises(InvalidPart):
+        complete(world, upload, parts[0], parts[1]._replace(checksum=texts[0]))
+    with pytest.raises(InvalidArgument):
+        complete(world, upload, *parts, promised_type="FULL_OBJECT")
+    done = complete(world, upload, *parts, promised_algorithm="SHA256", promised_value=value)
+    assert checksums(done[4])[0] == ("SHA256", "COMPOSITE", value + "-2")
+
+
+def test_what_s3_refuses_is_refused_and_changes_nothing(world):
+    upload = begin(world)
+    one, two = put(world, upload, 1, b"small"), put(world, upload, 2, b"last")
+    for error, parts in (
+        (InvalidPartOrder, (two, one)),
+        (InvalidPartOrder, (one, one)),
+        (InvalidPart, (one, WantedPart(3, one.etag))),
+        (InvalidPart, (one, WantedPart(2, one.etag))),
+        (InvalidArgument, ()),
+        (EntityTooSmall, (one, two)),
+    ):
+        with pytest.raises(error):
+            complete(world, upload, *parts)
+    with pytest.raises(InvalidArgument):
+        complete(world, upload, one, promised_size=6)
+    world.put(b"k", etag="e")
+    with pytest.raises(PreconditionFailed):
+        complete(world, upload, one, conditions=Preconditions(if_none_match=("*",)))
+    assert complete(world, upload, one._replace(etag=f'"{one.etag.upper()}"'), promised_size=5)[3] == 5
+
+
+def test_a_repeat_has_the_first_answer_and_another_list_has_none(world):
+    upload = begin(world)
+    part = put(world, upload, 1, b"x")
+    done = complete(world, upload, part)
+    world.put(b"k", 9)
+    assert complete(world, upload, part) == done
+    with pytest.raises(NoSuchUpload):
+        complete(world, upload, WantedPart(1, "f" * 32))
+    with pytest.raises(NoSuchUpload):
+        world.run(AbortUpload(*ASK, upload))
+    with pytest.raises(NoSuchUpload):
+        put(world, upload, 2, b"late")
+
+
+def test_a_part_that_is_put_again_lets_go_of_its_bytes(world):
+    upload = begin(world)
+    put(world, upload, 1, b"first")
+    part = put(world, upload, 1, b"second")
+    assert len(world.rows.tables["freed"]) == 1
+    assert complete(world, upload, part)[3] == 6
+
+
+def test_parts_that_nobody_took_are_dropped_and_the_upload_forgotten(world):
+    upload = begin(world)
+    parts = [put(world, upload, number, b"x") for number in (1, 2, 3)]
+    complete(world, upload, parts[1])
+    (ended,) = reading.ended_uploads(world.mirror, 10)
+    assert ended.parts == 2 and not world.run(ForgetUpload("b", b"k", ended.id))
+    numbers = reading.part_numbers(world.mirror, ended.id, 1)
+    assert world.run(DropParts("b", b"k", ended.id, numbers)) == 1
+    assert world.run(DropParts("b", b"k", ended.id, (*numbers, 2, 3))) == 0
+    assert world.run(ForgetUpload("b", b"k", ended.id)) and world.run(ForgetUpload("b", b"k", ended.id))
+    assert reading.ended_uploads(world.mirror, 10) == []
+
+
+def test_an_open_uploads_parts_are_not_dropped_and_hold_the_bucket(world):
+    upload = begin(world)
+    put(world, upload, 1, b"x")
+    with pytest.raises(InvalidArgument):
+        world.run(DropParts("b", b"k", int(upload, 16), (1,)))
+    with pytest.raises(BucketNotEmpty):
+        world.run(DropBucket("b", USER, False, "alice"))
+    world.run(AbortUpload(*ASK, upload))
+    with pytest.raises(NoSuchUpload):
+        holdings.list_parts(world.mirror, reading.bucket(world.mirror, "b"), b"k", upload)
+    world.run(DropBucket("b", USER, False, "alice"))
+    world.bucket()
+    with pytest.raises(NoSuchUpload):
+        world.run(AbortUpload(*ASK, upload))
+
+
+def test_a_copied_part_is_a_slice_and_counts_its_runs(world):
+    source = begin(world)
+    parts = [put(world, source, n, bytes(5 * MIB)) for n in (1, 2, 3)]
+    complete(world, source, *parts)
+    upload = begin(world)
+    node = reading.find(world.mirror, "b", b"k").file.id
+    for number, start in ((1, 1), (2, 5 * MIB)):
+        world.run(CopyPart(*ASK, upload, number, Source("b", b"k", node=node), start, 7 * MIB, "a" * 32, 0, ""))
+        check(world)
+    with pytest.raises(InvalidRange):
+        world.run(CopyPart(*ASK, upload, 3, Source("b", b"k"), 10 * MIB, 6 * MIB, "a" * 32, 0, ""))
+    complete(world, upload, WantedPart(1, "a" * 32), WantedPart(2, "a" * 32))
+    found = reading.find(world.mirror, "b", b"k")
+    assert [sum(s[2] for s in part) for part in reading.resolve(world.mirror, found, 0, 14 * MIB)] == [
+        5 * MIB - 1, 2 * MIB + 1, 5 * MIB, 2 * MIB,
+    ]  # fmt: skip
+
+
+def test_what_is_taken_apart_leaves_nothing(world):
+    test_a_copied_part_is_a_slice_and_counts_its_runs(world)
+    world.run(DeleteObject("b", b"k", USER, False))
+    while freed := list(world.rows.tables["freed"]):
+        world.apply(TakenApart(tuple((each[0], 1) for each in freed)))
+        check(world)
+    assert not world.rows.tables["run"] and not world.rows.tables["body"] and not world.rows.tables["member"]
+    assert all(block.died for block in world.rows.tables["block"].values())
+
+
+async def test_uploads_are_listed_by_key_and_rolled_up(world):
+    keys = (b"a", b"a", b"b/1", b"b/2", b"c")
+    found = [(key, world.run(CreateUpload("b", key, USER, False, "", "", b"", b""))) for key in keys]
+    bucket = reading.bucket(world.mirror, "b")
+    page = await holdings.list_uploads(world.mirror, bucket)
+    assert [(each.key, each.upload) for each in page.uploads] == found
+    page = await holdings.list_uploads(world.mirror, bucket, b"", b"/", limit=3)
+    assert (len(page.uploads), page.prefixes, page.next_key) == (2, [b"b/"], b"b/")
+    page = await holdings.list_uploads(world.mirror, bucket, b"", b"/", page.next_key, page.next_upload or "")
+    assert [each.key for each in page.uploads] == [b"c"] and page.next_key is None
+    page = await holdings.list_uploads(world.mirror, bucket, limit=1)
+    page = await holdings.list_uploads(world.mirror, bucket, b"", b"", page.next_key, page.next_upload)
+    assert page.uploads[0].upload == found[1][1]
+    page = await holdings.list_uploads(world.mirror, bucket, b"b/")
+    assert [each.key for each in page.uploads] == [b"b/1", b"b/2"]
+
+
+def test_parts_and_buckets_are_listed_by_pages(world):
+    upload = begin(world)
+    for number in (1, 2, 5):
+        put(world, upload, number, b"x")
+    bucket = reading.bucket(world.mirror, "b")
+    page = holdings.list_parts(world.mirror, bucket, b"k", upload, 0, 2)
+    assert ([part.number for part in page.parts], page.next_number) == ([1, 2], 2)
+    page = holdings.list_parts(world.mirror, bucket, b"k", upload, 2, 2)
+    assert ([part.number for part in page.parts], page.next_number) == ([5], None)
+    for name in ("ab", "ac", "b2"):
+        world.bucket(name)
+    found, after = holdings.list_buckets(world.mirror, USER, "a", "", 1)
+    assert ([each.name for each in found], after) == (["ab"], "ab")
+    assert [each.name for each in holdings.list_buckets(world.mirror, None, "a", "ab")[0]] == ["ac"]
+    assert holdings.list_buckets(world.mirror, OTHER)[0] == []
