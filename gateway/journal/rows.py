@@ -63,11 +63,8 @@ class Overlay:
         self.changed[(table, key)] = None
 
     def before(self, wanted: Wanted) -> Any:
-        """The row below this overlay, or None if there is none or it is not in memory."""
-        try:
-            return self._below.get(*wanted)
-        except Missing:
-            return None
+        """The row below this overlay, None if there is none. Raises `Missing` if that is not known."""
+        return self._below.get(*wanted)
 
     def rebase(self, below: Rows) -> None:
         """Stand above other rows, which have what those below had."""

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import product
 from typing import Any, NamedTuple, Protocol
 
-from gateway.journal.rows import Overlay
+from gateway.journal.rows import Missing, Overlay
 from gateway.journal.tables import Key, Table
 
 HASH_BYTES = 32
+
+
+VALUES = {"dead": (0, 1), "state": (0, 1, 2)}
+"""The values of columns that stand in a stored key without being part of the key."""
 
 
 class Head(NamedTuple):
@@ -56,20 +61,34 @@ class Batch:
     """Stored keys (`Table.stored_key`) of rows to delete; they go before the puts."""
 
     def add_changes(self, overlay: Overlay) -> None:
-        """Everything that *overlay* changed. What stood before says under which stored key it stands."""
+        """Everything that *overlay* changed. A row that stands under another stored key now, or no more, is dropped
+        there; where nobody looked it up before, wherever it may have stood."""
         for wanted, row in overlay.changed.items():
-            table = wanted[0]
-            before = overlay.before(wanted)
-            if before is not None and (row is None or _stored(table, before) != _stored(table, row)):
-                self.drops.setdefault(table, []).append(_stored(table, before))
+            table, key = wanted
             if row is not None:
                 self.puts.setdefault(table, []).append(row)
+                if not table.order:
+                    continue
+            now = None if row is None else _stored(table, row)
+            gone = [stored for stored in _stood(overlay, table, key) if stored != now]
+            if gone:
+                self.drops.setdefault(table, []).extend(gone)
 
 
-def _stored(table: Table[Any], row: Any) -> tuple[Any, ...]:
+def _stored(table: Table[Any], row: Any) -> Key:
     if not table.order:
         return tuple(row[: table.key])
     return tuple(getattr(row, name) for name in table.order)
+
+
+def _stood(overlay: Overlay, table: Table[Any], key: Key) -> list[Key]:
+    """The stored keys under which a row may have stood below *overlay*."""
+    try:
+        before = overlay.before((table, key))
+    except Missing:
+        known = dict(zip(table.row._fields, key, strict=False))
+        return list(product(*((known[name],) if name in known else VALUES[name] for name in table.stored_key)))
+    return [] if before is None else [_stored(table, before)]
 
 
 class Store(Protocol):

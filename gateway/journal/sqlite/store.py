@@ -17,7 +17,7 @@ from typing import Any
 from gateway.errors import Damaged, DiskFull, Misconfigured
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
-from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow
+from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow
 from gateway.journal.tables import Key, Table
 
 LOAD_KEYS = 256
@@ -87,7 +87,7 @@ class SqliteStore:
             names = table.row._fields[: table.key]
             marks = ", ".join(["(" + ", ".join("?" * len(names)) + ")"] * count)
             terms = [f"t.{name} = k.{name}" for name in names]
-            between = [f"t.{name} IN {_VALUES[name]}" for name in table.stored_key if name not in names]
+            between = [f"t.{name} IN {VALUES[name]}" for name in table.stored_key if name not in names]
             statement = (
                 f"WITH k({', '.join(names)}) AS (VALUES {marks}) "
                 f"SELECT t.* FROM k CROSS JOIN {table.name} AS t ON {' AND '.join(terms + between)}"
@@ -196,7 +196,3 @@ class SqliteStore:
 def _code(error: sqlite3.Error) -> int | None:
     """SQLite's own code; None for an error of the Python module."""
     return getattr(error, "sqlite_errorcode", None)
-
-
-_VALUES = {"dead": "(0, 1)", "state": "(0, 1, 2)"}
-"""The values of columns that stand in a stored key without being part of the key."""

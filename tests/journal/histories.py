@@ -1,0 +1,395 @@
+"""Random histories: commands of every room, drawn from what the tables hold, run in batches over a store."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from gateway.blocks.commands import (
+    Dead,
+    ForgetBlocks,
+    ForgetSession,
+    Move,
+    MoveExtents,
+    SetBlockBackends,
+    SweepSession,
+    TakeApart,
+)
+from gateway.identity import ring_keys, users
+from gateway.journal import session_commands as site
+from gateway.journal.batch import Answer, BatchRunner, Job
+from gateway.journal.cache import RowCache
+from gateway.journal.codec import RECORD_CODEC
+from gateway.journal.memory_store import MemoryStore
+from gateway.journal.packed import Extent, extents
+from gateway.journal.records import NewBlock
+from gateway.journal.store import Store
+from gateway.journal.tables import (
+    ACCESS_KEY,
+    BACKEND_SET,
+    BLOCK,
+    BUCKET,
+    DIR,
+    ENTRY,
+    FILE,
+    FREED,
+    PART,
+    RING_KEY,
+    RUN,
+    SESSION,
+    TENANT,
+    UPLOAD,
+    USER,
+    Kind,
+    Shape,
+    Table,
+    UploadState,
+)
+from gateway.namespace import buckets, completing, copies, names, nodes, objects, renaming, uploads
+from gateway.namespace.versions import spell
+from gateway.placement import commands as placement
+from gateway.site.commands import COMMANDS
+
+MIB = 1 << 20
+EVERY = {**site.COMMANDS, **COMMANDS}
+ACCOUNTS = ["alice", "bob", "carol"]
+KEYS = [b"a", b"a/b", b"a/b/c", b"a/", b"x", b"x/y/z", b"deep/er/and/deeper", "schön".encode(), b"big"]
+NAMES = [b"a", b"b", b"d", b"\xff"]
+DIRS = [b"a/", b"d/", b"e/"]
+BUCKETS = ["first", "second", "third"]
+
+
+class History:
+    """One site's life. `steps` names what may happen; each step draws one command, or none where it makes no sense."""
+
+    def __init__(self, store: Store, seed: int, cache_rows: int = 200_000) -> None:
+        self.store = store
+        self.random = random.Random(seed)
+        self.cache = RowCache(store, cache_rows)
+        self.runner = BatchRunner(self.cache, EVERY, store.head())
+        self.shown = MemoryStore()
+        """The same tables, to draw from."""
+        self.at_ns = 1_700_000_000 * 10**9
+        self.drawn = 0
+        self.refused = 0
+        self.session = 0
+        self.tags: set[int] = set()
+        self.number = 0
+        for command in [
+            site.FoundSite("ab" * 16, "here", feature=0),
+            users.AddTenant("default"),
+            *(users.AddUser(name, "default", False, f"AK{name}", b"s", "m1") for name in ACCOUNTS),
+            *(placement.NameBackend(name) for name in ("one", "two")),
+            placement.NameBackendSet((1,)),
+            placement.NameBackendSet((1, 2)),
+            placement.NamePolicy("default"),
+            site.OpenSession("worker"),
+        ]:
+            self.session = self.batch([command], session=0)[0].value
+        for name in BUCKETS[:2]:
+            self.batch([self.make_bucket(name)])
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def batch(self, commands: list[Any], session: int | None = None) -> list[Answer]:
+        """One batch, durable."""
+        self.at_ns += self.random.randrange(10**9)
+        asks = self.session if session is None else session
+        jobs = []
+        for slot, command in enumerate(commands):
+            self.number += 1
+            jobs.append(Job(asks, slot, self.number, command, 0, None))
+        prepared = self.runner.prepare(jobs, self.at_ns)
+        self.store.write(prepared.batch)
+        self.shown.write(prepared.batch)
+        self.runner.done(prepared)
+        if prepared.batch.journal is not None:
+            self.tags |= {type(each).TAG for each in RECORD_CODEC.unpack(prepared.batch.journal.records)}
+        for answer in prepared.answers:
+            if answer.error is not None:
+                assert "failed" not in str(answer.error), answer
+                self.refused += 1
+        return sorted(prepared.answers, key=lambda answer: answer.job.slot)
+
+    def run(self, batches: int) -> None:
+        """So many batches of whatever comes up."""
+        steps = list(STEPS.values())
+        for _ in range(batches):
+            drawn = [step(self) for step in self.random.choices(steps, k=self.random.choice([1, 1, 2, 5, 12]))]
+            self.batch([command for command in drawn if command is not None])
+
+    # --- drawing ------------------------------------------------------------------------------------------------------
+
+    def pick(self, table: Table[Any], fits: Callable[[Any], bool] = lambda row: True) -> Any:
+        rows = [row for row in self.shown.dump(table) if fits(row)]
+        return self.random.choice(rows) if rows else None
+
+    def bucket(self) -> Any:
+        return self.pick(BUCKET)
+
+    def stored(self, size: int) -> tuple[tuple[Extent, ...], tuple[NewBlock, ...]]:
+        """Extents of so many bytes in new blocks of this session; now and then a pack that others lie in too."""
+        blocks, placed = [], []
+        while size > 0:
+            if not self.random.randrange(3):
+                self.drawn += 1
+            block = self.session.to_bytes(8, "big") + self.drawn.to_bytes(16, "big")
+            length = min(size, 8 * MIB)
+            placed.append(Extent(block, 64, 0, length))
+            if all(block != each.id for each in blocks):
+                blocks.append(NewBlock(block, 1, 2 * length, 7, self.pick(BACKEND_SET).id))
+            size -= length
+        return tuple(placed), tuple(blocks)
+
+    def etag(self) -> str:
+        return f"{self.random.getrandbits(128):032x}"
+
+    def make_bucket(self, name: str) -> Any:
+        user = self.pick(USER)
+        return user and buckets.MakeBucket(name, user.id, user.name, user.tenant, "here", 1)
+
+    def directory(self, bucket: Any) -> Any:
+        return self.pick(DIR, lambda row: row.bucket == bucket.name)
+
+    def file(self, bucket: Any) -> Any:
+        entry = self.pick(ENTRY, lambda row: row.node and not row.name.endswith(b"/"))
+        return entry and self.pick(FILE, lambda row: row.id == entry.node)
+
+    def named(self, bucket: Any) -> Any:
+        """An entry of this bucket."""
+        inside = {row.id for row in self.shown.dump(DIR) if row.bucket == bucket.name}
+        return self.pick(ENTRY, lambda row: row.parent in inside)
+
+
+Step = Callable[[History], Any]
+STEPS: dict[str, Step] = {}
+
+
+def step(make: Callable[..., Any]) -> Callable[..., Any]:
+    """*make* draws a command of the history and a bucket of it."""
+
+    def drawn(history: History) -> Any:
+        bucket = history.bucket()
+        return bucket and make(history, history.random, bucket, (bucket.name, bucket.owner, False))
+
+    STEPS[make.__name__] = drawn
+    return make
+
+
+# --- the site and who uses it -------------------------------------------------------------------------------------
+
+
+@step
+def the_site(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    ended = h.pick(SESSION, lambda row: row.state == 1)
+    swept = h.pick(SESSION, lambda row: row.state == 2)
+    other = h.pick(SESSION, lambda row: row.id != h.session)
+    return r.choice(
+        [
+            site.OpenSession("cli"),
+            other and site.EndSession(other.id),
+            ended and SweepSession(ended.id),
+            swept and ForgetSession(swept.id),
+            site.RaiseFeature(1),
+            site.StartIncarnation() if not r.randrange(3) else None,
+        ]
+    )
+
+
+@step
+def people(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    key, name = h.pick(ACCESS_KEY), r.choice([*ACCOUNTS, "dora"])
+    return r.choice(
+        [
+            users.AddTenant("other"),
+            users.AddUser(name, "default", False, f"AK{r.randrange(99)}", b"s", "m1"),
+            users.RemoveUser(name),
+            users.AddAccessKey(name, f"AK{r.randrange(99)}", b"t", "m1"),
+            key and users.RemoveAccessKey(key.access_key),
+            key and users.ResealAccessKeys(((key.access_key, key.secret, b"u", "m2"),)),
+        ]
+    )
+
+
+@step
+def keys_and_names(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    key, tenant, block, members = h.pick(RING_KEY), h.pick(TENANT), h.pick(BLOCK), h.pick(BACKEND_SET)
+    return r.choice(
+        [
+            ring_keys.DrawRingKeyId(),
+            ring_keys.AddRingKey(h.runner.head.next_id + 50, tenant.name, tenant.ring_key, b"w", "m1"),
+            key and ring_keys.RewrapRingKeys(((key.id, key.wrapped, b"v", "m2"),)),
+            placement.NameBackend(f"backend {r.randrange(4)}"),
+            placement.NameBackendSet(tuple(range(1, r.randrange(2, 5)))),
+            placement.NamePolicy(f"policy {r.randrange(4)}"),
+            block and SetBlockBackends(block.id, block.backends, members.members),
+        ]
+    )
+
+
+@step
+def bucket_itself(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    empty = h.pick(BUCKET, lambda row: not row.versions and not row.uploads) or b
+    owner = h.pick(USER, lambda row: row.id == empty.owner)
+    return r.choice(
+        [
+            h.make_bucket(r.choice(BUCKETS)),
+            buckets.DropBucket(empty.name, owner.id, False, owner.name),
+            buckets.SetVersioning(*who, r.choice([1, 2])),
+            buckets.SetBucketSettings(*who, b"\x81\xa1a\x01"),
+        ]
+    )
+
+
+# --- objects ------------------------------------------------------------------------------------------------------
+
+
+@step
+def put(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    size = r.choice([0, 5, 4096, 20 * MIB])
+    return objects.PutObject(b.name, r.choice(KEYS), b.owner, False, size, h.etag(), *h.stored(size), 1, b"", b"", b"")
+
+
+STEPS["put again"] = STEPS["put"]
+
+
+@step
+def delete(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    versions = [row.version for row in h.shown.dump(ENTRY)] + [0]
+    text = r.choice(["", "", "null", spell(r.choice(versions))])
+    many = objects.DeleteObjects(*who, tuple(objects.Doomed(key) for key in r.sample(KEYS, 3)))
+    return r.choice([objects.DeleteObject(b.name, r.choice(KEYS), b.owner, False, text), many])
+
+
+@step
+def describe(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    key = r.choice(KEYS)
+    make = r.choice([objects.SetTags, objects.SetHeaders])
+    return make(b.name, key, b.owner, False, "", b"\x81\xa1a\xa1b")
+
+
+@step
+def copy(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    return copies.CopyObject(
+        b.name, r.choice(KEYS), b.owner, False, copies.Source(r.choice(BUCKETS[:2]), r.choice(KEYS))
+    )
+
+
+@step
+def upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    return uploads.CreateUpload(b.name, r.choice(KEYS), b.owner, False, "", "", b"", b"")
+
+
+@step
+def part(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    row = h.pick(UPLOAD, lambda row: row.state == UploadState.OPEN)
+    if row is None:
+        return None
+    head = (row.bucket, row.key, row.owner, False, spell(row.id), r.choice([1, 2, 3]))
+    if not r.randrange(4):
+        source = h.pick(FILE, lambda row: row.size >= 8 * MIB and row.shape == Shape.RUN)
+        named = source and h.pick(ENTRY, lambda row: row.node == source.id)
+        at = named and h.pick(DIR, lambda row: row.id == named.parent and row.parent == 0)
+        if at and named.name:
+            wanted = copies.Source(at.bucket, named.name)
+            return copies.CopyPart(*head, wanted, 3, 6 * MIB, h.etag(), 2**64 - 1, "")
+    size = r.choice([6 * MIB, 6 * MIB, 1])
+    return uploads.PutPart(*head, size, h.etag(), *h.stored(size), 1, 2**64 - 1, "")
+
+
+STEPS["another part"] = STEPS["part"]
+
+
+@step
+def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    row = h.pick(UPLOAD)
+    if row is None:
+        return None
+    head = (row.bucket, row.key, row.owner, False, spell(row.id))
+    parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
+    if r.randrange(4) and parts:
+        some = parts if r.randrange(3) else parts[:1]
+        return completing.CompleteUpload(*head, tuple(completing.WantedPart(each.number, each.etag) for each in some))
+    if row.state == UploadState.OPEN:
+        return uploads.AbortUpload(*head)
+    numbers = tuple(each.number for each in parts)
+    return uploads.DropParts(*head[:2], row.id, numbers) if numbers else uploads.ForgetUpload(*head[:2], row.id)
+
+
+# --- POSIX --------------------------------------------------------------------------------------------------------
+
+
+@step
+def make_name(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    at, to, entry = h.directory(b).id, h.directory(b).id, h.named(b)
+    return r.choice(
+        [
+            names.Mkdir(*who, at, r.choice(DIRS), 0o750, 1, 2),
+            names.Mknod(*who, at, r.choice(NAMES), int(r.choice([Kind.FILE, Kind.FIFO])), 0o640, 1, 2),
+            names.Symlink(*who, at, r.choice(NAMES), b"../there", 1, 2),
+            entry and names.Link(*who, entry.parent, entry.name, to, r.choice(NAMES)),
+            entry and nodes.Clone(*who, entry.parent, entry.name, to, r.choice(NAMES), 0o600, 3, 4),
+        ]
+    )
+
+
+@step
+def change_name(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    entry, to = h.named(b), h.directory(b)
+    if entry is None:
+        return None
+    if entry.name.endswith(b"/"):
+        moved = renaming.Rename(*who, entry.parent, entry.name, to.id, r.choice(DIRS), r.choice([0, 1, 2]))
+        return r.choice([names.Rmdir(*who, entry.parent, entry.name), moved])
+    moved = renaming.Rename(*who, entry.parent, entry.name, to.id, r.choice(NAMES), r.choice([0, 1, 2]))
+    return r.choice([names.Unlink(*who, entry.parent, entry.name), moved, moved])
+
+
+@step
+def change_node(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    file, directory = h.file(b), h.directory(b)
+    node, is_dir = (directory.id, True) if r.randrange(2) or file is None else (file.id, False)
+    changed = None
+    if file is not None:
+        size = r.choice([0, 10, 9 * MIB])
+        layout = ((0, 0, file.size // 2), (1, 0, size), (0, 0, file.size))
+        changed = nodes.SetContent(*who, file.id, file.etag, layout, *h.stored(size), 1, b"")
+    return r.choice(
+        [
+            nodes.SetAttributes(*who, node, is_dir, mode=0o700, mtime_ns=5),
+            nodes.SetXattr(*who, node, is_dir, b"user.a", b"b"),
+            nodes.RemoveXattr(*who, node, is_dir, b"user.a"),
+            changed,
+        ]
+    )
+
+
+# --- what works in the background -----------------------------------------------------------------------------------
+
+
+@step
+def take_down(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    freed = [row for row in h.shown.dump(FREED) if row.shape != Shape.NONE]
+    some = r.sample(freed, min(len(freed), 6))
+    return TakeApart(tuple((row.id, r.choice([1, 64])) for row in some)) if some else None
+
+
+@step
+def forget_blocks(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    dead = [row for row in h.shown.dump(BLOCK) if row.died]
+    return ForgetBlocks(tuple(Dead(row.id, row.died) for row in dead[:5])) if dead else None
+
+
+@step
+def compact(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    run = h.pick(RUN)
+    if run is None:
+        return None
+    before = extents(run.extents)
+    nths = tuple(sorted(r.sample(range(len(before)), r.randrange(1, len(before) + 1))))
+    h.drawn += 1
+    block = h.session.to_bytes(8, "big") + h.drawn.to_bytes(16, "big")
+    after = tuple(Extent(block, 64, 0, before[nth].length) for nth in nths)
+    move = Move(run.id, nths, tuple(before[nth] for nth in nths), after)
+    return MoveExtents((move,), (NewBlock(block, 1, 99, 7, h.pick(BACKEND_SET).id),))

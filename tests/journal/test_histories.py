@@ -1,0 +1,60 @@
+"""The journal alone makes the truth: replaying it into an empty store gives the same tables, whatever happened."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gateway.journal.memory_store import MemoryStore
+from gateway.journal.records import RECORDS
+from gateway.journal.replay import replay, verify
+from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.store import Store
+from gateway.journal.tables import TABLES
+from tests.journal.histories import STEPS, History
+
+
+def assert_same_truth(store: Store, other: Store) -> None:
+    for table in TABLES:
+        if table.truth:
+            assert list(store.dump(table)) == list(other.dump(table)), table.name
+
+
+def test_a_long_history_of_every_record_replays_into_the_same_truth_on_every_store(tmp_path: Path) -> None:
+    tags: set[int] = set()
+    for seed in range(4):
+        store = SqliteStore(tmp_path / f"{seed}.db")
+        history = History(store, seed, cache_rows=150)
+        history.run(250)
+        tags |= history.tags
+        assert_same_truth(store, history.shown)
+        in_memory, on_disk = MemoryStore(), SqliteStore(tmp_path / f"{seed}-again.db")
+        assert replay(store, in_memory) == replay(store, on_disk) == verify(store)
+        assert_same_truth(store, in_memory)
+        assert_same_truth(store, on_disk)
+        store.close(), on_disk.close()
+    missing = [RECORDS[tag].__name__ for tag in RECORDS if tag not in tags]
+    assert not missing, f"no history had these records: {missing}"
+
+
+steps = st.lists(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 2**32)), max_size=8), max_size=60)
+
+
+@settings(max_examples=40)
+@given(steps)
+@example([[("put", seed), ("compact", seed)] for seed in range(30)])
+def test_any_history_replays_into_the_same_truth(batches: list[list[tuple[str, int]]]) -> None:
+    history = History(MemoryStore(), 0, cache_rows=60)
+    for batch in batches:
+        commands = []
+        for name, seed in batch:
+            history.random = random.Random(seed)
+            commands.append(STEPS[name](history))
+        history.batch([command for command in commands if command is not None])
+    again = MemoryStore()
+    assert replay(history.store, again) == verify(history.store)
+    assert_same_truth(history.store, again)
+    assert_same_truth(history.store, history.shown)
