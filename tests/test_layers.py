@@ -71,3 +71,8 @@ def test_a_driver_knows_no_other_driver(path):
 @pytest.mark.parametrize("path", sorted((ROOT / "backends").rglob("*.py")), ids=lambda path: path.name)
 def test_backends_import_nothing_of_ours(path):
     assert {module for module in imports_of(path) if module.split(".")[0] in {"gateway", "s3api"}} == set()
+
+
+def test_every_folder_of_code_is_a_package():
+    folders = {path.parent for room in ("gateway", "backends", "s3api") for path in (ROOT / room).rglob("*.py")}
+    assert {folder for folder in folders if not (folder / "__init__.py").exists()} == set()
