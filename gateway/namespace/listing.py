@@ -79,18 +79,23 @@ async def list_objects(
     prefixes: list[bytes] = []
     if limit <= 0:
         return Page(keys, prefixes, None)
-    new, make = tuple.__new__, Listed
+    new, make, known = tuple.__new__, Listed, _kinds
 
-    def emit(key: bytes, row: Row, _room: int) -> int:
-        _, size, etag, modified_ns, owner, kind, _, _ = row
-        keys.append(new(make, (key, size, etag, modified_ns, owner, *(_kinds.get(kind) or kind_of(kind)))))
-        return 1
+    def tell(path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
+        told = rows if len(rows) <= room else rows[:room]
+        keys.extend(
+            [
+                new(make, (path + name, size, etag, modified_ns, owner, *(known.get(kind) or kind_of(kind))))
+                for name, size, etag, modified_ns, owner, kind, _, _ in told
+            ]
+        )
+        return len(told), len(told)
 
     walk = Walk(reads, _LIVE, bucket.root, prefix, delimiter)
     low = walk.first(after)
     while low is not None:
         wanted = limit + 1 - len(keys) - len(prefixes)
-        low = walk.slice(low, min(wanted, SLICE), emit, prefixes.append)
+        low = walk.slice(low, min(wanted, SLICE), tell, prefixes.append)
         if len(keys) + len(prefixes) > limit:
             return _cut(keys, prefixes)
         if low is not None:
@@ -166,7 +171,15 @@ class _Versions:
     def go_on_behind(self, key: bytes, version: int) -> None:
         self._key, self._below, self.unfinished = key, version, False
 
-    def emit(self, key: bytes, row: Row, room: int) -> int:
+    def tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
+        items = 0
+        for told, row in enumerate(rows):
+            if items >= room:
+                return told, items
+            items += self._tell_one(path + row[0], row, room - items)
+        return len(rows), items
+
+    def _tell_one(self, key: bytes, row: Row, room: int) -> int:
         name, size, etag, modified_ns, owner, version, null, older, node, parent = row
         below = self._below if key == self._key else _NEWEST
         before = len(self.found)
@@ -207,7 +220,7 @@ async def list_versions(
         told.go_on_behind(after_key, _id_of(reads, bucket, after_key, after_version))
     while low is not None and limit > 0:
         room = min(limit + 1 - len(told.found) - len(prefixes), SLICE)
-        low = walk.slice(low, room, told.emit, prefixes.append)
+        low = walk.slice(low, room, told.tell, prefixes.append)
         if told.unfinished:
             low = told.found[-1].key
             told.go_on_behind(low, told.ids[-1])

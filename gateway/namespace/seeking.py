@@ -63,8 +63,11 @@ class _Frame:
         self.more = True
 
 
-Emit = Callable[[bytes, Row, int], int]
-"""(key, row, room): tells what the row stands for, answers how many items that was."""
+Tell = Callable[[bytes, list[Row], int], tuple[int, int]]
+"""(path, rows that are no directories, room): tells what they stand for, as many as there is room for. Answers how many
+rows that was, and how many items."""
+Roll = Callable[[bytes], None]
+"""Tells a common prefix."""
 
 
 def _past(name: bytes) -> bytes:
@@ -94,8 +97,8 @@ class Walk:
         rolled = rolled_up(after, self._prefix, self._delimiter)
         return successor(rolled) if rolled is not None else behind(after) if after else b""
 
-    def slice(self, low: bytes, room: int, emit: Emit, roll: Callable[[bytes], None]) -> bytes | None:
-        """Tell what stands from *low* on, *room* items at most, to *emit* and *roll* (common prefixes).
+    def slice(self, low: bytes, room: int, tell: Tell, roll: Roll) -> bytes | None:
+        """Tell what stands from *low* on, *room* items at most.
 
         Answers the least key that was not looked at, or None at the end."""
         if not low.startswith(self._prefix):
@@ -108,7 +111,7 @@ class Walk:
                     return self._position(frames)
                 frame = frames[-1]
                 if frame.at < len(frame.rows):
-                    room = self._tell(frames, frame, room, emit, roll)
+                    room = self._go_on(frames, frame, room, tell, roll)
                 elif frame.more:
                     self._fetch(frame, room)
                 else:
@@ -169,29 +172,42 @@ class Walk:
 
     # --- telling ---
 
-    def _tell(self, frames: list[_Frame], frame: _Frame, room: int, emit: Emit, roll: Callable[[bytes], None]) -> int:
-        """The frame's rows at hand, until one leads down, the rows end or the room does. Answers the room left."""
+    def _go_on(self, frames: list[_Frame], frame: _Frame, room: int, tell: Tell, roll: Roll) -> int:
+        """Tells the rows at hand, until one leads down, they end or the room does. Answers the room left."""
         path, rows = frame.path, frame.rows
-        begins, delimiter = len(self._prefix), self._delimiter
-        files_plain = self._ends_at_slash
+        delimiter, begins = self._delimiter, len(self._prefix)
         while frame.at < len(rows) and room > 0:
             row = rows[frame.at]
-            key = path + row[0]
             is_directory = row[1] is None
-            if delimiter and (is_directory or not files_plain):
-                cut = key.find(delimiter, begins)
-                if cut >= 0:
-                    rolled = key[: cut + len(delimiter)]
-                    roll(rolled)
-                    room -= 1
-                    self._step_over(frame, rolled)
-                    continue
-            frame.at += 1
-            if is_directory:
+            if not is_directory and self._ends_at_slash:
+                told, items = tell(path, self._files_from(frame, room), room)
+                frame.at += told
+                room -= items
+                continue
+            key = path + row[0]
+            cut = key.find(delimiter, begins) if delimiter else -1
+            if cut >= 0:
+                roll(key[: cut + len(delimiter)])
+                room -= 1
+                self._step_over(frame, key[: cut + len(delimiter)])
+            elif is_directory:
+                frame.at += 1
                 frames.append(self._below(frame, row[-2], key, room))
                 return room
-            room -= emit(key, row, room)
+            else:
+                told, items = tell(path, [row], room)
+                frame.at += told
+                room -= items
         return room
+
+    @staticmethod
+    def _files_from(frame: _Frame, room: int) -> list[Row]:
+        """The rows at hand up to the next directory."""
+        rows, at = frame.rows, frame.at
+        end, last = at, min(at + room, len(rows))
+        while end < last and rows[end][1] is not None:
+            end += 1
+        return rows[at:end] if at or end < len(rows) else rows
 
     def _step_over(self, frame: _Frame, rolled: bytes) -> None:
         """Go on behind all that begins with the common prefix."""
@@ -199,6 +215,8 @@ class Walk:
         rows = frame.rows
         told = frame.at
         frame.at += 1
+        if beginning == rows[told][0] and beginning.endswith(b"/"):
+            return  # a directory: no other name begins with its own
         while frame.at < len(rows) and rows[frame.at][0].startswith(beginning):
             frame.at += 1
         if frame.at == len(rows) and frame.more and rows[-1][0].startswith(beginning):
