@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -91,11 +92,26 @@ class Warehouse:
         await _close(self.backends.values())
 
 
+DESCRIPTORS_MAX = 16_384
+
+
 async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
     """The backend as every process uses it: limited, with a deadline, and metered. Who does not write much is spared
     the logs that make small writes fast. Raises `backends.errors`."""
-    inner = await Local.open(place.path, name=place.name, intake_bytes=INTAKE_BYTES if writes_much else 0)
+    inner = await Local.open(
+        place.path,
+        name=place.name,
+        descriptors=_descriptors(),
+        intake_bytes=INTAKE_BYTES if writes_much else 0,
+    )
     return Metered(Deadlined(Limited(inner, place.calls), place.deadline_seconds), _observer(place.name))
+
+
+def _descriptors() -> int:
+    """How many of a backend's files are kept open, so that a small read needs no thread: a quarter of what the process
+    may open, the rest being its connections'."""
+    may, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(DESCRIPTORS_MAX, may // 4))
 
 
 def _observer(name: str) -> Callable[[str, str, float, int], None]:
