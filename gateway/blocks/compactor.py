@@ -32,7 +32,7 @@ from gateway.journal.records import NewBlock
 CANDIDATES = 64
 MOVES = 200
 """Runs that one command moves at most."""
-MEMBERS = 20_000
+MEMBERS = 1_000
 """Extents of one step at most."""
 
 Restamp = Callable[[int, int], Stamp]

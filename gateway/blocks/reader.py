@@ -24,8 +24,8 @@ from gateway.blocks.copies import Copies, Fetched
 from gateway.blocks.values import Want
 from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
 
-PIECE_BYTES = 1 << 20
-"""So many plain bytes are opened and handed on at once: about 0.2 ms."""
+PIECE_BYTES = 512 << 10
+"""So many plain bytes are opened and handed on at once: about 0.1 ms. Twice as many were no faster."""
 SMALL_PIECE_BYTES = 128 << 10
 """As `PIECE_BYTES`, while the budget has nothing left."""
 

@@ -7,6 +7,7 @@ looks up from then on finds no file that leads to them.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from gateway.namespace.uploads import DropParts, ForgetUpload
 
 COHORT = 20_000
 """Freed rows that wait together."""
+GATHERED = 500
+"""Of which so many are looked up at once."""
 SLICE_WEIGHT = 500
 """About how many rows one command touches."""
 EXTENT_PACKED_BYTES = 30
@@ -49,7 +52,7 @@ class Takedown(Worker):
 
     async def step(self) -> bool:
         if not self._cohort:
-            self._gather()
+            await self._gather()
         if not self._cohort:
             return await self._forget_uploads()
         if await self._journal.floors() < self._cohort_at:
@@ -60,17 +63,23 @@ class Takedown(Worker):
             await self._take_apart()
         return True
 
-    def _gather(self) -> None:
-        with self.store.snapshot():
-            self._cohort_at = self.store.head()
-            rows = self.store.query(
-                "SELECT f.id, f.shape, length(r.extents) FROM freed f "
-                "LEFT JOIN run r ON r.id = CASE WHEN f.shape = 1 THEN f.content END LIMIT ?",
-                (COHORT,),
-            )
-        for freed, shape, packed_bytes in rows:
-            weight = PIECES * 4 if shape == Shape.BODY else 1 + (packed_bytes or 0) // EXTENT_PACKED_BYTES
-            self._cohort.append(_Waiting(freed, shape, weight))
+    async def _gather(self) -> None:
+        """The next cohort: all that waits, up to a number, looked up in slices."""
+        while len(self._cohort) < COHORT:
+            with self.store.snapshot():
+                self._cohort_at = self.store.head()
+                rows = self.store.query(
+                    "SELECT f.id, f.shape, length(r.extents) FROM freed f "
+                    "LEFT JOIN run r ON r.id = CASE WHEN f.shape = 1 THEN f.content END "
+                    "WHERE f.id > ? ORDER BY f.id LIMIT ?",
+                    (self._cohort[-1].id if self._cohort else 0, GATHERED),
+                )
+            for freed, shape, packed_bytes in rows:
+                weight = PIECES * 4 if shape == Shape.BODY else 1 + (packed_bytes or 0) // EXTENT_PACKED_BYTES
+                self._cohort.append(_Waiting(freed, shape, weight))
+            if len(rows) < GATHERED:
+                return
+            await asyncio.sleep(0)
 
     async def _take_apart(self) -> None:
         taken: list[_Waiting] = []

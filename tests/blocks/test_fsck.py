@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.memory import Memory
+from gateway.blocks import takedown
 from gateway.blocks.digests import Digests
 from gateway.blocks.findings import KEPT, Report, Severity
 from gateway.blocks.fsck import check
@@ -92,9 +93,12 @@ async def test_a_whole_site_is_clean(site: Site, read: bool, worked: bool) -> No
     assert "tables" in told and "blocks on one" in told
 
 
-async def test_a_site_that_is_being_taken_apart_is_clean_between_any_two_slices(site: Site) -> None:
+async def test_a_site_that_is_being_taken_apart_is_clean_between_any_two_slices(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takedown, "PIECES", 1)
     upload = await site.upload(b"many")
-    etags = await asyncio.gather(*(site.part(b"many", upload, n, DATA[: 5 * MIB]) for n in range(1, 68)))
+    etags = await asyncio.gather(*(site.part(b"many", upload, n, DATA[: 5 * MIB]) for n in range(1, 5)))
     await site.complete(b"many", upload, list(etags))
     await site.put(b"many", b"")
     while any([await worker.step() for worker in site.workers]):
@@ -216,7 +220,10 @@ async def test_a_copy_where_the_journal_names_none_is_an_orphan(site: Site) -> N
     assert await site.journal.send(SetBlockBackends(block, site.set_id, pack([one]))) is True
     assert await site.journal.send(SetBlockBackends(block, site.set_id, pack([one]))) is False
     report = await checked(site)
-    assert report.kinds == {"block-in-flight": 0} or report.counted["in_flight"] == 1
+    assert report.findings == []
+    assert report.counted["in_flight"] == 1, "its session lives: it may be about to name that copy, too"
+    site.end(site.journal)
+    assert (await checked(site)).kinds == {"block-unnamed": 1}
 
 
 def test_a_report_lists_only_so_many_findings_and_counts_all() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from backends import errors as backend_errors
 from backends.memory import Memory
 from gateway import errors
+from gateway.blocks import takedown
 from gateway.blocks.commands import Dead, ForgetBlocks, ForgetSession, Move, MoveExtents, SweepSession, TakeApart
 from gateway.blocks.digests import Digests
 from gateway.blocks.sweeper import Sweeper
@@ -50,14 +52,17 @@ async def test_what_is_deleted_leaves_no_bytes_and_no_rows(site: Site) -> None:
     }  # fmt: skip
 
 
-async def test_an_overwritten_object_in_parts_is_taken_apart_in_slices(site: Site) -> None:
+async def test_an_overwritten_object_in_parts_is_taken_apart_in_slices(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takedown, "PIECES", 2)
     upload = await site.upload(b"k")
-    etags = await asyncio.gather(*(site.part(b"k", upload, n, DATA[: 5 * MIB]) for n in range(1, 71)))
+    etags = await asyncio.gather(*(site.part(b"k", upload, n, DATA[: 5 * MIB]) for n in range(1, 6)))
     await site.complete(b"k", upload, list(etags))
     await site.put(b"k", b"new")
     await site.work()
     sent = [command for command in site.worker_journal.sent if isinstance(command, TakeApart)]
-    assert len(sent) == 2, "70 runs, 64 at a time"
+    assert len(sent) == 3, "five runs, two at a time"
     assert site.rows("run") == 1
     assert len(await site.stored()) == 1
     assert await site.get(b"k") == b"new"
@@ -328,6 +333,38 @@ async def test_a_row_is_forgotten_only_while_its_block_is_as_dead_as_it_was_read
     assert block is not None
     assert await site.journal.send(ForgetBlocks((Dead(block, 0), Dead(block, 12), Dead(b"?" * 24, 3)))) == 0
     assert site.rows("block") == 1
+
+
+async def test_no_worker_ever_scans_a_table_that_grows_with_the_site(site: Site) -> None:
+    plans: dict[str, list[str]] = {}
+    query = site.store.query
+
+    def explained(statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        plans.setdefault(statement, [row[3] for row in query(f"EXPLAIN QUERY PLAN {statement}", values)])
+        return query(statement, values)
+
+    upload = await site.upload(b"u")
+    await site.part(b"u", upload, 1, b"x")
+    await asyncio.gather(*(site.put(b"%d" % n, b"x" * 100) for n in range(10)))
+    for n in range(9):
+        await site.delete(b"%d" % n)
+    site.expiry._expire_ns = 0
+    site.store.query = explained  # type: ignore[method-assign]
+    await site.work()
+    assert len(plans) > 10
+    scans = {step for steps in plans.values() for step in steps if step.startswith("SCAN")}
+    assert scans <= {"SCAN freed", "SCAN block USING INDEX block_sparse"}
+
+
+async def test_more_freed_rows_than_a_slice_are_gathered_into_one_cohort(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(takedown, "GATHERED", 3)
+    await asyncio.gather(*(site.put(b"%d" % n, b"x") for n in range(10)))
+    for n in range(10):
+        await site.delete(b"%d" % n)
+    assert await site.takedown.step()
+    assert site.rows("freed") == 0
 
 
 async def test_a_worker_runs_until_cancelled_and_outlives_errors(site: Site) -> None:
