@@ -1,39 +1,56 @@
-"""One client's connection: aiohttp's protocol, bounded in the head of a request and answering in S3's words.
+"""One client's connection: aiohttp's protocol and parser, with a loop over requests that is ours.
 
 What aiohttp's parser refuses (two lengths, a length beside a transfer coding, folded headers, unknown codings, bad
 tokens: the forms that request smuggling needs) is answered here as S3 XML, and the connection ends.
+
+aiohttp's own loop makes a task, a request, a response and two header dictionaries for each request; this one hands
+parsed heads to the door in the task that it runs in. It uses names of aiohttp that are not public: the lock file pins
+the version, and tests/s3api/test_wire.py notices when they change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
-from aiohttp.web import RequestHandler, StreamResponse
+from aiohttp.http import RawRequestMessage
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web import RequestHandler
 
-from s3api.exchange import CLOSE, Exchange
+from s3api.exchange import Exchange
 
 if TYPE_CHECKING:
+    from aiohttp import StreamReader
     from aiohttp.web import BaseRequest
 
-Refuse = Callable[[Exchange | None, str, str], bytes]
-"""(the exchange where one began, S3's code, a sentence) → the whole answer as bytes."""
+Answering = Callable[[Exchange], Awaitable[bool]]
+"""Answers an exchange; whether its connection may live on. Raises ConnectionError when there is nobody to answer."""
+Refuse = Callable[[str, str], bytes]
+"""(the peer's address, S3's code) → the whole answer to a request that could not be read."""
 
 
 class Connection(RequestHandler):
     """One connection. Its head bytes are counted while no request is under way."""
 
-    __slots__ = ("_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed")
+    __slots__ = ("_answer", "_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed")
 
-    def __init__(self, manager: Any, *, refuse: Refuse, head_bytes: int, **kwargs: Any) -> None:
-        super().__init__(manager, **kwargs)
+    def __init__(self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._answer = answer
         self._refuse = refuse
         self._head_limit_bytes = head_bytes
         self._head_bytes = 0
         self.exchange: Exchange | None = None
         """The one that is under way."""
         self.half_closed = False
+
+    @property
+    def remote(self) -> str:
+        """The peer's address."""
+        peer = self.peername
+        return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
 
     @property
     def idle(self) -> bool:
@@ -50,8 +67,7 @@ class Connection(RequestHandler):
             return
         self._head_bytes += len(data)
         if self._head_bytes > self._head_limit_bytes:
-            if self.transport is not None:
-                self.transport.write(self._refuse(None, "RequestHeaderSectionTooLarge", ""))
+            self._say_no("RequestHeaderSectionTooLarge")
             self.force_close()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
@@ -65,18 +81,89 @@ class Connection(RequestHandler):
         # TLS cannot be half closed: asyncio closes the transport whatever is answered here.
         return self.ssl_context is None
 
-    def handle_error(
-        self,
-        request: BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> StreamResponse:
-        """aiohttp could not read a request, or its connection was lost."""
-        if not isinstance(exc, HttpProcessingError):
-            # The door lets nothing out but lost connections, whose own error this is.
-            raise exc or ConnectionAbortedError
+    async def start(self) -> None:
+        """Answer requests, one after the other, until the connection is to end."""
+        try:
+            while not self._force_close:
+                message, payload = await self._next()
+                if not isinstance(message, RawRequestMessage):
+                    self._say_no(
+                        "RequestHeaderSectionTooLarge" if isinstance(message.exc, LineTooLong) else "BadRequest"
+                    )
+                    break
+                self._keepalive = await self._one(message, payload)
+                if not payload.is_eof():
+                    await self._linger(payload)
+                if not self._keepalive or self._close:
+                    break
+                self._mind_idleness()
+        except ConnectionError:
+            pass
+        except asyncio.CancelledError:
+            self.force_close()
+            raise
+        except Exception as error:  # noqa: BLE001 (an observer that raises, or our own mistake: it must not hang a client)
+            self.log_exception("a connection failed", exc_info=error)
+            self.force_close()
+        if not self._force_close:
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
+
+    async def _next(self) -> tuple[Any, StreamReader]:
+        """The next head that was parsed, or why one could not be, and the payload behind it."""
+        if not self._messages:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        message, payload = self._messages.popleft()
+        if self._parser is not None:
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+        return message, payload
+
+    async def _one(self, message: RawRequestMessage, payload: StreamReader) -> bool:
+        exchange = Exchange(message, payload, self)
+        # aiohttp's end of a connection and its shutdown look at these three.
+        self._current_request = cast("BaseRequest", exchange)
+        self._request_in_progress = True
+        self.exchange = exchange
+        try:
+            return await self._answer(exchange)
+        finally:
+            self.exchange = self._current_request = None
+            self._request_in_progress = False
+            if self._handler_waiter is not None:
+                self._handler_waiter.set_result(None)
+
+    async def _linger(self, payload: StreamReader) -> None:
+        """Read away what is left of a body, for a while, so that the client gets to read its answer: closing at once
+        would reset the connection and throw the answer away (RFC 9112 section 9.6)."""
+        with suppress(Exception):  # whatever is wrong with a body that nobody wants, the connection ends
+            async with asyncio.timeout(self._lingering_time):
+                while not payload.is_eof():
+                    await payload.readany()
+        if not payload.is_eof():
+            self._keepalive = False
+
+    def skip_lingering(self) -> None:
+        """Behind this answer the connection ends at once."""
+        self._lingering_time = 0.0
+
+    def _mind_idleness(self) -> None:
+        close_time = self._loop.time() + self._keepalive_timeout
+        self._next_keepalive_close_time = close_time
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(close_time, self._process_keepalive)
+
+    def _say_no(self, code: str) -> None:
         if self.transport is not None:
-            code = "RequestHeaderSectionTooLarge" if isinstance(exc, LineTooLong) else "BadRequest"
-            self.transport.write(self._refuse(cast("Exchange", request), code, ""))
-        return cast("StreamResponse", CLOSE)
+            self.transport.write(self._refuse(self.remote, code))
+
+    async def drained(self) -> None:
+        """Wait until the client has taken most of what was written."""
+        if self.transport is not None and self._paused:
+            await self._drain_helper()

@@ -17,7 +17,7 @@ from s3api.answers import Answer
 from s3api.call import Call
 from s3api.dates import http_date
 from s3api.errors import Failure, S3Error, error_xml, explain
-from s3api.exchange import CLOSE, KEEP, NEWEST, OLDEST, Exchange, Outcome
+from s3api.exchange import NEWEST, OLDEST, Exchange
 from s3api.observing import Observed, Observer
 from s3api.operations import ROUTES
 from s3api.settings import S3Settings
@@ -52,8 +52,8 @@ class Door:
         self.closing = False
         """Answers from now on end their connections."""
 
-    async def answer(self, exchange: Exchange) -> Outcome:
-        """Answer one request. Raises ConnectionError when there is nobody to answer."""
+    async def answer(self, exchange: Exchange) -> bool:
+        """Answer one request; whether its connection may live on. Raises ConnectionError when nobody is there."""
         started = time.perf_counter()
         request_id = f"{next(self._numbers):016X}"
         self.in_flight += 1
@@ -76,10 +76,9 @@ class Door:
                 raise ConnectionAbortedError from error
             raise
         else:
-            return CLOSE if close else KEEP
+            return not close
         finally:
             self.in_flight -= 1
-            exchange.protocol.exchange = None
             self._observe(exchange, call, answer, request_id, sent, time.perf_counter() - started)
 
     def _call(self, exchange: Exchange, request_id: str) -> Call:
@@ -123,13 +122,13 @@ class Door:
             return Answer(failure.status, lines, length=len(body), code=failure.code)
         return Answer(failure.status, lines, body, code=failure.code)
 
-    def refuse(self, exchange: Exchange | None, code: str, message: str) -> bytes:
+    def refuse(self, remote: str, code: str) -> bytes:
         """The whole answer, as bytes, to a request whose head could not be read; the connection ends behind it."""
         request_id = f"{next(self._numbers):016X}"
-        answer = self._error_answer(explain(S3Error(code, message)), "", request_id, "")
+        answer = self._error_answer(explain(S3Error(code)), "", request_id, "")
         seen = Observed(
             request_id, "Unknown", "", "", answer.status, code, 0, len(answer.body), 0.0, "", "",
-            exchange.remote if exchange is not None else "",
+            remote,
         )  # fmt: skip
         self._observer.answered(seen)
         return (
@@ -153,6 +152,6 @@ class Door:
                 seconds,
                 call.bucket if call else "",
                 call.caller.user if call else "",
-                exchange.remote,
+                exchange.protocol.remote,
             )
         )

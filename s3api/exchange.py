@@ -1,8 +1,6 @@
 """One request and its answer on one connection. Here, and in `connection`, aiohttp's own types end.
 
-aiohttp's protocol hands parsed heads and payload streams to an `Exchange`, which stands in for its request object, and
-gets back an `Outcome`, which stands in for its response: the answer was written to the transport already, headers and
-small bodies in one piece. That leaves out three objects and two header dictionaries a request.
+Answers are written to the transport as bytes, headers and small bodies in one piece.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from s3api.errors import S3Error
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
-    from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http import RawRequestMessage
 
     from s3api.connection import Connection
@@ -27,67 +24,30 @@ ONE_PIECE_BYTES = 64 << 10
 """Bodies up to here are copied behind their headers, so that one write carries both."""
 
 
-class Outcome:
-    """What aiohttp asks of a response once the answer is out: whether the connection may live on."""
-
-    __slots__ = ("keep_alive",)
-
-    def __init__(self, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-
-    async def prepare(self, _request: object) -> None:
-        """The headers are out already."""
-
-    async def write_eof(self) -> None:
-        """So is the body."""
-
-
-KEEP, CLOSE = Outcome(True), Outcome(False)
-
-
 class Exchange:
     """One request: its head, its payload, and the way back."""
 
-    __slots__ = ("_task", "continued", "message", "payload", "protocol", "received", "writer")
+    __slots__ = ("continued", "message", "payload", "protocol", "received")
 
-    def __init__(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: Connection,
-        writer: AbstractStreamWriter,
-        task: asyncio.Task[None],
-    ) -> None:
+    def __init__(self, message: RawRequestMessage, payload: StreamReader, protocol: Connection) -> None:
         self.message = message
         self.payload = payload
         self.protocol = protocol
-        self.writer = writer
-        self._task = task
         self.received = 0
         """Body bytes that were read."""
         self.continued = False
         """`100 Continue` went out."""
-        protocol.exchange = self
         if protocol.half_closed:
             self.half_closed()
 
-    # aiohttp calls these two of every request.
-    def _finish(self) -> None:
-        pass
-
     def _cancel(self, error: BaseException) -> None:
+        """aiohttp says that the connection is lost."""
         self.payload.set_exception(error)
 
     def half_closed(self) -> None:
         """The client sends no more. A body that is not whole will never be."""
         if not self.payload.is_eof():
             self.payload.set_exception(S3Error("IncompleteBody"))
-
-    @property
-    def remote(self) -> str:
-        """The peer's address."""
-        peer = self.protocol.peername
-        return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
 
     @property
     def expects_continue(self) -> bool:
@@ -120,7 +80,8 @@ class Exchange:
 
     def must_close(self, drain_bytes: int) -> bool:
         """Whether the connection cannot be used behind this answer, because of what is left of the body."""
-        if self.message.should_close or self.message.version < OLDEST:
+        message = self.message
+        if message.should_close or message.upgrade or message.version < OLDEST:
             return True
         payload = self.payload
         if payload.is_eof():
@@ -128,14 +89,10 @@ class Exchange:
         if self.expects_continue or payload.exception() is not None:
             # Told no, a client that waited sends either nothing or the body: which, nobody can know (RFC 9110 section
             # 10.1.1). And behind a body that cannot be read nothing can be read either.
-            self._skip_lingering()
+            self.protocol.skip_lingering()
             return True
         length = self.message.headers.get("content-length")
         return length is None or int(length) - payload.total_bytes > drain_bytes
-
-    def _skip_lingering(self) -> None:
-        """Behind this answer the connection ends at once: whatever follows is not read away."""
-        self.protocol._lingering_time = 0.0  # noqa: SLF001 (aiohttp has no other way to say it of one connection)
 
     async def send(self, answer: Answer, lines: str, close: bool, write_idle_seconds: float) -> int:
         """Write *answer*, *lines* before its own; the count of body bytes. Raises ConnectionError."""
@@ -203,7 +160,7 @@ class Exchange:
         """Wait until the client has taken most of what was written. One that takes nothing at all for so long is cut.
 
         The waiting is a task of its own, because aiohttp's drain cannot be asked again once it was cancelled."""
-        waiting = asyncio.ensure_future(self.writer.drain())
+        waiting = asyncio.ensure_future(self.protocol.drained())
         try:
             left = self._unsent()
             while not (await asyncio.wait((waiting,), timeout=write_idle_seconds))[0]:

@@ -17,7 +17,6 @@ from aiohttp.web import RequestHandler, Server
 
 from s3api.connection import Connection
 from s3api.door import Door
-from s3api.exchange import Exchange
 from s3api.observing import Observer
 from s3api.settings import S3Settings
 
@@ -45,12 +44,15 @@ class S3Server(Server):
             "access_log": None,
             "logger": _quiet,
         }
-        super().__init__(cast("Any", door.answer), request_factory=cast("Any", Exchange))
+        super().__init__(cast("Any", door.answer))
         self._options = options
         self._head_bytes = settings.head_bytes
 
     def __call__(self) -> RequestHandler:
-        return Connection(self, loop=self._loop, refuse=self._door.refuse, head_bytes=self._head_bytes, **self._options)
+        door = self._door
+        return Connection(
+            self, loop=self._loop, answer=door.answer, refuse=door.refuse, head_bytes=self._head_bytes, **self._options
+        )
 
     @property
     def in_flight(self) -> int:
