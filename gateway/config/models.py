@@ -40,7 +40,7 @@ class ServerSection(Section):
     """0: as many as the machine has cores."""
     tls_certificate: str = ""
     tls_key: str = ""
-    bytes_in_flight: Annotated[Size, Field(ge=32 << 20)] = 128 << 20
+    bytes_in_flight: Annotated[Size, Field(ge=32 << 20)] = 96 << 20
     """Plain and sealed bytes that one worker may hold for requests under way."""
     idle_seconds: Seconds = 75.0
     body_idle_seconds: Seconds = 30.0

@@ -25,10 +25,11 @@ function request()
   if at > #paths then at = 1 end
   return wrk.format("{method}", paths[at], nil, body)
 end
-local failed = 0
 function done(summary, latency, requests)
+  local errors = summary.errors
+  local broken = errors.connect + errors.read + errors.write + errors.timeout
   io.write(string.format("RESULT %d %d %d %d %d\\n", summary.requests, summary.duration, summary.bytes,
-    summary.errors.status, summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout))
+    errors.status, broken))
   io.write(string.format("LATENCY %d %d\\n", latency:percentile(50), latency:percentile(99)))
 end
 """

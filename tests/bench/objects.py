@@ -55,9 +55,7 @@ def _puts(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
 
         def put(connections: int = connections, rate: int = rate) -> float:
             paths = _fresh(sign, "PUT", int(rate * plan.seconds))
-            done = drive(
-                running.address, paths, method="PUT", body=body, connections=connections, seconds=plan.seconds
-            )
+            done = drive(running.address, paths, method="PUT", body=body, connections=connections, seconds=plan.seconds)
             return _sound(done)
 
         if connections == 1:
@@ -89,12 +87,13 @@ def _gets(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
     names = {"GET": "GET 4 KiB, 16 connections", "HEAD": "HEAD, 16 connections"}
     if not any(plan.wants(name) for name in names.values()):
         return []
-    keys = [f"small/{os.urandom(6).hex()}" for _ in range(plan.keys)]
-    _fill(running, sign, keys, SMALL)
     found = []
-    for method, kind in (("GET", "constant"), ("HEAD", "empty")):
+    # wrk waits for a body behind a HEAD that tells a length: its objects are empty, and its ceiling is a GET's.
+    for method, kind, size in (("GET", "constant", SMALL), ("HEAD", "empty", 0)):
         if not plan.wants(names[method]):
             continue
+        keys = [f"small/{method}/{os.urandom(6).hex()}" for _ in range(plan.keys)]
+        _fill(running, sign, keys, size)
         paths = [sign(method, key) for key in keys]
         random.shuffle(paths)
         with bare(kind) as address:
@@ -104,9 +103,7 @@ def _gets(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
                 lambda method=method, paths=paths: _sound(
                     drive(running.address, paths, method=method, seconds=plan.seconds)
                 ),
-                lambda method=method, address=address: drive(
-                    address, ["/x"], method=method, seconds=plan.seconds
-                ).rate,
+                lambda address=address: drive(address, ["/x"], seconds=plan.seconds).rate,
                 plan.runs,
             )
         found.append(row)
@@ -137,12 +134,12 @@ def _large(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
             row = Row(name, "MB/s", f"{BARE}, streaming zeros", 0.55)
             interleave(
                 row,
-                lambda paths=paths, connections=connections: drive(
-                    running.address, paths, connections=connections, seconds=plan.seconds
-                ).megabytes,
-                lambda address=address, size=size, connections=connections: drive(
-                    address, [f"/{size}"], connections=connections, seconds=plan.seconds
-                ).megabytes,
+                lambda paths=paths, connections=connections: (
+                    drive(running.address, paths, connections=connections, seconds=plan.seconds).megabytes
+                ),
+                lambda address=address, size=size, connections=connections: (
+                    drive(address, [f"/{size}"], connections=connections, seconds=plan.seconds).megabytes
+                ),
                 plan.runs,
             )
         found.append(row)
@@ -266,7 +263,6 @@ def _memory(running: Gateway) -> Row:
     """Resident memory of the largest process at the end."""
     sizes = []
     for pid in running.pids():
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                sizes.append(int(line.split()[1]) / 1024)
+        told = Path(f"/proc/{pid}/status").read_text().splitlines()
+        sizes += [int(line.split()[1]) / 1024 for line in told if line.startswith("VmHWM:")]
     return Row("largest process's peak memory", "MiB", "", None, measured=[max(sizes)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -17,14 +18,15 @@ class Presigner:
         self._bucket = bucket
         self._host = urlsplit(running.address).netloc
 
-    def __call__(self, method: str, key: str) -> str:
+    def __call__(self, method: str, key: str, query: Mapping[str, str] | None = None) -> str:
         return presign(
             method,
             host=self._host,
-            path=f"/{self._bucket}/{key}",
+            path=f"/{self._bucket}/{key}" if key else f"/{self._bucket}",
             access_key=self._running.access_key,
             secret_key=self._running.secret_key,
             region="us-east-1",
             now=datetime.now(UTC),
             expires=86_400,
+            query=query,
         )

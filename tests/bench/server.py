@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +15,8 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+
+from tests.endpoint import started
 
 CORES = os.cpu_count() or 2
 
@@ -58,7 +58,7 @@ class Gateway:
     access_key: str
     secret_key: str
     folder: Path
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[bytes]
 
     def client(self, **config: Any) -> Any:
         return boto3.client(
@@ -84,29 +84,6 @@ class Gateway:
 
 @contextmanager
 def gateway(folder: Path, *options: str) -> Iterator[Gateway]:
-    """`entrepot init` and `entrepot serve` in *folder*, on a free port, with the defaults and these options."""
-    site = folder / "site"
-    if not site.exists():
-        subprocess.run([sys.executable, "-m", "gateway.cli.main", "init", str(site)], check=True, capture_output=True)
-    command = [sys.executable, "-m", "gateway.cli.main", "serve", str(site), "--listen", "127.0.0.1:0", *options]
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        said = _first_lines(process)
-        secret = Path(said["secret key"].removeprefix("in ")).read_text().strip()
-        yield Gateway(said["endpoint"], said["access key"], secret, site, process)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=60)
-
-
-def _first_lines(process: subprocess.Popen[str]) -> dict[str, str]:
-    said: dict[str, str] = {}
-    assert process.stdout is not None
-    for line in process.stdout:
-        found = re.match(r"(endpoint|access key|secret key): (.+)", line.strip())
-        if found:
-            said[found[1]] = found[2]
-        if len(said) == 3:
-            return said
-    raise RuntimeError(f"the gateway ended with {process.wait()} before it said where it listens")
+    """`entrepot init` (where there is none yet) and `entrepot serve` in *folder*, with the defaults and *options*."""
+    with started(folder / "site", options) as (endpoint, process):
+        yield Gateway(endpoint.url, endpoint.access_key, endpoint.secret_key, endpoint.dir, process)

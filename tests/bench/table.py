@@ -13,7 +13,7 @@ from rich.table import Table
 
 @dataclass
 class Row:
-    """One line. `measured` and `ceiling` hold a figure a run, in `unit`; the ratio is the median of the runs' ratios."""
+    """One line. `measured` and `ceiling` hold a figure a run, in `unit`; the ratio is the median of the pairs."""
 
     name: str
     unit: str

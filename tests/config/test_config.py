@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said_all_at_once_with_file_key_and_reason() -> None:
         default_text()
         .replace("workers = 0", 'workers = "many"')
         .replace('region = "us-east-1"', 'regoin = "us-east-1"')
-        .replace('bytes_in_flight = "128 MiB"', 'bytes_in_flight = "64 megs"')
+        .replace('bytes_in_flight = "96 MiB"', 'bytes_in_flight = "64 megs"')
         .replace('listen = "127.0.0.1:9001"', 'listen = "9001"')
     )
     said = complaints(text)
