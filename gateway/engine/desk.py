@@ -5,9 +5,10 @@ from __future__ import annotations
 from gateway.engine.buckets import Buckets
 from gateway.engine.copies import Copies
 from gateway.engine.listings import Listings
+from gateway.engine.names import Names
 from gateway.engine.removals import Removals
 from gateway.engine.uploads import Uploads
 
 
-class Engine(Buckets, Copies, Removals, Uploads, Listings):
+class Engine(Buckets, Copies, Removals, Uploads, Listings, Names):
     """What S3 and POSIX ask. Each verb takes who asks first, and raises `gateway.errors`. For one event loop."""

@@ -1,0 +1,34 @@
+"""A site of one's own, opened in this process with a committer beside it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.engine.desk import Engine
+from gateway.engine.types import Caller
+from gateway.site.founding import found
+from gateway.site.site import Site
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    founded = await found(tmp_path / "site")
+    async with await Site.open(founded.folder) as opened:
+        yield opened
+
+
+@pytest.fixture
+def engine(site: Site) -> Engine:
+    return site.engine
+
+
+@pytest.fixture
+async def root(site: Site) -> Caller:
+    row = site.store.one("SELECT k.access_key FROM access_key k JOIN user u ON u.name = k.user WHERE u.root = 1")
+    found_root = site.engine.credential(row[0])
+    assert found_root is not None
+    await site.engine.create_bucket(found_root[1], "tree", "")
+    return found_root[1]
