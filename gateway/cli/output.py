@@ -95,8 +95,8 @@ def progress(what: str, *, quiet: bool) -> Iterator[Progress]:
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=None)
 
-        def told(done: int, of: int, now: str = what) -> None:
-            bars.update(task, completed=done, total=of or None, description=now)
+        def told(done: int, of: int, what: str = what) -> None:
+            bars.update(task, completed=done, total=of or None, description=what)
 
         yield told
 

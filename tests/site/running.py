@@ -1,0 +1,85 @@
+"""What the tests of a served site share: clients, waiting, and looking at its processes."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import boto3
+from botocore.config import Config
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.site.locks import read_serving
+from tests.endpoint import Endpoint, run_entrepot
+
+T = TypeVar("T")
+WAIT_SECONDS = 60.0
+
+
+def client(endpoint: Endpoint, access_key: str = "", secret_key: str = "", **options: Any) -> Any:
+    """An S3 client as root, or as somebody else; it tries again as SDKs do."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint.url,
+        aws_access_key_id=access_key or endpoint.access_key,
+        aws_secret_access_key=secret_key or endpoint.secret_key,
+        region_name=endpoint.region,
+        config=Config(
+            signature_version="s3v4", retries={"max_attempts": 8, "mode": "standard"}, s3={"addressing_style": "path"}
+        ),
+        **options,
+    )
+
+
+def until(look: Callable[[], T], what: str) -> T:
+    """What *look* answers, once that is true. A long wait, so that no test fails on a clock."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {WAIT_SECONDS} s for {what}")
+        time.sleep(0.05)
+
+
+def watch(endpoint: Endpoint, path: str) -> tuple[int, Any]:
+    """Status and answer of the address for those who watch."""
+    serving = read_serving(endpoint.dir)
+    assert serving is not None
+    try:
+        with urllib.request.urlopen(f"{serving['metrics']}{path}", timeout=30) as answer:
+            status, raw = answer.status, answer.read()
+    except urllib.error.HTTPError as refused:
+        status, raw = refused.code, refused.read()
+    return status, raw.decode() if path == "/metrics" else json.loads(raw)
+
+
+def ready(endpoint: Endpoint) -> bool:
+    return watch(endpoint, "/readyz")[0] == 200
+
+
+def processes(endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    """The processes under the supervisor, by name."""
+    return dict(watch(endpoint, "/healthz")[1]["processes"])
+
+
+def counted(endpoint: Endpoint, name: str, **labels: str) -> float:
+    """The sum of a metric over everything that has these labels."""
+    families = text_string_to_metric_families(watch(endpoint, "/metrics")[1])
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return sum(each.value for each in samples if labels.items() <= each.labels.items())
+
+
+def lines(endpoint: Endpoint) -> list[dict[str, Any]]:
+    """The log so far."""
+    return [json.loads(line) for line in endpoint.log.read_text().splitlines()]
+
+
+def entrepot(endpoint: Endpoint, *arguments: str) -> Any:
+    """What a command answers with `--json`, on this endpoint's site."""
+    return json.loads(run_entrepot(*arguments, "--site", str(endpoint.dir), "--json").stdout)

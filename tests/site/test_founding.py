@@ -1,0 +1,149 @@
+"""`init`: what it makes, where it refuses, and that it can be cut short anywhere."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import default_text
+from gateway.errors import EntrepotError, InvalidArgument, Misconfigured
+from gateway.site import founding
+from gateway.site.founding import found
+from gateway.site.keyring import list_ring_keys
+from gateway.site.people import list_users
+from gateway.site.site import Site
+
+
+async def test_a_new_site_is_private_and_complete(tmp_path: Path) -> None:
+    made = await found(tmp_path / "site", access_key="MYKEY", secret="my/secret+key")
+    folder = tmp_path / "site"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("master.key", "root.secret", "entrepot.toml"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    assert (folder / "entrepot.toml").read_text() == default_text()
+    assert (folder / "root.secret").read_text() == "my/secret+key\n"
+    async with await Site.open(folder) as site:
+        assert site.id == made.site
+        credential = site.credentials.find("MYKEY")
+        assert credential is not None
+        assert (credential.secret, credential.user, credential.root) == ("my/secret+key", "root", True)
+        assert site.credentials.find("NOBODYS") is None
+        (ring_key,) = list_ring_keys(site)
+        assert (ring_key.mode, ring_key.active) == ("aes-256-gcm", True)
+
+
+async def test_a_site_may_keep_its_blocks_readable(tmp_path: Path) -> None:
+    await found(tmp_path / "site", mode="tagged")
+    async with await Site.open(tmp_path / "site", bytes_too=False) as site:
+        assert [each.mode for each in list_ring_keys(site)] == ["tagged"]
+
+
+async def test_a_folder_that_holds_something_else_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("ten years of work")
+    with pytest.raises(Misconfigured, match="is not empty and not a site"):
+        await found(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+async def test_a_site_is_not_made_twice(tmp_path: Path) -> None:
+    await found(tmp_path / "site")
+    with pytest.raises(Misconfigured, match="is a site already"):
+        await found(tmp_path / "site")
+
+
+async def test_half_a_root_key_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="go together"):
+        await found(tmp_path / "site", access_key="MYKEY")
+    with pytest.raises(InvalidArgument, match="8 to 128"):
+        await found(tmp_path / "site", access_key="MYKEY", secret="short")
+    assert not (tmp_path / "site").exists()
+
+
+async def test_blocks_of_another_site_are_not_taken_over(tmp_path: Path) -> None:
+    await found(tmp_path / "one")
+    other = tmp_path / "two"
+    text = default_text().replace('path = "blocks"', f'path = "{tmp_path / "one" / "blocks"}"')
+    other.mkdir()
+    (other / ".unfinished").write_text("init\n")
+    (other / "entrepot.toml").write_text(text)
+    with pytest.raises(Misconfigured, match="it belongs to site"):
+        await found(other)
+    async with await Site.open(tmp_path / "one"):
+        """The first one is as it was."""
+
+
+STEPS = [
+    "_write_config",
+    "_master_keys",
+    "open_journal",
+    "name_all",
+    "_first_ring_key",
+    "write_file",
+    "_root_user",
+    "claim_all",
+    "finish",
+]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+async def test_init_that_was_cut_short_anywhere_can_be_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str
+) -> None:
+    folder = tmp_path / "site"
+    with monkeypatch.context() as cut:
+        cut.setattr(founding, step, _cut(getattr(founding, step), when))
+        with pytest.raises(Cut):
+            await found(folder)
+    if step != "finish" or when == "before":
+        with pytest.raises(Misconfigured, match=r"was cut short|cannot be read"):
+            await Site.open(folder)
+        await found(folder)
+    async with await Site.open(folder) as site:
+        (root,) = list_users(site)
+        secret = (folder / "root.secret").read_text().strip()
+        credential = site.credentials.find(root.access_keys[0])
+        assert credential is not None
+        assert credential.secret == secret
+        assert len(list_ring_keys(site)) == 1
+        assert site.warehouse.backends
+
+
+class Cut(EntrepotError):
+    """As if the process had been killed."""
+
+
+def _cut(step: Any, when: str) -> Any:
+    """*step*, with the process dying before or after it."""
+    if when == "before":
+
+        async def before(*_: Any, **__: Any) -> None:
+            raise Cut
+
+        def before_now(*_: Any, **__: Any) -> None:
+            raise Cut
+
+        return before if _is_async(step) else before_now
+
+    async def after(*values: Any, **named: Any) -> None:
+        got = await step(*values, **named)
+        if step.__name__ == "open_journal":  # a dead process's session ends with its connection and lease
+            journal, committer = got
+            await journal.close()
+            await committer.let_go()
+        raise Cut
+
+    def after_now(*values: Any, **named: Any) -> None:
+        step(*values, **named)
+        raise Cut
+
+    return after if _is_async(step) else after_now
+
+
+def _is_async(step: Any) -> bool:
+    import inspect
+
+    return inspect.iscoroutinefunction(step)
