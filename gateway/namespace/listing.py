@@ -31,6 +31,11 @@ class _Live:
     _select = f"SELECT e.name, {_FILE}, e.node, e.parent {_JOIN} WHERE e.parent = ? AND e.dead = 0 AND e.name >= ?"
     _open = f"{_select} ORDER BY e.name LIMIT ?"
     _bounded = f"{_select} AND e.name < ? ORDER BY e.name LIMIT ?"
+    _bare = (
+        "SELECT e.name, CASE WHEN e.version THEN 0 END FROM entry e WHERE e.parent = ? AND e.dead = 0 AND e.name >= ?"
+    )
+    _bare_open = f"{_bare} ORDER BY e.name LIMIT ?"
+    _bare_bounded = f"{_bare} AND e.name < ? ORDER BY e.name LIMIT ?"
     _children = (
         f"SELECT e.name, {_FILE}, e.node, e.parent {_JOIN} "
         "WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead = 0 ORDER BY e.parent, e.name"
@@ -40,6 +45,15 @@ class _Live:
         if high is None:
             return reads.query(self._open, (parent, low, most))
         return reads.query(self._bounded, (parent, low, high, most))
+
+    def mostly_directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
+        if high is None:
+            rows = reads.query(self._bare_open, (parent, low, most))
+        else:
+            rows = reads.query(self._bare_bounded, (parent, low, high, most))
+        if all(row[1] is None for row in rows):
+            return rows
+        return self.entries(reads, parent, low, high, most)
 
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
         return _grouped(reads.query(self._children, (parents,)))
@@ -95,7 +109,7 @@ async def list_objects(
     low = walk.first(after)
     while low is not None:
         wanted = limit + 1 - len(keys) - len(prefixes)
-        low = walk.slice(low, min(wanted, SLICE), tell, prefixes.append)
+        low = walk.slice(low, min(wanted, SLICE), tell, prefixes.extend)
         if len(keys) + len(prefixes) > limit:
             return _cut(keys, prefixes)
         if low is not None:
@@ -138,6 +152,8 @@ class _All:
         if high is None:
             return reads.query(self._open, (parent, low, most))
         return reads.query(self._bounded, (parent, low, most, high))
+
+    mostly_directories = entries
 
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
         found = _grouped(reads.query(self._children, (parents,)))
@@ -220,7 +236,7 @@ async def list_versions(
         told.go_on_behind(after_key, _id_of(reads, bucket, after_key, after_version))
     while low is not None and limit > 0:
         room = min(limit + 1 - len(told.found) - len(prefixes), SLICE)
-        low = walk.slice(low, room, told.tell, prefixes.append)
+        low = walk.slice(low, room, told.tell, prefixes.extend)
         if told.unfinished:
             low = told.found[-1].key
             told.go_on_behind(low, told.ids[-1])

@@ -16,11 +16,15 @@ import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from gateway.namespace.keys import behind, directory_of, rolled_up, split, successor
+from gateway.namespace.keys import SLASH, behind, directory_of, rolled_up, split, successor
 from gateway.namespace.reading import Reads
 
-SLICE = 512
-"""Rows of a slice, about: what is read without giving the loop to others."""
+SLICE = 1024
+"""Rows of a slice, about: what is read without giving the loop to others. A page of S3's usual size is one."""
+AHEAD = 256
+"""Directories of which a slice fetches small ones together, at a time."""
+MOST_AHEAD = 512
+"""Rows fetched so, behind which a slice ends: they cost several times what rows in a row do."""
 SMALL = 64
 """Entries of a directory that is fetched together with others."""
 LEVELS = 16
@@ -29,7 +33,7 @@ FIRST_BATCH = 16
 """Rows that are fetched at first where a delimiter may roll them all up."""
 
 Row = tuple[Any, ...]
-"""(name, size, …, node, parent): size None for a directory."""
+"""(name, size, …, node, parent): size None for a directory. Of one that is only told, not entered, (name, None, …)."""
 
 
 class Table(Protocol):
@@ -42,6 +46,9 @@ class Table(Protocol):
 
     def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
         """The first entries of a directory, names from *low* up to before *high*, in order."""
+
+    def mostly_directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
+        """The same, quick where nearly all of them are directories, of which only the name is told."""
 
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
         """All entries of the directories in a JSON list, each directory's in order."""
@@ -66,8 +73,8 @@ class _Frame:
 Tell = Callable[[bytes, list[Row], int], tuple[int, int]]
 """(path, rows that are no directories, room): tells what they stand for, as many as there is room for. Answers how many
 rows that was, and how many items."""
-Roll = Callable[[bytes], None]
-"""Tells a common prefix."""
+Roll = Callable[[list[bytes]], None]
+"""Tells common prefixes."""
 
 
 def _past(name: bytes) -> bytes:
@@ -84,8 +91,9 @@ class Walk:
         self._root = root
         self._prefix = prefix
         self._delimiter = delimiter
-        self._ends_at_slash = delimiter in (b"", b"/")
+        self._ends_at_slash = delimiter in (b"", SLASH)
         self._ahead: dict[int, list[Row] | None] = {}
+        self._fetched_ahead = 0
 
     def first(self, after: bytes) -> bytes | None:
         """The least key that may be told behind *after*; None when there can be none. What is rolled up is told only
@@ -105,9 +113,9 @@ class Walk:
             return None
         with self._reads.snapshot():
             frames = self._seek(low)
-            self._ahead = {}
+            self._ahead, self._fetched_ahead = {}, 0
             while frames:
-                if room <= 0:
+                if room <= 0 or (self._fetched_ahead >= MOST_AHEAD and not self._ahead):
                     return self._position(frames)
                 frame = frames[-1]
                 if frame.at < len(frame.rows):
@@ -163,12 +171,19 @@ class Walk:
 
     def _fetch(self, frame: _Frame, room: int) -> None:
         most = min(frame.batch, room, SLICE)
-        frame.rows = self._table.entries(self._reads, frame.node, frame.low, frame.high, most)
+        fetch = self._table.entries
+        if self._delimiter == SLASH and self._is_of_directories(frame.node):
+            fetch = self._table.mostly_directories
+        frame.rows = fetch(self._reads, frame.node, frame.low, frame.high, most)
         frame.at = 0
         frame.more = len(frame.rows) == most
         frame.batch = min(frame.batch * 4, SLICE)
         if frame.more:
             frame.low = _past(frame.rows[-1][0])
+
+    def _is_of_directories(self, node: int) -> bool:
+        sql = f"SELECT d.subdirs * 8 > d.{self._table.count} * 7 FROM dir d WHERE d.id = ?"
+        return bool(self._reads.query(sql, (node,))[0][0])
 
     # --- telling ---
 
@@ -180,14 +195,20 @@ class Walk:
             row = rows[frame.at]
             is_directory = row[1] is None
             if not is_directory and self._ends_at_slash:
-                told, items = tell(path, self._files_from(frame, room), room)
+                told, items = tell(path, self._alike_from(frame, room, directories=False), room)
                 frame.at += told
                 room -= items
+                continue
+            if is_directory and delimiter == SLASH:
+                beside = self._alike_from(frame, room, directories=True)
+                roll([path + each[0] for each in beside] if path else [each[0] for each in beside])
+                frame.at += len(beside)
+                room -= len(beside)
                 continue
             key = path + row[0]
             cut = key.find(delimiter, begins) if delimiter else -1
             if cut >= 0:
-                roll(key[: cut + len(delimiter)])
+                roll([key[: cut + len(delimiter)]])
                 room -= 1
                 self._step_over(frame, key[: cut + len(delimiter)])
             elif is_directory:
@@ -201,11 +222,11 @@ class Walk:
         return room
 
     @staticmethod
-    def _files_from(frame: _Frame, room: int) -> list[Row]:
-        """The rows at hand up to the next directory."""
+    def _alike_from(frame: _Frame, room: int, *, directories: bool) -> list[Row]:
+        """The rows at hand, as many as there is room for, that like the next one are directories, or are not."""
         rows, at = frame.rows, frame.at
         end, last = at, min(at + room, len(rows))
-        while end < last and rows[end][1] is not None:
+        while end < last and (rows[end][1] is None) == directories:
             end += 1
         return rows[at:end] if at or end < len(rows) else rows
 
@@ -230,7 +251,7 @@ class Walk:
 
     def _below(self, frame: _Frame, node: int, path: bytes, room: int) -> _Frame:
         if node not in self._ahead:
-            beside = [row[-2] for row in frame.rows[frame.at : frame.at + room] if row[1] is None]
+            beside = [row[-2] for row in frame.rows[frame.at : frame.at + min(room, AHEAD)] if row[1] is None]
             self._fetch_ahead([node, *beside], room)
         below = _Frame(node, path, b"", None, SLICE if self._ends_at_slash else FIRST_BATCH)
         rows = self._ahead.pop(node, None)
@@ -249,6 +270,7 @@ class Walk:
             for node in chosen:
                 rows = found.get(node, [])
                 self._ahead[node] = rows
+                self._fetched_ahead += len(rows)
                 nodes.extend(row[-2] for row in rows if row[1] is None)
             if not nodes:
                 return
@@ -256,10 +278,10 @@ class Walk:
     def _small(self, nodes: list[int], room: int) -> list[int]:
         """The first of these directories that are small and together fit; the first that is not ends it."""
         sql = f"SELECT d.id, d.{self._table.count} FROM json_each(?) j CROSS JOIN dir d ON d.id = j.value"
-        counts = dict(self._reads.query(sql, (json.dumps(nodes[:SLICE]),)))
+        counts = dict(self._reads.query(sql, (json.dumps(nodes[:AHEAD]),)))
         most = SMALL if self._ends_at_slash else FIRST_BATCH
         chosen: list[int] = []
-        for node in nodes[:SLICE]:
+        for node in nodes[:AHEAD]:
             count = counts.get(node, 0)
             if count > most or room <= 0:
                 self._ahead[node] = None

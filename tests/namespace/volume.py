@@ -13,15 +13,15 @@ ROOT = 10
 CHECKSUMS = pack_all([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
 
 
-def bucket(mirror: Mirror, live: int) -> Bucket:
+def bucket(mirror: Mirror, live: int, subdirs: int = 0) -> Bucket:
     row = Bucket("b", 1, 1, 7, ROOT, "us-east-1", 0, 1, live, live, 0, 0, b"", 0)
     mirror.fill(BUCKET, [row])
-    mirror.fill(DIR, [directory(ROOT, 0, b"", live)])
+    mirror.fill(DIR, [directory(ROOT, 0, b"", live, subdirs)])
     return row
 
 
-def directory(node: int, parent: int, name: bytes, live: int) -> Dir:
-    return Dir(node, "b", parent, name, live, live, 0, 0o755, 0, 0, 0, 0, 0, b"")
+def directory(node: int, parent: int, name: bytes, live: int, subdirs: int = 0) -> Dir:
+    return Dir(node, "b", parent, name, live, live, subdirs, 0o755, 0, 0, 0, 0, 0, b"")
 
 
 def entry(parent: int, name: bytes, node: int, *, dead: int = 0, version: int = 1) -> Entry:
