@@ -64,7 +64,8 @@ class Sweeper(Worker):
         return await self._sweep_dead() or await self._sweep_session()
 
     async def _sweep_dead(self) -> bool:
-        if not self.store.query("SELECT 1 FROM block WHERE died > 0 LIMIT 1"):
+        self.held_back = bool(self.store.query("SELECT 1 FROM block WHERE died > 0 LIMIT 1"))
+        if not self.held_back:
             return False
         floor = await self._journal.floors()
         rows = self.store.query(

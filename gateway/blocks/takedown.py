@@ -54,8 +54,10 @@ class Takedown(Worker):
         if not self._cohort:
             await self._gather()
         if not self._cohort:
+            self.held_back = False
             return await self._forget_uploads()
-        if await self._journal.floors() < self._cohort_at:
+        self.held_back = await self._journal.floors() < self._cohort_at
+        if self.held_back:
             return False
         if self._cohort[0].shape == Shape.NONE:
             await self._drop_parts(self._cohort.popleft())

@@ -21,6 +21,8 @@ POLL_SECONDS = 0.25
 """How often an idle worker asks whether the journal has grown."""
 IDLE_SECONDS = 5.0
 """After which it looks again in any case: some work falls due with time."""
+HELD_BACK_SECONDS = 0.5
+"""As `IDLE_SECONDS`, while there is work that waits for readers alone."""
 FAILED_SECONDS_MAX = 30.0
 
 _log = logging.getLogger(__name__)
@@ -56,6 +58,8 @@ class Worker(ABC):
 
     def __init__(self, store: Tables) -> None:
         self.store = store
+        self.held_back = False
+        """There is work that only waits for readers to go on: the journal need not grow for that."""
 
     @abstractmethod
     async def step(self) -> bool:
@@ -78,7 +82,8 @@ class Worker(ABC):
 
     async def _quiet(self, seen: int) -> None:
         """Until the journal is longer than *seen*, or a while."""
-        for _ in range(int(IDLE_SECONDS / POLL_SECONDS)):
+        seconds = HELD_BACK_SECONDS if self.held_back else IDLE_SECONDS
+        for _ in range(int(seconds / POLL_SECONDS)):
             await asyncio.sleep(POLL_SECONDS)
             if self.store.head() != seen:
                 return
