@@ -393,3 +393,17 @@ def _resident_bytes() -> int:
     from pathlib import Path
 
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+async def test_an_offer_to_speak_something_else_is_not_taken_up(site, signer):
+    upgrade = signer.head("GET", "/bucket", upgrade="websocket", connection="Upgrade")
+    raw = await site.raw(upgrade + b"\x81\x05hello")
+    reply, rest = parse(raw)
+    assert (reply.status, reply.headers["connection"], rest) == (200, "close", b"")
+
+
+async def test_connect_is_no_method_here(site):
+    raw = await site.raw(
+        b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\nGET / HTTP/1.1\r\n\r\n", seconds=5
+    )
+    assert re.findall(rb"HTTP/1.1 (\d)", raw) == [b"4"], raw
