@@ -50,6 +50,9 @@ class Table(Protocol):
     def mostly_directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
         """The same, quick where nearly all of them are directories, of which only the name is told."""
 
+    def only_files(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
+        """The same, quick where there is no directory among them."""
+
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
         """All entries of the directories in a JSON list, each directory's in order."""
 
@@ -70,6 +73,7 @@ class _Frame:
         self.more = True
 
 
+Entries = Callable[[Reads, int, bytes, bytes | None, int], list[Row]]
 Tell = Callable[[bytes, list[Row], int], tuple[int, int]]
 """(path, rows that are no directories, room): tells what they stand for, as many as there is room for. Answers how many
 rows that was, and how many items."""
@@ -171,9 +175,7 @@ class Walk:
 
     def _fetch(self, frame: _Frame, room: int) -> None:
         most = min(frame.batch, room, SLICE)
-        fetch = self._table.entries
-        if self._delimiter == SLASH and self._is_of_directories(frame.node):
-            fetch = self._table.mostly_directories
+        fetch = self._fetching(frame.node)
         frame.rows = fetch(self._reads, frame.node, frame.low, frame.high, most)
         frame.at = 0
         frame.more = len(frame.rows) == most
@@ -181,9 +183,15 @@ class Walk:
         if frame.more:
             frame.low = _past(frame.rows[-1][0])
 
-    def _is_of_directories(self, node: int) -> bool:
-        sql = f"SELECT d.subdirs * 8 > d.{self._table.count} * 7 FROM dir d WHERE d.id = ?"
-        return bool(self._reads.query(sql, (node,))[0][0])
+    def _fetching(self, node: int) -> Entries:
+        """The quickest way to a directory's entries."""
+        counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (node,))
+        subdirs, entries = counts[0]
+        if not subdirs:
+            return self._table.only_files
+        if self._delimiter == SLASH and subdirs * 8 > entries * 7:
+            return self._table.mostly_directories
+        return self._table.entries
 
     # --- telling ---
 
