@@ -49,9 +49,9 @@ def _settle(
 ) -> None:
     """These extents of *run* now lie in these blocks. A *new* run is a member of none yet: nothing to look up."""
     facts = {block.id: block for block in blocks}
-    lengths: Counter[bytes] = Counter()
+    lengths: dict[bytes, int] = {}
     for extent in placed:
-        lengths[extent.block] += extent.length
+        lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
     for block_id, length in lengths.items():
         block = rows.get(BLOCK, (block_id,))
         if block is None:
@@ -68,9 +68,9 @@ def _settle(
 def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: Iterable[bytes] = ()) -> None:
     """These extents of *run* no longer lie where they lay; in the blocks *staying* the run has others still."""
     still = set(staying)
-    lengths: Counter[bytes] = Counter()
+    lengths: dict[bytes, int] = {}
     for extent in left:
-        lengths[extent.block] += extent.length
+        lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
     for block_id, length in lengths.items():
         block = must(rows, BLOCK, (block_id,))
         members = block.members

@@ -49,8 +49,12 @@ def walk(tx: Tx, bucket: Bucket, key: bytes) -> Place:
     parent = bucket.root
     last = len(names) - 1
     for depth, name in enumerate(names):
-        tx.want([(DIR, (parent,)), (ENTRY, (parent, name))])
-        entry = tx.get(ENTRY, (parent, name))
+        try:
+            tx.get(DIR, (parent,))
+            entry = tx.get(ENTRY, (parent, name))
+        except Missing:
+            tx.want([(DIR, (parent,)), (ENTRY, (parent, name))])
+            raise
         if depth == last:
             return Place(bucket, key, parent, (), name, entry)
         if entry is None:
