@@ -80,8 +80,7 @@ def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File
     at = existing(tx, place, source.version)
     file = must(tx.rows, FILE, (at.node,))
     if source.conditions is not None:
-        # conditions this deep come back from the wire as bare arrays
-        check_source(Preconditions._make(source.conditions), seen_as(at, file))
+        check_source(source.conditions, seen_as(at, file))
     if source.node and source.node != file.id:
         raise Busy("the source changed while it was looked at")
     return place.bucket, file, shown(at.version, at.null, place.bucket.versioning)

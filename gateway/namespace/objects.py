@@ -148,17 +148,12 @@ def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
     for key, version, conditions in asked.wanted:
         try:
             check_named(key)
-            removed = _delete(tx, walk(tx, bucket, key), version, _as_preconditions(conditions))
+            removed = _delete(tx, walk(tx, bucket, key), version, conditions)
         except Refused as refused:
             outcomes.append((type(refused).__name__, *refused.args))
         else:
             outcomes.append(("", *removed))
     return outcomes
-
-
-def _as_preconditions(given: tuple[Any, ...] | None) -> Preconditions | None:
-    """Conditions this deep come back from the wire as bare arrays."""
-    return None if given is None else Preconditions._make(given)
 
 
 def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> None:
