@@ -26,7 +26,7 @@ from gateway.topology import Topology
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-_BACKEND_PATH = re.compile(r"(?ms)(^\[backends\.[^\]\n]+\][^\[]*?^path\s*=\s*)(\"[^\"\n]*\"|'[^'\n]*')")
+_BACKEND_PATH = re.compile(r"(?ms)(^\[backends\.[^\]\n]+\][^\[]*?^path\s*=\s*)(\"[^\"\n]*\"(?!\")|'[^'\n]*'(?!'))")
 
 
 class Restored(NamedTuple):

@@ -1,0 +1,86 @@
+"""Backing a site up while it is served, and making it anew as a new incarnation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from gateway.config import default_text, load_text
+from gateway.errors import Misconfigured
+from gateway.site.backups import restore, with_absolute_backends
+from tests.endpoint import run_entrepot, started
+from tests.site.running import client
+
+
+def test_what_a_backup_names_is_readable_from_the_restored_site(tmp_path: Path) -> None:
+    site, saved, anew = tmp_path / "site", tmp_path / "saved", tmp_path / "anew"
+    with started(site) as (endpoint, _):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="kept")
+        s3.put_object(Bucket="kept", Key="small", Body=b"small")
+        s3.put_object(Bucket="kept", Key="large", Body=bytes(9 << 20))
+        made = json.loads(run_entrepot("backup", str(site), str(saved), "--json").stdout)
+        s3.delete_object(Bucket="kept", Key="small")
+        s3.put_object(Bucket="kept", Key="large", Body=b"overwritten")
+        s3.put_object(Bucket="kept", Key="later", Body=b"later")
+    assert (saved / "entrepot.toml").exists()
+    assert not list(saved.glob("*key*"))
+    told = json.loads(
+        run_entrepot("restore", str(saved), str(anew), "--master-key", str(site / "master.key"), "--json").stdout
+    )
+    assert (told["site"], told["incarnation"]) == (made["site"], made["incarnation"] + 1)
+    with started(anew) as (endpoint, _):
+        s3 = client(endpoint)
+        assert s3.get_object(Bucket="kept", Key="small")["Body"].read() == b"small"
+        assert s3.get_object(Bucket="kept", Key="large")["Body"].read() == bytes(9 << 20)
+        with pytest.raises(ClientError, match="NoSuchKey"):
+            s3.get_object(Bucket="kept", Key="later")
+        s3.put_object(Bucket="kept", Key="after", Body=b"after")
+        assert s3.get_object(Bucket="kept", Key="after")["Body"].read() == b"after"
+    found = run_entrepot("fsck", str(anew), "--read", "--json", check=False)
+    assert found.returncode == 0, found.stdout
+    shut_out = run_entrepot("serve", str(site), "--listen", "127.0.0.1:0", check=False)
+    assert shut_out.returncode == 1
+    assert "incarnation 2" in shut_out.stderr
+
+
+def test_a_backup_asks_for_an_empty_folder_and_the_right_master_key(tmp_path: Path) -> None:
+    site, saved = tmp_path / "site", tmp_path / "saved"
+    run_entrepot("init", str(site))
+    run_entrepot("init", str(tmp_path / "other"))
+    run_entrepot("backup", str(site), str(saved))
+    again = run_entrepot("backup", str(site), str(saved), check=False)
+    assert (again.returncode, "is not empty" in again.stderr) == (1, True)
+    wrong = run_entrepot(
+        "restore",
+        str(saved),
+        str(tmp_path / "anew"),
+        "--master-key",
+        str(tmp_path / "other" / "master.key"),
+        check=False,
+    )
+    assert wrong.returncode == 1
+    assert "master key" in wrong.stderr
+    right = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(site / "master.key"))
+    assert "incarnation 2" in right.stdout
+
+
+async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="is no whole backup"):
+        await restore(tmp_path, tmp_path / "anew", tmp_path / "master.key")
+    assert not (tmp_path / "anew").exists()
+
+
+def test_a_restored_config_finds_the_blocks_where_they_were() -> None:
+    moved = with_absolute_backends(default_text(), Path("/srv/site"))
+    assert load_text(moved, Path("/anew")).topology(Path("/anew")).backends["disk"].path == "/srv/site/blocks"
+    assert with_absolute_backends(moved, Path("/anew")) == moved
+
+
+def test_a_config_whose_paths_cannot_be_rewritten_says_what_to_do() -> None:
+    odd = default_text().replace('path = "blocks"', 'path = """blocks"""')
+    with pytest.raises(Misconfigured, match="absolute"):
+        with_absolute_backends(odd, Path("/srv/site"))

@@ -1,0 +1,104 @@
+"""HTTPS: the certificate is read again when it changes, and a bad one leaves the old one in force."""
+
+from __future__ import annotations
+
+import datetime
+import socket
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.endpoint import Endpoint, run_entrepot, started
+from tests.site.running import client, lines, until
+
+
+def make_pair(folder: Path, name: str) -> None:
+    """A self-signed certificate for 127.0.0.1, called *name*, and its key, in place of what was there."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    import ipaddress
+
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    for path, content in ((folder / "tls.key", private), (folder / "tls.crt", certificate.public_bytes(pem))):
+        beside = path.with_suffix(".new")
+        beside.write_bytes(content)
+        beside.rename(path)
+
+
+def served_name(url: str) -> str:
+    """The common name of the certificate that is shown at *url*."""
+    host, port = url.removeprefix("https://").split(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain) as wrapped:
+        raw = wrapped.getpeercert(binary_form=True)
+    assert raw is not None
+    (name,) = x509.load_der_x509_certificate(raw).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(name.value)
+
+
+def test_a_certificate_that_changes_is_served_and_a_bad_one_is_not(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run_entrepot("init", str(site))
+    make_pair(site, "first")
+    config = site / "entrepot.toml"
+    config.write_text(
+        config.read_text().replace("# tls_certificate", "tls_certificate").replace("# tls_key", "tls_key")
+    )
+    with started(site) as (endpoint, _):
+        assert endpoint.url.startswith("https://")
+        s3 = client(endpoint, verify=str(site / "tls.crt"))
+        s3.create_bucket(Bucket="kept")
+        s3.put_object(Bucket="kept", Key="a", Body=b"a" * 3_000_000)
+        assert s3.get_object(Bucket="kept", Key="a")["Body"].read() == b"a" * 3_000_000
+        assert served_name(endpoint.url) == "first"
+        make_pair(site, "second")
+        workers = {line["process"] for line in lines(endpoint) if line["process"].startswith("worker")}
+        until(lambda: told(endpoint, "the certificate was read again", 0) == workers, "all workers to read it")
+        assert served_name(endpoint.url) == "second"
+        said = len(lines(endpoint))
+        (site / "tls.crt").write_text("no certificate at all")
+        until(
+            lambda: told(endpoint, "the certificate cannot be used; the old one stays", said) == workers, "complaints"
+        )
+        for _ in range(4):
+            assert served_name(endpoint.url) == "second"
+
+
+def told(endpoint: Endpoint, event: str, after: int) -> set[str]:
+    """Who has logged *event* behind the first *after* lines."""
+    return {line["process"] for line in lines(endpoint)[after:] if line["event"] == event}
+
+
+def test_a_key_that_does_not_fit_keeps_the_gateway_from_starting(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run_entrepot("init", str(site))
+    make_pair(site, "first")
+    (site / "tls.crt").rename(site / "kept.crt")
+    make_pair(site, "second")
+    (site / "kept.crt").rename(site / "tls.crt")
+    config = site / "entrepot.toml"
+    config.write_text(
+        config.read_text().replace("# tls_certificate", "tls_certificate").replace("# tls_key", "tls_key")
+    )
+    refused = run_entrepot("serve", str(site), "--listen", "127.0.0.1:0", check=False)
+    assert refused.returncode == 1
+    assert "cannot be used" in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
