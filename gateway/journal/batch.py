@@ -178,6 +178,7 @@ class BatchRunner:
     def done(self, prepared: Prepared, above: Gathering | None = None) -> None:
         """*prepared* is durable; the batch *above* it now stands on the cache."""
         self._cache.merge(prepared.overlay.changed)
+        self._cache.fresh_id = prepared.batch.head.next_id
         if above is not None:
             above.overlay.rebase(self._cache)
 

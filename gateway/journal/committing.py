@@ -151,14 +151,19 @@ class Committing:
         try:
             self._store.write(batch)
         except DiskFull:
-            self._reserve.spend()
-            if not all(type(job.command).FREES for job in prepared.jobs):
-                raise
-            self._store.write(batch)
+            self._write_on_full_disk(prepared)
         self._written = batch.head
         self._commits += 1
         self._observe(len(prepared.jobs), prepared.records, time.perf_counter() - started)
-        self._store.checkpoint(idle=False)
+        self._store.checkpoint(idle=False, longest=self._reserve.wal_bytes())
+
+    def _write_on_full_disk(self, prepared: Prepared) -> None:
+        """Give the reserve back, and with its room that of the WAL; deletions have it now."""
+        self._reserve.spend()
+        self._store.shrink_wal()
+        if not all(type(job.command).FREES for job in prepared.jobs):
+            raise DiskFull(FULL)
+        self._store.write(prepared.batch)
 
     def _landed(self, flying: asyncio.Future[None], prepared: Prepared, above: Gathering | None) -> bool:
         """Answer what is durable now. False where the disk was full: nothing of *prepared* stands, and what was

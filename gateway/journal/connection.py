@@ -128,7 +128,9 @@ class Connection(asyncio.Protocol):
         self._write(frame(Kind.WELCOME, session, self._server.leases.seconds, self._server.committing.durable))
 
     def _beat(self, floor: int) -> None:
-        if self._session and not self._server.leases.knows(self._session):
+        if not self._session:
+            return
+        if not self._server.leases.knows(self._session):
             self.told_over(self._session)
             return
         self._server.leases.beat(self._session, time.monotonic(), floor)

@@ -6,6 +6,8 @@ import logging
 import os
 from pathlib import Path
 
+from gateway.journal.sqlite.store import CHECKPOINT_BYTES
+
 log = logging.getLogger(__name__)
 
 RESERVE_BYTES = 16 << 20
@@ -40,6 +42,13 @@ class Reserve:
             self._path.unlink(missing_ok=True)
             return
         self.spent = False
+
+    def wal_bytes(self) -> int:
+        """How long the WAL may grow: what is in it must find room in the file once the reserve is spent."""
+        disk = os.statvfs(self._path.parent)
+        if disk.f_bavail * disk.f_frsize > 2 * CHECKPOINT_BYTES:
+            return CHECKPOINT_BYTES
+        return min(self._size // 4, CHECKPOINT_BYTES - 1)
 
     def spend(self) -> None:
         """Give the reserve back to the disk."""

@@ -26,6 +26,8 @@ CHECKPOINT_BYTES = 64 << 20
 """A WAL longer than this is checkpointed even under load."""
 CHECKPOINT_SECONDS = 1.0
 """How often at most that is tried: a reader's snapshot may keep the WAL long for a while."""
+BUSY_MS = 1000
+"""How long a checkpoint waits for readers, at most."""
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 
@@ -44,14 +46,15 @@ class SqliteStore:
         self._writing.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         migrate(self._writing, str(path))
         self._loading = self._connect()
-        self._checkpointed = (0, 0.0)
+        self._checkpointed = 0
+        self._not_before = 0.0
         self._check_feature()
         self._statements: dict[tuple[Table[Any], int], str] = {}
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, cached_statements=512)
         connection.execute("PRAGMA cache_size = -65536")
-        connection.execute("PRAGMA busy_timeout = 5000")
+        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
@@ -121,26 +124,35 @@ class SqliteStore:
             marks = ", ".join("?" * len(table.row._fields))
             connection.executemany(f"INSERT OR REPLACE INTO {table.name} VALUES ({marks})", rows)
 
-    def checkpoint(self, *, idle: bool) -> None:
-        """Copy the WAL into the file where that is due. Called by the commit thread between two batches."""
+    def checkpoint(self, *, idle: bool, longest: int = CHECKPOINT_BYTES) -> None:
+        """Copy the WAL into the file where that is due: when it is longer than *longest*, or nothing else is to do.
+        Called by the commit thread between two batches."""
         try:
             length = os.stat(f"{self._path}-wal").st_size
         except FileNotFoundError:
             return
-        now = time.monotonic()
         if idle:
-            due = self._checkpointed[0] != self._writing.total_changes
+            due = self._checkpointed != self._writing.total_changes
         else:
-            due = length > CHECKPOINT_BYTES and now - self._checkpointed[1] > CHECKPOINT_SECONDS
-        if not due:
-            return
-        self._checkpointed = (self._writing.total_changes, now)
+            due = length > longest and time.monotonic() > self._not_before
+        if due:
+            self._bring_home("PASSIVE" if longest == CHECKPOINT_BYTES else "TRUNCATE")
+
+    def shrink_wal(self) -> None:
+        """Give the room of the WAL back to the disk, as far as the file has room for what is in it."""
+        self._bring_home("TRUNCATE")
+
+    def _bring_home(self, mode: str) -> None:
+        self._checkpointed = self._writing.total_changes
         try:
-            self._writing.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            kept = self._writing.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error as error:
             # What is in the WAL stays there, and durable, until there is room.
             if _code(error) not in _FULL:
                 raise
+            kept = (1, 0, 0)
+        if kept[0] or kept[1] != kept[2] or mode == "PASSIVE":
+            self._not_before = time.monotonic() + CHECKPOINT_SECONDS
 
     def live_sessions(self) -> list[int]:
         """The sessions that a committer that died left open."""

@@ -1,0 +1,157 @@
+"""The SQLite store: its schema's number, what readers see, and what an edited journal gives away."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import CommitterGone, Damaged, Misconfigured
+from gateway.journal.local import LocalCommitter
+from gateway.journal.memory_store import MemoryStore
+from gateway.journal.replay import replay, verify, verify_beside
+from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.schema import STEPS
+from gateway.journal.sqlite.store import SqliteStore
+from tests.journal.histories import History
+
+
+def made(path: Path, batches: int = 0) -> SqliteStore:
+    store = SqliteStore(path)
+    LocalCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
+    if batches:
+        for each in range(batches):
+            LocalCommitter(store, COMMANDS).run(OpenSession(str(each)))
+    return store
+
+
+def test_the_schema_s_number_is_in_the_file_and_a_newer_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    made(path).close()
+    with sqlite3.connect(path) as edited:
+        assert edited.execute("PRAGMA user_version").fetchone() == (len(STEPS),)
+        edited.execute("PRAGMA user_version = 99")
+    edited.close()
+    with pytest.raises(Misconfigured, match="has schema 99, and this version of entrepot knows those up to"):
+        SqliteStore(path)
+
+
+def test_a_journal_of_a_newer_feature_level_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    made(path).close()
+    with sqlite3.connect(path) as edited:
+        edited.execute("UPDATE site SET feature = 99")
+    edited.close()
+    with pytest.raises(Misconfigured, match="has feature level 99"):
+        SqliteStore(path)
+
+
+def test_commits_are_synced_in_full(tmp_path: Path) -> None:
+    store = made(tmp_path / "journal.db")
+    assert store._writing.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._writing.execute("PRAGMA synchronous").fetchone() == (2,)
+    store.close()
+
+
+def test_rows_of_any_number_of_keys_are_loaded_and_absent_ones_left_out(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "journal.db")
+    history = History(store, 1)
+    history.run(120)
+    for table in history.shown._rows:
+        rows = {table.key_of(row): row for row in history.shown.dump(table)}
+        for count in (0, 1, 2, 3, 255, 256, 257, len(rows)):
+            assert store.load(table, list(rows)[:count]) == dict(list(rows.items())[:count])
+        strange = tuple({int: -1, str: "nobody", bytes: b"nobody"}[type(each)] for each in next(iter(rows), ()))
+        if strange:
+            assert store.load(table, [strange]) == {}
+    store.close()
+
+
+def test_an_edited_journal_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    store = made(path, batches=200)
+    tables = ReadStore(path)
+    verify(store), list(verify_beside(tables))
+    edits = [
+        ("UPDATE journal SET records = zeroblob(length(records)) WHERE number = 90", "from 90 on are not what was"),
+        ("DELETE FROM journal WHERE number = 90", "goes from record 89 to 91"),
+        ("DELETE FROM journal WHERE number > 150", "ends at record 150, the tables at 201"),
+        ("UPDATE journal SET hash = zeroblob(32) WHERE number = 201", "from 201 on are not what was written"),
+        ("UPDATE head SET hash = zeroblob(32)", ""),
+    ]
+    for statement, said in edits:
+        store._writing.execute("BEGIN")
+        store._writing.execute(statement)
+        store._writing.execute("COMMIT")
+        with pytest.raises(Damaged, match=said or None):
+            verify(store)
+        with pytest.raises(Damaged, match=said or None):
+            list(verify_beside(tables))
+        if said:
+            with pytest.raises(Damaged):
+                replay(store, MemoryStore()), verify(store)
+        store.close(), tables.close()
+        path.unlink()
+        store = made(path, batches=200)
+        tables = ReadStore(path)
+    store.close(), tables.close()
+
+
+def test_a_reader_never_writes(tmp_path: Path) -> None:
+    store = made(tmp_path / "journal.db")
+    tables = ReadStore(tmp_path / "journal.db")
+    with pytest.raises(sqlite3.OperationalError, match="readonly"):
+        tables.query("DELETE FROM journal")
+    tables.close(), store.close()
+
+
+def test_a_snapshot_sees_one_state_and_what_came_meanwhile_behind_it(tmp_path: Path) -> None:
+    store = made(tmp_path / "journal.db")
+    tables = ReadStore(tmp_path / "journal.db")
+    with tables.snapshot():
+        before, version = tables.head(), tables.data_version()
+        LocalCommitter(store, COMMANDS).run(OpenSession("x"))
+        with tables.snapshot():
+            assert tables.head() == before
+        assert tables.head() == before
+    assert tables.head() > before
+    assert tables.data_version() != version
+    tables.close(), store.close()
+
+
+def test_where_no_committer_ever_was_there_is_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(CommitterGone, match="cannot be read"):
+        ReadStore(tmp_path / "journal.db")
+
+
+def test_a_fork_in_the_middle_of_a_snapshot_leaves_both_sides_whole(tmp_path: Path) -> None:
+    store = made(tmp_path / "journal.db")
+    tables, other = ReadStore(tmp_path / "journal.db"), ReadStore(tmp_path / "journal.db")
+    before = tables.head()
+    with tables.snapshot():
+        tables.head()
+        child = os.fork()
+        if child == 0:
+            ok = tables.head() == before == other.head()
+            with tables.snapshot():
+                ok = ok and tables.head() == before
+            os._exit(0 if ok else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert tables.head() == before
+    LocalCommitter(store, COMMANDS).run(OpenSession("x"))
+    assert tables.head() == other.head() > before
+    tables.close(), other.close(), store.close()
+
+
+def test_the_wal_is_brought_home_while_nothing_else_is_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    store = made(path, batches=50)
+    length = path.stat().st_size
+    store.checkpoint(idle=False)
+    assert path.stat().st_size == length
+    store.checkpoint(idle=True)
+    assert path.stat().st_size > length
+    store.close()
