@@ -13,6 +13,7 @@ from typing import NamedTuple
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import errors
+from gateway.blocks import counting
 from gateway.blocks.values import BlockFacts, FactsOf, ReadOrder, Want, block_key
 from gateway.crypto.sealing import FRAME_PLAIN, FRAME_SEALED, BlockKeys, frames_of, sealed_span
 from gateway.journal.packed import Extent
@@ -55,9 +56,11 @@ class Copies:
             sealed = backend.get_now(key, span.start, span.length)
             if sealed is not None:
                 try:
-                    return self._open(want, facts, memoryview(sealed), span.first, start, length)
+                    plain = self._open(want, facts, memoryview(sealed), span.first, start, length)
                 except errors.Damaged:
                     return None  # `read` meets it again, says so, and goes on to the next copy
+                counting.OPENED.add(1, counting.AT_HAND)
+                return plain
         return None
 
     async def fetch(self, want: Want, start: int, length: int) -> Fetched | None:
@@ -70,6 +73,7 @@ class Copies:
             try:
                 sealed = await backend.get(block_key(want.extent.block), span.start, span.length)
             except backend_errors.BackendError as error:
+                counting.FAILED.add()
                 _log.warning("a copy does not answer: %s", error)
             else:
                 return Fetched(want, facts, memoryview(sealed), span.first, backend)
@@ -79,9 +83,13 @@ class Copies:
         """Plain bytes of what was fetched, or, where it is not what was sealed, of another copy."""
         want, facts, sealed, first, backend = fetched
         try:
-            return self._open(want, facts, sealed, first, start, length)
+            plain = self._open(want, facts, sealed, first, start, length)
         except errors.Damaged as error:
+            counting.FAILED.add()
             _log.warning("backend %r: %s", backend.name, error)
+        else:
+            counting.OPENED.add(1, counting.FETCHED)
+            return plain
         return await self.read(want, start, length, suspect=backend)
 
     async def read(self, want: Want, start: int, length: int, suspect: Backend | None = None) -> memoryview:
@@ -110,10 +118,14 @@ class Copies:
         for backend in sorted(self._order(facts), key=lambda each: each is suspect):
             try:
                 sealed = await backend.get(block_key(want.extent.block), span.start, span.length)
-                return self._open(want, facts, memoryview(sealed), span.first, start, length)
+                plain = self._open(want, facts, memoryview(sealed), span.first, start, length)
             except (backend_errors.BackendError, errors.Damaged) as error:
+                counting.FAILED.add()
                 _log.warning("backend %r: %s", backend.name, error)
                 failures.append(error)
+            else:
+                counting.OPENED.add(1, counting.FETCHED)
+                return plain
         return None
 
     def _moved(self, want: Want) -> Want | None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from backends.base import Buffer
 from gateway import errors
-from gateway.blocks import placing
+from gateway.blocks import counting, placing
 from gateway.blocks.budget import Budget
 from gateway.blocks.cutting import Cutter
 from gateway.blocks.packing import Cut, Member, Packer
@@ -173,6 +173,7 @@ class Writer:
         """A block of one body. Nobody else will ever name it, so that it cannot die before it is named, and needs no
         token."""
         block = await placing.place(sealed, stamp.key.id, stamp.targets)
+        counting.stored(counting.WHOLE, block.size)
         return Stake(block, stamp.targets, 1, self._ended)
 
     def background(self, task: asyncio.Task[Any]) -> None:
@@ -192,6 +193,8 @@ class Writer:
                 member.buffers = ()
             sealed = sealer.finish()
             block = await placing.place(sealed, stamp.key.id, stamp.targets)
+            counting.stored(counting.PACK, block.size)
+            counting.PACKED.observe(len(pack))
             held = token.pop_all()
 
         def ended(stake: Stake) -> None:

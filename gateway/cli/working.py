@@ -36,6 +36,7 @@ async def work(child: Child) -> None:
         def each_second() -> None:
             IN_FLIGHT.set(server.in_flight)
             CONNECTIONS.set(len(server.connections))
+            site.count()
             if certificate is not None:
                 certificate.look()
 

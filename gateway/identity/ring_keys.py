@@ -40,7 +40,7 @@ class RewrapRingKeys:
     items: tuple[tuple[int, bytes, bytes, str], ...]
 
 
-def draw_ring_key_id(asked: DrawRingKeyId, tx: Tx) -> int:  # noqa: ARG001 (it has nothing to say)
+def draw_ring_key_id(asked: DrawRingKeyId, tx: Tx) -> int:
     return tx.new_id()
 
 

@@ -51,6 +51,10 @@ class Counter(Instrument):
     def add(self, by: float = 1, *labels: str) -> None:
         self.values[labels] = self.values.get(labels, 0) + by
 
+    def reach(self, total: float, *labels: str) -> None:
+        """It stands at *total*, which somebody else counted in this process."""
+        self.values[labels] = total
+
     def rows(self) -> list[list[Any]]:
         return [[labels, [value]] for labels, value in self.values.items()]
 

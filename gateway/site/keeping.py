@@ -10,10 +10,13 @@ import time
 
 from awscrt import checksums
 
+from gateway.blocks.compactor import Compactor
+from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.values import session_prefix
+from gateway.blocks.working import Worker
 from gateway.errors import Damaged
 from gateway.identity.ring_keys import DrawRingKeyId
-from gateway.metrics import gauge
+from gateway.metrics import counter, gauge
 from gateway.metrics.lines import INFO
 from gateway.site.child import Child, run_child
 from gateway.site.control import Message
@@ -26,6 +29,7 @@ BACKLOG_MAX = 100_000
 """Counting stops there."""
 
 BACKLOG = gauge("entrepot_backlog", "What waits for the keeper, counted up to 100,000.", ("kind",))
+DONE = counter("entrepot_keeper_done_total", "What the keeper did.", ("kind",))
 _COUNTS = {
     "freed": "SELECT count(*) FROM (SELECT 1 FROM freed LIMIT ?)",
     "dead blocks": "SELECT count(*) FROM (SELECT 1 FROM block WHERE died > 0 LIMIT ?)",
@@ -39,8 +43,10 @@ async def keep(child: Child) -> None:
         if await renew_if_the_mode_changed(site):
             child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)
         child.probe = lambda: probe(site)
+        workers = workers_of(site)
+        child.before_report = lambda: _count(site, workers)
         child.ready()
-        working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers_of(site)]
+        working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         stopping = asyncio.create_task(child.stopping.wait())
         done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
@@ -64,6 +70,17 @@ async def probe(site: Site) -> Message:
             raise Damaged(f"backend {backend.name} gave back something else than it was given")
         await backend.delete(key)
     return {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
+
+
+def _count(site: Site, workers: list[Worker]) -> None:
+    """Bring what is counted elsewhere to the metrics."""
+    site.count()
+    for worker in workers:
+        match worker:
+            case Sweeper():
+                DONE.reach(worker.deleted, "blocks deleted")
+            case Compactor():
+                DONE.reach(worker.moved, "extents moved")
 
 
 async def _count_backlog(site: Site) -> None:

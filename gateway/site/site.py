@@ -20,7 +20,7 @@ from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.committers import Committer, open_journal
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.ring import Ring
-from gateway.site.warehouse import Warehouse, site_row
+from gateway.site.warehouse import CACHED, Warehouse, site_row
 
 if TYPE_CHECKING:
     from gateway.engine.desk import Engine
@@ -92,6 +92,12 @@ class Site:
         if self._engine is None:
             self._engine = make_engine(self)
         return self._engine
+
+    def count(self) -> None:
+        """Bring what its parts counted themselves to the metrics; called each second."""
+        CACHED.reach(self.credentials.opened, "secrets", "miss")
+        if self._warehouse is not None:
+            self._warehouse.count()
 
     async def close(self) -> None:
         """Finish what is under way, end the session, and let go of everything."""

@@ -19,7 +19,7 @@ from gateway.blocks.writer import Writer
 from gateway.crypto.sealing import BlockKeys
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.journal.client import Journal
-from gateway.metrics import counter, histogram
+from gateway.metrics import counter, gauge, histogram
 from gateway.placement import order, policy
 from gateway.site.ring import Ring, Rows
 from gateway.topology import BackendPlace, Topology
@@ -27,6 +27,9 @@ from gateway.topology import BackendPlace, Topology
 CALLS = counter("entrepot_backend_calls_total", "Calls of backends.", ("backend", "verb", "outcome"))
 SECONDS = histogram("entrepot_backend_seconds", "How long calls of backends took.", ("backend", "verb"))
 MOVED = counter("entrepot_backend_bytes_total", "Sealed bytes that calls of backends moved.", ("backend", "verb"))
+
+CACHED = counter("entrepot_cache_lookups_total", "Look-ups in caches, and whether it was there.", ("cache", "outcome"))
+IN_FLIGHT = gauge("entrepot_bytes_in_flight", "Bytes that requests under way hold.", ("direction",))
 
 WRITING_SHARE = 0.6
 """Of a process's bytes in flight; reading has the rest."""
@@ -45,13 +48,22 @@ class Warehouse:
     """What a process writes and reads blocks with."""
 
     def __init__(
-        self, backends: Mapping[int, Backend], targets: Targets, lookup: Lookup, writer: Writer, reader: Reader
+        self,
+        backends: Mapping[int, Backend],
+        targets: Targets,
+        lookup: Lookup,
+        writer: Writer,
+        reader: Reader,
+        keys: BlockKeys,
+        reading: Budget,
     ) -> None:
         self.backends = backends
         self.targets = targets
         self.lookup = lookup
         self.writer = writer
         self.reader = reader
+        self._keys = keys
+        self._reading = reading
 
     @classmethod
     async def open(
@@ -84,8 +96,18 @@ class Warehouse:
         lookup = Lookup(rows, backends, _remembered_order(list(places.values()), topology.home))
         writing = int(bytes_in_flight * WRITING_SHARE)
         writer = Writer(lambda: journal.session, journal.reading, Budget(writing))
-        found = Copies(lookup.facts, lookup.copies_of, BlockKeys(ring.sealing), lookup.extent_at)
-        return cls(backends, targets, lookup, writer, Reader(found, Budget(bytes_in_flight - writing)))
+        keys = BlockKeys(ring.sealing)
+        reading = Budget(bytes_in_flight - writing)
+        reader = Reader(Copies(lookup.facts, lookup.copies_of, keys, lookup.extent_at), reading)
+        return cls(backends, targets, lookup, writer, reader, keys, reading)
+
+    def count(self) -> None:
+        """Bring what its parts counted themselves to the metrics."""
+        info = self._keys.opener.cache_info()
+        CACHED.reach(info.hits, "block keys", "hit")
+        CACHED.reach(info.misses, "block keys", "miss")
+        IN_FLIGHT.set(self.writer.budget.used, "writing")
+        IN_FLIGHT.set(self._reading.used, "reading")
 
     async def close(self) -> None:
         await self.writer.close()
