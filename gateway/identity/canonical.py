@@ -39,34 +39,33 @@ def canonical_path(raw_path: str) -> str:
     return quote(unquote_to_bytes(to_bytes(raw_path)), safe="/" + _SAFE)
 
 
-def canonical_query(raw_query: str, leave_out: str = "") -> str:
-    """The query as it is signed: decoded, encoded by AWS's rules, sorted by name and value; *leave_out* is the name
-    of a parameter that is not signed."""
+def canonical_query(raw_query: str) -> str:
+    """The query as it is signed: decoded, encoded by AWS's rules, sorted by name and value. That of a presigned request
+    comes here without its signature."""
     if not raw_query:
         return ""
-    left_out = leave_out + "="
-    # What is remembered is bounded in bytes, too, whatever clients send.
-    pairs = [
-        _recode_short(item) if len(item) <= _REMEMBERED_LENGTH else _recode_any(item)
-        for item in raw_query.split("&")
-        if item and item != leave_out and not item.startswith(left_out)
-    ]
+    pairs = []
+    for item in raw_query.split("&"):
+        if item:
+            name, _, value = item.partition("=")
+            pairs.append((_recode(name), _recode(value)))
     pairs.sort()
     return "&".join([f"{name}={value}" for name, value in pairs])
 
 
-def _recode_any(item: str) -> tuple[str, str]:
-    name, _, value = item.partition("=")
-    return _recode(name), _recode(value)
-
-
-# A presigned query has five items that come again with every request of that key and day.
-_recode_short = lru_cache(4096)(_recode_any)
-
-
 def _recode(text: str) -> str:
+    if text.isalnum() and text.isascii():
+        return text
+    # What is remembered is bounded in bytes, too, whatever clients send.
+    return _recode_short(text) if len(text) <= _REMEMBERED_LENGTH else _recode_any(text)
+
+
+def _recode_any(text: str) -> str:
     # SDKs send a space as %20 and as +; AWS reads both as a space.
     return encode(unquote_to_bytes(to_bytes(text.replace("+", " "))))
+
+
+_recode_short = lru_cache(4096)(_recode_any)
 
 
 def canonical_headers(headers: Mapping[str, str], signed: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from gateway.identity.canonical import ALGORITHM, UNSIGNED_PAYLOAD
+from gateway.identity.canonical import ALGORITHM, UNSIGNED_PAYLOAD, canonical_query
 from gateway.identity.signature_errors import (
     AccessDeniedError,
     AuthorizationHeaderMalformed,
@@ -23,7 +23,7 @@ from gateway.identity.signature_errors import (
 _HEX64 = re.compile(r"[0-9a-f]{64}")
 _HEX_HASH = re.compile(r"[0-9a-fA-F]{64}")
 _DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-_QUERY_NAMES = ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature")
+_QUERY_NAMES = ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders")
 
 
 class PayloadKind(Enum):
@@ -52,16 +52,30 @@ class SignedRequest(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a request says of its own signature."""
+    """What a request says of its own signature, but for the signature itself."""
 
     access_key: str
     date: str
     region: str
     service: str
     scope: str
-    signed: list[str]
-    signature: str
+    signed: tuple[str, ...]
     amz_date: str
+
+
+class Presigned(NamedTuple):
+    """What a presigned query says, but for its signature."""
+
+    fields: Mapping[str, str]
+    """The X-Amz- parameters, without that prefix."""
+    claim: Claim
+    canonical_query: str
+
+
+REMEMBERED_CHARS = 512
+"""What is read again with each request of a key and a second is read once, unless it is longer: what is remembered is
+bounded in bytes, whatever clients send. It is the reading that is remembered, never whether a signature holds."""
+REMEMBERED = 1024
 
 
 class Form(Enum):
@@ -91,8 +105,9 @@ def form_of(request: SignedRequest) -> Form:
     return Form.OLD if "&Signature=" in query and "&AWSAccessKeyId=" in query else Form.NOWHERE
 
 
-def claim_in_header(header: str, headers: Mapping[str, str], region: str, service: str) -> Claim:
-    """The claim in an authorization header. Raises a `SignatureError` unless it is whole and meant for us."""
+def claim_in_header(header: str, headers: Mapping[str, str], region: str, service: str) -> tuple[Claim, str]:
+    """The claim in an authorization header, and its signature. Raises a `SignatureError` unless it is whole and meant
+    for us."""
     word, _, rest = header.partition(" ")
     if word != ALGORITHM:
         raise InvalidArgument(f"Unsupported Authorization Type. Please use {ALGORITHM}.", ArgumentName="Authorization")
@@ -109,10 +124,10 @@ def claim_in_header(header: str, headers: Mapping[str, str], region: str, servic
     amz_date = headers.get("x-amz-date") or _http_date(headers.get("date", ""))
     if not amz_date:
         raise AccessDeniedError("AWS authentication requires a valid Date or x-amz-date header")
-    return _claim(
-        fields["Credential"], fields["SignedHeaders"], fields["Signature"], amz_date, region, service,
-        AuthorizationHeaderMalformed,
-    )  # fmt: skip
+    credential, signed = fields["Credential"], fields["SignedHeaders"]
+    read = _claim_short if len(header) <= REMEMBERED_CHARS else _claim
+    claim = read(credential, signed, amz_date, region, service, AuthorizationHeaderMalformed)
+    return claim, _signature(fields["Signature"], AuthorizationHeaderMalformed)
 
 
 def _http_date(text: str) -> str:
@@ -129,7 +144,6 @@ def _http_date(text: str) -> str:
 def _claim(
     credential: str,
     signed: str,
-    signature: str,
     amz_date: str,
     region: str,
     service: str,
@@ -147,50 +161,75 @@ def _claim(
         raise error(f"{error.prefix}; the region '{said_region}' is wrong; expecting '{region}'", Region=region)
     if said_service != service:
         raise error(f'{error.prefix}; incorrect service "{said_service}". This endpoint belongs to "{service}".')
-    if not _HEX64.fullmatch(signature):
-        raise error(f"{error.prefix}; the Signature is not 64 lower-case hex digits.")
     if not _DATE.fullmatch(amz_date) or amz_date[:8] != date:
         raise error(f'{error.prefix}; incorrect date "{date}" in the Credential of a request of "{amz_date[:16]}".')
     names = signed.split(";")
     if names != sorted(set(names)) or "" in names or signed != signed.lower():
         raise error(f"{error.prefix}; SignedHeaders is not a sorted list of lower-case names.")
     scope = f"{date}/{region}/{service}/aws4_request"
-    return Claim(access_key, date, region, service, scope, names, signature, amz_date)
+    return Claim(access_key, date, region, service, scope, tuple(names), amz_date)
 
 
-def query_fields(raw_query: str) -> dict[str, str]:
-    """The X-Amz- parameters of a query, without that prefix. Raises `AuthorizationQueryParametersError` for one that
-    comes twice."""
+_claim_short = lru_cache(REMEMBERED)(_claim)
+
+
+def _signature(text: str, error: type[AuthorizationHeaderMalformed | AuthorizationQueryParametersError]) -> str:
+    if not _HEX64.fullmatch(text):
+        raise error(f"{error.prefix}; the Signature is not 64 lower-case hex digits.")
+    return text
+
+
+def claim_in_query(raw_query: str, region: str, service: str) -> tuple[Presigned, str]:
+    """What a presigned query says, and its signature. Raises a `SignatureError` unless it is whole and meant for us."""
+    rest, found, signature = raw_query.rpartition("&X-Amz-Signature=")
+    if not found or "&" in signature:
+        rest, signature = _without_signature(raw_query)
+    read = _presigned_short if len(rest) <= REMEMBERED_CHARS else _presigned
+    return read(rest, region, service), _signature(signature, AuthorizationQueryParametersError)
+
+
+def _without_signature(raw_query: str) -> tuple[str, str]:
+    """The query without its signature, wherever in it that stands."""
+    items = raw_query.split("&")
+    signatures = [item for item in items if item.startswith("X-Amz-Signature=")]
+    if not signatures:
+        raise _missing("Signature")
+    items.remove(signatures[0])
+    return "&".join(items), signatures[0].partition("=")[2]
+
+
+def _presigned(rest: str, region: str, service: str) -> Presigned:
+    fields = _query_fields(rest)
+    for name in _QUERY_NAMES:
+        if name not in fields:
+            raise _missing(name)
+    if fields["Algorithm"] != ALGORITHM:
+        raise AuthorizationQueryParametersError(f"X-Amz-Algorithm only supports {ALGORITHM}")
+    error = AuthorizationQueryParametersError
+    claim = _claim(fields["Credential"], fields["SignedHeaders"], fields["Date"], region, service, error)
+    return Presigned(fields, claim, canonical_query(rest))
+
+
+_presigned_short = lru_cache(REMEMBERED)(_presigned)
+
+
+def _query_fields(rest: str) -> dict[str, str]:
+    """The X-Amz- parameters of a query whose signature was taken out, without that prefix."""
     fields: dict[str, str] = {}
-    for item in raw_query.split("&"):
+    for item in rest.split("&"):
         if item.startswith("X-Amz-"):
             name, _, value = item[6:].partition("=")
-            if name in fields:
+            if name in fields or name == "Signature":
                 raise AuthorizationQueryParametersError(f"X-Amz-{name} is given more than once.")
-            if "%" in value:
-                value = _unquote_short(value) if len(value) <= _REMEMBERED_LENGTH else unquote(value)
-            fields[name] = value
+            fields[name] = unquote(value) if "%" in value else value
     return fields
 
 
-_REMEMBERED_LENGTH = 256
-_unquote_short = lru_cache(1024)(unquote)
-
-
-def claim_in_query(fields: Mapping[str, str], region: str, service: str) -> Claim:
-    """The claim in a presigned query's fields. Raises a `SignatureError` unless it is whole and meant for us."""
-    missing = [name for name in _QUERY_NAMES if name not in fields]
-    if missing:
-        raise AuthorizationQueryParametersError(
-            "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
-            f"X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters; X-Amz-{missing[0]} is not there."
-        )
-    if fields["Algorithm"] != ALGORITHM:
-        raise AuthorizationQueryParametersError(f"X-Amz-Algorithm only supports {ALGORITHM}")
-    return _claim(
-        fields["Credential"], fields["SignedHeaders"], fields["Signature"], fields["Date"], region, service,
-        AuthorizationQueryParametersError,
-    )  # fmt: skip
+def _missing(name: str) -> AuthorizationQueryParametersError:
+    return AuthorizationQueryParametersError(
+        "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
+        f"X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters; X-Amz-{name} is not there."
+    )
 
 
 def payload_of(content: str) -> tuple[PayloadKind, str]:

@@ -24,7 +24,6 @@ from gateway.identity.claims import (
     claim_in_query,
     form_of,
     payload_of,
-    query_fields,
 )
 from gateway.identity.signature_errors import (
     AccessDeniedError,
@@ -93,7 +92,7 @@ def verify(
 def _verify_header(
     request: SignedRequest, header: str, secret_of: Callable[[str], str | None], now: float, region: str, service: str
 ) -> Verified:
-    claim = claim_in_header(header, request.headers, region, service)
+    claim, signature = claim_in_header(header, request.headers, region, service)
     if abs(_seconds(claim.amz_date, AuthorizationHeaderMalformed) - now) > SKEW_SECONDS:
         raise RequestTimeTooSkewed(
             "The difference between the request time and the current time is too large.",
@@ -107,24 +106,22 @@ def _verify_header(
     kind, sha256 = payload_of(content)
     _check_signed(claim.signed, request.headers)
     query = canonical.canonical_query(request.raw_query)
-    key = _check(request, claim, query, content, secret_of)
-    return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, claim.signature, False)
+    key = _check(request, claim, signature, query, content, secret_of)
+    return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, False)
 
 
 def _verify_query(
     request: SignedRequest, secret_of: Callable[[str], str | None], now: float, region: str, service: str
 ) -> Verified:
-    fields = query_fields(request.raw_query)
-    claim = claim_in_query(fields, region, service)
+    (fields, claim, query), signature = claim_in_query(request.raw_query, region, service)
     _check_expiry(claim.amz_date, fields["Expires"], now)
     content = fields.get("Content-Sha256") or request.headers.get("x-amz-content-sha256") or UNSIGNED_PAYLOAD
     kind, sha256 = payload_of(content)
     if "Security-Token" in fields:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
     _check_signed(claim.signed, request.headers)
-    query = canonical.canonical_query(request.raw_query, leave_out="X-Amz-Signature")
-    key = _check(request, claim, query, content, secret_of)
-    return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, claim.signature, True)
+    key = _check(request, claim, signature, query, content, secret_of)
+    return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, True)
 
 
 def _check_expiry(amz_date: str, expires: str, now: float) -> None:
@@ -157,7 +154,7 @@ def _iso(at: float) -> str:
     return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(at))
 
 
-def _check_signed(signed: list[str], headers: Mapping[str, str]) -> None:
+def _check_signed(signed: tuple[str, ...], headers: Mapping[str, str]) -> None:
     """`host` and every x-amz- header that came must be signed. (x-amz-content-sha256 is a line of its own in what is
     signed.)"""
     if "host" not in signed:
@@ -170,7 +167,12 @@ def _check_signed(signed: list[str], headers: Mapping[str, str]) -> None:
 
 
 def _check(
-    request: SignedRequest, claim: Claim, query: str, content: str, secret_of: Callable[[str], str | None]
+    request: SignedRequest,
+    claim: Claim,
+    signature: str,
+    query: str,
+    content: str,
+    secret_of: Callable[[str], str | None],
 ) -> bytes:
     """The signing key, once the signature was found to hold; compared in constant time."""
     secret = secret_of(claim.access_key) if _ACCESS_KEY.fullmatch(claim.access_key) else None
@@ -188,13 +190,13 @@ def _check(
     )
     to_sign = canonical.string_to_sign(claim.amz_date, claim.scope, asked)
     key = canonical.signing_key(secret, claim.date, claim.region, claim.service)
-    if not compare_digest(canonical.sign(key, to_sign), claim.signature):
+    if not compare_digest(canonical.sign(key, to_sign), signature):
         raise SignatureDoesNotMatch(
             "The request signature we calculated does not match the signature you provided. Check your key and "
             "signing method.",
             AWSAccessKeyId=claim.access_key,
             StringToSign=to_sign,
-            SignatureProvided=claim.signature,
+            SignatureProvided=signature,
             CanonicalRequest=asked,
         )
     return key
