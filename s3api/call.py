@@ -14,7 +14,6 @@ from s3api.target import Target, to_bytes
 
 if TYPE_CHECKING:
     from gateway.engine.desk import Engine
-
     from s3api.exchange import Exchange
     from s3api.signing import Payload
 
@@ -49,7 +48,7 @@ class Call:
         self.target = target
         self.bucket = target.bucket
         self.key = target.key
-        self.query: dict[str, str] = target.query
+        self.query = target.query
         self.headers = lower_headers(exchange.message.headers.items())
         """Lower-case names; several of one name joined by commas."""
         self.method: str = exchange.message.method

@@ -6,6 +6,7 @@ Bytes that are not UTF-8 travel as surrogates (`surrogateescape`) in strings, an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import unquote_plus, unquote_to_bytes
@@ -24,7 +25,7 @@ class Target(NamedTuple):
     raw_query: str
     bucket: str
     key: bytes
-    query: dict[str, str]
+    query: Mapping[str, str]
     """Decoded; of a repeated name the first value."""
 
     @property
@@ -45,28 +46,31 @@ def parse_target(raw: str, host: str, base_domains: tuple[str, ...]) -> Target:
     return Target(path, raw_query, bucket, key, parse_query(raw_query) if raw_query else {})
 
 
-def parse_query(raw: str) -> dict[str, str]:
-    """The decoded query. `+` is a space, as S3 reads it."""
+def parse_query(raw: str) -> Mapping[str, str]:
+    """The decoded query; `+` is a space, as S3 reads it. A signature at its end is left out: no operation asks for it,
+    and without it a key's presigned queries of one second are the same, and read once."""
+    rest, found, signature = raw.rpartition("&X-Amz-Signature=")
+    if found and "&" not in signature:
+        raw = rest
+    return _parse_short(raw) if len(raw) <= REMEMBERED_CHARS else _parse(raw)
+
+
+def _parse(raw: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for pair in raw.split("&"):
         if not pair:
             continue
         name, _, value = pair.partition("=")
         if "%" in name or "+" in name:
-            name = _unquoted(name) if len(name) < CACHED_CHARS else _unquoted.__wrapped__(name)
+            name = unquote_plus(name, errors="surrogateescape")
         if "%" in value or "+" in value:
-            # A credential comes with every presigned request; what is long is rare, and would fill the cache.
-            value = _unquoted(value) if len(value) < CACHED_CHARS else _unquoted.__wrapped__(value)
+            value = unquote_plus(value, errors="surrogateescape")
         found.setdefault(name, value)
     return found
 
 
-CACHED_CHARS = 200
-
-
-@lru_cache(maxsize=1024)
-def _unquoted(text: str) -> str:
-    return unquote_plus(text, errors="surrogateescape")
+REMEMBERED_CHARS = 512
+_parse_short = lru_cache(maxsize=1024)(_parse)
 
 
 def to_bytes(text: str) -> bytes:
