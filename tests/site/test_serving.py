@@ -128,6 +128,8 @@ def test_what_two_workers_count_is_told_as_one(served: tuple[Endpoint, Popen[byt
     assert counted(endpoint, "entrepot_journal_commits_total") > 0
     assert counted(endpoint, "entrepot_journal_batch_commands_sum") >= 24
     assert counted(endpoint, "entrepot_backend_calls_total", verb="put", outcome="ok") > 0
+    assert counted(endpoint, "entrepot_blocks_stored_total", kind="pack") > 0
+    assert counted(endpoint, "entrepot_pack_bodies_sum") == 24
     assert counted(endpoint, "entrepot_loop_lag_seconds_count", process="worker") > 0
     workers = {line["process"] for line in lines(endpoint) if line.get("operation") == "PutObject"}
     assert len(workers) == 2 or os.cpu_count() == 1, "one worker had all connections, so this proved nothing"
