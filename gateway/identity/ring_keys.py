@@ -45,6 +45,8 @@ def draw_ring_key_id(asked: DrawRingKeyId, tx: Tx) -> int:
 
 
 def add_ring_key(asked: AddRingKey, tx: Tx) -> int:
+    if not 0 < asked.id < tx.next_id:
+        raise InvalidArgument(f"nobody drew the id {asked.id:016x}")
     tx.want([(TENANT, (asked.tenant,)), (RING_KEY, (asked.id,))])
     tenant = tx.get(TENANT, (asked.tenant,))
     if tenant is None:

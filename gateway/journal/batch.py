@@ -152,6 +152,7 @@ class BatchRunner:
 
     def __init__(self, cache: RowCache, commands: CommandTable, head: Head) -> None:
         self._cache = cache
+        self._cache.fresh_id = head.next_id
         self._commands = commands
         self.head = head
         """Where the journal will stand once all that is prepared is durable."""

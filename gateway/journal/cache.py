@@ -24,10 +24,11 @@ class RowCache:
         self._store = store
         self._rows: dict[Wanted, Any] = {}
         self._rows_max = rows_max
-        self.fresh_id = store.head().next_id
+        self.fresh_id = 1 << 63
         """Ids from here on were drawn by no durable batch, so no row stands under one: a command that looks inside
         what it has just made misses nothing. Otherwise each of many that make directories in one batch would miss a
-        row under an id that is another one at its next try, and one a round would get through."""
+        row under an id that is another one at its next try, and one a round would get through. Who draws the ids
+        sets this."""
 
     def get(self, table: Table[R], key: Key) -> R | None:
         found = self._rows.get((table, key), _UNKNOWN)

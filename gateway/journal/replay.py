@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gateway.errors import Damaged
 from gateway.journal.apply import apply
-from gateway.journal.cache import RowCache
+from gateway.journal.cache import ROWS_MAX, RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.rows import Missing, Overlay
 from gateway.journal.sqlite.reading import ReadStore
@@ -48,9 +48,10 @@ def verify_beside(tables: ReadStore) -> Iterator[Head]:
         yield head
 
 
-def replay(source: Store, target: Store) -> Head:
-    """Apply all of *source*'s journal to the empty *target*. Raises `Damaged`, also for a record of an unknown tag."""
-    cache = RowCache(target)
+def replay(source: Store, target: Store, rows_max: int = ROWS_MAX) -> Head:
+    """Apply all of *source*'s journal to the empty *target*, with about *rows_max* rows in memory. Raises `Damaged`,
+    also for a record of an unknown tag."""
+    cache = RowCache(target, rows_max)
     head = EMPTY_HEAD
     for row in source.batches():
         after = check(row, head)

@@ -74,6 +74,8 @@ class History:
         self.drawn = 0
         self.refused = 0
         self.session = 0
+        self.key_id = 0
+        """The last that was drawn for a ring key."""
         self.tags: set[int] = set()
         self.number = 0
         for command in [
@@ -110,6 +112,8 @@ class History:
             if answer.error is not None:
                 assert "failed" not in str(answer.error), answer
                 self.refused += 1
+            elif isinstance(answer.job.command, ring_keys.DrawRingKeyId):
+                self.key_id = answer.value
         return sorted(prepared.answers, key=lambda answer: answer.job.slot)
 
     def run(self, batches: int) -> None:
@@ -218,7 +222,7 @@ def keys_and_names(h: History, r: random.Random, b: Any, who: Any) -> Any:
     return r.choice(
         [
             ring_keys.DrawRingKeyId(),
-            ring_keys.AddRingKey(h.runner.head.next_id + 50, tenant.name, tenant.ring_key, b"w", "m1"),
+            ring_keys.AddRingKey(h.key_id, tenant.name, tenant.ring_key, b"w", "m1"),
             key and ring_keys.RewrapRingKeys(((key.id, key.wrapped, b"v", "m2"),)),
             placement.NameBackend(f"backend {r.randrange(4)}"),
             placement.NameBackendSet(tuple(range(1, r.randrange(2, 5)))),

@@ -195,7 +195,7 @@ def test_a_row_that_is_dropped_without_a_look_is_dropped_wherever_it_stood(tmp_p
             batch = BatchRunner(RowCache(target), {}, target.head()).prepare([], 1).batch
             batch.puts[ENTRY] = [entry]
             target.write(batch)
-            gathering = BatchRunner(RowCache(target), {}, target.head()).begin(1)
+            gathering = BatchRunner(RowCache(target), {}, target.head()._replace(next_id=9)).begin(1)
             gathering.overlay.drop(ENTRY, (1, b"a"))
             target.write(gathering.batch())
             assert list(target.dump(ENTRY)) == []

@@ -269,9 +269,9 @@ async def test_the_slots_of_sessions_that_ended_are_forgotten(folder: Path, comm
 
 
 async def test_a_committer_without_clients_ends_by_itself_where_it_was_told_to(folder: Path) -> None:
-    process = start(folder, idle_exit=0.5)
+    process = start(folder, idle_exit=3)
     journal = await Journal.open(folder, "cli")
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(4.5)
     assert process.poll() is None
     await journal.close()
     assert await asyncio.to_thread(process.wait, 20) == 0
