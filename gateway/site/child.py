@@ -37,6 +37,9 @@ class Child:
         self.config = config
         self.lines = lines
         self.stopping = asyncio.Event()
+        self.supervisor = os.getppid()
+        self.orphaned = False
+        """The supervisor is gone without having asked for a stop."""
         self.reload: Callable[[], None] = lambda: None
         """What to do when files should be read again."""
         self.probe: Probe | None = None
@@ -66,6 +69,7 @@ class Child:
                     task = asyncio.create_task(self._answer_probe(message["number"]))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
+        self.orphaned = not self.stopping.is_set()
         self.stopping.set()
 
     async def report(self) -> None:

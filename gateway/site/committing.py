@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -44,11 +45,27 @@ async def commit(child: Child) -> None:
         held.callback(store.close)
         server = Server(store, COMMANDS, paths, _settings(child.config))
         child.before_report = lambda: SESSIONS.set(len(server.leases))
-        running = asyncio.create_task(server.run(child.stopping))
+        stop = asyncio.Event()
+        waiting = asyncio.create_task(_until_unneeded(child, server, stop))
+        running = asyncio.create_task(server.run(stop))
         await _until_listening(paths, running)
         if not running.done():
             child.ready()
         await running
+        waiting.cancel()
+
+
+async def _until_unneeded(child: Child, server: Server, stop: asyncio.Event) -> None:
+    """Set *stop* when told to stop; when orphaned, only once the workers, which have heard of it as well, are done
+    with their last requests, or the next supervisor's committer stands by."""
+    await child.stopping.wait()
+    deadline = time.monotonic() + child.config.server.stop_seconds
+    while child.orphaned and len(server.leases) and time.monotonic() < deadline:
+        serving = read_serving(child.folder)
+        if serving is not None and serving["pid"] != child.supervisor:  # which may still be about to let go of its lock
+            break
+        await asyncio.sleep(STAND_BY_SECONDS)
+    stop.set()
 
 
 async def _own(held: ExitStack, paths: JournalPaths, child: Child) -> bool:

@@ -118,7 +118,10 @@ class Process:
         failures = 0
         while not self._stop.is_set():
             began = time.monotonic()
-            status = await self._live()
+            try:
+                status = await self._live()
+            except OSError as error:  # no process could be made: too many, or no memory
+                self.why, status = f"it could not be started: {error}", 0
             helps = status != EXIT_MISCONFIGURED
             self._ended(self, self._stop.is_set() or helps)
             if self._stop.is_set() or not helps:

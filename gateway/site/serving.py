@@ -82,10 +82,6 @@ class Serving:
 
     async def wait(self) -> None:
         """Until SIGTERM or SIGINT, or a process that says that starting it again would not help."""
-        loop = asyncio.get_running_loop()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, self._stop_asked.set)
-        loop.add_signal_handler(signal.SIGHUP, self.reload)
         await self._stop_asked.wait()
 
     def reload(self) -> None:
@@ -98,8 +94,8 @@ class Serving:
         """Stop in order; requests under way may finish within the config's time."""
         self._stopping = True
         self._lines.write(INFO, "stopping")
-        for each in self._sockets:
-            each.close()
+        for listening in self._sockets:
+            listening.close()
         seconds = self._config.server.stop_seconds + LAST_COMMANDS_SECONDS
         await asyncio.gather(*(worker.stop(seconds) for worker in self._workers))
         await self._keeper.stop(LAST_COMMANDS_SECONDS)
@@ -118,6 +114,10 @@ class Serving:
 
     async def _start(self, worker_module: str, listen: Address, metrics: Address) -> None:
         _raise_descriptor_limit()
+        loop = asyncio.get_running_loop()
+        for asked in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(asked, self._stop_asked.set)
+        loop.add_signal_handler(signal.SIGHUP, self.reload)
         count = self._config.server.workers or len(os.sched_getaffinity(0))
         self._sockets = await _listening(listen, count)
         bound = Address(listen.host, self._sockets[0].getsockname()[1])
@@ -145,6 +145,8 @@ class Serving:
             task.cancel()
         if self.failure:
             raise Misconfigured(self.failure)
+        if self._stop_asked.is_set():
+            raise Misconfigured("stopped before it was ready")
         if not done:
             why = process.why or f"it was not ready within {START_SECONDS:g} s"
             raise Misconfigured(f"the {process.role.name} did not start: {why}")

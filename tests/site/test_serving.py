@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 
@@ -76,6 +77,36 @@ def test_when_the_supervisor_is_killed_everybody_goes_and_the_next_finds_the_dat
         assert client(endpoint).get_object(Bucket="kept", Key="a")["Body"].read() == b"a" * 100_000
 
 
+def test_a_worker_whose_session_was_lost_goes_on_in_a_new_one(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run_entrepot("init", str(site))
+    config = site / "entrepot.toml"
+    config.write_text(config.read_text().replace("lease_seconds = 10.0", "lease_seconds = 1.0"))
+    with started(site, ["--workers", "1"]) as (endpoint, _):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="kept")
+        s3.put_object(Bucket="kept", Key="before", Body=b"before")
+        worker = processes(endpoint)["worker 0"]["pid"]
+        os.kill(worker, signal.SIGSTOP)
+        until(lambda: any("is over" in line["event"] for line in lines(endpoint)), "the end of its session")
+        os.kill(worker, signal.SIGCONT)
+        s3.put_object(Bucket="kept", Key="after", Body=b"after")
+        assert s3.get_object(Bucket="kept", Key="before")["Body"].read() == b"before"
+        assert s3.get_object(Bucket="kept", Key="after")["Body"].read() == b"after"
+        assert processes(endpoint)["worker 0"]["restarts"] == 0
+
+
+def test_a_request_under_way_finishes_when_the_supervisor_is_killed(tmp_path: Path) -> None:
+    with started(tmp_path / "site") as (endpoint, process):
+        client(endpoint).create_bucket(Bucket="kept")
+        with slow_put(endpoint, "kept", "slow") as connection:
+            process.kill()
+            process.wait()
+            time.sleep(0.5)
+            connection.sendall(b"56789")
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+
+
 def test_a_site_is_not_served_twice(served: tuple[Endpoint, Popen[bytes]]) -> None:
     endpoint, process = served
     refused = run_entrepot("serve", str(endpoint.dir), "--listen", "127.0.0.1:0", check=False)
@@ -95,16 +126,23 @@ def test_an_address_that_is_taken_is_refused_with_a_sentence(tmp_path: Path) -> 
     assert f"cannot listen on {address}: Address already in use" in refused.stderr
 
 
+@contextmanager
+def slow_put(endpoint: Endpoint, bucket: str, key: str) -> Iterator[socket.socket]:
+    """A PUT of 10 bytes, of which 5 have been sent and 5 are awaited."""
+    presigned = client(endpoint).generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": key})
+    host, port = endpoint.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        target = presigned.removeprefix(endpoint.url)
+        head = f"PUT {target} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 10\r\n\r\n"
+        connection.sendall(head.encode() + b"01234")
+        until(lambda: counted(endpoint, "entrepot_requests_in_flight") == 1, "the request to be under way")
+        yield connection
+
+
 def test_a_request_under_way_finishes_when_the_gateway_is_stopped(tmp_path: Path) -> None:
     with started(tmp_path / "site") as (endpoint, process):
         client(endpoint).create_bucket(Bucket="kept")
-        presigned = client(endpoint).generate_presigned_url("put_object", Params={"Bucket": "kept", "Key": "slow"})
-        host, port = endpoint.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port))) as connection:
-            target = presigned.removeprefix(endpoint.url)
-            head = f"PUT {target} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 10\r\n\r\n"
-            connection.sendall(head.encode() + b"01234")
-            until(lambda: counted(endpoint, "entrepot_requests_in_flight") == 1, "the request to be under way")
+        with slow_put(endpoint, "kept", "slow") as connection:
             process.send_signal(signal.SIGTERM)
             until(lambda: any(line["event"] == "stopping" for line in lines(endpoint)), "the stop")
             time.sleep(0.2)
@@ -125,8 +163,8 @@ def test_what_two_workers_count_is_told_as_one(served: tuple[Endpoint, Popen[byt
     for name, expected in (("entrepot_requests_total", 24), ("entrepot_request_seconds_count", 24)):
         until(lambda name=name, n=expected: counted(endpoint, name, operation="PutObject") == n, name)
     assert counted(endpoint, "entrepot_request_bytes_total") >= 2_400
-    assert counted(endpoint, "entrepot_journal_commits_total") > 0
-    assert counted(endpoint, "entrepot_journal_batch_commands_sum") >= 24
+    until(lambda: counted(endpoint, "entrepot_journal_commits_total") > 0, "the committer's report")
+    until(lambda: counted(endpoint, "entrepot_journal_batch_commands_sum") >= 24, "the committer's report")
     assert counted(endpoint, "entrepot_backend_calls_total", verb="put", outcome="ok") > 0
     assert counted(endpoint, "entrepot_blocks_stored_total", kind="pack") > 0
     assert counted(endpoint, "entrepot_pack_bodies_sum") == 24
