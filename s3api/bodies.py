@@ -12,6 +12,7 @@ from s3api import checksums
 from s3api.call import Call
 from s3api.errors import S3Error
 from s3api.exchange import Exchange
+from s3api.xml_reading import Element, read_xml
 
 
 class PlainBody(Body):
@@ -85,6 +86,11 @@ async def small_body(call: Call, limit_bytes: int, *, own_checksum: bool = True)
     promised = checksums.asked(call.headers)[1] if own_checksum else None
     _check_digests(call, raw, promised, body.trailing_checksum())
     return raw
+
+
+async def xml_body(call: Call, root: str, *, own_checksum: bool = True) -> Element:
+    """A body that is an XML document, parsed. Raises as `small_body`, and S3Error MalformedXML."""
+    return await read_xml(await small_body(call, call.settings.xml_bytes, own_checksum=own_checksum), root)
 
 
 def _check_digests(call: Call, raw: bytes, *all_promised: tuple[str, str] | None) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from gateway import errors as core
 from gateway.engine.types import BucketInfo
 from gateway.journal.tables import Versioning
-from s3api.accepted import check_headers
 from s3api.answers import Answer, xml_answer
-from s3api.bodies import small_body
+from s3api.bodies import small_body, xml_body
 from s3api.bucket_names import check_bucket_name
 from s3api.call import Call
 from s3api.errors import S3Error
@@ -46,7 +45,6 @@ def _bucket_xml(bucket: BucketInfo) -> str:
 
 async def create_bucket(call: Call) -> Answer:
     """PUT /bucket. S3 takes the owner's second creation for done in us-east-1, and refuses it elsewhere."""
-    check_headers(call.headers, call.settings.sealed)
     check_bucket_name(call.bucket)
     region = call.settings.region
     raw = await small_body(call, call.settings.xml_bytes)
@@ -107,8 +105,7 @@ async def get_versioning(call: Call) -> Answer:
 
 async def put_versioning(call: Call) -> Answer:
     """PUT /bucket?versioning"""
-    check_headers(call.headers, call.settings.sealed)
-    root = parse_xml(await small_body(call, call.settings.xml_bytes), "VersioningConfiguration")
+    root = await xml_body(call, "VersioningConfiguration")
     if root.get("MfaDelete") == "Enabled":
         raise S3Error("NotImplemented", "MFA delete is not implemented.", Feature="MfaDelete")
     asked = root.get("Status")

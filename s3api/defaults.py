@@ -5,9 +5,9 @@ Each answer is true of this system: the owner alone may do anything, nothing is 
 
 from __future__ import annotations
 
-from s3api.accepted import check_encryption, check_headers
+from s3api.accepted import check_encryption
 from s3api.answers import Answer, xml_answer
-from s3api.bodies import small_body
+from s3api.bodies import small_body, xml_body
 from s3api.call import Call, Operation
 from s3api.errors import S3Error
 from s3api.xml_reading import Element, parse_xml
@@ -133,7 +133,7 @@ async def get_bucket_encryption(call: Call) -> Answer:
 
 async def put_bucket_encryption(call: Call) -> Answer:
     """PUT /bucket?encryption: AES256 is what there is."""
-    root = parse_xml(await small_body(call, call.settings.xml_bytes), "ServerSideEncryptionConfiguration")
+    root = await xml_body(call, "ServerSideEncryptionConfiguration")
     for rule in root.all("Rule"):
         default = rule.first("ApplyServerSideEncryptionByDefault")
         if default is not None:
@@ -177,7 +177,6 @@ async def put_object_acl(call: Call) -> Answer:
 
 
 async def _check_acl(call: Call, owner: int) -> None:
-    check_headers(call.headers, call.settings.sealed)
     raw = await small_body(call, call.settings.xml_bytes)
     if not raw.strip():
         if "x-amz-acl" not in call.headers:

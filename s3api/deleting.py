@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from gateway.engine.types import Deleted, DeleteOne
 from gateway.errors import EntrepotError
-from s3api.accepted import check_headers
 from s3api.answers import Answer, xml_answer
-from s3api.bodies import need_digest, small_body
+from s3api.bodies import need_digest, xml_body
 from s3api.call import Call
 from s3api.conditions import delete_conditions, make_delete_conditions
 from s3api.errors import S3Error, explain
-from s3api.xml_reading import Element, parse_xml
+from s3api.xml_reading import Element
 from s3api.xml_writing import XML_HEAD, XMLNS, escape, escape_bytes
 
 MAX_DELETES = 1000
@@ -18,7 +17,6 @@ MAX_DELETES = 1000
 
 async def delete_object(call: Call) -> Answer:
     """DELETE /bucket/key"""
-    check_headers(call.headers, call.settings.sealed)
     deleted = await call.engine.delete(
         call.caller, call.bucket, call.key, call.version, delete_conditions(call.headers)
     )
@@ -32,9 +30,8 @@ def _lines(deleted: Deleted) -> str:
 
 async def delete_objects(call: Call) -> Answer:
     """POST /bucket?delete. Each key has its own outcome, and the answer is 200 whatever they are."""
-    check_headers(call.headers, call.settings.sealed)
     need_digest(call)
-    root = parse_xml(await small_body(call, call.settings.xml_bytes), "Delete")
+    root = await xml_body(call, "Delete")
     wanted = [_wanted(each) for each in root.all("Object")]
     if not 0 < len(wanted) <= MAX_DELETES:
         raise S3Error("MalformedXML")

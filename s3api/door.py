@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from s3api.accepted import check_headers
 from s3api.answers import Answer
 from s3api.call import Call
 from s3api.dates import http_date
@@ -95,6 +96,7 @@ class Door:
         call.operation = row.operation
         if row.signed:
             self._signatures.authenticate(call)
+        check_headers(call.headers, self._settings.sealed)
         expect = call.headers.get("expect")
         if expect is not None and expect.lower() != "100-continue":
             raise S3Error("ExpectationFailed")

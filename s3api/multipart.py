@@ -5,7 +5,6 @@ from __future__ import annotations
 from gateway import errors as core
 from gateway.engine.types import PartInfo, Promised, UploadInfo, UploadPage
 from s3api import checksums
-from s3api.accepted import check_headers
 from s3api.answers import Answer, xml_answer
 from s3api.bodies import body_of
 from s3api.call import MAX_KEYS, Call
@@ -23,7 +22,6 @@ _SEALED = "x-amz-server-side-encryption: AES256\r\n"
 async def create_multipart_upload(call: Call) -> Answer:
     """POST /bucket/key?uploads"""
     headers = call.headers
-    check_headers(headers, call.settings.sealed)
     meta = object_meta(headers, call.settings.metadata_bytes, headers.get("x-amz-tagging"))
     asked, asked_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
     if asked_type and not asked:
@@ -57,7 +55,6 @@ def _part_number(call: Call) -> int:
 async def upload_part(call: Call) -> Answer:
     """PUT /bucket/key?partNumber&uploadId"""
     headers, settings = call.headers, call.settings
-    check_headers(headers, settings.sealed)
     number = _part_number(call)
     algorithm, checksum = checksums.asked(headers)
     body, size, sha256 = body_of(call)
@@ -78,7 +75,6 @@ async def upload_part(call: Call) -> Answer:
 async def upload_part_copy(call: Call) -> Answer:
     """PUT /bucket/key?partNumber&uploadId with x-amz-copy-source"""
     headers = call.headers
-    check_headers(headers, call.settings.sealed)
     number = _part_number(call)
     ranged = headers.get("x-amz-copy-source-range")
     part, version = await call.engine.copy_part(

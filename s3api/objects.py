@@ -18,6 +18,33 @@ MAX_PARTS = 10_000
 
 async def get_object(call: Call) -> Answer:
     """GET /bucket/key"""
+    try:
+        return await _get(call)
+    except core.NotModified:
+        return await _not_modified(call)
+
+
+async def head_object(call: Call) -> Answer:
+    """HEAD /bucket/key"""
+    try:
+        return await _head(call)
+    except core.NotModified:
+        return await _not_modified(call)
+
+
+async def _not_modified(call: Call) -> Answer:
+    """RFC 9110 section 15.4.5: the headers that a cache keeps its copy by."""
+    info = (await call.engine.head(call.caller, call.bucket, call.key, call.version)).info
+    lines = f'Last-Modified: {http_date(info.modified_ns // SECOND_NS)}\r\nETag: "{info.etag}"\r\n'
+    for name in ("cache-control", "expires"):
+        if name in info.headers:
+            lines += meta_lines({name: info.headers[name]})
+    if info.version is not None:
+        lines += f"x-amz-version-id: {info.version}\r\n"
+    return Answer(304, lines, code="NotModified")
+
+
+async def _get(call: Call) -> Answer:
     opened, ranged = await _open(call, *_wanted(call))
     partial = opened.length > 0 and (ranged or opened.part is not None)
     lines = object_lines(call, opened, partial)
@@ -29,8 +56,7 @@ async def get_object(call: Call) -> Answer:
     return Answer(status, lines, chunks=opened.chunks, length=opened.length)
 
 
-async def head_object(call: Call) -> Answer:
-    """HEAD /bucket/key"""
+async def _head(call: Call) -> Answer:
     wanted, part = _wanted(call)
     opened = await call.engine.head(
         call.caller, call.bucket, call.key, call.version, part, wanted, read_conditions(call.headers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gateway import errors as core
 from gateway.engine.types import Promised, Stored
 from s3api import checksums
-from s3api.accepted import check_headers
 from s3api.answers import Answer
 from s3api.bodies import body_of
 from s3api.call import Call
@@ -16,7 +15,6 @@ from s3api.metadata import object_meta
 async def put_object(call: Call) -> Answer:
     """PUT /bucket/key"""
     headers, settings = call.headers, call.settings
-    check_headers(headers, settings.sealed)
     meta = object_meta(headers, settings.metadata_bytes, headers.get("x-amz-tagging"))
     conditions = write_conditions(headers)
     algorithm, checksum = checksums.asked(headers)

@@ -35,8 +35,8 @@ class S3Settings:
     head_bytes: int = 32 * KIB
     """Request line and headers together; S3 itself takes 8 KiB of headers."""
     header_count: int = 128
-    xml_bytes: int = 2 * MIB
-    """A request's XML; 1,000 keys of DeleteObjects fit."""
+    xml_bytes: int = 4 * MIB
+    """A request's XML; 10,000 parts with their checksums fit, indented."""
     put_bytes: int = 5 * GIB
     part_bytes: int = 5 * GIB
     metadata_bytes: int = 2 * KIB

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from s3api.accepted import check_headers
 from s3api.answers import Answer, xml_answer
-from s3api.bodies import small_body
+from s3api.bodies import xml_body
 from s3api.call import Call
 from s3api.errors import S3Error
 from s3api.metadata import check_tags
-from s3api.xml_reading import parse_xml
 from s3api.xml_writing import XML_HEAD, XMLNS, escape
 
 
@@ -24,8 +22,7 @@ async def get_object_tagging(call: Call) -> Answer:
 
 async def put_object_tagging(call: Call) -> Answer:
     """PUT /bucket/key?tagging"""
-    check_headers(call.headers, call.settings.sealed)
-    root = parse_xml(await small_body(call, call.settings.xml_bytes), "Tagging")
+    root = await xml_body(call, "Tagging")
     tag_set = root.first("TagSet")
     if tag_set is None:
         raise S3Error("MalformedXML")

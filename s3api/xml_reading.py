@@ -5,6 +5,7 @@ Entity tricks (expansion, external files) need a document type declaration, so i
 
 from __future__ import annotations
 
+import asyncio
 from xml.parsers import expat
 
 from s3api.errors import S3Error
@@ -54,49 +55,72 @@ class _Refused(Exception):
     """The document holds what none of S3's does."""
 
 
-class _Builder:
-    __slots__ = ("count", "root", "stack")
+class XmlReader:
+    """A document that comes in slices. A slice of `SLICE_BYTES` is parsed in about a millisecond."""
+
+    __slots__ = ("_count", "_parser", "_root", "_stack")
 
     def __init__(self) -> None:
-        self.root: Element | None = None
-        self.stack: list[Element] = []
-        self.count = 0
+        self._root: Element | None = None
+        self._stack: list[Element] = []
+        self._count = 0
+        parser = self._parser = expat.ParserCreate("utf-8")
+        parser.buffer_text = True
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        parser.StartDoctypeDeclHandler = self._refuse
+        parser.EntityDeclHandler = self._refuse
 
-    def start(self, name: str, _attributes: object) -> None:
-        self.count += 1
-        if len(self.stack) >= MAX_DEPTH or self.count > MAX_ELEMENTS:
+    def feed(self, piece: bytes, *, last: bool = False) -> None:
+        """The next slice. Raises S3Error MalformedXML."""
+        try:
+            self._parser.Parse(piece, last)
+        except (expat.ExpatError, _Refused, ValueError):
+            raise S3Error("MalformedXML") from None
+
+    def root(self, name: str) -> Element:
+        """The outermost element, behind the last slice. Raises S3Error MalformedXML unless it is called *name*."""
+        if self._root is None or self._root.name != name:
+            raise S3Error("MalformedXML")
+        return self._root
+
+    def _start(self, name: str, _attributes: object) -> None:
+        self._count += 1
+        if len(self._stack) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
             raise _Refused
         element = Element(name.rpartition(":")[2])
-        if self.stack:
-            self.stack[-1].children.append(element)
+        if self._stack:
+            self._stack[-1].children.append(element)
         else:
-            self.root = element
-        self.stack.append(element)
+            self._root = element
+        self._stack.append(element)
 
-    def end(self, _name: str) -> None:
-        self.stack.pop()
+    def _end(self, _name: str) -> None:
+        self._stack.pop()
 
-    def text(self, data: str) -> None:
-        self.stack[-1].text += data
+    def _text(self, data: str) -> None:
+        self._stack[-1].text += data
 
-    def refuse(self, *_what: object) -> None:
+    def _refuse(self, *_what: object) -> None:
         raise _Refused
+
+
+SLICE_BYTES = 32 << 10
 
 
 def parse_xml(raw: bytes, root: str) -> Element:
     """The document in *raw*, UTF-8, whose outermost element is called *root*. Raises S3Error MalformedXML."""
-    builder = _Builder()
-    parser = expat.ParserCreate("utf-8")
-    parser.buffer_text = True
-    parser.StartElementHandler = builder.start
-    parser.EndElementHandler = builder.end
-    parser.CharacterDataHandler = builder.text
-    parser.StartDoctypeDeclHandler = builder.refuse
-    parser.EntityDeclHandler = builder.refuse
-    try:
-        parser.Parse(raw, True)
-    except (expat.ExpatError, _Refused, ValueError):
-        raise S3Error("MalformedXML") from None
-    if builder.root is None or builder.root.name != root:
-        raise S3Error("MalformedXML")
-    return builder.root
+    reader = XmlReader()
+    reader.feed(raw, last=True)
+    return reader.root(root)
+
+
+async def read_xml(raw: bytes, root: str) -> Element:
+    """As `parse_xml`, letting others have their turn between slices."""
+    reader = XmlReader()
+    for at in range(0, len(raw), SLICE_BYTES):
+        reader.feed(raw[at : at + SLICE_BYTES])
+        await asyncio.sleep(0)
+    reader.feed(b"", last=True)
+    return reader.root(root)

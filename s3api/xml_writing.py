@@ -11,27 +11,40 @@ XML_HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 XMLNS = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 
 _SPECIAL = re.compile('[&<>"\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]')
-_NAMES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
+_NAMES = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    '"': "&quot;",
+    "\t": "&#x9;",
+    "\n": "&#xa;",
+    "\r": "&#xd;",
+    "\x7f": "\x7f",
+}
+UNKNOWN = "\ufffd"
 
 
 def _spell(match: re.Match[str]) -> str:
+    return _NAMES.get(match[0], UNKNOWN)
+
+
+def _spell_key(match: re.Match[str]) -> str:
     char = match[0]
-    if char in _NAMES:
-        return _NAMES[char]
-    # S3 writes control characters as references, though XML 1.0 has no name for most of them: who lists such keys
-    # asks for encoding-type=url. What is no character at all becomes the replacement character.
-    return f"&#x{ord(char):x};" if ord(char) < 0x80 else "\ufffd"
+    return _NAMES.get(char) or (f"&#x{ord(char):x};" if char < " " else UNKNOWN)
 
 
 def escape(text: str) -> str:
-    """*text* as XML character data or attribute value."""
+    """*text* as XML character data or attribute value. What XML 1.0 has no name for becomes U+FFFD."""
     return _SPECIAL.sub(_spell, text) if _SPECIAL.search(text) else text
 
 
 def escape_bytes(raw: bytes) -> str:
-    """A key as XML character data; bytes that are not UTF-8 become the replacement character."""
+    """A key as XML character data; bytes that are not UTF-8 become U+FFFD.
+
+    Control characters are written as references, as S3 does, so that two keys never look the same; though XML 1.0 has
+    no name for most of them, and who lists such keys asks for encoding-type=url."""
     text = raw.decode("utf-8", "replace")
-    return _SPECIAL.sub(_spell, text) if _SPECIAL.search(text) else text
+    return _SPECIAL.sub(_spell_key, text) if _SPECIAL.search(text) else text
 
 
 def url_encode(raw: bytes) -> str:

@@ -43,4 +43,5 @@ def is_own_fault(line: str) -> bool:
         fields = json.loads(line)
     except ValueError:
         return True
-    return bool(fields["level"] == "error" or fields.get("status", 0) >= 500)
+    # 501 answers what was asked for and is not built.
+    return bool(fields["level"] == "error" or (fields.get("status", 0) >= 500 and fields["status"] != 501))

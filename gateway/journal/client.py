@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from gateway.errors import Busy, CommitterGone, EntrepotError, SessionOver
+from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, SessionOver
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.paths import JournalPaths
 from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames
@@ -38,7 +38,7 @@ BEAT_SECONDS = 0.5
 class _Sent:
     """A command that waits for its answer."""
 
-    __slots__ = ("answer", "number", "packed", "session", "since")
+    __slots__ = ("answer", "number", "packed", "session", "since", "written")
 
     def __init__(self, number: int, packed: bytes, answer: asyncio.Future[Any]) -> None:
         self.number = number
@@ -47,6 +47,8 @@ class _Sent:
         self.session = 0
         """Under which it was first sent; 0: it never was."""
         self.since = time.monotonic()
+        self.written = 0
+        """How often it went out."""
 
 
 class Journal(asyncio.Protocol):
@@ -175,7 +177,10 @@ class Journal(asyncio.Protocol):
         assert self._transport is not None
         for sent in outgoing:
             sent.session = sent.session or self.session
-        for framed in send_frames([sent.packed for sent in outgoing if sent.session == self.session]):
+        mine = [sent for sent in outgoing if sent.session == self.session]
+        for sent in mine:
+            sent.written += 1
+        for framed in send_frames([sent.packed for sent in mine]):
             self._transport.write(framed)
 
     def _answers(self, answers: Any) -> None:
@@ -186,7 +191,7 @@ class Journal(asyncio.Protocol):
             self._done(slot)
             if not sent.answer.done():
                 if name:
-                    sent.answer.set_exception(error_in(name, payload))
+                    sent.answer.set_exception(_judged(sent, error_in(name, payload)))
                 else:
                     sent.answer.set_result(payload)
 
@@ -330,6 +335,14 @@ class Journal(asyncio.Protocol):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._transport is not None:
             self._transport.close()
+
+
+def _judged(sent: _Sent, error: EntrepotError) -> EntrepotError:
+    """What the caller is told. `Busy` and `DiskFull` say that this time it was not even looked at; if it went out
+    before, that one may have been committed, or may yet be, so its caller must not take it for refused."""
+    if sent.written > 1 and isinstance(error, Busy | DiskFull):
+        return CommitterGone(f"no answer when it was first sent, and then: {error}")
+    return error
 
 
 def _forget(answer: asyncio.Future[Any]) -> None:

@@ -44,17 +44,22 @@ _UNKNOWN: Any = object()
 class Overlay:
     """Changes above other rows. `changed` maps (table, key) to the row, or to None for a dropped one."""
 
-    __slots__ = ("_below", "changed")
+    __slots__ = ("below", "changed")
 
     def __init__(self, below: Rows) -> None:
-        self._below = below
+        self.below = below
         self.changed: dict[Wanted, Any] = {}
 
     def get(self, table: Table[R], key: Key) -> R | None:
-        found = self.changed.get((table, key), _UNKNOWN)
-        if found is _UNKNOWN:
-            return self._below.get(table, key)
-        return found  # type: ignore[no-any-return]
+        # A PUT looks some thirty rows up, through two overlays: so they are walked, not called.
+        wanted = (table, key)
+        rows: Rows = self
+        while isinstance(rows, Overlay):
+            found = rows.changed.get(wanted, _UNKNOWN)
+            if found is not _UNKNOWN:
+                return found  # type: ignore[no-any-return]
+            rows = rows.below
+        return rows.get(table, key)
 
     def put(self, table: Table[R], row: R) -> None:
         self.changed[(table, row[: table.key])] = row
@@ -64,11 +69,11 @@ class Overlay:
 
     def before(self, wanted: Wanted) -> Any:
         """The row below this overlay, None if there is none. Raises `Missing` if that is not known."""
-        return self._below.get(*wanted)
+        return self.below.get(*wanted)
 
     def rebase(self, below: Rows) -> None:
         """Stand above other rows, which have what those below had."""
-        self._below = below
+        self.below = below
 
     def merge_into(self, other: Overlay) -> None:
         """These changes become the other's."""

@@ -13,7 +13,7 @@ from gateway.metrics.instruments import counter, histogram
 from gateway.metrics.lines import Lines
 
 PATH_CHARS_MAX = 1_024
-SERVER_FAULT = 500
+SERVER_FAULT, NOT_BUILT = 500, 501
 
 REQUESTS = counter("entrepot_requests_total", "Requests answered.", ("operation", "status"))
 SECONDS = histogram("entrepot_request_seconds", "From a request's head to its last byte.", ("operation",))
@@ -67,7 +67,7 @@ class Requests:
 
 
 def _line(process: str, seen: Seen) -> str:
-    level = "error" if seen.status >= SERVER_FAULT else "info"
+    level = "error" if seen.status >= SERVER_FAULT and seen.status != NOT_BUILT else "info"
     error = f',"error":{quoted(seen.error)}' if seen.error else ""
     return (
         f'"level":"{level}","process":{process},"event":"request","id":"{seen.request_id}",'

@@ -10,7 +10,8 @@ from gateway.journal.tables import Versioning
 NULL = "null"
 """What S3 calls the version that was written while versioning was not enabled."""
 
-_HEX = re.compile(r"[0-9a-f]{16}")
+_HEX = re.compile(r"[0-7][0-9a-f]{15}")
+"""Ids have 63 bits: a store's integers have a sign."""
 
 
 def spell(version: int) -> str:

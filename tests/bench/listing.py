@@ -31,7 +31,7 @@ from tests.endpoint import ACCESS_KEY, SECRET_KEY
 
 PAGE = 1000
 POSITIONS = 200
-BATCH = 4000
+BATCH = 500
 
 
 def rows(plan: Plan, folder: Path) -> list[Row]:

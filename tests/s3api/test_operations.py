@@ -582,3 +582,27 @@ async def test_a_part_brings_its_checksum_behind_its_bytes(site, signer, s3):
             x_amz_decoded_content_length="5", x_amz_trailer="x-amz-checksum-crc32c",
         )  # fmt: skip
         assert reply.status == status, reply.body
+
+
+async def test_what_has_not_changed_comes_with_the_headers_a_cache_needs(signer):
+    put = await signer.request("PUT", "/bucket/k", body=b"x", cache_control="max-age=5")
+    for method in ("GET", "HEAD"):
+        reply = await signer.request(method, "/bucket/k", if_none_match=put.headers["etag"])
+        assert (reply.status, reply.headers["etag"]) == (304, put.headers["etag"])
+        assert reply.headers["cache-control"] == "max-age=5"
+        assert "last-modified" in reply.headers
+
+
+async def test_a_headers_feature_is_refused_whatever_the_method(signer):
+    for method in ("GET", "HEAD", "DELETE", "PUT"):
+        reply = await signer.request(method, "/bucket/k", x_amz_expected_bucket_owner="123456789012")
+        assert reply.status == 501
+
+
+async def test_a_completion_of_ten_thousand_parts_is_read(signer, site):
+    upload = (await signer.request("POST", "/bucket/k", "uploads=")).xml("UploadId")
+    part = "<Part><PartNumber>{}</PartNumber><ETag>&quot;{:032x}&quot;</ETag><ChecksumSHA256>{}</ChecksumSHA256></Part>"
+    checksum = compute("SHA256", b"")
+    parts = "".join(part.format(n, n, checksum) for n in range(1, 10_001))
+    body = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+    assert (await signer.request("POST", "/bucket/k", f"uploadId={upload}", body)).code == "InvalidPart"
