@@ -262,7 +262,7 @@ class Journal(asyncio.Protocol):
                     sent.answer.set_exception(SessionOver(session))
         for told in self.on_session_lost:
             told(session)
-        if self._transport is not None:
+        if self._transport is not None and not self._closing:
             self._welcome = asyncio.get_running_loop().create_future()
             self._transport.write(frame(Kind.HELLO, self._kind, 0))
 

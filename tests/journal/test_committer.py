@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import time
@@ -275,6 +277,21 @@ async def test_a_committer_without_clients_ends_by_itself_where_it_was_told_to(f
     assert process.poll() is None
     await journal.close()
     assert await asyncio.to_thread(process.wait, 20) == 0
+
+
+@pytest.mark.usefixtures("committer")
+async def test_a_beat_behind_the_goodbye_opens_no_new_session(folder: Path) -> None:
+    journal = await Journal.open(folder, "worker")
+    assert journal._transport is not None
+    journal._closing = True
+    goodbye = asyncio.create_task(journal._ask(Kind.GOODBYE))
+    await asyncio.sleep(0)
+    journal._transport.write(frame(Kind.BEAT, 0) * 3)
+    await goodbye
+    await asyncio.sleep(0.2)
+    with contextlib.closing(sqlite3.connect(JournalPaths(folder).database)) as store:
+        assert store.execute("SELECT id FROM session WHERE state = 0").fetchall() == []
+    await journal.close()
 
 
 @pytest.mark.usefixtures("committer")
