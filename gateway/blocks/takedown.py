@@ -2,7 +2,8 @@
 
 A reader may still be on its way through a body whose file is gone, looking its runs up one by one. So freed rows are
 taken in cohorts: those that stand at some number, and only once every live session sees at least that number. Who
-looks up from then on finds no file that leads to them.
+looks up from then on finds no file that leads to them. Backups do not hold it up: they have rows of their own, and the
+sweeper keeps the blocks that those name.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Takedown(Worker):
         if not self._cohort:
             self.held_back = False
             return await self._forget_uploads()
-        self.held_back = await self._journal.floors() < self._cohort_at
+        self.held_back = await self._journal.floors(pins=False) < self._cohort_at
         if self.held_back:
             return False
         if self._cohort[0].shape == Shape.NONE:

@@ -34,8 +34,9 @@ class Journal(Protocol):
     async def send(self, command: Any, /) -> Any:
         """The command's answer."""
 
-    async def floors(self) -> int:
-        """What died at this number or before is out of everybody's sight; 0 while that is not known."""
+    async def floors(self, *, pins: bool = True) -> int:
+        """What died at this number or before is out of everybody's sight; 0 while that is not known. Without *pins*,
+        backups are not asked."""
 
     def reading(self) -> AbstractContextManager[Any]:
         """Held while reading: nothing that was alive when it began is deleted before it ends."""

@@ -2,6 +2,9 @@
 
 A successor does not know the floors that its predecessor knew, so each session that is still live in the tables gets
 a whole lease to come back, and until it has, its floor counts as 0: nothing that died is deleted meanwhile.
+
+A session that is being ended keeps its floor until its end is durable: commands of its own may stand in the queue
+before that, and one of them may name a block that died meanwhile (see `gateway/blocks/placing.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ class Leases:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._leases: dict[int, Lease] = {}
+        self._ending: dict[int, Lease] = {}
 
     def inherit(self, sessions: Iterable[int], now: float) -> None:
         """Sessions that a predecessor left."""
@@ -44,7 +48,20 @@ class Leases:
                 lease.floor = max(lease.floor, floor)
 
     def end(self, session: int) -> None:
-        self._leases.pop(session, None)
+        """It is not known any more; its floor still counts, until `ended`."""
+        lease = self._leases.pop(session, None)
+        if lease is not None:
+            self._ending[session] = lease
+
+    def ended(self, session: int) -> None:
+        """Its end is durable: none of its commands can be committed any more."""
+        self._ending.pop(session, None)
+
+    def revive(self, session: int, now: float) -> None:
+        """Its end could not be made durable: it expires once more."""
+        lease = self._ending.pop(session, None)
+        if lease is not None:
+            self._leases[session] = Lease(session, lease.floor, now + self.seconds)
 
     def wait(self, seconds: float) -> None:
         """Nobody could be heard for so long (this process stood still): every lease runs so much longer."""
@@ -56,7 +73,8 @@ class Leases:
 
     def floor(self, head: int, pins: Iterable[int]) -> int:
         """The lowest number at which anybody may still read: what died at a lower one or at it is out of sight."""
-        return min([head, *(lease.floor for lease in self._leases.values()), *pins])
+        held = (*self._leases.values(), *self._ending.values())
+        return min([head, *(lease.floor for lease in held), *pins])
 
     def __len__(self) -> int:
         return len(self._leases)

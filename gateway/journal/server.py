@@ -120,12 +120,15 @@ class Server:
                 stop.set()
 
     def end_session(self, session: int, done: Callable[[], None] = lambda: None) -> None:
-        """From now on it is not known; once that is durable, its slots go and *done* is called."""
+        """From now on it is not known; once that is durable, its floor and its slots go, and *done* is called."""
         self.leases.end(session)
 
         def ended(answer: Answer) -> None:
-            if answer.error is not None:
+            if answer.error is None:
+                self.leases.ended(session)
+            else:
                 log.error("session %x could not be ended: %s", session, answer.error)
+                self.leases.revive(session, time.monotonic())
             self._later_forget_slots()
             done()
 

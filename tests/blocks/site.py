@@ -62,8 +62,9 @@ class Client:
         self.sent.append(command)
         return self._site.committer.run(command, self.session)
 
-    async def floors(self) -> int:
-        return min([self._site.store.head(), *(number for client in self._site.clients for number in client.held)])
+    async def floors(self, *, pins: bool = True) -> int:
+        held = [number for client in self._site.clients for number in client.held]
+        return min([self._site.store.head(), *held, *(self._site.pins if pins else [])])
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -78,7 +79,7 @@ class Client:
 class Rash(Client):
     """Says that nobody reads."""
 
-    async def floors(self) -> int:
+    async def floors(self, *, pins: bool = True) -> int:
         return self._site.store.head()
 
 
@@ -94,6 +95,8 @@ class Site:
         self.store = ReadStore(self.path)
         self.places = places or (Memory(),)
         self.clients: list[Client] = []
+        self.pins: list[int] = []
+        """Numbers of backups whose blocks must stay."""
         self.journal = self.client()
         tenant = self.committer.run(AddTenant("default"))
         self.user = self.committer.run(AddUser("alice", "default", True, "", b"", ""))

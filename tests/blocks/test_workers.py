@@ -299,6 +299,42 @@ async def test_a_pack_that_died_and_is_still_to_be_named_stays(site: Site) -> No
     assert await site.get(b"2") == b"second"
 
 
+async def test_a_session_that_waits_for_an_answer_keeps_the_blocks_of_its_pack_from_every_sweep(site: Site) -> None:
+    """The same with deaths between any two of many, and somebody else asking the sweeper each time."""
+    writer = site.new_writer(site.journal)
+    bodies = [b"body %d" % n for n in range(12)]
+    stored = await asyncio.gather(*(writer.store(site.stamp(), chunks(data, 9), None, Digests()) for data in bodies))
+    assert len({each.blocks[0].id for each in stored}) == 1
+    for n, run in enumerate(stored):
+        await site.journal.send(site.put_command(b"k%d" % n, run))
+        assert await site.get(b"k%d" % n) == bodies[n]
+        await site.delete(b"k%d" % n)
+        await site.take_down_at_once()
+        assert site.store.query("SELECT died > 0 FROM block") == [(1,)]
+        while await site.sweeper.step():
+            pass
+        assert len(await site.stored()) == 1, "somebody may still name it"
+        writer.named(run)
+    await site.work()
+    assert await site.stored() == {}
+
+
+async def test_what_a_backup_names_is_taken_apart_and_compacted_and_its_blocks_stay(site: Site) -> None:
+    await asyncio.gather(*(site.put(b"%d" % n, DATA[:1000]) for n in range(10)))
+    before = await site.stored()
+    site.pins.append(site.store.head())
+    for n in range(9):
+        await site.delete(b"%d" % n)
+    await site.work()
+    assert site.rows("freed") == 0
+    assert before.items() <= (await site.stored()).items()
+    assert len(await site.stored()) == 2, "what lives was written anew"
+    site.pins.clear()
+    await site.work()
+    assert len(await site.stored()) == 1
+    assert await site.get(b"9") == DATA[:1000]
+
+
 # --- a backend in trouble --------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import stat
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,13 +22,16 @@ from gateway.errors import Busy, CommitterGone, EntrepotError, Misconfigured, No
 from gateway.journal import client as clients
 from gateway.journal import connection as connections
 from gateway.journal.client import Journal
+from gateway.journal.leases import Leases
 from gateway.journal.paths import SOCKET_PATH_MAX, JournalPaths
-from gateway.journal.server import held_lock
+from gateway.journal.server import CommitterSettings, Server, held_lock
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.store import Batch
 from gateway.journal.wire import Kind, frame
 from gateway.namespace.buckets import SetVersioning
-from tests.journal.process import end, found, start
+from tests.journal.process import EVERY, end, found, start
 
 
 @pytest.fixture
@@ -185,6 +189,57 @@ async def test_a_read_in_flight_holds_the_floor_and_a_backup_s_pin_does(folder: 
     assert await rises_to(store.head())
     await reader.close(), await other.close()
     store.close()
+
+
+class Slow(SqliteStore):
+    """A disk that takes its time."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+
+    def write(self, batch: Batch) -> None:
+        self.may_go_on.wait(60)
+        super().write(batch)
+
+
+async def test_a_session_keeps_its_floor_until_its_end_is_durable(folder: Path) -> None:
+    """What it sent before its end is committed before it, and may name what died behind its floor."""
+    paths = JournalPaths(folder)
+    store, stop = Slow(paths.database), asyncio.Event()
+    server = Server(store, EVERY, paths, CommitterSettings())
+    running = asyncio.create_task(server.run(stop))
+    goes, stays = await Journal.open(folder, "worker"), await Journal.open(folder, "worker")
+    with goes.reading():
+        held = store.head().number
+        await stays.send(OpenSession("later"))
+        store.may_go_on.clear()
+        late = asyncio.create_task(goes.send(OpenSession("the last that it sends")))
+        await asyncio.sleep(0.05)
+        closing = asyncio.create_task(goes.close())
+        await until(lambda: not server.leases.knows(goes.session))
+        assert server.floor() <= held
+        store.may_go_on.set()
+        assert await late
+        await closing
+    await until(lambda: server.floor() > held)
+    await stays.close()
+    stop.set()
+    await running
+    store.close()
+
+
+async def test_an_end_that_could_not_be_made_durable_comes_again() -> None:
+    leases = Leases(10)
+    leases.open(1, 5, now=0)
+    leases.end(1)
+    assert (leases.knows(1), leases.floor(9, [])) == (False, 5)
+    leases.revive(1, now=20)
+    assert (leases.knows(1), leases.floor(9, []), leases.expired(31)) == (True, 5, [1])
+    leases.end(1)
+    leases.ended(1)
+    assert leases.floor(9, []) == 9
 
 
 @pytest.mark.usefixtures("committer")
