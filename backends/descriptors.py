@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from backends.base import Buffer
 
@@ -22,9 +23,17 @@ class Descriptors:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._open
+
+    @property
+    def usable(self) -> bool:
+        """Whether this system can read without waiting at all."""
+        return self._usable and self._most > 0
+
     def offer(self, key: str, fd: int, size: int) -> None:
         """Take over *fd*, which reads the *size* bytes of *key*; it may be closed at once."""
-        if not self._usable or not self._most or key in self._open:
+        if not self.usable or key in self._open:
             os.close(fd)
             return
         self._open[key] = (fd, size)
@@ -57,11 +66,16 @@ class Descriptors:
         if found is not None:
             os.close(found[0])
 
-    def drop_deleted(self) -> None:
-        """Close the files that somebody deleted: as long as they are open their space is not free."""
-        gone = [key for key, (fd, _) in self._open.items() if not os.fstat(fd).st_nlink]
-        for key in gone:
-            self.drop(key)
+    def keys(self) -> list[str]:
+        """Whose files are open."""
+        return list(self._open)
+
+    def drop_deleted(self, keys: Iterable[str]) -> None:
+        """Close those files of *keys* that somebody deleted: as long as they are open their space is not free."""
+        for key in keys:
+            found = self._open.get(key)
+            if found is not None and not os.fstat(found[0]).st_nlink:
+                self.drop(key)
 
     def halve(self) -> None:
         """Close the older half, when the process runs out of descriptors."""

@@ -30,6 +30,7 @@ SMALL_BYTES = 256 << 10
 INTAKE_BYTES = 64 << 20  # of each of the two logs
 LISTED_AT_ONCE = 1_000
 PRUNE_SECONDS = 5.0
+PRUNED_AT_ONCE = 256
 THREADS_MIN = 2  # closing waits in one for the syncing in another
 
 _log = logging.getLogger(__name__)
@@ -115,6 +116,8 @@ class Local(base.Backend):
         return await future
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
+        if key not in self._descriptors and not self._open_now(key):
+            return None
         return self._descriptors.read(key, start, length)
 
     async def stat(self, key: str) -> Stat:
@@ -211,6 +214,22 @@ class Local(base.Backend):
             failure = error
         self._loop.call_soon_threadsafe(self._finish_read, future, data, failure, key, fd, size)
 
+    def _open_now(self, key: str) -> bool:
+        """Whether the file of *key* is among the open ones now. No thread is needed where the kernel knows its path."""
+        if self._closed or not self._descriptors.usable or os.getpid() != self._pid:
+            return False
+        base.check_key(key)
+        found = self._root.open_now(key)
+        if found is None:
+            return False
+        self._keep_open(key, *found)
+        return True
+
+    def _keep_open(self, key: str, fd: int, size: int) -> None:
+        self._descriptors.offer(key, fd, size)
+        if self._pruner is None:
+            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
+
     def _finish_read(
         self,
         future: asyncio.Future[Buffer],
@@ -224,9 +243,7 @@ class Local(base.Backend):
         if self._closed:
             os.close(fd)
             return
-        self._descriptors.offer(key, fd, size)
-        if self._pruner is None:
-            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
+        self._keep_open(key, fd, size)
 
     def _answer(self, future: asyncio.Future[Buffer], data: Buffer | None, failure: BaseException | None) -> None:
         """Settle *future*, unless its caller has gone away."""
@@ -240,10 +257,14 @@ class Local(base.Backend):
         elif failure is not None:
             future.set_exception(failure)
 
-    def _prune(self) -> None:
-        self._pruner = None
-        self._descriptors.drop_deleted()
-        if len(self._descriptors):
+    def _prune(self, keys: Sequence[str] = ()) -> None:
+        """Look for deleted files among the open ones, some at a time."""
+        keys = keys or self._descriptors.keys()
+        self._descriptors.drop_deleted(keys[:PRUNED_AT_ONCE])
+        left, self._pruner = keys[PRUNED_AT_ONCE:], None
+        if left:
+            self._pruner = self._loop.call_later(0, self._prune, left)
+        elif len(self._descriptors):
             self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
 
 

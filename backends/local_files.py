@@ -6,7 +6,6 @@ one. What the operating system refuses becomes a word of `backends.errors` with 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,6 +13,7 @@ from contextlib import contextmanager, suppress
 
 from backends import errors
 from backends.base import Buffer
+from backends.local_calls import OpenCached, SyncFs
 
 CONTROL = ".entrepot"  # the folder for what the driver keeps for itself; no key begins with a dot
 IOV_MAX = os.sysconf("SC_IOV_MAX")
@@ -42,7 +42,8 @@ class Root:
         self.path = path
         self.name = name
         self.fd = open_root(path, name)
-        self._sync_all = _SyncFs()
+        self._sync_all = SyncFs()
+        self._open_cached = OpenCached()
 
     def close(self) -> None:
         os.close(self.fd)
@@ -153,6 +154,11 @@ class Root:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.fd)
         return fd, os.fstat(fd).st_size
 
+    def open_now(self, path: str) -> tuple[int, int] | None:
+        """As `open`, if the kernel has the path at hand, so that nothing is waited for; else None. Never raises."""
+        fd = self._open_cached(self.fd, path)
+        return None if fd is None else (fd, os.fstat(fd).st_size)
+
     def names(self, folder: str) -> list[str]:
         """What stands in a folder, in no order."""
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.fd)
@@ -236,22 +242,3 @@ def read_all(fd: int, start: int, length: int) -> Buffer:
         parts.append(part)
         have += len(part)
     return b"".join(parts)
-
-
-class _SyncFs:
-    """syncfs(2), which Python's os lacks: everything on the file system of a descriptor, in one go."""
-
-    def __init__(self) -> None:
-        self._call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-
-    def __call__(self, fd: int) -> bool:
-        """True when everything is durable; False where the call does not exist. Since Linux 5.8 it reports every
-        failed writeback since *fd* was opened."""
-        if self._call is None:
-            return False
-        if self._call(fd) == 0:
-            return True
-        number = ctypes.get_errno()
-        if number in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL):
-            return False
-        raise OSError(number, os.strerror(number))

@@ -302,7 +302,7 @@ async def test_space_of_a_value_that_another_deleted_is_given_back(folder: Path)
         if one.get_now(key(1)) is None:
             pytest.skip("NOT TESTED, for this file system has no RWF_NOWAIT")
         await two.delete(key(1))
-        one._descriptors.drop_deleted()
+        one._descriptors.drop_deleted(one._descriptors.keys())
         assert one.get_now(key(1)) is None
         assert len(one._descriptors) == 0
 
@@ -388,3 +388,36 @@ async def test_the_put_of_a_value_that_was_cancelled_leaves_no_file_half_made(fo
         for line in await listed(backend.list()):
             assert len(bytes(await backend.get(line.key))) == line.size in (4_096, 3 << 20)
         assert base.check_key(key(1))
+
+
+async def test_what_the_kernel_has_at_hand_needs_no_thread_though_nobody_read_it_here(folder: Path) -> None:
+    async with opened(folder) as one, opened(folder) as two:
+        await put(one, key(1), b"abc")
+        if two._root.open_now(key(1)) is None:
+            pytest.skip("NOT TESTED, for this kernel has no openat2 with RESOLVE_CACHED")
+        assert two.get_now(key(1), 1) == b"bc"
+        assert two.get_now(key(2)) is None
+        with pytest.raises(ValueError, match="key"):
+            two.get_now("../escape")
+
+
+async def test_a_kernel_without_openat2_is_read_from_in_threads(folder: Path) -> None:
+    async with opened(folder) as one, opened(folder) as two:
+        await put(one, key(1), b"abc")
+        two._root._open_cached._call = None
+        assert two.get_now(key(1)) is None
+        assert await two.get(key(1)) == b"abc"
+
+
+async def test_deleted_files_are_looked_for_some_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backends.local.PRUNED_AT_ONCE", 2)
+    async with opened(folder) as one, opened(folder) as two:
+        for number in range(5):
+            await put(one, key(number), b"x")
+            await two.get(key(number))
+            await one.delete(key(number))
+        held = len(two._descriptors)
+        two._prune()
+        assert len(two._descriptors) == max(0, held - 2)
+        await asyncio.sleep(0.1)
+        assert len(two._descriptors) == 0
