@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,7 +86,7 @@ def _announce(serving: Serving, config: Config) -> None:
     """Where it is, who may come in, and what to try."""
     from gateway.site.paths import ROOT_SECRET
 
-    secret = serving.folder / ROOT_SECRET
+    secret = (serving.folder / ROOT_SECRET).absolute()
     at, region = serving.endpoint, config.site.region
     say(f"endpoint: {at}")
     say(f"access key: {serving.root_access_key}")
@@ -94,7 +95,7 @@ def _announce(serving: Serving, config: Config) -> None:
     say("try:")
     say(
         f"  export AWS_ENDPOINT_URL={at} AWS_DEFAULT_REGION={region} AWS_ACCESS_KEY_ID={serving.root_access_key}"
-        f" AWS_SECRET_ACCESS_KEY=$(cat {secret})"
+        f" AWS_SECRET_ACCESS_KEY=$(cat {shlex.quote(str(secret))})"
     )
     say("  aws s3 mb s3://first && aws s3 cp README.md s3://first/ && aws s3 ls s3://first")
     say(f"  curl {serving.metrics}/readyz")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.options import Json, SiteArgument, SiteOption
-from gateway.cli.output import say, tell
+from gateway.cli.output import say, tell, when
 from gateway.cli.users import on_site
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def status(folder: SiteArgument, json: Json = False) -> None:
         return describe(site)
 
     facts = {**on_site(folder, work), "serving": read_serving(folder)}
-    tell(facts, as_json=json, text=lambda: "\n".join(f"{key}: {_shown(value)}" for key, value in facts.items()))
+    tell(facts, as_json=json, text=lambda: "\n".join(f"{key}: {_shown(key, value)}" for key, value in facts.items()))
 
 
 @config_app.command("check")
@@ -103,7 +103,9 @@ def version(json: Json = False) -> None:
     tell(facts, as_json=json, text=lambda: "\n".join(f"{key} {value}" for key, value in facts.items()))
 
 
-def _shown(value: Any) -> str:
+def _shown(key: str, value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key}={each}" for key, each in value.items())
+        return " ".join(f"{name}={_shown(name, each)}" for name, each in value.items())
+    if key == "since":
+        return when(int(value * 1e9))
     return "no" if value is None else str(value)

@@ -23,10 +23,11 @@ def held_lock(paths: JournalPaths) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(handle, 20, 0).decode(errors="replace").strip()
+            holder = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
             raise Misconfigured(f"process {holder} commits to {paths.folder} already") from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk the lock is held all the same, by nobody knows whom
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)

@@ -54,7 +54,7 @@ class Server:
         self.committing = Committing(
             store,
             {**session_commands.COMMANDS, **commands},
-            Reserve(paths.folder / "reserve", settings.reserve_bytes),
+            Reserve(paths.reserve, settings.reserve_bytes),
             self._answered,
             settings.observe,
         )
@@ -169,6 +169,16 @@ class Server:
         return self.leases.floor(self.committing.durable, pinned)
 
 
+def open_store(paths: JournalPaths) -> SqliteStore:
+    """The committer's store; where the disk has no room for SQLite's own files, they have the reserve's. Raises
+    `Misconfigured` for a newer schema, `DiskFull` where there is no reserve left either."""
+    try:
+        return SqliteStore(paths.database)
+    except DiskFull:
+        paths.reserve.unlink(missing_ok=True)
+        return SqliteStore(paths.database)
+
+
 def serve(
     folder: Path,
     commands: CommandTable,
@@ -187,7 +197,7 @@ def serve(
         await server.run(stop)
 
     with held_lock(paths):
-        store = SqliteStore(paths.database)
+        store = open_store(paths)
         try:
             server = Server(store, commands, paths, settings)
             uvloop.run(run())

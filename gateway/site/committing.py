@@ -18,8 +18,7 @@ from pathlib import Path
 from gateway.config import Config, load
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server import CommitterSettings, Server, held_lock
-from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.server import CommitterSettings, Server, held_lock, open_store
 from gateway.metrics import gauge
 from gateway.metrics.lines import INFO
 from gateway.site.child import Child, run_child
@@ -41,7 +40,7 @@ async def commit(child: Child) -> None:
     with ExitStack() as held:
         if not await _own(held, paths, child):
             return
-        store = SqliteStore(paths.database)
+        store = open_store(paths)
         held.callback(store.close)
         server = Server(store, COMMANDS, paths, _settings(child.config))
         child.before_report = lambda: SESSIONS.set(len(server.leases))
@@ -101,7 +100,7 @@ def commit_for_client(folder: Path) -> None:
             held.enter_context(held_lock(paths))
         except Misconfigured:
             return  # somebody else was faster, and serves our client as well
-        store = SqliteStore(paths.database)
+        store = open_store(paths)
         held.callback(store.close)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_for_client(Server(store, COMMANDS, paths, _settings(config, LONELY_SECONDS)), folder))

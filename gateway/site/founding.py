@@ -6,13 +6,14 @@ that holds something else is never touched.
 
 from __future__ import annotations
 
+import os
 import secrets
 from pathlib import Path
 from typing import NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Marker
-from gateway.config import CONFIG_NAME, default_text, load
+from gateway.config import CONFIG_NAME, default_text, load, load_text
 from gateway.crypto import master
 from gateway.crypto.ring import new_ring_key, seal_secret, wrap_ring_key
 from gateway.errors import Misconfigured, NameExists
@@ -22,6 +23,7 @@ from gateway.identity.users import AddTenant, AddUser
 from gateway.journal.client import Journal
 from gateway.journal.packed import unpack
 from gateway.journal.paths import JournalPaths
+from gateway.journal.reserve import RESERVE_BYTES
 from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
@@ -34,6 +36,8 @@ from gateway.site.warehouse import open_backend, site_row
 from gateway.topology import Topology
 
 ROOT = "root"
+ROOM_BYTES = 4 * RESERVE_BYTES
+"""On a disk with less, the journal would take nothing but deletions from its first day."""
 _FOREIGN_BUT_FINE = {UNFINISHED, "lost+found"}
 
 
@@ -60,6 +64,7 @@ async def found(
         raise Misconfigured("the root user's access key and secret key go together: give both or neither")
     if access_key is not None and secret is not None:
         check_access_key(access_key), check_secret(secret)
+    load_text(default_text(name, mode), folder)
     begin(folder, "init")
     _write_config(folder, name, mode)
     config = load(folder)
@@ -96,10 +101,21 @@ def begin(folder: Path, command: str) -> None:
             raise Misconfigured(f"{folder} is a site already")
         if inside - _FOREIGN_BUT_FINE:
             raise Misconfigured(f"{folder} is not empty and not a site; nothing was touched")
+        _see_room(folder)
         folder.chmod(0o700)
         write_file(marked, f"{command}\n")
     elif marked.read_text().split()[:1] != command.split()[:1]:
         raise Misconfigured(f"{folder} is not finished: `entrepot {marked.read_text().strip()}` was cut short in it")
+
+
+def _see_room(folder: Path) -> None:
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if free < ROOM_BYTES:
+        raise Misconfigured(
+            f"{folder} cannot be made a site: its disk has {free >> 20} MiB free, and a site asks for "
+            f"{ROOM_BYTES >> 20} MiB at least"
+        )
 
 
 def finish(folder: Path) -> None:

@@ -12,8 +12,9 @@ from awscrt import checksums
 
 from gateway.blocks.compactor import Compactor
 from gateway.blocks.sweeper import Sweeper
-from gateway.blocks.values import session_prefix
+from gateway.blocks.values import block_key
 from gateway.blocks.working import Worker
+from gateway.crypto.sealing import new_block_id
 from gateway.errors import Damaged
 from gateway.identity.ring_keys import DrawRingKeyId
 from gateway.metrics import counter, gauge
@@ -62,7 +63,8 @@ async def probe(site: Site) -> Message:
     began = time.perf_counter()
     await site.journal.send(DrawRingKeyId())
     committed = time.perf_counter()
-    key = f"{session_prefix(site.journal.session)}probe"
+    # a block's key: killed before it is deleted, it goes with whatever else this session leaves unnamed
+    key = block_key(new_block_id(site.journal.session))
     value = b"entrepot"
     for backend in site.warehouse.backends.values():
         await backend.put(key, [value], checksums.crc32c(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from gateway.site.founding import found
 from gateway.site.keyring import list_ring_keys
 from gateway.site.people import list_users
 from gateway.site.site import Site
+from tests.backends.mounts import mounted
+from tests.endpoint import run_entrepot
 
 
 async def test_a_new_site_is_private_and_complete(tmp_path: Path) -> None:
@@ -60,6 +63,33 @@ async def test_half_a_root_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="8 to 128"):
         await found(tmp_path / "site", access_key="MYKEY", secret="short")
     assert not (tmp_path / "site").exists()
+
+
+async def test_a_name_or_mode_that_cannot_be_leaves_nothing_behind(tmp_path: Path) -> None:
+    for wrong in ({"name": "A B"}, {"mode": "none"}, {"name": 'x"\nregion = "y'}):
+        with pytest.raises(Misconfigured, match=r"entrepot.toml: "):
+            await found(tmp_path / "site", **wrong)
+        assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize("size", ["4k", "20m"])
+def test_a_disk_that_is_too_small_is_said_to_be_and_is_not_touched(tmp_path: Path, size: str) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
+        made = run_entrepot("init", str(tmp_path / "disk"), check=False)
+        assert made.returncode == 1
+        assert f"{tmp_path / 'disk'} cannot be made a site: its disk has " in made.stderr
+        assert len(made.stderr.splitlines()) == 1
+        assert not list((tmp_path / "disk").iterdir())
+        subprocess.run(["mount", "-o", "remount,size=256m", str(tmp_path / "disk")], check=True)
+        run_entrepot("init", str(tmp_path / "disk"))
+        assert run_entrepot("fsck", str(tmp_path / "disk")).stdout.endswith("clean\n")
+
+
+def test_a_disk_that_cannot_be_written_is_said_to_be(tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "ro", "tmpfs"):
+        made = run_entrepot("init", str(tmp_path / "disk" / "site"), check=False)
+    assert made.returncode == 1
+    assert made.stderr == f"entrepot: {tmp_path}/disk/site cannot be made a site: Read-only file system\n"
 
 
 async def test_blocks_of_another_site_are_not_taken_over(tmp_path: Path) -> None:

@@ -35,8 +35,16 @@ class SqliteStore:
     """The store of one site. Whoever opens it holds the site's lock."""
 
     def __init__(self, path: Path) -> None:
-        """Open, or make, the file at *path*. Raises `Misconfigured` if it is newer than this code."""
+        """Open, or make, the file at *path*. Raises `Misconfigured` if it is newer than this code, `DiskFull`."""
         self._path = path
+        try:
+            self._open(path)
+        except sqlite3.Error as error:
+            if _code(error) in _FULL:
+                raise DiskFull(f"the journal's disk is full ({self._path})") from error
+            raise
+
+    def _open(self, path: Path) -> None:
         # SQLite gives the WAL and the index beside it the file's own mode.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._writing = self._connect()

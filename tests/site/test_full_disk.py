@@ -1,0 +1,105 @@
+"""A whole site on a disk without a free byte: it reads and deletes, also when it is started there.
+
+The room that deletions have is the journal's reserve: what somebody else writes into it once it was given back is gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from tests.backends.mounts import mounted
+from tests.endpoint import Endpoint, run_entrepot, started
+from tests.site.running import client, lines, processes, until, watch
+
+DISK = "224m"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Path]:
+    """A site's folder, which is a disk of its own; the log lies elsewhere."""
+    with mounted(tmp_path / "site", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs"):
+        run_entrepot("init", str(tmp_path / "site"))
+        yield tmp_path / "site"
+
+
+def fill(disk: Path) -> None:
+    """Take every free byte."""
+    ballast = os.open(disk / "ballast", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        while True:
+            os.write(ballast, bytes(4096))
+    except OSError as full:
+        assert full.errno == errno.ENOSPC
+    finally:
+        os.close(ballast)
+
+
+def refused(put: Callable[[], Any]) -> bool:
+    """Whether a put is refused for want of room, rather than answered."""
+    try:
+        put()
+    except ClientError as error:
+        return bool(error.response["Error"]["Code"] == "InsufficientStorage")
+    return False
+
+
+def reads_and_deletes(endpoint: Endpoint, content: dict[str, bytes], deleted: list[str]) -> None:
+    s3 = client(endpoint)
+    assert refused(lambda: s3.put_object(Bucket="kept", Key="new", Body=bytes(9 << 20)))
+    assert len(s3.list_objects_v2(Bucket="kept")["Contents"]) == len(content)
+    for key, body in content.items():
+        assert s3.get_object(Bucket="kept", Key=key)["Body"].read() == body
+    one, *others = deleted
+    s3.delete_object(Bucket="kept", Key=one)
+    answer = s3.delete_objects(Bucket="kept", Delete={"Objects": [{"Key": key} for key in others]})
+    assert not answer.get("Errors")
+    for key in deleted:
+        del content[key]
+    status, told = watch(endpoint, "/readyz")
+    assert (status, told["probe"]["ok"]) == (503, False), "it can store nothing, and says so"
+    assert watch(endpoint, "/healthz")[0] == 200, "starting it again would not help"
+
+
+def commands_work(site: Path) -> None:
+    for command in (["status", str(site)], ["user", "list", "--site", str(site)], ["fsck", str(site), "--read"]):
+        run_entrepot(*command)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ended", ["stopped before", "killed before", "killed on it"])
+def test_a_site_on_a_full_disk_is_started_reads_and_deletes(site: Path, ended: str) -> None:
+    chance = random.Random(4)
+    content = {f"small {n}": chance.randbytes(1000) for n in range(60)}
+    content |= {f"large {n}": chance.randbytes(1 << 20) for n in range(20)}
+    with started(site) as (endpoint, process):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="kept")
+        for key, body in content.items():
+            s3.put_object(Bucket="kept", Key=key, Body=body)
+        if ended == "killed on it":
+            fill(site)
+            reads_and_deletes(endpoint, content, [f"small {n}" for n in range(10)])
+            commands_work(site)
+        if ended.startswith("killed"):
+            pids = [each["pid"] for each in processes(endpoint).values()]
+            process.kill(), process.wait()
+            until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the processes to end")
+    if ended.endswith("before"):
+        fill(site)
+    commands_work(site)  # with a committer of their own
+    with started(site) as (endpoint, _):
+        reads_and_deletes(endpoint, content, [f"small {n}" for n in range(10, 20)])
+        (site / "ballast").unlink()
+        s3 = client(endpoint)
+        until(lambda: not refused(lambda: s3.put_object(Bucket="kept", Key="new", Body=b"new")), "room")
+        until(lambda: watch(endpoint, "/readyz")[0] == 200, "readiness")
+        assert run_entrepot("fsck", str(site), "--read").stdout.rstrip().endswith(("clean", "wasted"))
+        assert not [line for line in lines(endpoint) if line["level"] == "error" and line["event"] != "request"]
