@@ -11,7 +11,8 @@
     │   ├── DeleteMarker      the name's version is a delete marker
     │   ├── QuotaExceeded
     │   ├── Invalid           InvalidBucketName InvalidKey InvalidPart InvalidPartOrder EntityTooSmall
-    │   │                     EntityTooLarge InvalidRange BadDigest BadChecksum IncompleteBody InvalidArgument
+    │   │                     EntityTooLarge InvalidRange NoSuchPart BadDigest BadChecksum IncompleteBody
+    │   │                     InvalidArgument
     │   └── WrongKind         IsADirectory NotADirectory Cycle TooManyLinks NameTooLong
     ├── Unavailable           nothing is wrong with the request; try again
     │   ├── Busy              a queue is full
@@ -154,6 +155,10 @@ class EntityTooLarge(Invalid):
 
 class InvalidRange(Invalid):
     """No byte of the range exists. args: the range as given, the object's size in bytes."""
+
+
+class NoSuchPart(InvalidRange):
+    """A read asks for a part that the object does not have. args: the part's number, the object's size in bytes."""
 
 
 class BadDigest(Invalid):

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from s3api.errors import S3Error
 
 _UNBUILT = {
-    "x-amz-grant-full-control": "ACL grants",
-    "x-amz-grant-read": "ACL grants",
-    "x-amz-grant-read-acp": "ACL grants",
-    "x-amz-grant-write": "ACL grants",
-    "x-amz-grant-write-acp": "ACL grants",
+    "x-amz-grant-full-control": "a grant",
+    "x-amz-grant-read": "a grant",
+    "x-amz-grant-read-acp": "a grant",
+    "x-amz-grant-write": "a grant",
+    "x-amz-grant-write-acp": "a grant",
     "x-amz-object-lock-mode": "Object Lock",
     "x-amz-object-lock-retain-until-date": "Object Lock",
     "x-amz-server-side-encryption-aws-kms-key-id": "SSE-KMS",
@@ -24,19 +24,20 @@ _UNBUILT = {
     "x-amz-server-side-encryption-customer-key-md5": "SSE-C",
     "x-amz-copy-source-server-side-encryption-customer-algorithm": "SSE-C",
     "x-amz-copy-source-server-side-encryption-customer-key": "SSE-C",
-    "x-amz-website-redirect-location": "website redirects",
+    "x-amz-website-redirect-location": "a website redirect",
     "x-amz-write-offset-bytes": "appending",
-    "x-amz-expected-bucket-owner": "expected bucket owners",
-    "x-amz-source-expected-bucket-owner": "expected bucket owners",
     "x-amz-mfa": "MFA delete",
 }
 _HARMLESS = {
-    "x-amz-acl": ("ACLs", frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"})),
+    "x-amz-acl": ("another ACL", frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"})),
     "x-amz-object-lock-legal-hold": ("Object Lock", frozenset({"off"})),
     "x-amz-bucket-object-lock-enabled": ("Object Lock", frozenset({"false"})),
     "x-amz-object-ownership": ("Object Ownership", frozenset({"bucketownerenforced"})),
     "x-amz-server-side-encryption-bucket-key-enabled": ("SSE-KMS", frozenset({"false"})),
 }
+_CANNED_ACLS = frozenset(
+    {"public-read", "public-read-write", "authenticated-read", "aws-exec-read", "log-delivery-write"}
+)
 _STORAGE_CLASSES = frozenset(
     {
         "DEEP_ARCHIVE", "EXPRESS_ONEZONE", "FSX_ONTAP", "FSX_OPENZFS", "GLACIER", "GLACIER_IR", "INTELLIGENT_TIERING",
@@ -52,9 +53,9 @@ def check_headers(headers: Mapping[str, str], sealed: bool) -> None:
         if not name.startswith("x-amz-"):
             continue
         if name in _UNBUILT:
-            raise S3Error("NotImplemented", f"{_UNBUILT[name]} are not implemented.", Header=name)
+            raise S3Error("NotImplemented", f"{name} asks for {_UNBUILT[name]}, which is not implemented.", Header=name)
         if name in _HARMLESS and value.lower() not in _HARMLESS[name][1]:
-            raise S3Error("NotImplemented", f"{_HARMLESS[name][0]} are not implemented.", Header=name)
+            _refuse_value(name, value)
     storage = headers.get("x-amz-storage-class")
     if storage is not None and storage != "STANDARD":
         if storage in _STORAGE_CLASSES:
@@ -63,6 +64,12 @@ def check_headers(headers: Mapping[str, str], sealed: bool) -> None:
     encryption = headers.get("x-amz-server-side-encryption")
     if encryption is not None:
         check_encryption(encryption, sealed)
+
+
+def _refuse_value(name: str, value: str) -> None:
+    if name == "x-amz-acl" and value.lower() not in _CANNED_ACLS:
+        raise S3Error("InvalidArgument", ArgumentName=name, ArgumentValue=value)
+    raise S3Error("NotImplemented", f"{name} asks for {_HARMLESS[name][0]}, which is not implemented.", Header=name)
 
 
 def check_encryption(algorithm: str, sealed: bool) -> None:

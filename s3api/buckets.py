@@ -10,9 +10,10 @@ from s3api.bodies import small_body, xml_body
 from s3api.bucket_names import check_bucket_name
 from s3api.call import Call
 from s3api.errors import S3Error
+from s3api.owners import Owners
 from s3api.tokens import open_token, seal_token
 from s3api.xml_reading import parse_xml
-from s3api.xml_writing import XML_HEAD, XMLNS, escape, iso, owner_xml
+from s3api.xml_writing import XML_HEAD, XMLNS, escape, iso
 
 MAX_BUCKETS = 10_000
 
@@ -31,7 +32,7 @@ async def list_buckets(call: Call) -> Answer:
         sealed = seal_token(call.settings.token_key, "", following.encode())
         tail += f"<ContinuationToken>{sealed}</ContinuationToken>"
     return xml_answer(
-        f"{XML_HEAD}<ListAllMyBucketsResult {XMLNS}>{owner_xml(call.caller.user_id)}"
+        f"{XML_HEAD}<ListAllMyBucketsResult {XMLNS}>{Owners(call.engine).xml(call.caller.user_id)}"
         f"<Buckets>{buckets}</Buckets>{tail}</ListAllMyBucketsResult>"
     )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from s3api.signing import Payload
 
 MAX_KEYS = 1000
+MAX_PART_NUMBER = 10_000
 MAX_INTEGER = (1 << 31) - 1
 _NOBODY = Caller("", 0, 0, root=False)
 
@@ -67,6 +68,14 @@ class Call:
             raise S3Error("InvalidArgument", "Version id cannot be the empty string", ArgumentName="versionId")
         return version
 
+    def refuse_version(self) -> None:
+        """A write makes a version, it cannot name one. Raises S3Error InvalidArgument."""
+        if "versionId" in self.query:
+            raise S3Error(
+                "InvalidArgument", "This operation does not accept a version-id.", ArgumentName="versionId",
+                ArgumentValue=self.query["versionId"],
+            )  # fmt: skip
+
     def raw(self, name: str) -> bytes:
         """A query parameter's bytes, empty when it is absent."""
         return to_bytes(self.query.get(name, ""))
@@ -99,6 +108,20 @@ class Call:
                 ArgumentValue=asked,
             )
         return True
+
+
+def part_number(call: Call) -> int:
+    """The partNumber asked for. Raises S3Error InvalidArgument."""
+    text = call.query["partNumber"]
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
+    if not 1 <= number <= MAX_PART_NUMBER:
+        raise S3Error(
+            "InvalidArgument",
+            f"Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive",
+            ArgumentName="partNumber",
+            ArgumentValue=text,
+        )
+    return number
 
 
 def lower_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -14,7 +14,6 @@ CODES: dict[str, tuple[int, str]] = {
     "EntityAlreadyExists": (409, "An entity of that name already exists."),
     "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed object size."),
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed object size."),
-    "ExpectationFailed": (417, "The only expectation that is understood is 100-continue."),
     "ExpiredToken": (400, "The provided token has expired."),
     "IllegalLocationConstraintException": (400, "The location constraint is not this endpoint's region."),
     "IncompleteBody": (400, "You did not provide the number of bytes specified by the Content-Length HTTP header."),

@@ -8,11 +8,10 @@ from gateway.engine.types import WantedPart
 from s3api import checksums
 from s3api.answers import Answer, xml_answer
 from s3api.bodies import declared_bytes, xml_body
-from s3api.call import Call
+from s3api.call import MAX_PART_NUMBER, Call
 from s3api.checksums import ELEMENTS, checksum_xml
 from s3api.conditions import write_conditions
 from s3api.errors import S3Error
-from s3api.multipart import MAX_PART_NUMBER
 from s3api.putting import version_lines
 from s3api.xml_reading import Element
 from s3api.xml_writing import XML_HEAD, XMLNS, escape, escape_bytes, quoted

@@ -12,6 +12,7 @@ from s3api.checksums import checksum_xml
 from s3api.conditions import read_conditions, write_conditions
 from s3api.errors import S3Error
 from s3api.metadata import object_meta, parse_tagging
+from s3api.owners import EXPECTED_OF_SOURCE, check_expected_owner
 from s3api.putting import version_lines
 from s3api.target import to_bytes
 from s3api.xml_writing import XML_HEAD, XMLNS, iso, quoted
@@ -48,6 +49,7 @@ def copy_source(header: str) -> Source:
 async def copy_object(call: Call) -> Answer:
     """PUT /bucket/key with x-amz-copy-source"""
     headers = call.headers
+    call.refuse_version()
     source = copy_source(headers[SOURCE])
     replace_meta = _replaces(headers, "x-amz-metadata-directive")
     replace_tags = _replaces(headers, "x-amz-tagging-directive")
@@ -60,6 +62,7 @@ async def copy_object(call: Call) -> Answer:
             "This copy request is illegal because it is trying to copy an object to itself without changing the "
             "object's metadata, storage class, website redirect location or encryption attributes.",
         )
+    await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
     stored, version = await call.engine.copy(
         call.caller,
         *source,

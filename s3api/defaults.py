@@ -10,8 +10,9 @@ from s3api.answers import Answer, xml_answer
 from s3api.bodies import small_body, xml_body
 from s3api.call import Call, Operation
 from s3api.errors import S3Error
+from s3api.owners import Owners, owner_id
 from s3api.xml_reading import Element, parse_xml
-from s3api.xml_writing import XML_HEAD, XMLNS, owner_id, owner_xml
+from s3api.xml_writing import XML_HEAD, XMLNS
 
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
 
@@ -100,6 +101,32 @@ def fixed(name: str, inner: str) -> Operation:
     return answer
 
 
+def as_it_is(name: str, inner: str, feature: str) -> Operation:
+    """An operation that accepts the document which `fixed` answers, and no other."""
+    only = parse_xml(f"<{name}>{inner}</{name}>".encode(), name)
+
+    async def answer(call: Call) -> Answer:
+        asked = await xml_body(call, name)
+        await call.engine.head_bucket(call.caller, call.bucket)
+        if not _same(asked, only):
+            raise S3Error("NotImplemented", f"Another {name} is not implemented.", Feature=feature)
+        return Answer(200)
+
+    return answer
+
+
+def _same(one: Element, other: Element) -> bool:
+    """Whether two elements say the same, in whatever order."""
+    if one.name != other.name or one.text.strip() != other.text.strip() or len(one.children) != len(other.children):
+        return False
+    pairs = zip(sorted(one.children, key=_name), sorted(other.children, key=_name), strict=True)
+    return all(_same(*pair) for pair in pairs)
+
+
+def _name(element: Element) -> str:
+    return element.name
+
+
 def empty_list(name: str) -> Operation:
     """An operation that lists none, and knows none by its id."""
 
@@ -145,19 +172,20 @@ async def put_bucket_encryption(call: Call) -> Answer:
 async def get_bucket_acl(call: Call) -> Answer:
     """GET /bucket?acl"""
     bucket = await call.engine.head_bucket(call.caller, call.bucket)
-    return _acl(bucket.owner)
+    return _acl(call, bucket.owner)
 
 
 async def get_object_acl(call: Call) -> Answer:
     """GET /bucket/key?acl"""
     opened = await call.engine.head(call.caller, call.bucket, call.key, call.version)
-    return _acl(opened.info.owner)
+    return _acl(call, opened.info.owner)
 
 
-def _acl(owner: int) -> Answer:
+def _acl(call: Call, owner: int) -> Answer:
+    owners = Owners(call.engine)
     return xml_answer(
-        f"{XML_HEAD}<AccessControlPolicy {XMLNS}>{owner_xml(owner)}<AccessControlList><Grant>"
-        f'<Grantee {_XSI} xsi:type="CanonicalUser"><ID>{owner_id(owner)}</ID></Grantee>'
+        f"{XML_HEAD}<AccessControlPolicy {XMLNS}>{owners.xml(owner)}<AccessControlList><Grant>"
+        f'<Grantee {_XSI} xsi:type="CanonicalUser">{owners[owner]}</Grantee>'
         f"<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>"
     )
 

@@ -21,6 +21,7 @@ from s3api.errors import Failure, S3Error, error_xml, explain
 from s3api.exchange import NEWEST, OLDEST, Exchange
 from s3api.observing import Observed, Observer
 from s3api.operations import ROUTES
+from s3api.owners import EXPECTED, check_expected_owner
 from s3api.settings import S3Settings
 from s3api.signing import Signatures
 from s3api.target import parse_target
@@ -97,9 +98,8 @@ class Door:
         if row.signed:
             self._signatures.authenticate(call)
         check_headers(call.headers, self._settings.sealed)
-        expect = call.headers.get("expect")
-        if expect is not None and expect.lower() != "100-continue":
-            raise S3Error("ExpectationFailed")
+        if EXPECTED in call.headers and call.bucket and row.signed and row.operation != "CreateBucket":
+            await check_expected_owner(call, EXPECTED, call.bucket)
         return await row.handler(call)
 
     def _lines(self, request_id: str) -> str:

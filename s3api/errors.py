@@ -67,6 +67,7 @@ TABLE: dict[type[core.EntrepotError], Row] = {
     core.EntityTooSmall: Row("EntityTooSmall", element="PartNumber"),
     core.EntityTooLarge: Row("EntityTooLarge", element="ProposedSize"),
     core.InvalidRange: Row("InvalidRange", element="RangeRequested"),
+    core.NoSuchPart: Row("InvalidPartNumber", element="PartNumberRequested"),
     core.BadDigest: Row("BadDigest"),
     core.BadChecksum: Row("BadDigest"),
     core.IncompleteBody: Row("IncompleteBody"),

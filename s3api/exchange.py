@@ -52,7 +52,10 @@ class Exchange:
     @property
     def expects_continue(self) -> bool:
         """The client waits for `100 Continue` and has not had it. RFC 9110 section 10.1.1."""
-        return not self.continued and "expect" in self.message.headers and self.message.version >= (1, 1)
+        if self.continued or self.message.version < (1, 1):
+            return False
+        # Any other expectation is none that a server has to meet (RFC 9110 section 10.1.1), and S3 passes it over.
+        return self.message.headers.get("expect", "").lower() == "100-continue"
 
     async def read(self, idle_seconds: float) -> bytes:
         """The next bytes of the body, empty at its end; the first read tells a waiting client to go on.

@@ -6,6 +6,7 @@ from gateway.engine.types import Page
 from s3api.answers import Answer, xml_answer
 from s3api.call import MAX_KEYS, Call
 from s3api.listing_format import Spell, format_page, speller
+from s3api.owners import Owners
 from s3api.tokens import open_token, seal_token
 from s3api.xml_writing import XML_HEAD, XMLNS, escape
 
@@ -26,8 +27,8 @@ async def list_objects_v2(call: Call) -> Answer:
             start_after=call.raw("start-after"),
             limit=limit,
             url=url,
-            owner=call.query.get("fetch-owner") == "true",
-            token=token or "",
+            owners=Owners(call.engine) if call.query.get("fetch-owner") == "true" else None,
+            token=token,
             next_token=seal_token(call.settings.token_key, call.bucket, page.next) if page.next is not None else "",
         )
     )
@@ -42,8 +43,8 @@ def format_list_v2(
     start_after: bytes = b"",
     limit: int = MAX_KEYS,
     url: bool = False,
-    owner: bool = False,
-    token: str = "",
+    owners: Owners | None = None,
+    token: str | None = None,
     next_token: str = "",
 ) -> str:
     """The whole XML of one page. Pure."""
@@ -51,13 +52,13 @@ def format_list_v2(
     head = [_head(bucket, prefix, delimiter, limit, url, spell)]
     head.append(f"<KeyCount>{len(page.keys) + len(page.prefixes)}</KeyCount>")
     head.append(f"<IsTruncated>{'true' if next_token else 'false'}</IsTruncated>")
-    if token:
+    if token is not None:
         head.append(f"<ContinuationToken>{escape(token)}</ContinuationToken>")
     if next_token:
         head.append(f"<NextContinuationToken>{next_token}</NextContinuationToken>")
     if start_after:
         head.append(f"<StartAfter>{spell(start_after)}</StartAfter>")
-    return f"{''.join(head)}{format_page(page, spell, 'Owner' if owner else None)}</ListBucketResult>"
+    return f"{''.join(head)}{format_page(page, spell, owners)}</ListBucketResult>"
 
 
 async def list_objects_v1(call: Call) -> Answer:
@@ -73,7 +74,7 @@ async def list_objects_v1(call: Call) -> Answer:
     if page.next is not None and delimiter:
         # Without a delimiter clients take the last key themselves.
         head.append(f"<NextMarker>{spell(page.next)}</NextMarker>")
-    return xml_answer(f"{''.join(head)}{format_page(page, spell, 'Owner')}</ListBucketResult>")
+    return xml_answer(f"{''.join(head)}{format_page(page, spell, Owners(call.engine))}</ListBucketResult>")
 
 
 async def _page(call: Call, after: bytes, limit: int) -> Page:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.engine.types import Listed, Page
+from s3api.owners import Owners
 from s3api.xml_writing import escape_bytes, iso_second, url_encode
 
 SECOND_NS = 1_000_000_000
@@ -16,8 +17,8 @@ def speller(url: bool) -> Spell:
     return url_encode if url else escape_bytes
 
 
-def format_keys(listed: list[Listed], spell: Spell, owner: str | None) -> str:
-    """The Contents elements. *owner*: the element's name for it, None to leave it out."""
+def format_keys(listed: list[Listed], spell: Spell, owners: Owners | None) -> str:
+    """The Contents elements; None leaves owners out."""
     out = []
     for each in listed:
         shown = each.key
@@ -28,7 +29,7 @@ def format_keys(listed: list[Listed], spell: Spell, owner: str | None) -> str:
             checksum = (
                 f"<ChecksumAlgorithm>{checksum}</ChecksumAlgorithm><ChecksumType>{each.checksum_type}</ChecksumType>"
             )
-        who = f"<{owner}><ID>{each.owner:064x}</ID></{owner}>" if owner else ""
+        who = f"<Owner>{owners[each.owner]}</Owner>" if owners is not None else ""
         out.append(
             f"<Contents><Key>{key}</Key><LastModified>{iso_second(each.modified_ns // SECOND_NS)}</LastModified>"
             f"<ETag>&quot;{each.etag}&quot;</ETag>{checksum}<Size>{each.size}</Size>{who}"
@@ -42,6 +43,6 @@ def format_prefixes(prefixes: list[bytes], spell: Spell) -> str:
     return "".join([f"<CommonPrefixes><Prefix>{spell(each)}</Prefix></CommonPrefixes>" for each in prefixes])
 
 
-def format_page(page: Page, spell: Spell, owner: str | None) -> str:
+def format_page(page: Page, spell: Spell, owners: Owners | None) -> str:
     """Keys, then prefixes, as S3 orders them."""
-    return format_keys(page.keys, spell, owner) + format_prefixes(page.prefixes, spell)
+    return format_keys(page.keys, spell, owners) + format_prefixes(page.prefixes, spell)

@@ -7,21 +7,22 @@ from gateway.engine.types import PartInfo, Promised, UploadInfo, UploadPage
 from s3api import checksums
 from s3api.answers import Answer, xml_answer
 from s3api.bodies import body_of
-from s3api.call import MAX_KEYS, Call
+from s3api.call import MAX_KEYS, Call, part_number
 from s3api.conditions import copy_range, read_conditions
 from s3api.copying import SOURCE, SOURCE_CONDITIONS, copy_source, source_line
 from s3api.errors import S3Error
 from s3api.listing_format import Spell, format_prefixes, speller
 from s3api.metadata import object_meta
-from s3api.xml_writing import XML_HEAD, XMLNS, escape, escape_bytes, iso, owner_xml, quoted
+from s3api.owners import EXPECTED_OF_SOURCE, Owners, check_expected_owner
+from s3api.xml_writing import XML_HEAD, XMLNS, escape, escape_bytes, iso, quoted
 
-MAX_PART_NUMBER = 10_000
 _SEALED = "x-amz-server-side-encryption: AES256\r\n"
 
 
 async def create_multipart_upload(call: Call) -> Answer:
     """POST /bucket/key?uploads"""
     headers = call.headers
+    call.refuse_version()
     meta = object_meta(headers, call.settings.metadata_bytes, headers.get("x-amz-tagging"))
     asked, asked_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
     if asked_type and not asked:
@@ -39,23 +40,10 @@ async def create_multipart_upload(call: Call) -> Answer:
     )
 
 
-def _part_number(call: Call) -> int:
-    text = call.query["partNumber"]
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
-    if not 1 <= number <= MAX_PART_NUMBER:
-        raise S3Error(
-            "InvalidArgument",
-            f"Part number must be an integer between 1 and {MAX_PART_NUMBER}, inclusive",
-            ArgumentName="partNumber",
-            ArgumentValue=text,
-        )
-    return number
-
-
 async def upload_part(call: Call) -> Answer:
     """PUT /bucket/key?partNumber&uploadId"""
     headers, settings = call.headers, call.settings
-    number = _part_number(call)
+    number = part_number(call)
     algorithm, checksum = checksums.asked(headers)
     body, size, sha256 = body_of(call)
     if size > settings.part_bytes:
@@ -75,15 +63,16 @@ async def upload_part(call: Call) -> Answer:
 async def upload_part_copy(call: Call) -> Answer:
     """PUT /bucket/key?partNumber&uploadId with x-amz-copy-source"""
     headers = call.headers
-    number = _part_number(call)
-    ranged = headers.get("x-amz-copy-source-range")
+    number = part_number(call)
+    source, ranged = copy_source(headers[SOURCE]), headers.get("x-amz-copy-source-range")
+    await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
     part, version = await call.engine.copy_part(
         call.caller,
         call.bucket,
         call.key,
         call.query["uploadId"],
         number,
-        *copy_source(headers[SOURCE]),
+        *source,
         copy_range(ranged) if ranged is not None else None,
         read_conditions(headers, SOURCE_CONDITIONS),
     )
@@ -110,7 +99,7 @@ async def list_parts(call: Call) -> Answer:
     more = page.next_number is not None or len(page.parts) > limit
     last = shown[-1].number if shown else marker
     spell = speller(call.url_encoding())
-    info = page.upload
+    info, owners = page.upload, Owners(call.engine)
     parts = "".join([_part_xml(each, info.checksum) for each in shown])
     kinds = ""
     if info.checksum:
@@ -119,7 +108,7 @@ async def list_parts(call: Call) -> Answer:
         )
     return xml_answer(
         f"{XML_HEAD}<ListPartsResult {XMLNS}><Bucket>{call.bucket}</Bucket><Key>{spell(call.key)}</Key>"
-        f"<UploadId>{escape(upload)}</UploadId>{owner_xml(info.owner, 'Initiator')}{owner_xml(info.owner)}"
+        f"<UploadId>{escape(upload)}</UploadId>{owners.xml(info.owner, 'Initiator')}{owners.xml(info.owner)}"
         f"<StorageClass>STANDARD</StorageClass>{kinds}<PartNumberMarker>{marker}</PartNumberMarker>"
         f"<NextPartNumberMarker>{last}</NextPartNumberMarker><MaxParts>{limit}</MaxParts>"
         f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{parts}</ListPartsResult>"
@@ -148,10 +137,7 @@ async def list_multipart_uploads(call: Call) -> Answer:
         await call.engine.head_bucket(call.caller, call.bucket)
         page = UploadPage([], [], None, None)
     else:
-        # S3 ignores the upload's marker where there is no key's.
-        page = await call.engine.list_uploads(
-            call.caller, call.bucket, prefix, delimiter, key_marker, upload_marker if key_marker else "", limit
-        )
+        page = await _uploads(call, key_marker, upload_marker, limit)
     head = (
         f"<Bucket>{call.bucket}</Bucket><KeyMarker>{spell(key_marker)}</KeyMarker>"
         f"<UploadIdMarker>{escape(upload_marker)}</UploadIdMarker>{_more_xml(page, spell)}"
@@ -161,11 +147,26 @@ async def list_multipart_uploads(call: Call) -> Answer:
         head += f"<Delimiter>{spell(delimiter)}</Delimiter>"
     if url:
         head += "<EncodingType>url</EncodingType>"
-    uploads = "".join([_upload_xml(each, spell) for each in page.uploads])
+    owners = Owners(call.engine)
+    uploads = "".join([_upload_xml(each, spell, owners) for each in page.uploads])
     return xml_answer(
         f"{XML_HEAD}<ListMultipartUploadsResult {XMLNS}>{head}{uploads}{format_prefixes(page.prefixes, spell)}"
         "</ListMultipartUploadsResult>"
     )
+
+
+async def _uploads(call: Call, key_marker: bytes, upload_marker: str, limit: int) -> UploadPage:
+    """One page. S3 ignores the upload's marker where there is no key's."""
+    prefix, delimiter, after = call.raw("prefix"), call.raw("delimiter"), upload_marker if key_marker else ""
+    try:
+        page: UploadPage = await call.engine.list_uploads(
+            call.caller, call.bucket, prefix, delimiter, key_marker, after, limit
+        )
+    except core.NoSuchUpload:
+        raise S3Error(
+            "InvalidArgument", "Invalid uploadId marker", ArgumentName="upload-id-marker", ArgumentValue=upload_marker
+        ) from None
+    return page
 
 
 def _more_xml(page: UploadPage, spell: Spell) -> str:
@@ -175,14 +176,14 @@ def _more_xml(page: UploadPage, spell: Spell) -> str:
     return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{spell(page.next_key)}</NextKeyMarker>{upload}"
 
 
-def _upload_xml(each: UploadInfo, spell: Spell) -> str:
+def _upload_xml(each: UploadInfo, spell: Spell, owners: Owners) -> str:
     kinds = ""
     if each.checksum:
         kinds = (
             f"<ChecksumAlgorithm>{each.checksum}</ChecksumAlgorithm><ChecksumType>{each.checksum_type}</ChecksumType>"
         )
     return (
-        f"<Upload><Key>{spell(each.key)}</Key><UploadId>{each.upload}</UploadId>{owner_xml(each.owner, 'Initiator')}"
-        f"{owner_xml(each.owner)}<StorageClass>STANDARD</StorageClass><Initiated>{iso(each.made_ns)}</Initiated>"
+        f"<Upload><Key>{spell(each.key)}</Key><UploadId>{each.upload}</UploadId>{owners.xml(each.owner, 'Initiator')}"
+        f"{owners.xml(each.owner)}<StorageClass>STANDARD</StorageClass><Initiated>{iso(each.made_ns)}</Initiated>"
         f"{kinds}</Upload>"
     )

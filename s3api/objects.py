@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway import errors as core
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, Opened
 from s3api.answers import Answer
-from s3api.call import Call
+from s3api.call import Call, part_number
 from s3api.checksums import checksum_lines
 from s3api.conditions import byte_range, etags, read_conditions
 from s3api.dates import http_date, parse_date
@@ -13,7 +13,6 @@ from s3api.errors import S3Error
 from s3api.metadata import meta_lines, with_overrides
 
 SECOND_NS = 1_000_000_000
-MAX_PARTS = 10_000
 
 
 async def get_object(call: Call) -> Answer:
@@ -68,9 +67,7 @@ async def _head(call: Call) -> Answer:
 def _wanted(call: Call) -> tuple[ByteRange | None, int | None]:
     """The range and the part that are asked for; S3 takes one of them."""
     ranged = call.headers.get("range")
-    part = call.number("partNumber", 0, least=1) if "partNumber" in call.query else None
-    if part is not None and part > MAX_PARTS:
-        raise S3Error("InvalidPartNumber", PartNumberRequested=str(part))
+    part = part_number(call) if "partNumber" in call.query else None
     if ranged is None:
         return None, part
     if part is not None:

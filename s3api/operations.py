@@ -51,6 +51,10 @@ ROWS = (
         for name, document in defaults.FIXED.items()
     ),
     *(
+        Row("PUT", BUCKET, f"Put{defaults.OPERATION[name]}", defaults.as_it_is(*document, name), (name,))
+        for name, document in defaults.FIXED.items()
+    ),
+    *(
         Row("GET", BUCKET, f"List{defaults.OPERATION[name]}s", defaults.empty_list(document), (name,))
         for name, document in defaults.LISTS.items()
     ),

@@ -15,6 +15,7 @@ from s3api.metadata import object_meta
 async def put_object(call: Call) -> Answer:
     """PUT /bucket/key"""
     headers, settings = call.headers, call.settings
+    call.refuse_version()
     meta = object_meta(headers, settings.metadata_bytes, headers.get("x-amz-tagging"))
     conditions = write_conditions(headers)
     algorithm, checksum = checksums.asked(headers)

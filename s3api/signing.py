@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway.engine.types import Caller
-from gateway.identity.sigv4 import SignedRequest, Verified, verify
+from gateway.identity.sigv4 import SignedRequest, Verified, is_anonymous, verify
 from s3api.call import Call
+from s3api.errors import S3Error
 from s3api.settings import S3Settings
 from s3api.target import to_bytes
 
@@ -42,6 +43,10 @@ class Signatures:
 
         target = call.target
         request = SignedRequest(call.method, _ascii(target.path), _ascii(target.raw_query), call.headers)
+        if "response-" in target.raw_query and is_anonymous(request):
+            raise S3Error(
+                "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."
+            )
         call.payload = verify(request, secret_of, self._clock(), self._region)
         call.caller = callers[-1]
 

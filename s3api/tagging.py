@@ -12,8 +12,7 @@ from s3api.xml_writing import XML_HEAD, XMLNS, escape
 
 async def get_object_tagging(call: Call) -> Answer:
     """GET /bucket/key?tagging"""
-    version = call.version
-    tags = await call.engine.get_tags(call.caller, call.bucket, call.key, version)
+    tags, version = await call.engine.get_tags(call.caller, call.bucket, call.key, call.version)
     listed = "".join(
         f"<Tag><Key>{escape(name)}</Key><Value>{escape(value)}</Value></Tag>" for name, value in tags.items()
     )
@@ -27,15 +26,13 @@ async def put_object_tagging(call: Call) -> Answer:
     if tag_set is None:
         raise S3Error("MalformedXML")
     tags = check_tags([(tag.need("Key"), tag.need("Value")) for tag in tag_set.all("Tag")])
-    version = call.version
-    await call.engine.set_tags(call.caller, call.bucket, call.key, version, tags)
+    version = await call.engine.set_tags(call.caller, call.bucket, call.key, call.version, tags)
     return Answer(200, _version_line(version))
 
 
 async def delete_object_tagging(call: Call) -> Answer:
     """DELETE /bucket/key?tagging"""
-    version = call.version
-    await call.engine.set_tags(call.caller, call.bucket, call.key, version, {})
+    version = await call.engine.set_tags(call.caller, call.bucket, call.key, call.version, {})
     return Answer(204, _version_line(version))
 
 

@@ -6,6 +6,7 @@ Bytes that are not UTF-8 travel as surrogates (`surrogateescape`) in strings, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 
 from s3api.errors import S3Error
 
+_NO_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 SERVICE, BUCKET, OBJECT = "service", "bucket", "object"
 """The scopes of an operation."""
 
@@ -94,7 +96,11 @@ def _split(path: str, virtual: str) -> tuple[str, bytes]:
 
 
 def _decode(part: str) -> bytes:
-    return unquote_to_bytes(part) if "%" in part else part.encode("utf-8", "surrogateescape")
+    if "%" not in part:
+        return part.encode("utf-8", "surrogateescape")
+    if _NO_ESCAPE.search(part):
+        raise S3Error("InvalidURI")
+    return unquote_to_bytes(part)
 
 
 def _virtual_bucket(host: str, base_domains: tuple[str, ...]) -> str:

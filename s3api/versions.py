@@ -7,6 +7,7 @@ from s3api.answers import Answer, xml_answer
 from s3api.call import MAX_KEYS, Call
 from s3api.errors import S3Error
 from s3api.listing_format import Spell, format_prefixes, speller
+from s3api.owners import Owners
 from s3api.xml_writing import XML_HEAD, XMLNS, escape, iso
 
 
@@ -34,9 +35,9 @@ async def list_object_versions(call: Call) -> Answer:
         head += f"<Delimiter>{spell(delimiter)}</Delimiter>"
     if url:
         head += "<EncodingType>url</EncodingType>"
+    listed = format_versions(page.versions, spell, Owners(call.engine)) + format_prefixes(page.prefixes, spell)
     return xml_answer(
-        f"{XML_HEAD}<ListVersionsResult {XMLNS}>{head}{_more_xml(page, spell)}"
-        f"{format_versions(page.versions, spell)}{format_prefixes(page.prefixes, spell)}</ListVersionsResult>"
+        f"{XML_HEAD}<ListVersionsResult {XMLNS}>{head}{_more_xml(page, spell)}{listed}</ListVersionsResult>"
     )
 
 
@@ -47,16 +48,16 @@ def _more_xml(page: VersionPage, spell: Spell) -> str:
     return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{spell(page.next_key)}</NextKeyMarker>{version}"
 
 
-def format_versions(versions: list[ListedVersion], spell: Spell) -> str:
+def format_versions(versions: list[ListedVersion], spell: Spell, owners: Owners) -> str:
     """The Version and DeleteMarker elements, in the order they came."""
-    return "".join([_version_xml(each, spell) for each in versions])
+    return "".join([_version_xml(each, spell, owners) for each in versions])
 
 
-def _version_xml(each: ListedVersion, spell: Spell) -> str:
+def _version_xml(each: ListedVersion, spell: Spell, owners: Owners) -> str:
     common = (
         f"<Key>{spell(each.key)}</Key><VersionId>{each.version}</VersionId>"
         f"<IsLatest>{'true' if each.is_latest else 'false'}</IsLatest><LastModified>{iso(each.modified_ns)}"
-        f"</LastModified><Owner><ID>{each.owner:064x}</ID></Owner>"
+        f"</LastModified>{owners.xml(each.owner)}"
     )
     if each.marker:
         return f"<DeleteMarker>{common}</DeleteMarker>"

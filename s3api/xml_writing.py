@@ -52,16 +52,6 @@ def url_encode(raw: bytes) -> str:
     return quote_from_bytes(raw, safe="/*")
 
 
-def owner_id(user: int) -> str:
-    """S3's canonical user id: 64 hexadecimal digits."""
-    return f"{user:064x}"
-
-
-def owner_xml(user: int, tag: str = "Owner") -> str:
-    """An owner element."""
-    return f"<{tag}><ID>{user:064x}</ID></{tag}>"
-
-
 @lru_cache(maxsize=65536)
 def iso_second(second: int) -> str:
     """`2009-10-12T17:50:30.000Z`: S3 shows whole seconds."""

@@ -19,6 +19,10 @@ class Buckets(Counter):
             return None
         return found.secret, Caller(found.user, found.user_id, found.tenant, found.root)
 
+    def user_name(self, user_id: int) -> str | None:
+        """The name of a user, None for one that is gone."""
+        return reading.user_name(self._store, user_id)
+
     async def create_bucket(self, caller: Caller, name: str, region: str) -> BucketInfo:
         """Make a bucket that the caller owns. Raises `InvalidBucketName`, `BucketOwned`, `BucketExists`."""
         made_ns = await self._send(

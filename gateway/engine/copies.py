@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from gateway.blocks.digests import Digests
 from gateway.engine.counter import pack_checksums, preconditions
-from gateway.engine.ranges import resolve
+from gateway.engine.ranges import resolve_whole
 from gateway.engine.reads import Reads
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL, Writes
@@ -80,12 +80,14 @@ class Copies(Reads, Writes):
         byte_range: ByteRange | None,
         source_conditions: Conditions = NO_CONDITIONS,
     ) -> tuple[PartInfo, str | None]:
-        """A stretch of an object becomes a part of an upload. Answers the part, and the source's version."""
+        """A stretch of an object becomes a part of an upload. Answers the part, and the source's version.
+
+        Raises as a read of the source and `put_part`; `InvalidArgument` for a stretch that is not all there."""
         self._bucket(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
-            start, length = resolve(byte_range, file.size)
+            start, length = resolve_whole(byte_range, file.size)
             etag, crc64nvme, value = await self._digests(caller, found, file, start, length, algorithm)
             source = Source(source_bucket, source_key, source_version or "", preconditions(source_conditions), file.id)
             try:

@@ -40,13 +40,18 @@ class Listings(Reads):
         row = self._bucket(caller, bucket)
         return await listing.list_versions(self._store, row, prefix, delimiter, after_key, after_version or "", limit)
 
-    async def get_tags(self, caller: Caller, bucket: str, key: bytes, version: str | None) -> dict[str, str]:
-        """Raises as a read does."""
-        _, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
-        return unpack_map(file.tags)
+    async def get_tags(
+        self, caller: Caller, bucket: str, key: bytes, version: str | None
+    ) -> tuple[dict[str, str], str | None]:
+        """The tags, and of which version. Raises as a read does."""
+        found, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
+        return unpack_map(file.tags), found.shown_version
 
     async def set_tags(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, tags: Mapping[str, str]
-    ) -> None:
-        """Raises as a read does."""
-        await self._send(SetTags(bucket, key, caller.user_id, caller.root, version or "", pack_map(tags)))
+    ) -> str | None:
+        """Answers the version that has them now. Raises as a read does."""
+        shown: str | None = await self._send(
+            SetTags(bucket, key, caller.user_id, caller.root, version or "", pack_map(tags))
+        )
+        return shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.engine.types import ByteRange
-from gateway.errors import InvalidRange
+from gateway.errors import InvalidArgument, InvalidRange
 
 
 def resolve(wanted: ByteRange | None, size: int) -> tuple[int, int]:
@@ -21,3 +21,12 @@ def resolve(wanted: ByteRange | None, size: int) -> tuple[int, int]:
         raise InvalidRange(f"bytes={wanted.start}-{'' if wanted.end is None else wanted.end}", size)
     end = size - 1 if wanted.end is None else min(wanted.end, size - 1)
     return wanted.start, end - wanted.start + 1
+
+
+def resolve_whole(wanted: ByteRange | None, size: int) -> tuple[int, int]:
+    """As `resolve`, for one who must get every byte that was asked for, as a copy of a part does.
+
+    Raises `InvalidArgument` where any byte of the range is missing."""
+    if wanted is not None and max(wanted.start or 0, wanted.end or 0) >= size:
+        raise InvalidArgument(f"Range specified is not valid for source object of size: {size}")
+    return resolve(wanted, size)

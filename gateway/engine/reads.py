@@ -23,7 +23,7 @@ from gateway.engine.types import (
     ObjectInfo,
     Opened,
 )
-from gateway.errors import DeleteMarker, InvalidRange, NoSuchKey, NoSuchVersion
+from gateway.errors import DeleteMarker, NoSuchKey, NoSuchPart, NoSuchVersion
 from gateway.journal.packed import PartFact, checksum, extents, parts, unpack_map
 from gateway.journal.tables import File, Shape
 from gateway.namespace import keys, reading
@@ -48,7 +48,7 @@ class Reads(Counter):
         """An object opened for reading. The bytes are those of one version, whatever happens to the name meanwhile.
 
         Raises `NoSuchBucket`, `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`, `NotModified`,
-        `PreconditionFailed`, `InvalidRange`."""
+        `PreconditionFailed`, `InvalidRange`, `NoSuchPart`."""
         token = self._journal.reading()
         token.__enter__()
         try:
@@ -126,7 +126,7 @@ class Reads(Counter):
             if fact.number == number:
                 return start, fact.size, fact, len(facts)
             start += fact.size
-        raise InvalidRange(f"part {number}", file.size)
+        raise NoSuchPart(number, file.size)
 
     def _parts(self, file: File) -> list[PartFact]:
         if file.shape != Shape.BODY:

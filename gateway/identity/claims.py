@@ -92,7 +92,7 @@ def form_of(request: SignedRequest) -> Form:
     """Where the signature is. Raises `InvalidArgument` if it is in two places."""
     query = "&" + request.raw_query
     in_query = "&X-Amz-Signature=" in query or "&X-Amz-Algorithm=" in query or "&X-Amz-Credential=" in query
-    if (header := request.headers.get("authorization")) is not None:
+    if header := request.headers.get("authorization", "").strip():
         if in_query:
             raise InvalidArgument(
                 "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string "
@@ -122,7 +122,7 @@ def claim_in_header(header: str, headers: Mapping[str, str], region: str, servic
             "The authorization header needs exactly Credential, SignedHeaders and Signature."
         )
     amz_date = headers.get("x-amz-date") or _http_date(headers.get("date", ""))
-    if not amz_date:
+    if not _DATE.fullmatch(amz_date):
         raise AccessDeniedError("AWS authentication requires a valid Date or x-amz-date header")
     credential, signed = fields["Credential"], fields["SignedHeaders"]
     read = _claim_short if len(header) <= REMEMBERED_CHARS else _claim

@@ -118,6 +118,8 @@ def _delete(tx: Tx, place: Place, version: str, conditions: Preconditions | None
         return remove_version(tx, place, version)
     if conditions is not None:
         check_write(conditions, place.key, seen(tx, place.entry))
+    if place.entry is None:
+        check(place.key)  # a delete marker must not stand where S3 could not have put an object
     return remove_name(tx, place)
 
 

@@ -102,7 +102,7 @@ def bucket(reads: Reads, name: str) -> Bucket | None:
 
 
 def user_name(reads: Reads, user: int) -> str | None:
-    """The name of the user of that id: what `DropBucket` asks for."""
+    """The name of the user of that id."""
     rows = reads.query("SELECT name FROM user WHERE id = ?", (user,))
     return str(rows[0][0]) if rows else None
 

@@ -105,7 +105,7 @@ def _formatted(page: Page, bucket: str, delimiter: bytes, seconds: float) -> flo
     """Pages a second that the formatter alone makes of one page in memory."""
     count, started = 0, time.perf_counter()
     while time.perf_counter() - started < seconds:
-        format_list_v2(page, bucket=bucket, delimiter=delimiter, limit=PAGE, token="", next_token="").encode()
+        format_list_v2(page, bucket=bucket, delimiter=delimiter, limit=PAGE, next_token="").encode()
         count += 1
     return count / (time.perf_counter() - started)
 

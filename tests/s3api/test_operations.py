@@ -595,7 +595,7 @@ async def test_what_has_not_changed_comes_with_the_headers_a_cache_needs(signer)
 
 async def test_a_headers_feature_is_refused_whatever_the_method(signer):
     for method in ("GET", "HEAD", "DELETE", "PUT"):
-        reply = await signer.request(method, "/bucket/k", x_amz_expected_bucket_owner="123456789012")
+        reply = await signer.request(method, "/bucket/k", x_amz_mfa="device 123456")
         assert reply.status == 501
 
 

@@ -117,8 +117,13 @@ async def test_a_client_that_waits_and_may_not_is_told_so_at_once(site, signer):
     assert b"100 Continue" not in raw
 
 
-async def test_another_expectation_is_refused(signer):
-    assert (await signer.request("GET", "/bucket", expect="tea")).status == 417
+@pytest.mark.parametrize("expectation", ["tea", "200", ""])
+async def test_another_expectation_is_passed_over(site, signer, expectation):
+    body = b"whole"
+    head = signer.head("PUT", "/bucket/k", body=body, expect=expectation)
+    reply, _ = parse(await site.raw(head + body, half_close=True))
+    assert reply.status == 200
+    assert (await signer.request("GET", "/bucket/k")).body == body
 
 
 # --- bodies that end badly --------------------------------------------------------------------------------------------

@@ -1,0 +1,225 @@
+"""Particulars of S3's answers that suites and old clients look at: one sentence for each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from botocore.exceptions import ClientError
+
+from gateway.identity.signing import sign_headers
+from s3api.defaults import FIXED
+from tests.s3api.client import Signer, encode
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def signer(site):
+    found = Signer(site)
+    assert (await found.request("PUT", "/bucket")).status == 200
+    return found
+
+
+@pytest.fixture
+def s3(site, signer):
+    return site.boto()
+
+
+def failed(caught) -> tuple[int, str]:
+    answer = caught.value.response
+    return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"]
+
+
+async def refused(site, method, **arguments) -> tuple[int, str]:
+    with pytest.raises(ClientError) as caught:
+        await site.call(method, **arguments)
+    return failed(caught)
+
+
+# --- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def changed(signer, **after: str) -> bytes:
+    """A signed GET of the bucket whose headers were *changed* behind the signing."""
+    headers = sign_headers(
+        "GET", raw_path="/bucket", raw_query="", headers={"host": signer.host}, payload="UNSIGNED-PAYLOAD",
+        access_key=signer.access_key, secret_key=signer.secret, region="us-east-1", now=datetime.now(UTC),
+    )  # fmt: skip
+    return encode("GET", "/bucket", headers | {name.replace("_", "-"): value for name, value in after.items()})
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status", "code"),
+    [
+        ("authorization", "", 403, "AccessDenied"),
+        ("authorization", "AWS someone:c2lnbmF0dXJl", 400, "InvalidRequest"),
+        ("authorization", "Bearer token", 400, "InvalidArgument"),
+        ("authorization", "AWS4-HMAC-SHA256 nonsense", 400, "AuthorizationHeaderMalformed"),
+        ("x_amz_date", "", 403, "AccessDenied"),
+        ("x_amz_date", "yesterday", 403, "AccessDenied"),
+        ("x_amz_date", "2026-11-21T09:00:00Z", 403, "AccessDenied"),
+        ("x_amz_date", "19500707T215304Z", 400, "AuthorizationHeaderMalformed"),
+    ],
+)
+async def test_a_signature_that_cannot_be_read_is_the_clients_mistake(signer, header, value, status, code):
+    reply = await signer.send(changed(signer, **{header: value}))
+    assert (reply.status, reply.code) == (status, code)
+
+
+@pytest.mark.parametrize(("minutes", "status"), [(-14, 200), (14, 200), (-16, 403), (16, 403)])
+async def test_clocks_may_differ_by_a_quarter_of_an_hour(signer, minutes, status):
+    headers = sign_headers(
+        "HEAD", raw_path="/bucket", raw_query="", headers={"host": signer.host}, payload="UNSIGNED-PAYLOAD",
+        access_key=signer.access_key, secret_key=signer.secret, region="us-east-1",
+        now=datetime.now(UTC) + timedelta(minutes=minutes),
+    )  # fmt: skip
+    assert (await signer.send(encode("HEAD", "/bucket", headers), "HEAD")).status == status
+
+
+async def test_nobody_in_particular_may_change_an_answers_headers(signer):
+    reply = await signer.send(b"GET /bucket/k?response-content-type=text/html HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (reply.status, reply.code) == (400, "InvalidRequest")
+
+
+async def test_an_expected_owner_is_who_owns_the_bucket_or_nothing_is_done(site, signer):
+    owner = (await signer.request("GET", "/bucket", "acl=")).xml("Owner/ID")
+    put = await signer.request("PUT", "/bucket/k", body=b"x", x_amz_expected_bucket_owner=owner)
+    assert put.status == 200
+    other = await signer.request("PUT", "/bucket/other", body=b"x", x_amz_expected_bucket_owner="123456789012")
+    assert (other.status, other.code) == (403, "AccessDenied")
+    assert await site.keys() == [b"k"]
+    for source, status in ((owner, 200), ("123456789012", 403)):
+        copied = await signer.request(
+            "PUT", "/bucket/copy", x_amz_copy_source="bucket/k", x_amz_source_expected_bucket_owner=source
+        )
+        assert copied.status == status
+    assert (await signer.request("HEAD", "/absent", x_amz_expected_bucket_owner=owner)).status == 404
+
+
+async def test_owners_have_a_name_to_show(site, signer, s3):
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    upload = (await site.call(s3.create_multipart_upload, Bucket="bucket", Key="u"))["UploadId"]
+    shown = [
+        (await site.call(s3.list_buckets))["Owner"],
+        (await site.call(s3.get_bucket_acl, Bucket="bucket"))["Grants"][0]["Grantee"],
+        (await site.call(s3.get_object_acl, Bucket="bucket", Key="k"))["Owner"],
+        (await site.call(s3.list_objects, Bucket="bucket"))["Contents"][0]["Owner"],
+        (await site.call(s3.list_objects_v2, Bucket="bucket", FetchOwner=True))["Contents"][0]["Owner"],
+        (await site.call(s3.list_object_versions, Bucket="bucket"))["Versions"][0]["Owner"],
+        (await site.call(s3.list_multipart_uploads, Bucket="bucket"))["Uploads"][0]["Initiator"],
+        (await site.call(s3.list_parts, Bucket="bucket", Key="u", UploadId=upload))["Owner"],
+    ]
+    assert {(each["DisplayName"], len(each["ID"])) for each in shown} == {("alice", 64)}
+    assert "Owner" not in (await site.call(s3.list_objects_v2, Bucket="bucket"))["Contents"][0]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/bucket/%", "/bucket/a%zz", "/bucket/a%4", "/%zz/k"])
+async def test_an_escape_that_is_none_is_no_name(site, signer, path):
+    reply = await signer.request("PUT", path, body=b"x")
+    assert (reply.status, reply.code) == (400, "InvalidURI")
+    assert await site.keys() == []
+
+
+async def test_a_key_that_is_too_long_is_not_even_deleted(site, signer):
+    versioned = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+    for state in (b"", versioned):
+        if state:
+            assert (await signer.request("PUT", "/bucket", "versioning=", state)).status == 200
+        for method in ("PUT", "GET", "DELETE"):
+            reply = await signer.request(method, "/bucket/" + "k" * 1025)
+            assert (reply.status, reply.code) == (400, "KeyTooLongError"), method
+    assert (await site.engine.list_versions(site.caller(), "bucket")).versions == []
+
+
+async def test_a_write_names_no_version(site, signer):
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    for method, query, headers in (
+        ("PUT", "versionId=null", {}),
+        ("PUT", "versionId=null", {"x_amz_copy_source": "bucket/k"}),
+        ("POST", "uploads=&versionId=null", {}),
+    ):
+        reply = await signer.request(method, "/bucket/new", query, **headers)
+        assert (reply.status, reply.code) == (400, "InvalidArgument")
+    assert await site.keys() == [b"k"]
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_part_that_is_not_there_is_a_416_and_one_that_cannot_be_a_400(site, signer, s3):
+    await signer.request("PUT", "/bucket/plain", body=b"hello")
+    upload = (await site.call(s3.create_multipart_upload, Bucket="bucket", Key="parts"))["UploadId"]
+    name = {"Bucket": "bucket", "Key": "parts", "UploadId": upload}
+    tag = (await site.call(s3.upload_part, **name, PartNumber=7, Body=b"seven"))["ETag"]
+    await site.call(s3.complete_multipart_upload, **name, MultipartUpload={"Parts": [{"PartNumber": 7, "ETag": tag}]})
+    assert (await signer.request("GET", "/bucket/parts", "partNumber=7")).body == b"seven"
+    assert (await signer.request("GET", "/bucket/plain", "partNumber=1")).body == b"hello"
+    for key, number in (("plain", 2), ("parts", 1), ("parts", 10_000)):
+        reply = await signer.request("GET", f"/bucket/{key}", f"partNumber={number}")
+        assert (reply.status, reply.code) == (416, "InvalidPartNumber")
+    for number in ("", "0", "-1", "10001", "one"):
+        reply = await signer.request("GET", "/bucket/plain", f"partNumber={number}")
+        assert (reply.status, reply.code) == (400, "InvalidArgument")
+
+
+@pytest.mark.parametrize("asked", ["bytes=0-5", "bytes=5-5", "bytes=3-100"])
+async def test_a_part_is_not_copied_from_bytes_that_are_not_there(site, signer, s3, asked):
+    await signer.request("PUT", "/bucket/source", body=b"hello")
+    upload = (await site.call(s3.create_multipart_upload, Bucket="bucket", Key="k"))["UploadId"]
+    found = await refused(
+        site, s3.upload_part_copy, Bucket="bucket", Key="k", UploadId=upload, PartNumber=1,
+        CopySource="bucket/source", CopySourceRange=asked,
+    )  # fmt: skip
+    assert found == (400, "InvalidArgument")
+
+
+async def test_a_marker_that_is_no_uploads_is_an_argument_without_sense(site, s3):
+    found = await refused(site, s3.list_multipart_uploads, Bucket="bucket", KeyMarker="k", UploadIdMarker="bogus")
+    assert found == (400, "InvalidArgument")
+
+
+# --- listings ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_empty_token_begins_at_the_beginning_and_is_repeated(site, signer, s3):
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    page = await site.call(s3.list_objects_v2, Bucket="bucket", ContinuationToken="")
+    assert (page["ContinuationToken"], page["KeyCount"]) == ("", 1)
+    assert "ContinuationToken" not in await site.call(s3.list_objects_v2, Bucket="bucket")
+
+
+# --- what is as it is -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FIXED)
+async def test_a_configuration_may_be_put_as_it_is_and_not_otherwise(signer, name):
+    as_it_is = (await signer.request("GET", "/bucket", f"{name}=")).body
+    assert (await signer.request("PUT", "/bucket", f"{name}=", as_it_is)).status == 200
+    root = FIXED[name][0].encode()
+    reply = await signer.request("PUT", "/bucket", f"{name}=", b"<%b><Other>1</Other></%b>" % (root, root))
+    assert (reply.status, reply.code, reply.xml("Feature")) == (501, "NotImplemented", name)
+    assert (await signer.request("PUT", "/bucket", f"{name}=", b"<Nonsense/>")).code == "MalformedXML"
+    assert (await signer.request("GET", "/bucket", f"{name}=")).body == as_it_is
+
+
+@pytest.mark.parametrize(
+    ("acl", "status", "code"),
+    [("private", 200, ""), ("public-read", 501, "NotImplemented"), ("public-ready", 400, "InvalidArgument")],
+)
+async def test_an_acl_is_known_built_or_neither(signer, acl, status, code):
+    reply = await signer.request("PUT", "/bucket/k", body=b"x", x_amz_acl=acl)
+    assert (reply.status, reply.code) == (status, code)
+
+
+async def test_tags_say_which_version_has_them(site, s3):
+    await site.call(s3.put_bucket_versioning, Bucket="bucket", VersioningConfiguration={"Status": "Enabled"})
+    version = (await site.call(s3.put_object, Bucket="bucket", Key="k", Body=b"x"))["VersionId"]
+    tags = {"TagSet": [{"Key": "a", "Value": "b"}]}
+    name = {"Bucket": "bucket", "Key": "k"}
+    assert (await site.call(s3.put_object_tagging, **name, Tagging=tags))["VersionId"] == version
+    assert (await site.call(s3.get_object_tagging, **name))["VersionId"] == version
+    assert (await site.call(s3.delete_object_tagging, **name))["VersionId"] == version
