@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -112,10 +113,16 @@ def restore(
     from gateway.site import backups
 
     restored = asyncio.run(backups.restore(target, folder, master_key))
+    aged = time.time_ns() > restored.until_ns
+    lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
+    if aged:
+        lines.append(
+            f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` says which are gone"
+        )
     tell(
-        {"folder": str(folder), "site": restored.site, "incarnation": restored.incarnation},
+        {"folder": str(folder), "site": restored.site, "incarnation": restored.incarnation, "aged": aged},
         as_json=json,
-        text=lambda: f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}",
+        text=lambda: "\n".join(lines),
     )
 
 

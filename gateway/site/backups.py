@@ -32,6 +32,8 @@ _BACKEND_PATH = re.compile(r"(?ms)(^\[backends\.[^\]\n]+\][^\[]*?^path\s*=\s*)(\
 class Restored(NamedTuple):
     site: str
     incarnation: int
+    until_ns: int
+    """Until when the blocks that it names were kept for it; behind that some may be gone."""
 
 
 async def backup(
@@ -55,7 +57,7 @@ async def restore(target: Path, folder: Path, key_file: Path) -> Restored:
     """Make the site that was backed up to *target* anew in *folder*, with its master key from *key_file*.
 
     It claims the backends in a new incarnation. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
-    journal_backup.read_manifest(target)
+    manifest = journal_backup.read_manifest(target)
     if not (target / CONFIG_NAME).exists():
         raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
     begin(folder, "restore")
@@ -71,7 +73,7 @@ async def restore(target: Path, folder: Path, key_file: Path) -> Restored:
     try:
         _check_ring_keys(Ring(master_key(folder, config), store), store)
         await claim_all(topology, store)
-        restored = Restored(*site_row(store))
+        restored = Restored(*site_row(store), manifest.until_ns)
     finally:
         store.close()
     finish(folder)

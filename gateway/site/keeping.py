@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 from awscrt import checksums
 
+from backends.errors import BackendError
 from gateway.blocks.compactor import Compactor
 from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.values import block_key
@@ -26,6 +28,7 @@ from gateway.site.site import Site
 from gateway.site.upkeep import workers_of
 
 BACKLOG_SECONDS = 5.0
+MARKERS_SECONDS = 2.0
 BACKLOG_MAX = 100_000
 """Counting stops there."""
 
@@ -49,13 +52,14 @@ async def keep(child: Child) -> None:
         child.ready()
         working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
+        working.append(asyncio.create_task(_watch_markers(site), name="markers"))
         stopping = asyncio.create_task(child.stopping.wait())
         done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
         for task in (stopping, *working):
             task.cancel()
         await asyncio.gather(stopping, *working, return_exceptions=True)
         for task in done - {stopping}:
-            await task  # a worker ends only by a mistake of its own: say which
+            await task  # a worker ends only by a mistake of its own, or where the site was shut out: say which
 
 
 async def probe(site: Site) -> Message:
@@ -83,6 +87,15 @@ def _count(site: Site, workers: list[Worker]) -> None:
                 DONE.reach(worker.deleted, "blocks deleted")
             case Compactor():
                 DONE.reach(worker.moved, "extents moved")
+
+
+async def _watch_markers(site: Site) -> None:
+    """Raise `Misconfigured`, which ends all that serves the site, once a backend belongs to somebody else: this site
+    was restored from a backup elsewhere, and what is written here from now on nobody would ever find."""
+    while True:
+        await asyncio.sleep(MARKERS_SECONDS)
+        with suppress(BackendError):
+            await site.warehouse.check_markers()
 
 
 async def _count_backlog(site: Site) -> None:

@@ -56,7 +56,9 @@ class Warehouse:
         reader: Reader,
         keys: BlockKeys,
         reading: Budget,
+        rows: Rows,
     ) -> None:
+        self._rows = rows
         self.backends = backends
         self.targets = targets
         self.lookup = lookup
@@ -99,7 +101,12 @@ class Warehouse:
         keys = BlockKeys(ring.sealing)
         reading = Budget(bytes_in_flight - writing)
         reader = Reader(Copies(lookup.facts, lookup.copies_of, keys, lookup.extent_at), reading)
-        return cls(backends, targets, lookup, writer, reader, keys, reading)
+        return cls(backends, targets, lookup, writer, reader, keys, reading, rows)
+
+    async def check_markers(self) -> None:
+        """See that every backend still bears this site's marker. Raises `Misconfigured` if one does not, and
+        `BackendError` where it cannot be seen now."""
+        await _check_markers(self.backends, self._rows)
 
     def count(self) -> None:
         """Bring what its parts counted themselves to the metrics."""
@@ -115,6 +122,7 @@ class Warehouse:
 
 
 DESCRIPTORS_MAX = 16_384
+CONNECTIONS = 12_288
 
 
 async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
@@ -130,10 +138,10 @@ async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
 
 
 def _descriptors() -> int:
-    """How many of a backend's files are kept open, so that a small read needs no thread: a quarter of what the process
-    may open, the rest being its connections'."""
+    """How many of a backend's files are kept open, so that a small read is one system call: what the process may open
+    beyond its connections' share, which is twelve thousand, or three quarters where there are not so many."""
     may, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(64, min(DESCRIPTORS_MAX, may // 4))
+    return max(64, min(DESCRIPTORS_MAX, max(may - CONNECTIONS, may // 4)))
 
 
 def _observer(name: str) -> Callable[[str, str, float, int], None]:

@@ -1,0 +1,127 @@
+"""A site that is backed up while it is written to, and restored while it is still served."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from gateway.journal.sqlite.reading import ReadStore
+from tests.endpoint import Endpoint, run_entrepot, started
+from tests.site.running import client, counted, until
+
+CLIENTS = 8
+KEYS = 40
+IDS = ("file", "dir", "run", "body", "session")
+
+
+def body(key: str, generation: int) -> bytes:
+    """What the *generation*th put of a key stores: its size tells small ones from large ones."""
+    size = (9 << 20) if key.endswith("-0") else 3_000
+    return (f"{key} {generation} ".encode() * (size // 8))[:size]
+
+
+class Load:
+    """Clients that overwrite their keys again and again, and know of each how far it got."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._stop = threading.Event()
+        self.begun: dict[str, int] = {}
+        self.acknowledged: dict[str, int] = {}
+        self._pool = ThreadPoolExecutor(CLIENTS)
+        self._clients = [self._pool.submit(self._put, number) for number in range(CLIENTS)]
+
+    def _put(self, number: int) -> None:
+        s3 = client(self._endpoint)
+        generation = 0
+        while not self._stop.is_set():
+            generation += 1
+            for n in range(KEYS // CLIENTS):
+                key = f"{number}-{n}"
+                self.begun[key] = generation
+                s3.put_object(Bucket="kept", Key=key, Body=body(key, generation))
+                self.acknowledged[key] = generation
+
+    def wait(self, generations: int) -> None:
+        done = len(self.acknowledged) + generations * KEYS
+        until(lambda: sum(self.acknowledged.values()) >= done or self._failed(), "the load")
+
+    def _failed(self) -> bool:
+        return any(each.done() and each.exception() for each in self._clients)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for each in self._clients:
+            each.result()
+        self._pool.shutdown()
+
+
+def ids(site: Path) -> set[int]:
+    store = ReadStore(site / "journal" / "journal.db")
+    try:
+        return {row[0] for table in IDS for row in store.query(f"SELECT id FROM {table}")}
+    finally:
+        store.close()
+
+
+@pytest.mark.slow
+def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatever_went_on(tmp_path: Path) -> None:
+    site, saved, anew = tmp_path / "site", tmp_path / "saved", tmp_path / "anew"
+    with started(site) as (endpoint, process):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="kept")
+        for n in range(60):  # packs of which nine in ten objects go
+            s3.put_object(Bucket="kept", Key=f"still {n}", Body=body("still", n))
+        load = Load(endpoint)
+        load.wait(3)
+        before = dict(load.acknowledged)
+        made = json.loads(run_entrepot("backup", str(site), str(saved), "--json").stdout)
+        after = dict(load.begun)
+        go_on(endpoint, load)
+        load.stop()
+        restored = restore_beside(process, endpoint, saved, anew)
+    assert restored["incarnation"] == made["incarnation"] + 1
+    with started(anew) as (endpoint, _):
+        s3 = client(endpoint)
+        for n in range(60):
+            assert s3.get_object(Bucket="kept", Key=f"still {n}")["Body"].read() == body("still", n)
+        for key, least in before.items():
+            found = s3.get_object(Bucket="kept", Key=key)["Body"].read()
+            assert any(found == body(key, each) for each in range(least, after[key] + 1)), key
+        load = Load(endpoint)
+        load.wait(2)
+        load.stop()
+        for key, generation in load.acknowledged.items():
+            assert s3.get_object(Bucket="kept", Key=key)["Body"].read() == body(key, generation)
+        assert run_entrepot("fsck", str(anew), "--read", check=False).returncode == 0
+    drawn = {each for each in ids(anew) if each >> 48 == restored["incarnation"]}
+    assert drawn, "the new incarnation drew ids"
+    assert not drawn & ids(site)
+
+
+def go_on(endpoint: Endpoint, load: Load) -> None:
+    """Overwrite, delete, take apart, compact, after the backup."""
+    s3 = client(endpoint)
+    for n in range(60):
+        if n % 10:
+            s3.delete_object(Bucket="kept", Key=f"still {n}")
+    load.wait(3)
+    until(lambda: counted(endpoint, "entrepot_keeper_done_total", kind="extents moved") > 0, "a compaction")
+    until(lambda: counted(endpoint, "entrepot_backlog", kind="dead blocks") > 0, "blocks that died")
+
+
+def restore_beside(process: Popen[bytes], endpoint: Endpoint, saved: Path, anew: Path) -> Any:
+    """Restore while the old site is served: that one ends, and says why."""
+    key = str(endpoint.dir / "master.key")
+    told = json.loads(run_entrepot("restore", str(saved), str(anew), "--master-key", key, "--json").stdout)
+    assert process.wait(60) == 1
+    said = endpoint.log.read_text().splitlines()[-1]
+    assert said.startswith("entrepot: the keeper cannot run: backend 'disk' belongs to site ")
+    assert f"incarnation {told['incarnation']}" in said
+    return told
