@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway.journal.packed import Checksum, PartFact
 from gateway.namespace.pages import (
@@ -26,8 +27,7 @@ __all__ = [
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """Who asks: a user that identity has verified. `root` may do everything."""
 
     user: str
@@ -89,8 +89,7 @@ class Meta:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """What a PUT, copy or completion answers."""
 
     etag: str
@@ -101,8 +100,7 @@ class Stored:
     checksum: Checksum | None
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(NamedTuple):
     """One version of an object."""
 
     key: bytes
@@ -120,8 +118,7 @@ class ObjectInfo:
     owner: int
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(NamedTuple):
     """An object opened for reading: its facts, the plain range that will come, and the bytes."""
 
     info: ObjectInfo

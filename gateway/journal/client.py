@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -283,17 +283,9 @@ class Journal(asyncio.Protocol):
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> Reading:
         """A read in flight: nothing that was alive when it began is deleted before it ends."""
-        number = self._seen
-        self._reads[number] += 1
-        try:
-            yield
-        finally:
-            self._reads[number] -= 1
-            if not self._reads[number]:
-                del self._reads[number]
+        return Reading(self._reads, self._seen)
 
     async def _beat(self) -> None:
         """Renew the lease and raise the floor, several times a lease."""
@@ -335,6 +327,26 @@ class Journal(asyncio.Protocol):
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._transport is not None:
             self._transport.close()
+
+
+class Reading:
+    """Holds the floor at a number while it is entered. A plain class: each GET makes one."""
+
+    __slots__ = ("_number", "_reads")
+
+    def __init__(self, reads: Counter[int], number: int) -> None:
+        self._reads = reads
+        self._number = number
+
+    def __enter__(self) -> None:
+        self._reads[self._number] += 1
+
+    def __exit__(self, *_: object) -> None:
+        left = self._reads[self._number] - 1
+        if left:
+            self._reads[self._number] = left
+        else:
+            del self._reads[self._number]
 
 
 def _judged(sent: _Sent, error: EntrepotError) -> EntrepotError:
