@@ -80,6 +80,12 @@ class Desk:
                 self._remove(name)
             raise
 
+    def discard_logs(self) -> None:
+        """Give the room of the logs, which must be empty, back to the disk. `prepare_logs` makes others."""
+        self._close_logs()
+        for name in LOG_NAMES:
+            self._remove(name)
+
     def _make_log(self, path: str, size: int, generation: int) -> None:
         self._remove(os.path.basename(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._root.fd)

@@ -17,8 +17,9 @@ its key by one rename, unsynced; (3) the put returns; later (4) file and folders
 
 Two logs take turns, so that puts do not wait for 4 and 5 of the full one; if they outrun it, they are stored in the
 plain way, each with its own syncs, until a log is free. A log with records is turned over at least each
-`TURN_SECONDS`, which bounds what a restoring has to do. Deletions of keys whose record is in a log are logged, too,
-in order and unsynced (see `desk`).
+`TURN_SECONDS`, which bounds what a restoring has to do. Once nothing was put for that long, `idle` is told, and the
+backend gives the logs' room back to the disk until the next small put. Deletions of keys whose record is in a log
+are logged, too, in order and unsynced (see `desk`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from backends import steps
 from backends.desk import Desk, restore
 from backends.intake_log import DELETED, PAGE, PUT, START, Entry, Log, bytes_needed
 from backends.local_files import Root
@@ -68,8 +70,16 @@ class _Volume:
 class Intake:
     """The intake of one desk. `put` and `delete` are called on the event loop; two threads do the work."""
 
-    def __init__(self, root: Root, desk: Desk, pool: ThreadPoolExecutor, store: Callable[[Entry], None]) -> None:
-        """*desk*'s logs are prepared. *pool* runs what may take long; *store* puts a value in the plain way."""
+    def __init__(
+        self,
+        root: Root,
+        desk: Desk,
+        pool: ThreadPoolExecutor,
+        store: Callable[[Entry], None],
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """*desk*'s logs are prepared. *pool* runs what may take long; *store* puts a value in the plain way; *idle* is
+        called on the event loop when nothing has been put for a while and the logs hold nothing."""
         self._root, self._desk, self._pool, self._store = root, desk, pool, store
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="intake")
@@ -81,6 +91,7 @@ class Intake:
         self._generation = max(log.generation for log in desk.logs)
         self._current = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._idle = idle
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
         """Durable and visible when the future is done."""
@@ -98,8 +109,13 @@ class Intake:
             self._timer.cancel()
         await self._loop.run_in_executor(self._pool, self._finish_all)
 
+    @property
+    def empty(self) -> bool:
+        """After `close`: whether the logs hold nothing that the next owner needs."""
+        return not any(volume.keys or volume.suspect for volume in self._volumes)
+
     def release(self) -> None:
-        """Let go of the files made ahead; after `close`, when the pool has ended."""
+        """Let go of the files made ahead; after `close`."""
         self._stock.close()
 
     def _submit(self, entry: Entry) -> asyncio.Future[None]:
@@ -122,12 +138,14 @@ class Intake:
             volume = self._volume_for(needed)
             if volume is not None:
                 self._append(volume, group)
+                steps.reach("log-durable")
         if volume is None:
             for job in group:
                 self._pool.submit(self._store_plainly, job)
             return
         for job in group:
             self._make_visible(job, volume)
+        steps.reach("files-made")
         self._leave(volume)
         self._loop.call_soon_threadsafe(_settle, group)
 
@@ -224,10 +242,12 @@ class Intake:
                 restore(self._root, [volume.log], self._desk.temporary, every=True)
             else:
                 self._root.sync_values(list(volume.keys))
+            steps.reach("log-superseded")
             with self._state:
                 self._generation = max(self._generation, volume.log.generation) + 1
                 generation = self._generation
             volume.log.reset(generation)
+            steps.reach("log-reset")
         except OSError as error:
             _log.warning("%s: the intake log stays: %s", self._root.path, error)
             with self._state:
@@ -244,6 +264,10 @@ class Intake:
         if any(volume.keys or volume.sealed for volume in self._volumes):
             self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
             self._pool.submit(self._turn_over)
+        elif self._pending:
+            self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
+        else:
+            self._idle()
 
     def _turn_over(self) -> None:
         """Reset logs that have held records for a while, and try those again whose sync failed."""

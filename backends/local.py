@@ -99,7 +99,9 @@ class Local(base.Backend):
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
         base.check_key(key)
         self._check_usable()
-        own = self._desk or await self._own_desk()
+        own = self._desk
+        if own is None or (self._preparing is None and self._intake_bytes):
+            own = await self._own_desk()
         entry = Entry(PUT, key, value, base.size_of(value), crc32c)
         if entry.size > SMALL_BYTES or self._intake is None:
             await self._run(local_values.store_checked, self._root, own, entry)
@@ -197,7 +199,27 @@ class Local(base.Backend):
         except errors.BackendError as error:
             _log.warning("no intake log, so small puts are slower: %s", error)
             return
-        self._intake = Intake(self._root, own, self._pool, functools.partial(local_values.store, self._root, own))
+        store = functools.partial(local_values.store, self._root, own)
+        self._intake = Intake(self._root, own, self._pool, store, self._put_intake_away)
+
+    def _put_intake_away(self) -> None:
+        """Nothing small was put for a while: puts are made durable the plain way, until there are logs again."""
+        if self._intake is not None and self._desk is not None and not self._closed:
+            intake, self._intake = self._intake, None
+            self._preparing = asyncio.create_task(self._drop_logs(intake, self._desk))
+
+    async def _drop_logs(self, intake: Intake, own: desk.Desk) -> None:
+        """Where a log still holds something (the disk refuses to sync it), both stay for whoever restores them, and
+        this process does without: making new ones would lose what they hold."""
+        await intake.close()
+        await self._run(intake.release)
+        if not intake.empty:
+            return
+        try:
+            await self._run(own.discard_logs)
+        except OSError as error:
+            _log.warning("%s: empty intake logs stay: %s", self._root.path, error)
+        self._preparing = None
 
     def _read(self, future: asyncio.Future[Buffer], key: str, start: int, length: int | None) -> None:
         """In a thread: read, and hand the answer and the descriptor over in one call to the loop."""

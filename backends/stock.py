@@ -7,6 +7,7 @@ many deletions making a file takes longer than a flush of the disk.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,8 @@ class Stock:
         self._root, self._desk, self._pool = root, desk, pool
         self._files: deque[tuple[int, str]] = deque()
         self._refilling = False
+        self._filling = threading.Lock()
+        self._closed = False
 
     def take(self) -> tuple[int, str]:
         """(descriptor, path) of an empty file, which is the caller's from now on. Raises `OSError`."""
@@ -38,12 +41,14 @@ class Stock:
         return taken
 
     def close(self) -> None:
-        """Remove what was not taken. Nobody takes or refills any more."""
-        while self._files:
-            fd, path = self._files.popleft()
-            os.close(fd)
-            with suppress(OSError):
-                os.unlink(path, dir_fd=self._root.fd)
+        """Remove what was not taken. Nobody takes any more."""
+        self._closed = True
+        with self._filling:
+            while self._files:
+                fd, path = self._files.popleft()
+                os.close(fd)
+                with suppress(OSError):
+                    os.unlink(path, dir_fd=self._root.fd)
 
     def _make(self) -> tuple[int, str]:
         path = self._desk.temporary()
@@ -52,8 +57,8 @@ class Stock:
     def _refill(self) -> None:
         """What goes wrong here goes wrong again in `take`, where somebody hears of it."""
         try:
-            with suppress(OSError):
-                while len(self._files) < FILES:
+            with self._filling, suppress(OSError):
+                while len(self._files) < FILES and not self._closed:
                     self._files.append(self._make())
         finally:
             self._refilling = False

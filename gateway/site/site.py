@@ -66,7 +66,7 @@ class Site:
             store = ReadStore(JournalPaths(journal_path).database)
             self = cls(folder, config, journal, committer, store, Ring(ring_path, store))
             if bytes_too:
-                await self._open_bytes(writes_much=kind != "cli")
+                await self._open_bytes(writes_much=kind not in {"cli", "keeper"})
         except BaseException:
             await journal.close()
             await committer.let_go()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import base, desk, errors, intake_log, local, local_files, local_listing, stock
+from backends import base, desk, errors, intake, intake_log, local, local_files, local_listing, stock
 from backends.base import Marker
 from backends.intake import LOG_BYTES_MIN
 from backends.local import Local
@@ -421,3 +421,75 @@ async def test_deleted_files_are_looked_for_some_at_a_time(folder: Path, monkeyp
         assert len(two._descriptors) == max(0, held - 2)
         await asyncio.sleep(0.1)
         assert len(two._descriptors) == 0
+
+
+# ---- giving the logs back ---------------------------------------------------------------------------------------
+
+
+def logs(folder: Path) -> list[Path]:
+    return [*folder.glob(".entrepot/*/*.log")]
+
+
+async def until_no_logs(folder: Path) -> None:
+    while logs(folder):
+        await asyncio.sleep(0.01)
+
+
+async def test_idle_logs_give_their_room_back_until_the_next_small_put(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "TURN_SECONDS", 0.05)
+    async with opened(folder) as backend:
+        for round_ in range(3):
+            assert len(logs(folder)) == 2
+            await asyncio.gather(*(put(backend, key(round_ * 10 + n), bytes([n]) * 100) for n in range(10)))
+            await until_no_logs(folder)
+            assert not [*folder.glob(".entrepot/*/new-*")], "files made ahead go, too"
+            await put(backend, key(100 + round_), b"without a log")
+            await backend.delete(key(round_ * 10))
+            await backend.warm()
+        assert len([line async for line in backend.list()]) == 3 * 9 + 3
+    async with opened(folder, warm=False) as backend:
+        assert bytes(await backend.get(key(11))) == bytes([1]) * 100
+
+
+async def test_puts_lose_nothing_while_logs_come_and_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "TURN_SECONDS", 0.002)
+    gone = 0
+    discard = desk.Desk.discard_logs
+
+    def counted(self: desk.Desk) -> None:
+        nonlocal gone
+        gone += 1
+        discard(self)
+
+    monkeypatch.setattr(desk.Desk, "discard_logs", counted)
+    async with opened(folder) as backend:
+        for n in range(400):
+            await asyncio.gather(*(put(backend, key(4 * n + each), b"%d" % n) for each in range(4)))
+            if n % 10 == 0:
+                await asyncio.sleep(0.02)
+        assert gone > 3
+        for n in range(400):
+            for each in range(4):
+                assert bytes(await backend.get(key(4 * n + each))) == b"%d" % n
+
+
+async def test_a_log_whose_sync_fails_is_not_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    async with opened(folder) as backend:
+        await put(backend, key(1), b"acknowledged")
+        monkeypatch.setattr(local_files.Root, "sync_values", fails)
+        monkeypatch.setattr(intake, "restore", fails)
+        backend._put_intake_away()
+        assert backend._preparing is not None
+        await backend._preparing
+        assert len(logs(folder)) == 2
+        await put(backend, key(2), b"the plain way")
+        assert backend._intake is None
+        monkeypatch.undo()
+    (folder / key(1)).write_bytes(b"torn")
+    async with opened(folder, warm=False) as backend:
+        assert bytes(await backend.get(key(1))) == b"acknowledged"
