@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from awscrt import checksums
 
+from backends import steps
 from backends.base import Buffer, crc32c_of
 from backends.local_files import read_all, write_all
 
@@ -108,6 +109,7 @@ class Log:
         end = _page_up(at)
         buffers.append(bytes(end - at))
         write_all(self._fd, buffers, self._next)
+        steps.reach("log-written")
         if any(entry.kind == PUT for entry in group):
             os.fdatasync(self._fd)
         self._next = end

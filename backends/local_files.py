@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from backends import errors
+from backends import errors, steps
 from backends.base import Buffer
 from backends.local_calls import OpenCached, SyncFs
 
@@ -171,6 +171,7 @@ class Root:
         """Remove a file and the folders that this leaves empty; what is gone already is fine."""
         with suppress(FileNotFoundError):
             os.unlink(key, dir_fd=self.fd)
+        steps.reach("file-removed")
         self.remove_empty(key)
 
     def remove_empty(self, key: str) -> None:

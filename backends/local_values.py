@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from backends import desk, errors
+from backends import desk, errors, steps
 from backends.base import Buffer, crc32c_of
 from backends.intake_log import Entry
 from backends.local_files import CONTROL, Root, read_all
@@ -39,7 +39,9 @@ def store(root: Root, own: desk.Desk, entry: Entry) -> None:
     temporary = own.temporary()
     with root.translated(entry.key, entry.key):
         root.write(temporary, entry.value, sync=True)
+        steps.reach("file-written")
         root.place(temporary, entry.key)
+        steps.reach("file-placed")
         root.sync_folders([entry.key.rpartition("/")[0]])
 
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from gateway import errors
+from gateway import errors, failpoints
 from gateway.blocks.commands import Move, MoveExtents
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.reader import Reader
@@ -160,12 +160,14 @@ class Compactor(Worker):
             )
             for run, group in by_run.items()
         )
+        failpoints.reach("compaction-stored")
         try:
             made = await self._journal.send(MoveExtents(moves, tuple(blocks.values())))
         except BaseException:
             for _, stored in found:
                 self._writer.leave(stored)
             raise
+        failpoints.reach("compaction-moved")
         moved = 0
         for group, was_made in zip(by_run.values(), made, strict=True):
             for _, stored in group:

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from backends import errors as backend_errors
 from backends.base import Backend
+from gateway import failpoints
 from gateway.blocks.commands import Dead, ForgetBlocks, ForgetSession, SweepSession
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.values import block_id, block_key, session_prefix
@@ -74,7 +75,9 @@ class Sweeper(Worker):
         gone = await self._delete_all([(block, self._lookup.members(set_id)) for block, _, set_id in rows])
         dead = tuple(Dead(block, died) for block, died, _ in rows if block in gone)
         if dead:
+            failpoints.reach("dead-deleted")
             await self._journal.send(ForgetBlocks(dead))
+            failpoints.reach("dead-forgotten")
         return bool(dead)
 
     async def _delete_all(self, blocks: Sequence[tuple[bytes, Sequence[int]]]) -> set[bytes]:
@@ -113,6 +116,7 @@ class Sweeper(Worker):
         ((session, state),) = rows
         for place, backend in self._backends.items():
             await self._sweep_prefix(session, place, backend)
+        failpoints.reach("session-listed")
         await self._journal.send(SweepSession(session) if state == SessionState.ENDED else ForgetSession(session))
         return True
 

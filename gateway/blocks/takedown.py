@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from gateway import failpoints
 from gateway.blocks.commands import TakeApart
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.tables import Shape
@@ -90,7 +91,9 @@ class Takedown(Worker):
         while self._cohort and self._cohort[0].shape != Shape.NONE and (not taken or weight < SLICE_WEIGHT):
             taken.append(self._cohort.popleft())
             weight += taken[-1].weight
+        failpoints.reach("takedown-ready")
         await self._journal.send(TakeApart(tuple((each.id, PIECES) for each in taken)))
+        failpoints.reach("takedown-done")
         self._again([each for each in taken if each.shape == Shape.BODY])
 
     def _again(self, taken: list[_Waiting]) -> None:
@@ -106,6 +109,7 @@ class Takedown(Worker):
             return
         ((bucket, key),) = found
         rows = self.store.query("SELECT number FROM part WHERE upload = ? ORDER BY number LIMIT ?", (freed.id, PARTS))
+        failpoints.reach("parts-ready")
         left = await self._journal.send(DropParts(bucket, key, freed.id, tuple(number for (number,) in rows)))
         if left:
             self._cohort.appendleft(freed)

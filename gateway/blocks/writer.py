@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from backends.base import Buffer
-from gateway import errors
+from gateway import errors, failpoints
 from gateway.blocks import counting, placing
 from gateway.blocks.budget import Budget
 from gateway.blocks.cutting import Cutter
@@ -172,7 +172,9 @@ class Writer:
     async def store_block(self, stamp: Stamp, sealed: Sealed) -> Stake:
         """A block of one body. Nobody else will ever name it, so that it cannot die before it is named, and needs no
         token."""
+        failpoints.reach("block-sealed")
         block = await placing.place(sealed, stamp.key.id, stamp.targets)
+        failpoints.reach("block-stored")
         counting.stored(counting.WHOLE, block.size)
         return Stake(block, stamp.targets, 1, self._ended)
 
@@ -192,7 +194,9 @@ class Writer:
                 placed.append(sealer.add(member.buffers))
                 member.buffers = ()
             sealed = sealer.finish()
+            failpoints.reach("pack-sealed")
             block = await placing.place(sealed, stamp.key.id, stamp.targets)
+            failpoints.reach("pack-stored")
             counting.stored(counting.PACK, block.size)
             counting.PACKED.observe(len(pack))
             held = token.pop_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from gateway import failpoints
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.reader import Reader
 from gateway.blocks.values import Stamp, Targets
@@ -66,7 +67,10 @@ class Counter:
         return Stamp(self._ring.active(bucket.tenant), self._targets)
 
     async def _send(self, command: Any) -> Any:
-        return await self._journal.send(command)
+        failpoints.reach("command-ready")
+        answer = await self._journal.send(command)
+        failpoints.reach("command-answered")
+        return answer
 
 
 def check_owner(caller: Caller, bucket: Bucket) -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from gateway import failpoints
 from gateway.errors import Damaged, Misconfigured
 from gateway.journal.client import Journal
 from gateway.journal.holding import held_lock
@@ -75,7 +76,9 @@ async def backup(
     _make_empty(target)
     source = JournalPaths(folder).database
     await journal.pin(f"backup {begun_ns}", _number(source), until_ns)
+    failpoints.reach("backup-pinned")
     manifest = await asyncio.to_thread(_copy, source, target / DATABASE, begun_ns, until_ns, progress)
+    failpoints.reach("backup-copied")
     _write_durably(target / MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
     return manifest
 

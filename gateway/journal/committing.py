@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from gateway import failpoints
 from gateway.errors import Busy, DiskFull
 from gateway.journal.batch import NO_SESSION, Answer, BatchRunner, Gathering, Job, Prepared
 from gateway.journal.cache import RowCache
@@ -147,11 +148,13 @@ class Committing:
         batch = prepared.batch
         if batch.head == self._written and not batch.puts and not batch.drops:
             return
+        failpoints.reach("batch-prepared")
         started = time.perf_counter()
         try:
             self._store.write(batch)
         except DiskFull:
             self._write_on_full_disk(prepared)
+        failpoints.reach("batch-durable")
         self._written = batch.head
         self._commits += 1
         self._observe(len(prepared.jobs), prepared.records, time.perf_counter() - started)
@@ -177,6 +180,7 @@ class Committing:
         self._runner.done(prepared, above)
         self.durable = prepared.batch.head.number
         self._answered(prepared.answers)
+        failpoints.reach("batch-answered")
         return True
 
     def _refuse(self, prepared: Prepared, full: DiskFull, above: Sequence[Job]) -> None:

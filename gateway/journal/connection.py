@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from gateway import failpoints
 from gateway.errors import Busy, EntrepotError, SessionOver
 from gateway.journal.batch import Answer, Job
 from gateway.journal.codec import COMMAND_CODEC
@@ -121,6 +122,7 @@ class Connection(asyncio.Protocol):
             log.error("no session could be opened: %s", answer.error)
             self.close()
             return
+        failpoints.reach("session-opened")
         self._server.leases.open(answer.value, self._server.committing.durable, time.monotonic())
         self._welcome(answer.value)
 

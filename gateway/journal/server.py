@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway import failpoints
 from gateway.errors import DiskFull
 from gateway.journal import session_commands
 from gateway.journal.batch import Answer
@@ -124,6 +125,7 @@ class Server:
         self.leases.end(session)
 
         def ended(answer: Answer) -> None:
+            failpoints.reach("session-ended")
             if answer.error is None:
                 self.leases.ended(session)
             else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from backends import errors as backend_errors
+from gateway import failpoints
 from gateway.config import CONFIG_NAME, load, load_text
 from gateway.errors import Misconfigured
 from gateway.journal import backup as journal_backup
@@ -49,6 +50,7 @@ async def backup(
     text = with_absolute_backends((site.folder / CONFIG_NAME).read_text(), site.folder)
     folder = journal_folder(site.folder, site.config)
     made = await journal_backup.backup(folder, target, site.journal, keep_seconds=keep_seconds, progress=progress)
+    failpoints.reach("backup-told")
     write_file(target / CONFIG_NAME, text)
     return made
 
@@ -72,6 +74,7 @@ async def restore(target: Path, folder: Path, key_file: Path) -> Restored:
     store = ReadStore(paths.database)
     try:
         _check_ring_keys(Ring(master_key(folder, config), store), store)
+        failpoints.reach("restore-made")
         await claim_all(topology, store)
         restored = Restored(*site_row(store), manifest.until_ns)
     finally:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Marker
+from gateway import failpoints
 from gateway.config import CONFIG_NAME, default_text, load, load_text
 from gateway.crypto import master
 from gateway.crypto.ring import new_ring_key, seal_secret, wrap_ring_key
@@ -66,19 +67,27 @@ async def found(
         check_access_key(access_key), check_secret(secret)
     load_text(default_text(name, mode), folder)
     begin(folder, "init")
+    failpoints.reach("init-marked")
     _write_config(folder, name, mode)
+    failpoints.reach("init-configured")
     config = load(folder)
     keys = _master_keys(master_key(folder, config))
+    failpoints.reach("init-keyed")
     journal_folder(folder, config).mkdir(mode=0o700, exist_ok=True)
     journal, committer = await open_journal(folder, journal_folder(folder, config), "cli")
     store = ReadStore(JournalPaths(journal_folder(folder, config)).database)
     try:
         await journal.send(FoundSite(secrets.token_hex(16), config.site.name))
         await journal.send(AddTenant(TENANT))
+        failpoints.reach("init-founded")
         await name_all(journal, config.topology(folder))
+        failpoints.reach("init-named")
         await _first_ring_key(journal, store, keys.current, MODES[config.sealing.mode])
+        failpoints.reach("init-ringed")
         root = await _root_user(folder, journal, store, keys.current, access_key, secret)
+        failpoints.reach("init-rooted")
         await claim_all(config.topology(folder), store)
+        failpoints.reach("init-claimed")
         site, _ = site_row(store)
     finally:
         await journal.close()
@@ -186,5 +195,6 @@ async def _root_user(
         return str(unpack(found[0][0])[0])
     chosen, chosen_secret = access_key or new_access_key(), secret or new_secret()
     write_file(folder / ROOT_SECRET, f"{chosen_secret}\n")
+    failpoints.reach("init-secret")
     await journal.send(AddUser(ROOT, TENANT, True, chosen, seal_secret(key, chosen, chosen_secret), key.id))
     return chosen

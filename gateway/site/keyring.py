@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from gateway import failpoints
 from gateway.crypto.ring import new_ring_key, open_secret, seal_secret, unwrap_ring_key, wrap_ring_key
 from gateway.errors import Misconfigured, NameExists
 from gateway.identity.ring_keys import AddRingKey, DrawRingKeyId, RewrapRingKeys
@@ -53,11 +54,13 @@ async def rotate(site: Site, progress: Progress = lambda done, of: None) -> Rota
     unfinished = bool(_elsewhere(site, "ring_key")) or bool(_elsewhere(site, "access_key"))
     if not unfinished:
         site.ring.add_master()
+    failpoints.reach("rotate-added")
     total = _elsewhere(site, "ring_key") + _elsewhere(site, "access_key")
     done, ring_keys, secrets = 0, 0, 0
     for batch in _batches(_rewrapped(site)):
         ring_keys += await site.journal.send(RewrapRingKeys(tuple(batch)))
         progress(done := done + len(batch), total)
+    failpoints.reach("rotate-half")
     for resealed in _batches(_resealed(site)):
         secrets += await site.journal.send(ResealAccessKeys(tuple(resealed)))
         progress(done := done + len(resealed), total)

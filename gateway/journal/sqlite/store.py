@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway import failpoints
 from gateway.errors import Damaged, DiskFull, Misconfigured
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
@@ -115,6 +116,7 @@ class SqliteStore:
             if batch.journal is not None:
                 connection.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?, ?)", batch.journal)
             connection.execute("INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?, ?)", batch.head)
+            failpoints.reach("batch-written")
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             if connection.in_transaction:
@@ -159,6 +161,7 @@ class SqliteStore:
             if _code(error) not in _FULL:
                 raise
             kept = (1, 0, 0)
+        failpoints.reach("checkpointed")
         if kept[0] or kept[1] != kept[2] or mode == "PASSIVE":
             self._not_before = time.monotonic() + CHECKPOINT_SECONDS
 

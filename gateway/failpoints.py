@@ -1,0 +1,149 @@
+"""Named points between two steps, at which a test has a process die, fail or wait.
+
+`ENTREPOT_FAILPOINTS` in the environment arms some: `NAME=ACTION` or `NAME=ACTION@N`, several with `;` between. The
+action comes at the Nth time (the first, where none is given) that this process reaches the point:
+
+    kill       SIGKILL to itself, as the kernel or an operator would
+    raise      an `OSError`, once
+    sleep      stand still for two seconds, event loop and all, once
+
+Where `ENTREPOT_FAILPOINTS_FROM` names a file, nothing counts before that file is there; so a test can start a site,
+and arm it then. What is done is said on standard error first. Without the variable `reach` is an empty function, bound
+when this module is imported: a point costs one call.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from backends import steps
+
+VARIABLE = "ENTREPOT_FAILPOINTS"
+FROM_VARIABLE = "ENTREPOT_FAILPOINTS_FROM"
+SLEEP_SECONDS = 2.0
+
+POINTS = {
+    # a worker, on the way of a write
+    "pack-sealed": "A pack is sealed and stored nowhere.",
+    "pack-stored": "A pack's bytes are durable; those who have objects in it have sent no command.",
+    "block-sealed": "A block of one body is sealed and stored nowhere.",
+    "block-stored": "A block's bytes are durable; its body is not all there, or its command not sent.",
+    "command-ready": "The front desk has everything for a command and has not sent it.",
+    "command-answered": "The committer has answered a command; the client has heard nothing.",
+    # the committer, on the way of a batch
+    "batch-prepared": "A batch has run in memory; nothing of it is written.",
+    "batch-written": "The rows and records of a batch are in the transaction, which is not committed.",
+    "batch-durable": "A batch is durable; nobody was answered.",
+    "batch-answered": "The answers of a batch were handed to the connections.",
+    "checkpointed": "What was in the WAL stands in the file.",
+    "session-opened": "A session's opening is durable; its client does not know it yet.",
+    "session-ended": "A session's end is durable; its floor and its slots still stand.",
+    # the keeper
+    "takedown-ready": "A slice of what was let go of is chosen, and not taken apart.",
+    "takedown-done": "A slice was taken apart; the blocks that died by it are all there.",
+    "parts-ready": "Parts of an ended upload are chosen, and not let go of.",
+    "dead-deleted": "Dead blocks' bytes are gone, their rows still there.",
+    "dead-forgotten": "Dead blocks' rows are gone as well.",
+    "session-listed": "What an ended session left unnamed is deleted; that it was swept is not recorded.",
+    "compaction-stored": "What lives in mostly dead packs is stored anew; no extent has moved.",
+    "compaction-moved": "The extents lie in the new pack; the old ones are dead, and there.",
+    # init, keys rotate, backup, restore
+    "init-marked": "The folder bears the mark of a site that is not finished.",
+    "init-configured": "The config is written.",
+    "init-keyed": "The master key is written.",
+    "init-founded": "The journal holds the site and its tenant.",
+    "init-named": "The journal has given ids to the backends and to the policy.",
+    "init-ringed": "The tenant has its first ring key.",
+    "init-secret": "The root user's secret is in its file, and the user not in the journal.",
+    "init-rooted": "The root user is in the journal.",
+    "init-claimed": "The backends bear the site's marker; the folder still bears its own mark.",
+    "rotate-added": "The new master key is in its file; nothing is wrapped under it.",
+    "rotate-half": "The ring keys are wrapped anew, the users' secrets not.",
+    "backup-pinned": "The blocks that a backup will name are pinned; nothing is copied.",
+    "backup-copied": "The journal is copied; there is no manifest.",
+    "backup-told": "The manifest is written, the config is not.",
+    "restore-made": "The journal stands again, in a new incarnation; no backend is claimed.",
+    # the local backend (`backends.steps`)
+    "log-written": "A group of small values is in an intake log, not synced.",
+    "log-durable": "It is durable there; its files are not made.",
+    "files-made": "Its files stand under their names, unsynced; nobody was answered.",
+    "log-superseded": "All files of an intake log are durable; it still has its records.",
+    "log-reset": "An intake log is empty again.",
+    "file-written": "A large value is durable under a temporary name.",
+    "file-placed": "It has its own name, which is not durable.",
+    "file-removed": "A value's file is gone; its folders may be empty.",
+}
+
+
+class _Armed(NamedTuple):
+    action: str
+    at: int
+
+
+def _nothing(point: str) -> None:
+    """No point is armed."""
+
+
+class _Watch:
+    """What is armed in this process, and how often each point was reached."""
+
+    def __init__(self, armed: dict[str, _Armed], since: str) -> None:
+        self._armed = armed
+        self._since = since
+        self._reached: dict[str, int] = {}
+
+    def reach(self, point: str) -> None:
+        armed = self._armed.get(point)
+        if armed is None or (self._since and not os.path.exists(self._since)):
+            return
+        self._reached[point] = count = self._reached.get(point, 0) + 1
+        if count == armed.at:
+            self._act(point, armed.action)
+
+    def _act(self, point: str, action: str) -> None:
+        os.write(2, f"failpoint {point}: {action}, process {os.getpid()}\n".encode())
+        match action:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "raise":
+                raise OSError(errno.EIO, f"failpoint {point}")
+            case "sleep":
+                time.sleep(SLEEP_SECONDS)
+
+
+def parse(text: str) -> dict[str, _Armed]:
+    """What *text*, as the variable holds it, arms. Raises `ValueError` with a sentence."""
+    armed: dict[str, _Armed] = {}
+    for each in filter(None, (part.strip() for part in text.split(";"))):
+        name, is_there, action = each.partition("=")
+        action, _, at = action.partition("@")
+        if name not in POINTS:
+            raise ValueError(f"there is no failpoint {name!r}; there are {', '.join(POINTS)}")
+        if not is_there or action not in {"kill", "raise", "sleep"}:
+            raise ValueError(f"{each!r}: the action is kill, raise or sleep")
+        if at and not (at.isdecimal() and int(at)):
+            raise ValueError(f"{each!r}: behind the @ stands a number from 1 on")
+        armed[name] = _Armed(action, int(at or 1))
+    return armed
+
+
+def _bound() -> Callable[[str], None]:
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return _nothing
+    try:
+        watch = _Watch(parse(text), os.environ.get(FROM_VARIABLE, ""))
+    except ValueError as error:
+        sys.exit(f"{VARIABLE}: {error}")
+    steps.watch(watch.reach)
+    return watch.reach
+
+
+reach: Callable[[str], None] = _bound()
+"""Say that the process stands at this point of `POINTS`."""
