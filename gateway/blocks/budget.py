@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 
 class Budget:
     """A semaphore of bytes, first come first served. For one event loop."""
 
-    __slots__ = ("_waiters", "greatest", "limit", "used")
+    __slots__ = ("_waiters", "greatest", "limit", "on_wait", "used")
 
     def __init__(self, limit: int) -> None:
         if limit <= 0:
@@ -24,7 +25,14 @@ class Budget:
         """Bytes taken and not given back; never above `limit`."""
         self.greatest = 0
         """The greatest `used` so far."""
+        self.on_wait: Callable[[], None] = _nothing
+        """Called whenever somebody has to wait."""
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @property
+    def wanted(self) -> int:
+        """Bytes that are waited for."""
+        return sum(count for count, _ in self._waiters)
 
     def take_now(self, count: int) -> bool:
         """Take *count* bytes if they are free and nobody waits for some."""
@@ -41,6 +49,7 @@ class Budget:
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((count, granted))
+        self.on_wait()
         try:
             await granted
         except asyncio.CancelledError:
@@ -71,3 +80,7 @@ class Budget:
             self._waiters.popleft()
             self._taken(count)
             granted.set_result(None)
+
+
+def _nothing() -> None:
+    pass

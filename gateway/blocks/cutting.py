@@ -1,7 +1,8 @@
 """Cutting one body: into blocks of 8 MiB, each stored while the next comes in; a small body, or end, into a pack.
 
 Rule of the budget: a body that must wait for bytes first sends off what it holds, so it waits with nothing in its
-hands but what comes back by itself. Under pressure blocks are therefore cut short; never without it.
+hands but what comes back by itself; and one that waits for a slow client is asked for what it holds (`pressure`).
+Under pressure blocks are therefore cut short; never without it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from backends.base import Buffer
 from gateway.blocks.packing import Cut
 from gateway.blocks.values import BLOCK_BYTES, Stamp
 from gateway.crypto.sealing import FRAME_PLAIN, Sealer
+from gateway.errors import Unavailable
 from gateway.journal.packed import Extent
 
 if TYPE_CHECKING:
@@ -47,6 +49,9 @@ class Cutter:
         self._plain_bytes = 0  # not sealed yet
         self._filled = 0  # of this block, sealed or not
         self._ahead = 0  # charged, and not filled yet
+        self._begun = 0.0  # when the first byte of this block came
+        self.waits = False
+        """The body waits for its client: nothing here is in the middle of anything."""
         self._sealer: Sealer | None = None
         self._begins = (0, 0)
         self._shipped: deque[asyncio.Task[Cut]] = deque()
@@ -94,6 +99,19 @@ class Cutter:
             self._writer.background(task)
             task.add_done_callback(_return_it)
 
+    def let_go(self, begun_before: float) -> int:
+        """As `pressure.Holder` says."""
+        if not self.waits or not self._filled or self._begun > begun_before:
+            return 0
+        size = self._filled + self._ahead
+        try:
+            filled = self._detach()
+        except Unavailable:
+            return 0  # there is no session to write under: the body itself will hear of it
+        self._release_ahead()
+        self._shipped.append(asyncio.create_task(self._store(filled)))
+        return size
+
     # ---- the budget ---------------------------------------------------------------------------------------------
 
     def _charge_now(self, size: int) -> bool:
@@ -121,6 +139,8 @@ class Cutter:
 
     def _keep(self, piece: Buffer) -> None:
         size = len(piece)
+        if not self._filled:
+            self._begun = asyncio.get_running_loop().time()
         self._ahead -= size
         self._filled += size
         if self._left is not None:

@@ -20,6 +20,7 @@ from gateway.blocks.budget import Budget
 from gateway.blocks.cutting import Cutter
 from gateway.blocks.packing import Cut, Member, Packer
 from gateway.blocks.placing import Stake
+from gateway.blocks.pressure import Pressure
 from gateway.blocks.values import BLOCK_BYTES, Stamp, block_key
 from gateway.crypto.sealing import Sealed, Sealer
 from gateway.journal.packed import Extent
@@ -29,6 +30,8 @@ PACK_BYTES = 1 << 20
 """Bodies of at most so many plain bytes go into packs; so do the ends of larger ones."""
 PIECE_BYTES = 1 << 20
 """A chunk is taken in pieces of at most so many bytes, so that nothing on the loop takes longer than a millisecond."""
+PATIENCE_SECONDS = 2.0
+"""How long a block may be filling while others wait for bytes: at 4 MiB a second it is full by then."""
 DOUBT_SECONDS = 600.0
 """How long a command whose answer never came is reckoned with."""
 
@@ -68,16 +71,19 @@ class Writer:
         pack_bytes: int = PACK_BYTES,
         flights: int = 4,
         blocks_in_flight: int = 2,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """*session* answers the session that commits will be made under, 0 while there is none; *reading* is the
         journal client's, and holds its floor.
         *flights*: packs on their way at once, a stamp. *blocks_in_flight*: blocks of one body being stored while its
-        next one comes in. A budget that does not hold two pieces is a `ValueError`."""
+        next one comes in. *patience_seconds*: how long a block may be filling while others wait for bytes. A budget
+        that does not hold two pieces is a `ValueError`."""
         if budget.limit < 2 * PIECE_BYTES:
             raise ValueError(f"a writer's budget has at least {2 * PIECE_BYTES} bytes, not {budget.limit}")
         self.budget = budget
         self.pack_bytes = pack_bytes
         self.blocks_in_flight = blocks_in_flight
+        self._pressure = Pressure(budget, patience_seconds)
         self._session = session
         self._reading = reading
         self._flights = flights
@@ -92,17 +98,24 @@ class Writer:
         (`CommitterGone` while this process has no session).
         """
         cutter = Cutter(self, stamp, size_hint)
+        self._pressure.join(cutter)
         try:
             async for chunk in body:
+                cutter.waits = False
                 for piece in _pieces(chunk):
                     if not sink.update_now(piece):
                         await sink.update(piece)
                     if not cutter.take_now(piece):
                         await cutter.take(piece)
+                cutter.waits = True
+            cutter.waits = False
             return _stored(await cutter.finish())
         except BaseException:
+            cutter.waits = False
             cutter.give_up()
             raise
+        finally:
+            self._pressure.leave(cutter)
 
     @asynccontextmanager
     async def storing(

@@ -191,6 +191,46 @@ async def test_clients_that_stall_under_pressure_do_not_lock_the_others_out() ->
     assert world.budget.greatest <= 3 * MIB
 
 
+async def test_clients_that_hold_everything_and_stall_are_asked_to_let_go() -> None:
+    """Eight bodies hold all of the budget and stop; what they held is in blocks by the time they go on."""
+    world = World(budget_bytes=8 * MIB, patience_seconds=0.05)
+    go_on = asyncio.Event()
+
+    async def stalls() -> AsyncIterator[Buffer]:
+        yield DATA[:MIB]
+        await go_on.wait()
+        yield DATA[MIB : 2 * MIB]
+
+    stalled = [asyncio.create_task(world.writer.store(world.stamp(), stalls(), 2 * MIB, Digests())) for _ in range(8)]
+    await settle()
+    assert world.budget.used == world.budget.limit
+    async with asyncio.timeout(60):
+        stored = await asyncio.gather(*(world.put(DATA[: 5 * MIB]) for _ in range(4)))
+    assert not any(task.done() for task in stalled)
+    go_on.set()
+    late = await asyncio.gather(*stalled)
+    for each in late:
+        world.name(each)
+    for each in [*stored, *late]:
+        assert await world.get(each.extents) == DATA[: each.size]
+    assert {each.size for each in late} == {2 * MIB}
+    assert world.budget.used == 0
+    assert world.budget.greatest <= world.budget.limit
+
+
+async def test_a_slow_client_is_not_asked_while_nobody_waits() -> None:
+    world = World(patience_seconds=0.0)
+
+    async def slow() -> AsyncIterator[Buffer]:
+        for at in range(0, 4 * MIB, MIB):
+            yield DATA[at : at + MIB]
+            await asyncio.sleep(0.01)
+
+    stored = await world.writer.store(world.stamp(), slow(), 4 * MIB, Digests())
+    assert len(stored.extents) == 1
+    world.writer.named(stored)
+
+
 async def test_a_stream_of_a_gibibyte_stays_within_its_memory() -> None:
     class Drops(Memory):
         async def put(self, key: str, value: object, crc32c: int) -> None:

@@ -31,7 +31,7 @@ async def chunks(data: Buffer, size: int) -> AsyncIterator[Buffer]:
 class World:
     """Everything but the journal, which is a dictionary here."""
 
-    def __init__(self, *places: Backend, budget_bytes: int = 96 << 20, mode: int = ENCRYPTED, **options: int) -> None:
+    def __init__(self, *places: Backend, budget_bytes: int = 96 << 20, mode: int = ENCRYPTED, **options: float) -> None:
         self.places = places or (Memory(),)
         self.keys: dict[int, ActiveKey] = {5: new_ring_key(5, mode)}
         self.facts: dict[bytes, BlockFacts] = {}
@@ -40,7 +40,7 @@ class World:
         self.session = SESSION
         self.budget = Budget(budget_bytes)
         self.reading = Budget(64 << 20)
-        self.writer = Writer(lambda: self.session, self.reading_now, self.budget, **options)
+        self.writer = Writer(lambda: self.session, self.reading_now, self.budget, **options)  # type: ignore[arg-type]
         self.order = list(self.places)
         opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
         self.copies = Copies(self.facts.get, lambda _: self.order, opened, self.extent_at)
