@@ -48,7 +48,8 @@ class Reads(Counter):
         """An object opened for reading. The bytes are those of one version, whatever happens to the name meanwhile.
 
         Raises `NoSuchBucket`, `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`, `NotModified`,
-        `PreconditionFailed`, `InvalidRange`, `NoSuchPart`."""
+        `PreconditionFailed`, `InvalidRange`, `NoSuchPart`; `Damaged` and `Unavailable` where the first bytes cannot be
+        read."""
         token = self._journal.reading()
         token.__enter__()
         try:
@@ -64,6 +65,7 @@ class Reads(Counter):
             token.__exit__(None, None, None)
             return Opened(info, start, length, fact, whole, NOTHING)
         chunks = Chunks(self._reader.read(self._wants(found, file, start, length)), token)
+        await chunks.begin()
         return Opened(info, start, length, fact, None, chunks)
 
     async def head(
@@ -148,11 +150,21 @@ class Chunks:
     def __init__(self, pieces: AsyncIterator[Buffer], token: AbstractContextManager[None]) -> None:
         self._pieces = pieces
         self._token: AbstractContextManager[None] | None = token
+        self._first: Buffer | None = None
+
+    async def begin(self) -> None:
+        """Have the first piece at hand, so that what cannot be read at all is refused before an answer has begun.
+
+        Raises `Damaged`, `Unavailable`."""
+        self._first = await self.__anext__()
 
     def __aiter__(self) -> Chunks:
         return self
 
     async def __anext__(self) -> Buffer:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         try:
             return await anext(self._pieces)
         except BaseException:

@@ -20,7 +20,9 @@ T = TypeVar("T")
 WAIT_SECONDS = 60.0
 
 
-def client(endpoint: Endpoint, access_key: str = "", secret_key: str = "", **options: Any) -> Any:
+def client(
+    endpoint: Endpoint, access_key: str = "", secret_key: str = "", retries: int = 8, max_pool: int = 10, **options: Any
+) -> Any:
     """An S3 client as root, or as somebody else; it tries again as SDKs do."""
     return boto3.client(
         "s3",
@@ -29,7 +31,10 @@ def client(endpoint: Endpoint, access_key: str = "", secret_key: str = "", **opt
         aws_secret_access_key=secret_key or endpoint.secret_key,
         region_name=endpoint.region,
         config=Config(
-            signature_version="s3v4", retries={"max_attempts": 8, "mode": "standard"}, s3={"addressing_style": "path"}
+            signature_version="s3v4",
+            retries={"max_attempts": retries, "mode": "standard"},
+            max_pool_connections=max_pool,
+            s3={"addressing_style": "path"},
         ),
         **options,
     )

@@ -1,0 +1,86 @@
+"""A served site looks after its disk by itself: what is deleted goes, also out of the middle of packs."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.endpoint import run_entrepot, started
+from tests.site.running import client, counted, until
+
+
+def disk_bytes(folder: Path) -> int:
+    """What everything below *folder* takes on the disk, also what the backend keeps for itself."""
+    found = 0
+    for each in folder.rglob("*"):
+        try:
+            found += each.lstat().st_blocks * 512 if each.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_after_nine_of_ten_small_objects_are_deleted_the_disk_holds_little_more_than_what_lives(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    chance = random.Random(9)
+    sizes = {f"{n:05}": chance.randint(1_000, 60_000) for n in range(2_000)}
+    with started(site) as (endpoint, _):
+        s3 = client(endpoint, max_pool=16)
+        s3.create_bucket(Bucket="kept")
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda key: s3.put_object(Bucket="kept", Key=key, Body=body(key, sizes[key])), sizes))
+        keys = list(sizes)
+        chance.shuffle(keys)
+        gone = keys[: len(keys) * 9 // 10]
+        for at in range(0, len(gone), 1_000):
+            some = [{"Key": key} for key in gone[at : at + 1_000]]
+            assert not s3.delete_objects(Bucket="kept", Delete={"Objects": some}).get("Errors")
+        began = time.monotonic()
+        lives = {key: size for key, size in sizes.items() if key not in set(gone)}
+        most = 1.3 * sum(lives.values())
+        until(lambda: disk_bytes(site / "blocks") <= most, f"{disk_bytes(site / 'blocks')} bytes to become {most}")
+        print(f"after {time.monotonic() - began:.0f} s")
+        assert counted(endpoint, "entrepot_keeper_done_total", kind="extents moved") > 0
+        for key, size in lives.items():
+            assert s3.get_object(Bucket="kept", Key=key)["Body"].read() == body(key, size)
+        waste = json.loads(run_entrepot("gc", str(site), "--dry-run", "--json").stdout)
+        assert waste["freed"] == waste["sparse_blocks"] == 0
+        assert run_entrepot("fsck", str(site), "--read").stdout.rstrip().endswith("clean")
+
+
+def blocks(site: Path) -> list[Path]:
+    return [each for each in (site / "blocks").glob("*/*") if each.parent.name != ".entrepot"]
+
+
+def body(key: str, size: int) -> bytes:
+    return random.Random(key).randbytes(size)
+
+
+def test_what_gc_would_do_is_told_first_and_is_then_done(tmp_path: Path) -> None:
+    """Beside nobody: without a keeper, what is deleted stays until somebody asks."""
+    site = tmp_path / "site"
+    with started(site) as (endpoint, process):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="kept")
+        for n in range(10):
+            s3.put_object(Bucket="kept", Key=f"{n}", Body=bytes(200_000))
+        s3.delete_objects(Bucket="kept", Delete={"Objects": [{"Key": f"{n}"} for n in range(9)]})
+        process.kill(), process.wait()
+    before = blocks(site)
+    would = json.loads(run_entrepot("gc", str(site), "--dry-run", "--json").stdout)
+    assert would["freed"] or would["blocks"]
+    assert blocks(site) == before
+
+    def collected() -> bool:
+        left = json.loads(run_entrepot("gc", str(site), "--json").stdout)
+        return left["freed"] == 0 and len(blocks(site)) == 1
+
+    until(collected, "the leases of those who were killed, and the collection")
+    with started(site) as (endpoint, _):
+        assert client(endpoint).get_object(Bucket="kept", Key="9")["Body"].read() == bytes(200_000)
