@@ -5,9 +5,9 @@ from __future__ import annotations
 from gateway import errors as core
 from gateway.engine.types import BucketInfo
 from gateway.journal.tables import Versioning
+from gateway.namespace.bucket_names import check_bucket_name
 from s3api.answers import Answer, xml_answer
 from s3api.bodies import small_body, xml_body
-from s3api.bucket_names import check_bucket_name
 from s3api.call import Call
 from s3api.errors import S3Error
 from s3api.owners import Owners

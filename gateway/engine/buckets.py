@@ -8,6 +8,7 @@ from gateway.errors import NoSuchUser
 from gateway.identity.credentials import Credential
 from gateway.journal.tables import Bucket
 from gateway.namespace import holdings, reading
+from gateway.namespace.bucket_names import check_bucket_name
 from gateway.namespace.buckets import DropBucket, MakeBucket, SetVersioning
 
 
@@ -25,6 +26,7 @@ class Buckets(Counter):
 
     async def create_bucket(self, caller: Caller, name: str, region: str) -> BucketInfo:
         """Make a bucket that the caller owns. Raises `InvalidBucketName`, `BucketOwned`, `BucketExists`."""
+        check_bucket_name(name)
         made_ns = await self._send(
             MakeBucket(name, caller.user_id, caller.user, caller.tenant, region or self._region, self._targets.policy)
         )

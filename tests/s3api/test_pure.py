@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.engine.types import ByteRange
 from gateway.errors import InvalidBucketName
+from gateway.namespace.bucket_names import check_bucket_name
 from s3api import metadata
-from s3api.bucket_names import check_bucket_name
 from s3api.conditions import byte_range, copy_range, etags, read_conditions, write_conditions
 from s3api.copying import copy_source
 from s3api.dates import http_date, parse_date
