@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -32,6 +33,14 @@ ALGORITHMS = (*CRCS, "SHA1", "SHA256")
 _pool: ThreadPoolExecutor | None = None
 
 
+def _in_child() -> None:
+    global _pool  # noqa: PLW0603 (the parent's threads are not here, though its pool looks as if they were)
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
 class _Hash(Protocol):
     def update(self, data: Buffer, /) -> None: ...
 
@@ -39,7 +48,7 @@ class _Hash(Protocol):
 
 
 def _threads() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603 (one pool a process, made when first needed, so that a fork before it is harmless)
+    global _pool  # noqa: PLW0603 (one pool a process, made when first needed)
     if _pool is None:
         _pool = ThreadPoolExecutor(THREADS, thread_name_prefix="digests")
     return _pool

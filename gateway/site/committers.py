@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
 import sys
 from pathlib import Path
+from weakref import WeakSet
 
 from gateway.errors import CommitterGone
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
+from gateway.site.locks import read_serving
 from gateway.site.processes import python_path
 
 LOG_NAME = "committer.log"
 END_SECONDS = 1.0
 TRY_SECONDS = 0.02
+TEND_SECONDS = 0.1
+SUPERVISED_SECONDS = 3.0
+"""How long a supervisor may take to start its committer again before a client does it."""
+
+_log = logging.getLogger(__name__)
 
 
 class Committer:
@@ -40,6 +48,32 @@ class Committer:
             await asyncio.sleep(TRY_SECONDS)
         return cls(process)
 
+    async def tend(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
+        """As `ensure`, whenever *journal* has lost who commits: until cancelled. Where a supervisor serves the site,
+        its own committer comes back first."""
+        alone_since: float | None = None
+        while True:
+            await asyncio.sleep(TEND_SECONDS)
+            now = asyncio.get_running_loop().time()
+            if journal.connected:
+                alone_since = None
+                continue
+            alone_since = alone_since or now
+            if now - alone_since < SUPERVISED_SECONDS and read_serving(folder) is not None:
+                continue
+            try:
+                self._succeed(await Committer.ensure(folder, journal_folder))
+            except (CommitterGone, OSError) as error:
+                _log.warning("nobody commits to %s, and no committer could be started: %s", journal_folder, error)
+
+    def _succeed(self, other: Committer) -> None:
+        """Hold the committer that *other* started, if it did, instead of one that is gone."""
+        if other._process is not None:
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()
+                self._process.poll()
+            self._process = other._process
+
     async def let_go(self) -> None:
         """This client is done: the process ends when nobody else needs it. Waits for that a moment, if it is ours."""
         if self._process is None:
@@ -54,7 +88,7 @@ class Committer:
 
 def _start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as told:
-        return subprocess.Popen(  # noqa: S603 (our own module)
+        process = subprocess.Popen(  # noqa: S603 (our own module)
             [sys.executable, "-P", "-m", "gateway.site.committing", str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -62,6 +96,24 @@ def _start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
             env={**os.environ, "PYTHONPATH": python_path()},
             start_new_session=True,
         )
+    _started.add(process)
+    return process
+
+
+_started: WeakSet[subprocess.Popen[bytes]] = WeakSet()
+
+
+def _let_go_in_child() -> None:
+    """A forked child holds its parent's end of the pipe as well, and the committer would wait for that, too. The
+    descriptor stays taken, by the null device, for an object that the child inherited will close it some day."""
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for process in list(_started):
+        if process.stdin is not None and not process.stdin.closed:
+            os.dup2(null, process.stdin.fileno(), inheritable=False)
+    os.close(null)
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 async def _answers(journal: Path) -> bool:

@@ -7,6 +7,7 @@ back by itself, and what is written then bears the new session.
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -45,11 +46,13 @@ class Site:
         self._committer = committer
         self._warehouse: Warehouse | None = None
         self._engine: Engine | None = None
+        self._tending: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, folder: Path, kind: str = "client", *, bytes_too: bool = True) -> Site:
         """Open the site in *folder* as a session of this *kind*: worker, keeper, cli or client. Without *bytes_too*
-        there are no blocks and no engine. Starts a committer if nobody commits, unless there is a supervisor.
+        there are no blocks and no engine. Starts a committer if nobody commits, unless there is a supervisor; a client,
+        which may stay for long, also when who commits goes away later.
 
         Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
         config = load(folder)
@@ -67,6 +70,8 @@ class Site:
             self = cls(folder, config, journal, committer, store, Ring(ring_path, store))
             if bytes_too:
                 await self._open_bytes(writes_much=kind not in {"cli", "keeper"})
+            if kind == "client":
+                self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
         except BaseException:
             await journal.close()
             await committer.let_go()
@@ -99,10 +104,22 @@ class Site:
         if self._warehouse is not None:
             self._warehouse.count()
 
+    async def leave(self) -> None:
+        """End the session and nothing else: for a process that ends, and may start no more threads."""
+        await self._stop_tending()
+        await self.journal.close()
+        await self._committer.let_go()
+
+    async def _stop_tending(self) -> None:
+        if self._tending is not None:
+            self._tending.cancel()
+            await asyncio.gather(self._tending, return_exceptions=True)
+
     async def close(self) -> None:
         """Finish what is under way, end the session, and let go of everything."""
         if self._warehouse is not None:
             await self._warehouse.close()
+        await self._stop_tending()
         await self.journal.close()
         await self._committer.let_go()
         self.store.close()

@@ -1,0 +1,145 @@
+"""The file system's ground: which site, on which loop, as whom; its paths, and the cache of listings.
+
+fsspec has no types: what comes from it is `Any`, and stays in this room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fsspec.asyn import AsyncFileSystem, get_loop, sync_wrapper
+
+from gateway.engine.types import Meta, ObjectInfo
+from gateway.errors import NotFound
+from gateway.posix.in_process import InProcess, caller_of
+from gateway.posix.infos import META
+from gateway.posix.opened import let_go, site_at
+from gateway.posix.paths import PROTOCOL, Place, place_of
+from gateway.posix.verbs import Verbs
+from gateway.site.site import Site
+
+SITE_VARIABLE = "ENTREPOT_SITE"
+AT_ONCE = 64
+"""Calls that one bulk operation has on their way: enough to share packs and commits, far from the journal's limits."""
+
+
+class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """What the parts of `EntrepotFileSystem` share."""
+
+    protocol = PROTOCOL
+    _pid: int
+    _loop: Any
+
+    def __init__(
+        self,
+        site: str | os.PathLike[str] | None = None,
+        user: str | None = None,
+        access_key: str | None = None,
+        use_listings_cache: bool = False,
+        batch_size: int | None = None,
+        **options: Any,
+    ) -> None:
+        """*site*: its directory; where it is None, the one that the variable ENTREPOT_SITE names at the time. *user*
+        or *access_key*: who acts, the root user without either. Listings are looked up anew unless
+        *use_listings_cache*: that takes microseconds, and others may write to the site."""
+        super().__init__(use_listings_cache=use_listings_cache, batch_size=batch_size or AT_ONCE, **options)
+        self._site = site
+        self._user = user
+        self._access_key = access_key
+        self._known: tuple[Site, Verbs] | None = None
+
+    @property
+    def loop(self) -> Any:
+        """fsspec's own loop. In a forked child its new one: whoever inherits a file system can go on with it."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._loop = None if self.asynchronous else get_loop()
+            self._intrans, self._transaction = False, None
+            self.dircache.clear()
+        return self._loop
+
+    @property
+    def fsid(self) -> str:
+        """Which tree this is: the same for file systems over the same site."""
+        return f"{PROTOCOL}-{self._folder()}"
+
+    def _folder(self) -> Path:
+        site = self._site or os.environ.get(SITE_VARIABLE)
+        if not site:
+            raise ValueError(f"{PROTOCOL}:// needs a site: give site=DIR, or set {SITE_VARIABLE}")
+        return Path(site).expanduser().absolute()
+
+    async def _connect(self) -> Verbs:
+        """The verbs, on the running loop. Raises `gateway.errors`."""
+        site = await site_at(self._folder(), id(self))
+        if self._known is None or self._known[0] is not site:
+            self._known = (site, InProcess(site, caller_of(site, self._user, self._access_key)))
+        return self._known[1]
+
+    async def _close(self) -> None:
+        """End this file system's session on the running loop; using it again opens another one."""
+        self._known = None
+        await let_go(id(self))
+
+    close = sync_wrapper(_close)
+
+    # --- paths --------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        """`bucket/key`, without slashes around; a list of them for a list."""
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        return super()._strip_protocol(path).lstrip("/")
+
+    def _place(self, path: Any) -> Place:
+        return place_of(self._strip_protocol(path))
+
+    def _file_place(self, path: Any) -> Place:
+        """The place of something inside a bucket."""
+        place = self._place(path)
+        if not place.key:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return place
+
+    async def _absent(self, verbs: Verbs, place: Place, path: str) -> OSError:
+        """Why there is no file at *path*: nothing is there, or a directory."""
+        with suppress(NotFound):
+            there = await (verbs.look(*place) if place.key else verbs.bucket(place.bucket))
+            if not isinstance(there, ObjectInfo):
+                return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    # --- the cache of listings ----------------------------------------------------------------------------------------
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Forget the listings of *path*, of all below it, and of the directories above it; all for None."""
+        super().invalidate_cache(path)
+        if path is None:
+            self.dircache.clear()
+            return
+        gone: str = self._strip_protocol(path)
+        for known in list(self.dircache):
+            if known == gone or known.startswith(f"{gone}/") or gone.startswith(f"{known}/") or not known:
+                self.dircache.pop(known, None)
+
+
+async def in_batches(work: list[Any], batch_size: int) -> list[Any]:
+    """What the coroutines answer, some of them at a time. The first error cancels the rest."""
+    found: list[Any] = []
+    for at in range(0, len(work), batch_size):
+        found += await asyncio.gather(*work[at : at + batch_size])
+    return found
+
+
+def meta_of(content_type: str | None, metadata: dict[str, str] | None) -> Meta:
+    """What a program says of a file besides its bytes."""
+    headers = {f"{META}{name.lower()}": str(value) for name, value in (metadata or {}).items()}
+    if content_type is not None:
+        headers["content-type"] = content_type
+    return Meta(headers)

@@ -1,0 +1,94 @@
+"""What each of the core's errors is to a program that thinks in files: an errno. The sibling of S3's table.
+
+A class has a row of its own, so that a new one is a decision; a test asserts that none is missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway import errors
+from gateway.errors import EntrepotError
+
+ERRNO: dict[type[EntrepotError], int] = {
+    errors.EntrepotError: errno.EIO,
+    errors.Refused: errno.EPERM,
+    errors.NotFound: errno.ENOENT,
+    errors.NoSuchBucket: errno.ENOENT,
+    errors.NoSuchKey: errno.ENOENT,
+    errors.NoSuchVersion: errno.ENOENT,
+    errors.NoSuchUpload: errno.ENOENT,
+    errors.NoSuchUser: errno.EACCES,
+    errors.NoSuchAccessKey: errno.EACCES,
+    errors.NoSuchName: errno.ENOENT,
+    errors.Exists: errno.EEXIST,
+    errors.BucketExists: errno.EEXIST,
+    errors.BucketOwned: errno.EEXIST,
+    errors.UserExists: errno.EEXIST,
+    errors.AccessKeyExists: errno.EEXIST,
+    errors.NameExists: errno.EEXIST,
+    errors.NotEmpty: errno.ENOTEMPTY,
+    errors.BucketNotEmpty: errno.ENOTEMPTY,
+    errors.DirectoryNotEmpty: errno.ENOTEMPTY,
+    errors.AccessDenied: errno.EACCES,
+    errors.PreconditionFailed: errno.ESTALE,
+    errors.NotModified: errno.ESTALE,
+    errors.DeleteMarker: errno.ENOENT,
+    errors.QuotaExceeded: errno.EDQUOT,
+    errors.Invalid: errno.EINVAL,
+    errors.InvalidBucketName: errno.EINVAL,
+    errors.InvalidKey: errno.ENAMETOOLONG,
+    errors.InvalidPart: errno.EINVAL,
+    errors.InvalidPartOrder: errno.EINVAL,
+    errors.EntityTooSmall: errno.EINVAL,
+    errors.EntityTooLarge: errno.EFBIG,
+    errors.InvalidRange: errno.EINVAL,
+    errors.NoSuchPart: errno.EINVAL,
+    errors.BadDigest: errno.EIO,
+    errors.BadChecksum: errno.EIO,
+    errors.IncompleteBody: errno.EIO,
+    errors.InvalidArgument: errno.EINVAL,
+    errors.WrongKind: errno.EINVAL,
+    errors.IsADirectory: errno.EISDIR,
+    errors.NotADirectory: errno.ENOTDIR,
+    errors.Cycle: errno.EINVAL,
+    errors.TooManyLinks: errno.EMLINK,
+    errors.NameTooLong: errno.ENAMETOOLONG,
+    errors.Unavailable: errno.EIO,
+    errors.Busy: errno.EBUSY,
+    errors.CommitterGone: errno.EIO,
+    errors.SessionOver: errno.EIO,
+    errors.DiskFull: errno.ENOSPC,
+    errors.Damaged: errno.EIO,
+    errors.Misconfigured: errno.EINVAL,
+}
+
+_SAID_BY_THE_PATH = (errors.NotFound, errors.Exists, errors.NotEmpty, errors.DeleteMarker, errors.WrongKind)
+"""Their arguments are a name, which the path already says."""
+
+
+def errno_of(kind: type[EntrepotError]) -> int:
+    """The errno of a class; of its nearest ancestor for one that has no row."""
+    return next(ERRNO[each] for each in kind.__mro__ if each in ERRNO)
+
+
+def os_error(error: EntrepotError, path: str) -> OSError:
+    """*error* as the operating system would put it: `FileNotFoundError`, `PermissionError`, … with *path*."""
+    code = errno_of(type(error))
+    said = os.strerror(code)
+    by_path = isinstance(error, _SAID_BY_THE_PATH) and code != errno.EACCES
+    if error.args and not by_path:
+        said += f" ({type(error).__name__}: {', '.join(str(each) for each in error.args)})"
+    return OSError(code, said, path)
+
+
+@contextmanager
+def about(path: str) -> Iterator[None]:
+    """Errors of the core, raised inside, become an `OSError` about *path*."""
+    try:
+        yield
+    except EntrepotError as error:
+        raise os_error(error, path) from error

@@ -1,0 +1,181 @@
+"""The verbs in process: a site's front desk, asked by one of its users.
+
+Who can read the site's files is trusted with all of it: without a name one acts as the root user, and no secret is
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.engine.types import (
+    NO_CONDITIONS,
+    Body,
+    BucketInfo,
+    ByteRange,
+    Caller,
+    Conditions,
+    DeleteOne,
+    Meta,
+    ObjectInfo,
+    Opened,
+    Page,
+    PartInfo,
+    Promised,
+    Stored,
+    WantedPart,
+)
+from gateway.errors import (
+    DeleteMarker,
+    EntrepotError,
+    InvalidArgument,
+    Misconfigured,
+    NoSuchAccessKey,
+    NoSuchKey,
+    NoSuchName,
+    NoSuchUser,
+    NotADirectory,
+)
+from gateway.journal.packed import PartFact
+from gateway.posix.paths import SLASH, Place
+from gateway.posix.verbs import Directory, Verbs
+from gateway.site.site import Site
+
+PART_NUMBERS = 10_000
+_THERE = Conditions(if_match=("*",))
+_USER = "SELECT name, id, tenant, root FROM user WHERE"
+
+
+class InProcess(Verbs):
+    """A site as one of its users sees it."""
+
+    def __init__(self, site: Site, caller: Caller) -> None:
+        self._engine = site.engine
+        self._caller = caller
+
+    async def buckets(self, after: str = "") -> tuple[list[BucketInfo], str | None]:
+        return await self._engine.list_buckets(self._caller, after=after, limit=1000)
+
+    async def bucket(self, name: str) -> BucketInfo:
+        return await self._engine.head_bucket(self._caller, name)
+
+    async def make_bucket(self, name: str) -> None:
+        await self._engine.create_bucket(self._caller, name, "")
+
+    async def drop_bucket(self, name: str) -> None:
+        await self._engine.delete_bucket(self._caller, name)
+
+    async def look(self, bucket: str, key: bytes) -> ObjectInfo | Directory:
+        try:
+            return (await self._engine.head(self._caller, bucket, key)).info
+        except (NoSuchKey, DeleteMarker):
+            pass
+        if not await self._is_directory(bucket, key):
+            raise NoSuchName(key)
+        return Directory(made=await self._is_object(bucket, key + SLASH))
+
+    async def _is_object(self, bucket: str, key: bytes) -> bool:
+        try:
+            await self._engine.head(self._caller, bucket, key)
+        except (NoSuchKey, DeleteMarker):
+            return False
+        return True
+
+    async def _is_directory(self, bucket: str, key: bytes) -> bool:
+        if not Place(bucket, key).plain:
+            page = await self._engine.list(self._caller, bucket, key + SLASH, limit=1)
+            return bool(page.keys)
+        try:
+            return (await self._engine.stat(self._caller, bucket, key)).is_dir
+        except (NoSuchName, NotADirectory):
+            return False
+
+    async def page(self, bucket: str, prefix: bytes, delimiter: bytes = b"", after: bytes = b"") -> Page:
+        return await self._engine.list(self._caller, bucket, prefix, delimiter, after, 1000)
+
+    async def open(
+        self, bucket: str, key: bytes, wanted: ByteRange | None = None, conditions: Conditions = NO_CONDITIONS
+    ) -> Opened:
+        return await self._engine.open(self._caller, bucket, key, byte_range=wanted, conditions=conditions)
+
+    async def put(
+        self, bucket: str, key: bytes, body: Body, size: int, meta: Meta, conditions: Conditions = NO_CONDITIONS
+    ) -> Stored:
+        return await self._engine.put(self._caller, bucket, key, body, Promised(size=size), meta, conditions)
+
+    async def copy(
+        self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: Meta | None = None,
+        conditions: Conditions = NO_CONDITIONS,
+    ) -> Stored:  # fmt: skip
+        stored, _ = await self._engine.copy(self._caller, bucket, key, None, conditions, to_bucket, to_key, meta, None)
+        return stored
+
+    async def remove(self, bucket: str, keys: Sequence[bytes], *, must_exist: bool) -> list[EntrepotError | None]:
+        conditions = _THERE if must_exist else NO_CONDITIONS
+        wanted = [DeleteOne(key, conditions=conditions) for key in keys]
+        outcomes = await self._engine.delete_many(self._caller, bucket, wanted)
+        return [each if isinstance(each, EntrepotError) else None for each in outcomes]
+
+    async def rename(self, bucket: str, path: bytes, to_path: bytes, *, directory: bool) -> None:
+        if not directory and await self._is_directory(bucket, path):
+            raise InvalidArgument(f"the object {path!r} stands beside a directory, which has the name in POSIX")
+        await self._engine.rename(self._caller, bucket, _plain(bucket, path), _plain(bucket, to_path))
+
+    async def mkdir(self, bucket: str, path: bytes) -> None:
+        await self._engine.mkdir(self._caller, bucket, _plain(bucket, path))
+
+    async def rmdir(self, bucket: str, path: bytes) -> None:
+        await self._engine.rmdir(self._caller, bucket, _plain(bucket, path))
+
+    async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
+        return await self._engine.create_upload(self._caller, bucket, key, meta, "", "")
+
+    async def put_part(self, bucket: str, key: bytes, upload: str, number: int, body: Body, size: int) -> PartInfo:
+        return await self._engine.put_part(self._caller, bucket, key, upload, number, body, Promised(size=size))
+
+    async def copy_part(
+        self, bucket: str, key: bytes, upload: str, number: int, source: bytes, wanted: ByteRange, etag: str
+    ) -> PartInfo:
+        unchanged = Conditions(if_match=(etag,))
+        made, _ = await self._engine.copy_part(
+            self._caller, bucket, key, upload, number, bucket, source, None, wanted, unchanged
+        )
+        return made
+
+    async def parts(self, bucket: str, key: bytes) -> Sequence[PartFact]:
+        return await self._engine.object_parts(self._caller, bucket, key, None, 0, PART_NUMBERS)
+
+    async def complete_upload(
+        self, bucket: str, key: bytes, upload: str, parts: list[WantedPart], conditions: Conditions = NO_CONDITIONS
+    ) -> Stored:
+        return await self._engine.complete_upload(self._caller, bucket, key, upload, parts, conditions)
+
+    async def abort_upload(self, bucket: str, key: bytes, upload: str) -> None:
+        await self._engine.abort_upload(self._caller, bucket, key, upload)
+
+
+def _plain(bucket: str, path: bytes) -> bytes:
+    if not Place(bucket, path).plain:
+        raise InvalidArgument(f"{path!r} has an empty name in it, which only S3's keys may have")
+    return path
+
+
+def caller_of(site: Site, user: str | None = None, access_key: str | None = None) -> Caller:
+    """Who acts: the *user* of that name, or the one whose *access_key* it is; the root user without either.
+
+    Raises `NoSuchUser`, `NoSuchAccessKey`, `Misconfigured` for both together."""
+    if user is not None and access_key is not None:
+        raise Misconfigured("name the user or an access key, not both")
+    if access_key is not None:
+        found = site.engine.credential(access_key)
+        if found is None:
+            raise NoSuchAccessKey(access_key)
+        return found[1]
+    if user is not None:
+        rows = site.store.query(f"{_USER} name = ?", (user,))
+    else:
+        rows = site.store.query(f"{_USER} root = 1 ORDER BY made_ns LIMIT 1")
+    if not rows:
+        raise NoSuchUser(user or "root")
+    name, number, tenant, root = rows[0]
+    return Caller(name, number, tenant, bool(root))

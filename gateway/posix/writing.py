@@ -1,0 +1,132 @@
+"""An object on its way: small ones go in one put, others in parts. Nothing is visible before it is committed.
+
+Parts are durable as they come and belong to an upload, so that a writer may take hours, and one that is killed leaves
+an upload that expires. What is appended to is taken over as parts that share its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Conditions, Meta, ObjectInfo, WantedPart
+from gateway.errors import NoSuchName, NoSuchUpload
+from gateway.posix.bodies import Whole, read_all
+from gateway.posix.paths import Place
+from gateway.posix.verbs import Directory, Verbs
+
+LEAST_PART_BYTES = 5 << 20
+"""Of every part but the last; S3's rule."""
+PART_BYTES = 8 << 20
+GROW_EACH = 1_000
+"""Parts are a step larger behind so many, for there are at most 10,000: 440 GiB out of steps of 8 MiB."""
+
+
+class Writing:
+    """One object being written. *connect* answers the verbs, anew for each step. Its errors are `gateway.errors`."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Verbs]],
+        place: Place,
+        meta: Meta,
+        conditions: Conditions = NO_CONDITIONS,
+        step_bytes: int = PART_BYTES,
+    ) -> None:
+        self._connect = connect
+        self._place = place
+        self._meta = meta
+        self._conditions = conditions
+        self._step_bytes = max(step_bytes, LEAST_PART_BYTES)
+        self._upload: str | None = None
+        self._parts: list[WantedPart] = []
+        self.settled = False
+        """It was committed or discarded."""
+
+    @property
+    def part_bytes(self) -> int:
+        """How many bytes the next part should have."""
+        return self._step_bytes * (1 + len(self._parts) // GROW_EACH)
+
+    @property
+    def begun(self) -> bool:
+        """Some of it is stored in parts already."""
+        return self._upload is not None
+
+    async def append_to_what_stands(self) -> tuple[int, bytes]:
+        """Begin with the bytes of what stands there, if anything does. Answers how many they are, and those at their
+        end that are to be written again with what follows, since a part cannot be as small.
+
+        Committing is refused if it has changed by then."""
+        verbs = await self._connect()
+        try:
+            found = await verbs.look(*self._place)
+        except NoSuchName:
+            found = Directory(made=False)
+        if not isinstance(found, ObjectInfo):
+            self._conditions = Conditions(if_none_match=("*",))
+            return 0, b""
+        self._conditions = Conditions(if_match=(found.etag,))
+        if self._meta == Meta():
+            self._meta = Meta(found.headers)
+        sizes = [part.size for part in await verbs.parts(*self._place)] or [found.size]
+        kept = sizes if sizes[-1] >= LEAST_PART_BYTES else sizes[:-1]
+        at = 0
+        for size in kept:
+            await self._take_over(verbs, found.etag, at, size)
+            at += size
+        if at == found.size:
+            return found.size, b""
+        opened = await verbs.open(*self._place, ByteRange(at, None), self._conditions)
+        return found.size, await read_all(opened)
+
+    async def _take_over(self, verbs: Verbs, etag: str, at: int, size: int) -> None:
+        upload = await self._begin(verbs)
+        number = len(self._parts) + 1
+        stretch = ByteRange(at, at + size - 1)
+        part = await verbs.copy_part(*self._place, upload, number, self._place.key, stretch, etag)
+        self._parts.append(WantedPart(number, part.etag))
+
+    async def _begin(self, verbs: Verbs) -> str:
+        if self._upload is None:
+            self._upload = await verbs.begin_upload(*self._place, self._meta)
+        return self._upload
+
+    async def add(self, data: Buffer) -> None:
+        """Store one more part."""
+        await self.add_body(Whole(data), len(data))
+
+    async def add_body(self, body: Body, size: int) -> None:
+        """As `add`, for *size* bytes that are still to come."""
+        verbs = await self._connect()
+        upload, number = await self._begin(verbs), len(self._parts) + 1
+        part = await verbs.put_part(*self._place, upload, number, body, size)
+        self._parts.append(WantedPart(number, part.etag))
+
+    async def put(self, data: Buffer) -> None:
+        """Store and commit all of it at once; only where it has not begun."""
+        await self.put_body(Whole(data), len(data))
+
+    async def put_body(self, body: Body, size: int) -> None:
+        """As `put`, for *size* bytes that are still to come."""
+        self.settled = True
+        verbs = await self._connect()
+        await verbs.put(*self._place, body, size, self._meta, self._conditions)
+
+    async def commit(self) -> None:
+        """Make what was added the object. Raises `PreconditionFailed` where its conditions do not hold any more."""
+        if self.settled or self._upload is None:
+            return
+        verbs = await self._connect()
+        await verbs.complete_upload(*self._place, self._upload, self._parts, self._conditions)
+        self.settled = True
+
+    async def discard(self) -> None:
+        """Throw away what was added. Doing it twice does no harm."""
+        upload, self._upload = self._upload, None
+        if self.settled or upload is None:
+            self.settled = True
+            return
+        self.settled = True
+        with suppress(NoSuchUpload):
+            await (await self._connect()).abort_upload(*self._place, upload)

@@ -1,0 +1,41 @@
+"""What the journal says, asked beside the file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.config import load
+from gateway.journal.paths import JournalPaths
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.site.paths import journal_folder
+
+
+def _store(folder: Path) -> ReadStore:
+    return ReadStore(JournalPaths(journal_folder(folder, load(folder))).database)
+
+
+def blocks_of(folder: Path) -> set[bytes]:
+    """The ids of all blocks of the site."""
+    store = _store(folder)
+    try:
+        return {row[0] for row in store.query("SELECT id FROM block")}
+    finally:
+        store.close()
+
+
+def records_of(folder: Path) -> int:
+    """The number of the last record."""
+    store = _store(folder)
+    try:
+        return store.head()
+    finally:
+        store.close()
+
+
+def uploads_of(folder: Path, bucket: str) -> int:
+    """How many uploads are open in a bucket."""
+    store = _store(folder)
+    try:
+        return int(store.one("SELECT count(*) FROM upload WHERE bucket = ? AND state = 0", (bucket,))[0])
+    finally:
+        store.close()

@@ -1,0 +1,218 @@
+"""Directories, buckets, copies, moves and removals, and what they cost."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+
+import pytest
+
+from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.site.people import add_user
+from gateway.site.site import Site
+from tests.posix.looking_in import blocks_of, records_of
+
+
+def test_directories_are_made_kept_and_removed(fs, bucket):
+    fs.makedirs(f"{bucket}/a/b/c")
+    assert fs.isdir(f"{bucket}/a/b")
+    with pytest.raises(FileExistsError):
+        fs.makedirs(f"{bucket}/a/b/c")
+    fs.makedirs(f"{bucket}/a/b/c", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        fs.mkdir(f"{bucket}/a")
+    with pytest.raises(FileNotFoundError):
+        fs.mkdir(f"{bucket}/x/y", create_parents=False)
+    with pytest.raises(OSError) as full:
+        fs.rmdir(f"{bucket}/a/b")
+    assert full.value.errno == errno.ENOTEMPTY
+    fs.rmdir(f"{bucket}/a/b/c")
+    assert fs.isdir(f"{bucket}/a/b"), "what was made went with what was in it"
+
+
+def test_a_directory_that_keys_imply_goes_with_them_unless_it_is_made_first(fs, bucket):
+    fs.pipe_file(f"{bucket}/implied/x", b"")
+    fs.pipe_file(f"{bucket}/made/x", b"")
+    fs.makedirs(f"{bucket}/made", exist_ok=True)
+    fs.rm([f"{bucket}/implied/x", f"{bucket}/made/x"])
+    assert fs.ls(bucket, detail=False) == [f"{bucket}/made"]
+
+
+def test_a_file_is_in_the_way_of_a_directory(fs, bucket):
+    fs.pipe_file(f"{bucket}/f", b"")
+    with pytest.raises(FileExistsError):
+        fs.mkdir(f"{bucket}/f")
+    with pytest.raises(OSError):
+        fs.makedirs(f"{bucket}/f", exist_ok=True)
+    with pytest.raises(OSError):
+        fs.makedirs(f"{bucket}/f/below")
+
+
+def test_buckets_are_made_and_removed_as_directories(fs):
+    fs.mkdir("made-here")
+    with pytest.raises(FileExistsError):
+        fs.mkdir("made-here")
+    fs.makedirs("made-here", exist_ok=True)
+    fs.makedirs("made-below/a/b")
+    fs.pipe_file("made-here/x", b"1")
+    with pytest.raises(OSError) as full:
+        fs.rmdir("made-here")
+    assert full.value.errno == errno.ENOTEMPTY
+    fs.rm("made-here", recursive=True)
+    fs.rm("made-below", recursive=True)
+    assert not fs.exists("made-here")
+    assert not fs.exists("made-below")
+    with pytest.raises(OSError, match="InvalidBucketName"):
+        fs.mkdir("No_Bucket")
+    with pytest.raises(FileNotFoundError):
+        fs.pipe_file("made-here/x", b"1")
+    with pytest.raises(IsADirectoryError):
+        fs.pipe_file("made-here", b"1")
+    with pytest.raises(PermissionError):
+        fs.rm("", recursive=True)
+
+
+def test_renaming_a_directory_is_one_record_and_moves_no_bytes(fs, folder, bucket):
+    data = os.urandom(100_000)
+    fs.pipe({f"{bucket}/old/{number}/x": data for number in range(300)})
+    fs.mkdir(f"{bucket}/other")
+    blocks, records = blocks_of(folder), records_of(folder)
+    fs.mv(f"{bucket}/old", f"{bucket}/other/new", recursive=True)
+    assert blocks_of(folder) == blocks, "bytes moved"
+    assert records_of(folder) - records <= 8, "a rename cost as many records as files lie below it"
+    assert len(fs.find(f"{bucket}/other/new")) == 300
+    assert not fs.exists(f"{bucket}/old")
+    assert fs.cat_file(f"{bucket}/other/new/77/x") == data
+
+
+def test_copies_move_no_bytes(fs, folder, bucket):
+    data = os.urandom(3 << 20)
+    fs.pipe({f"{bucket}/from/{number}": data for number in range(20)})
+    blocks = blocks_of(folder)
+    fs.cp(f"{bucket}/from", f"{bucket}/to", recursive=True)
+    fs.cp_file(f"{bucket}/from/3", f"{bucket}/three")
+    assert blocks_of(folder) == blocks, "bytes moved"
+    fs.rm(f"{bucket}/from", recursive=True)
+    assert fs.cat_file(f"{bucket}/to/7") == data
+    assert fs.cat_file(f"{bucket}/three") == data
+
+
+def test_what_is_moved_goes_where_a_copy_would_go(fs, bucket):
+    fs.pipe({f"{bucket}/{name}": name.encode() for name in ("f", "g", "h", "d/x", "e/x")})
+    fs.mkdir(f"{bucket}/into")
+    fs.mv(f"{bucket}/f", f"{bucket}/into")
+    fs.mv(f"{bucket}/g", f"{bucket}/fresh/")
+    fs.mv(f"{bucket}/h", f"{bucket}/deep/er/i")
+    fs.mv(f"{bucket}/d", f"{bucket}/into", recursive=True)
+    fs.mv(f"{bucket}/e/", f"{bucket}/into", recursive=True)
+    wanted = {"into/f": b"f", "fresh/g": b"g", "deep/er/i": b"h", "into/d/x": b"d/x", "into/x": b"e/x"}
+    assert {path: fs.cat_file(path) for path in fs.find(bucket)} == {
+        f"{bucket}/{name}": data for name, data in wanted.items()
+    }
+    fs.mv([f"{bucket}/into/f", f"{bucket}/fresh/g"], f"{bucket}/into/d")
+    fs.mv(f"{bucket}/into/d/*", f"{bucket}/flat")
+    assert fs.ls(f"{bucket}/flat", detail=False) == [f"{bucket}/flat/{name}" for name in "fgx"]
+    fs.mv([f"{bucket}/flat/f", f"{bucket}/flat/g"], [f"{bucket}/1", f"{bucket}/2"])
+    assert fs.cat([f"{bucket}/1", f"{bucket}/2"]) == {f"{bucket}/1": b"f", f"{bucket}/2": b"g"}
+
+
+def test_a_move_replaces_a_file_and_never_a_directory_with_something_in_it(fs, bucket):
+    fs.pipe({f"{bucket}/{name}": name.encode() for name in ("a", "b", "d/x", "into/d/y")})
+    fs.mv(f"{bucket}/a", f"{bucket}/b")
+    assert fs.cat_file(f"{bucket}/b") == b"a"
+    with pytest.raises(OSError) as full:
+        fs.mv(f"{bucket}/d", f"{bucket}/into", recursive=True)
+    assert full.value.errno == errno.ENOTEMPTY
+    assert fs.cat_file(f"{bucket}/d/x") == b"d/x"
+    with pytest.raises(OSError):
+        fs.mv(f"{bucket}/d", f"{bucket}/d/below", recursive=True)
+    with pytest.raises(FileNotFoundError):
+        fs.mv(f"{bucket}/none", f"{bucket}/b")
+    with pytest.raises(ValueError, match="maxdepth"):
+        fs.mv(f"{bucket}/d", f"{bucket}/e", recursive=True, maxdepth=1)
+
+
+def test_moves_cross_buckets_without_moving_bytes(fs, folder, bucket):
+    fs.mkdir(f"{bucket}-2")
+    fs.pipe({f"{bucket}/d/{number}": b"%d" % number for number in range(30)})
+    fs.makedirs(f"{bucket}/d/empty")
+    blocks = blocks_of(folder)
+    fs.mv(f"{bucket}/d", f"{bucket}-2/e", recursive=True)
+    fs.mv(f"{bucket}-2/e/7", f"{bucket}/seven")
+    assert blocks_of(folder) == blocks, "bytes moved"
+    assert fs.find(bucket) == [f"{bucket}/seven"]
+    assert fs.cat_file(f"{bucket}/seven") == b"7"
+    assert len(fs.find(f"{bucket}-2/e")) == 29
+    assert fs.isdir(f"{bucket}-2/e/empty")
+
+
+def test_removing_says_what_it_will_not_remove(fs, bucket):
+    fs.pipe({f"{bucket}/d/{number}": b"" for number in range(5)})
+    with pytest.raises(IsADirectoryError):
+        fs.rm(f"{bucket}/d")
+    with pytest.raises(IsADirectoryError):
+        fs.rm_file(bucket)
+    fs.rm(f"{bucket}/d/[01]")
+    assert len(fs.find(bucket)) == 3
+    fs.rm([f"{bucket}/d/2", f"{bucket}/d/3"])
+    assert fs.find(bucket) == [f"{bucket}/d/4"]
+    fs.makedirs(f"{bucket}/d/e/f")
+    fs.rm(f"{bucket}/d", recursive=True)
+    assert fs.ls(bucket) == []
+    with pytest.raises(FileNotFoundError):
+        fs.rm(f"{bucket}/d", recursive=True)
+
+
+def test_a_bounded_removal_leaves_what_lies_deeper(fs, bucket):
+    fs.pipe({f"{bucket}/d/{name}": b"" for name in ("x", "y", "e/z")})
+    fs.rm(f"{bucket}/d", recursive=True, maxdepth=1)
+    assert fs.find(bucket) == [f"{bucket}/d/e/z"]
+
+
+def test_touching_makes_empties_or_renews(fs, bucket):
+    fs.touch(f"{bucket}/x")
+    assert fs.info(f"{bucket}/x")["size"] == 0
+    fs.pipe_file(f"{bucket}/x", b"kept", metadata={"a": "b"})
+    before = fs.info(f"{bucket}/x")
+    fs.touch(f"{bucket}/x", truncate=False)
+    assert fs.cat_file(f"{bucket}/x") == b"kept"
+    assert fs.metadata(f"{bucket}/x") == {"a": "b"}
+    assert fs.info(f"{bucket}/x")["mtime"] > before["mtime"]
+    fs.touch(f"{bucket}/x")
+    assert fs.cat_file(f"{bucket}/x") == b""
+    fs.touch(f"{bucket}/new", truncate=False)
+    assert fs.isfile(f"{bucket}/new")
+
+
+def test_metadata_is_set_and_taken_away_without_touching_the_bytes(fs, bucket):
+    fs.pipe_file(f"{bucket}/x", b"bytes", content_type="text/plain", metadata={"keep": "1", "drop": "2"})
+    fs.setxattr(f"{bucket}/x", drop=None, new="3")
+    assert fs.metadata(f"{bucket}/x") == {"keep": "1", "new": "3"}
+    assert fs.getxattr(f"{bucket}/x", "new") == "3"
+    assert fs.getxattr(f"{bucket}/x", "drop") is None
+    assert fs.info(f"{bucket}/x")["ContentType"] == "text/plain"
+    assert fs.cat_file(f"{bucket}/x") == b"bytes"
+
+
+def test_a_user_has_what_is_his_and_no_more(fs, folder, bucket):
+    async def make() -> str:
+        async with await Site.open(folder, "cli", bytes_too=False) as site:
+            return (await add_user(site, "carla")).access_key
+
+    access_key = asyncio.run(make())
+    fs.pipe_file(f"{bucket}/x", b"root's")
+    carla = EntrepotFileSystem(site=folder, user="carla")
+    assert bucket not in carla.ls("", detail=False)
+    for ask in (carla.cat_file, carla.info, carla.rm):
+        with pytest.raises(PermissionError):
+            ask(f"{bucket}/x")
+    carla.mkdir("carlas")
+    carla.pipe_file("carlas/x", b"hers")
+    assert EntrepotFileSystem(site=folder, access_key=access_key).cat_file("carlas/x") == b"hers"
+    assert fs.cat_file("carlas/x") == b"hers"
+    with pytest.raises(PermissionError, match="nobody"):
+        EntrepotFileSystem(site=folder, user="nobody").ls("")
+    with pytest.raises(PermissionError):
+        EntrepotFileSystem(site=folder, access_key="AKNONE").ls("")
+    carla.rm("carlas", recursive=True)
