@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gateway.journal.tables import CHECKSUM_KIND_BYTES
+
 
 class Check(NamedTuple):
     """One thing that must hold."""
@@ -182,6 +184,17 @@ TREE = (
         "{0} names point at it, and it is not there",
         """
         SELECT 'file ' || l.id, l.links FROM linked l WHERE NOT EXISTS (SELECT 1 FROM file f WHERE f.id = l.id)""",
+    ),
+    Check(
+        "name-shown",
+        "listings show {0} bytes and the ETag {1} for it, and its file has {2} and {3}",
+        f"""
+        SELECT 'name ' || lower(hex(n.name)) || ' in ' || n.parent, n.size, n.etag, f.size, f.etag FROM (
+            SELECT e.parent, e.name, e.node, e.size, e.etag, e.owner, e.checksum FROM entry e WHERE NOT {IS_DIR}
+            UNION ALL SELECT parent, name, node, size, etag, owner, checksum FROM version
+        ) n JOIN file f ON f.id = n.node
+        WHERE f.rewritten = 0 AND (n.size <> f.size OR n.etag <> f.etag OR n.owner <> f.owner
+            OR n.checksum <> coalesce(substr(f.checksums, 1, {CHECKSUM_KIND_BYTES}), x''))""",
     ),
     Check(
         "version-chain",

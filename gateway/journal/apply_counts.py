@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.journal.rows import Rows, must
-from gateway.journal.tables import BODY, BUCKET, DIR, ENTRY, FILE, FREED, RUN, Freed, Shape
+from gateway.journal.tables import BODY, BUCKET, CHECKSUM_KIND_BYTES, DIR, ENTRY, FILE, FREED, RUN, Freed, Shape
 
 
 def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: int, at_ns: int) -> None:
@@ -61,13 +61,19 @@ def count_content(rows: Rows, shape: int, content: int, by: int) -> None:
             rows.put(BODY, body._replace(refs=body.refs + by))
 
 
-def link(rows: Rows, node: int, at_ns: int) -> int:
-    """One more name points at the file *node*; 0, a delete marker, has none. Answers the name's plain bytes."""
+NOTHING_SHOWN = (0, "", 0, b"")
+"""What a name remembers of no node."""
+
+
+def link(rows: Rows, node: int, at_ns: int) -> tuple[int, str, int, bytes]:
+    """One more name points at the file *node*; 0, a delete marker, has none.
+
+    Answers what the name remembers of it: size, ETag, owner, kind of checksum."""
     if not node:
-        return 0
+        return NOTHING_SHOWN
     file = must(rows, FILE, (node,))
     rows.put(FILE, file._replace(links=file.links + 1, ctime_ns=at_ns))
-    return file.size
+    return file.size, file.etag, file.owner, file.checksums[:CHECKSUM_KIND_BYTES]
 
 
 def unlink(rows: Rows, node: int, at_ns: int) -> int:

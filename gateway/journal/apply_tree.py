@@ -114,7 +114,7 @@ def name_put(record: NamePut, rows: Rows) -> None:
     parent, name, version = record.parent, record.name, record.version
     directory = must(rows, DIR, (parent,))
     old = rows.get(ENTRY, (parent, name))
-    size = link(rows, record.node, record.at_ns)
+    remembered = link(rows, record.node, record.at_ns)
     older, null_version = 0, 0
     was_live = False
     if old is not None:
@@ -134,14 +134,15 @@ def name_put(record: NamePut, rows: Rows) -> None:
     dead = 1 if record.node == 0 else 0
     rows.put(
         ENTRY,
-        Entry(parent, name, dead, record.node, version, record.null, older, null_version, record.at_ns),
+        Entry(parent, name, dead, record.node, version, record.null, older, null_version, record.at_ns, *remembered),
     )
     lost = 0
     if old is not None and not record.keep:
         lost = unlink(rows, old.node, record.at_ns)
     kept = 1 if old is None or record.keep else 0
     is_live = not dead
-    count_versions(rows, directory.bucket, objects=int(is_live) - int(was_live), versions=kept, size=size - lost)
+    gained = remembered[0] - lost
+    count_versions(rows, directory.bucket, objects=int(is_live) - int(was_live), versions=kept, size=gained)
     live, entries = int(is_live) - int(was_live), 0 if old is not None else 1
     count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
 
@@ -150,8 +151,11 @@ def _archive(rows: Rows, old: Entry, newer: int) -> None:
     """What was current becomes the newest noncurrent version."""
     rows.put(
         VERSION,
-        Version(old.parent, old.name, old.version, old.node, old.null, newer, old.older, old.modified_ns),
-    )
+        Version(
+            old.parent, old.name, old.version, old.node, old.null, newer, old.older, old.modified_ns,
+            old.size, old.etag, old.owner, old.checksum,
+        ),
+    )  # fmt: skip
     if old.older:
         below = must(rows, VERSION, (old.parent, old.name, old.older))
         rows.put(VERSION, below._replace(newer=old.version))
@@ -178,17 +182,10 @@ def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
         rows.put(
             ENTRY,
             Entry(
-                parent,
-                name,
-                dead,
-                heir.node,
-                heir.version,
-                heir.null,
-                heir.older,
-                null_version,
-                heir.modified_ns,
+                parent, name, dead, heir.node, heir.version, heir.null, heir.older, null_version, heir.modified_ns,
+                heir.size, heir.etag, heir.owner, heir.checksum,
             ),
-        )
+        )  # fmt: skip
         if heir.older:
             below = must(rows, VERSION, (parent, name, heir.older))
             rows.put(VERSION, below._replace(newer=heir.version))
@@ -283,6 +280,7 @@ def file_content_set(record: FileContentSet, rows: Rows) -> None:
         old._replace(
             size=record.size, shape=record.shape, content=record.content, etag=record.etag,
             checksums=record.checksums, mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, written_ns=record.ctime_ns,
+            rewritten=1,
         ),
     )  # fmt: skip
     count_versions(rows, record.bucket, objects=0, versions=0, size=(record.size - old.size) * old.links)

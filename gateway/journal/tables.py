@@ -195,6 +195,10 @@ class Dir(NamedTuple):
     """packed: a map of bytes to bytes; empty for none."""
 
 
+CHECKSUM_KIND_BYTES = 24
+"""So many of a file's packed checksums tell the first one's algorithm and type; a name remembers them."""
+
+
 class Entry(NamedTuple):
     """A name in a directory, and its current version."""
 
@@ -216,6 +220,14 @@ class Entry(NamedTuple):
     """The id of the name's null version, current or not, 0 for none."""
     modified_ns: int
     """When this version came to stand here. S3's LastModified, unless the node was written later."""
+    size: int = 0
+    """What listings show of the node stands here too, so that a page reads one range of one table: this and the three
+    below are the file's as they were when the name was put. They go stale only where a node is written in place; such
+    a one says so itself (`File.rewritten`), whatever names it has."""
+    etag: str = ""
+    owner: int = 0
+    checksum: bytes = b""
+    """The first bytes of the file's packed checksums, see `CHECKSUM_KIND_BYTES`."""
 
 
 class Version(NamedTuple):
@@ -230,6 +242,11 @@ class Version(NamedTuple):
     """The next newer version's id; the newest noncurrent one points at the entry's."""
     older: int
     modified_ns: int
+    size: int = 0
+    """This and what follows: as in `Entry`."""
+    etag: str = ""
+    owner: int = 0
+    checksum: bytes = b""
 
 
 class File(NamedTuple):
@@ -266,6 +283,8 @@ class File(NamedTuple):
     """packed: a map of text to text; empty for none."""
     xattrs: bytes
     """packed: a map of bytes to bytes; empty for none."""
+    rewritten: int = 0
+    """1: its content was set in place, so that what its names remember of it is stale."""
 
 
 class Run(NamedTuple):

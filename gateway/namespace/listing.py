@@ -7,26 +7,47 @@ others run, and nothing is held. A page costs in proportion to what it tells (se
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
-from gateway.journal.tables import Bucket
+from gateway.journal.tables import CHECKSUM_KIND_BYTES, Bucket
 from gateway.namespace.keys import behind
 from gateway.namespace.pages import Listed, ListedVersion, Page, VersionPage
 from gateway.namespace.reading import Reads, find
 from gateway.namespace.seeking import SLICE, Row, Walk
 from gateway.namespace.versions import NULL, parse, spell
 
-KIND_BYTES = 24
-"""The beginning of a file's packed checksums that tells the first one's algorithm and type: at most this long."""
-
-# the CASE is quicker than max()
-_MODIFIED = "CASE WHEN e.modified_ns > f.written_ns THEN e.modified_ns ELSE f.written_ns END"
-_FILE = f"f.size, f.etag, {_MODIFIED}, f.owner, substr(f.checksums, 1, {KIND_BYTES})"
-# the CASE spares looking a directory's node up among the files
-_JOIN = "FROM entry e LEFT JOIN file f ON f.id = CASE WHEN e.version THEN e.node END"
-
-
 _FILE_COLUMNS = 6
-"""Of a row: its name and those of its file."""
+"""Of a row: its name and what it remembers of its node."""
+
+
+class _Shown(NamedTuple):
+    """How a statement gets at what a name (`e`) shows of its node: from the name itself, which remembers it; and where
+    some nodes were written in place, which the names do not know, from those nodes, found by an index of just them."""
+
+    size: str
+    etag: str
+    modified_ns: str
+    owner: str
+    checksum: str
+    join: str
+    """Stands behind the table."""
+
+
+_REMEMBERED = _Shown("e.size", "e.etag", "e.modified_ns", "e.owner", "e.checksum", "")
+_LOOKED_UP = _Shown(
+    "coalesce(f.size, e.size)",
+    "coalesce(f.etag, e.etag)",
+    "max(e.modified_ns, coalesce(f.written_ns, 0))",
+    "e.owner",  # a node's never changes
+    f"CASE WHEN f.id THEN substr(f.checksums, 1, {CHECKSUM_KIND_BYTES}) ELSE e.checksum END",
+    "LEFT JOIN file f INDEXED BY file_rewritten ON f.id = e.node AND f.rewritten = 1",
+)
+
+
+def _some_are_stale(reads: Reads) -> bool:
+    """Whether any node was written in place. Looked at once a page: what is written behind that is written at the
+    same time as the page is read."""
+    return bool(reads.query("SELECT 1 FROM file f INDEXED BY file_rewritten WHERE f.rewritten = 1 LIMIT 1"))
 
 
 class _Live:
@@ -35,21 +56,24 @@ class _Live:
 
     count = "live"
     dead = "e.dead = 0"
-    _select = f"SELECT e.name, {_FILE}, e.node, e.parent {_JOIN} WHERE e.parent = ? AND e.dead = 0 AND e.name >= ?"
-    _open = f"{_select} ORDER BY e.name LIMIT ?"
-    _bounded = f"{_select} AND e.name < ? ORDER BY e.name LIMIT ?"
-    _files = f"SELECT e.name, {_FILE} FROM entry e CROSS JOIN file f ON f.id = e.node WHERE e.parent = ? AND e.dead = 0"
-    _files_open = f"{_files} AND e.name >= ? ORDER BY e.name LIMIT ?"
-    _files_bounded = f"{_files} AND e.name >= ? AND e.name < ? ORDER BY e.name LIMIT ?"
-    _bare = (
-        "SELECT e.name, CASE WHEN e.version THEN 0 END FROM entry e WHERE e.parent = ? AND e.dead = 0 AND e.name >= ?"
-    )
-    _bare_open = f"{_bare} ORDER BY e.name LIMIT ?"
-    _bare_bounded = f"{_bare} AND e.name < ? ORDER BY e.name LIMIT ?"
-    _children = (
-        f"SELECT e.name, {_FILE}, e.node, e.parent {_JOIN} "
-        "WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead = 0 ORDER BY e.parent, e.name"
-    )
+
+    def __init__(self, shown: _Shown) -> None:
+        behind_size = f"{shown.etag}, {shown.modified_ns}, {shown.owner}, {shown.checksum}"
+        mixed = (
+            f"SELECT e.name, CASE WHEN e.version THEN {shown.size} END, {behind_size}, e.node, e.parent FROM entry e"
+        )
+        within = "WHERE e.parent = ? AND e.dead = 0 AND e.name >= ?"
+        self._open, self._bounded = _both(f"{mixed} {shown.join} {within}")
+        self._files_open, self._files_bounded = _both(
+            f"SELECT e.name, {shown.size}, {behind_size} FROM entry e {shown.join} {within}"
+        )
+        self._bare_open, self._bare_bounded = _both(
+            f"SELECT e.name, CASE WHEN e.version THEN 0 END FROM entry e {within}"
+        )
+        self._children = (
+            f"{mixed} {shown.join} WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead = 0 "
+            "ORDER BY e.parent, e.name"
+        )
 
     def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
         if high is None:
@@ -74,6 +98,11 @@ class _Live:
         return _grouped(reads.query(self._children, (parents,)))
 
 
+def _both(select: str) -> tuple[str, str]:
+    """The statement without an upper bound, and with one."""
+    return f"{select} ORDER BY e.name LIMIT ?", f"{select} AND e.name < ? ORDER BY e.name LIMIT ?"
+
+
 def _grouped(rows: list[Row]) -> dict[int, list[Row]]:
     found: dict[int, list[Row]] = {}
     for row in rows:
@@ -81,7 +110,7 @@ def _grouped(rows: list[Row]) -> dict[int, list[Row]]:
     return found
 
 
-_LIVE = _Live()
+_LIVE, _LIVE_STALE = _Live(_REMEMBERED), _Live(_LOOKED_UP)
 _kinds: dict[bytes | None, tuple[str, str]] = {None: ("", ""), b"": ("", "")}  # SQLite cuts an empty blob to NULL
 
 
@@ -93,7 +122,7 @@ def kind_of(beginning: bytes) -> tuple[str, str]:
         middle = 3 + (beginning[2] & 31)
         end = middle + 1 + (beginning[middle] & 31)
         known = (beginning[3:middle].decode(), beginning[middle + 1 : end].decode())
-        if end == KIND_BYTES:  # no byte of the value in it: there are few such
+        if end == CHECKSUM_KIND_BYTES:  # no byte of the value in it: there are few such
             _kinds[beginning] = known
     return known
 
@@ -114,7 +143,8 @@ async def list_objects(
         _add_listed(keys, path, told if len(told[0]) == _FILE_COLUMNS else [row[:_FILE_COLUMNS] for row in told])
         return len(told), len(told)
 
-    walk = Walk(reads, _LIVE, bucket.root, prefix, delimiter)
+    table = _LIVE_STALE if _some_are_stale(reads) else _LIVE
+    walk = Walk(reads, table, bucket.root, prefix, delimiter)
     low = walk.first(after)
     while low is not None:
         wanted = limit + 1 - len(keys) - len(prefixes)
@@ -153,17 +183,25 @@ class _All:
 
     count = "entries"
     dead = "e.dead IN (0, 1)"
-    _columns = (
-        "e.name, CASE WHEN e.version THEN coalesce(f.size, 0) END, coalesce(f.etag, ''), "
-        "max(e.modified_ns, coalesce(f.written_ns, 0)), coalesce(f.owner, 0), "
-        'e.version, e."null", e.older, e.node, e.parent'
-    )
-    _join = "FROM entry e LEFT JOIN file f ON f.id = CASE WHEN e.version AND e.node THEN e.node END"
-    _half = f"SELECT {_columns} {_join} WHERE e.parent = ?1 AND e.dead = %d AND e.name >= ?2"
-    _tail = "ORDER BY 1 LIMIT ?3"
-    _open = f"{_half % 0} UNION ALL {_half % 1} {_tail}"
-    _bounded = f"{_half % 0} AND e.name < ?4 UNION ALL {_half % 1} AND e.name < ?4 {_tail}"
-    _children = f"SELECT {_columns} {_join} WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead IN (0, 1)"
+
+    def __init__(self, shown: _Shown) -> None:
+        columns = (
+            f"e.name, CASE WHEN e.version THEN {shown.size} END, {shown.etag}, {shown.modified_ns}, {shown.owner}, "
+            'e.version, e."null", e.older, e.node, e.parent'
+        )
+        half = f"SELECT {columns} FROM entry e {shown.join} WHERE e.parent = ?1 AND e.dead = %d AND e.name >= ?2"
+        tail = "ORDER BY 1 LIMIT ?3"
+        self._open = f"{half % 0} UNION ALL {half % 1} {tail}"
+        self._bounded = f"{half % 0} AND e.name < ?4 UNION ALL {half % 1} AND e.name < ?4 {tail}"
+        self._children = (
+            f"SELECT {columns} FROM entry e {shown.join} "
+            "WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead IN (0, 1)"
+        )
+        self.older = (
+            f'SELECT e.version, e."null", e.node, {shown.size}, {shown.etag}, {shown.modified_ns}, {shown.owner}, '
+            f"e.older FROM version e {shown.join} "
+            "WHERE e.parent = ? AND e.name = ? AND e.version < ? ORDER BY e.version DESC LIMIT ?"
+        )
 
     def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
         if high is None:
@@ -179,21 +217,16 @@ class _All:
         return found
 
 
-_ALL = _All()
+_ALL, _ALL_STALE = _All(_REMEMBERED), _All(_LOOKED_UP)
 _NEWEST = 1 << 62
-_OLDER = (
-    "SELECT v.version, v.\"null\", v.node, coalesce(f.size, 0), coalesce(f.etag, ''), "
-    "max(v.modified_ns, coalesce(f.written_ns, 0)), coalesce(f.owner, 0), v.older "
-    "FROM version v LEFT JOIN file f ON f.id = CASE WHEN v.node THEN v.node END "
-    "WHERE v.parent = ? AND v.name = ? AND v.version < ? ORDER BY v.version DESC LIMIT ?"
-)
 
 
 class _Versions:
     """Tells the versions of keys, newest first, from behind a version of one key on."""
 
-    def __init__(self, reads: Reads) -> None:
+    def __init__(self, reads: Reads, table: _All) -> None:
         self._reads = reads
+        self._older = table.older
         self._key: bytes | None = None
         self._below = _NEWEST
         self.found: list[ListedVersion] = []
@@ -220,7 +253,7 @@ class _Versions:
             self._add(key, version, null, True, node, size, etag, modified_ns, owner)
         room -= len(self.found) - before
         if older and room:
-            for found in self._reads.query(_OLDER, (parent, name, below, room)):
+            for found in self._reads.query(self._older, (parent, name, below, room)):
                 version, null, node, size, etag, modified_ns, owner, older = found
                 self._add(key, version, null, False, node, size, etag, modified_ns, owner)
                 room -= 1
@@ -245,8 +278,9 @@ async def list_versions(
 
     Raises `InvalidArgument` for what is no version id."""
     prefixes: list[bytes] = []
-    told = _Versions(reads)
-    walk = Walk(reads, _ALL, bucket.root, prefix, delimiter)
+    table = _ALL_STALE if _some_are_stale(reads) else _ALL
+    told = _Versions(reads, table)
+    walk = Walk(reads, table, bucket.root, prefix, delimiter)
     low = walk.first(after_key)
     if after_version and low == behind(after_key):
         low = after_key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import statistics
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from gateway.engine.types import Page
 from gateway.journal.local import LocalCommitter
+from gateway.journal.packed import Checksum, pack_all
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server import held_lock
 from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
@@ -31,7 +33,8 @@ from tests.endpoint import ACCESS_KEY, SECRET_KEY
 
 PAGE = 1000
 POSITIONS = 200
-BATCH = 500
+BATCH = 4000
+CHECKSUMS = pack_all([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
 
 
 def rows(plan: Plan, folder: Path) -> list[Row]:
@@ -64,7 +67,7 @@ def rows(plan: Plan, folder: Path) -> list[Row]:
 
 
 def _fill(site: Path, keys: dict[str, list[bytes]]) -> None:
-    """Make buckets of empty objects, as the committer would."""
+    """Make buckets of empty objects, as the committer would, in random order, with ETags and checksums as of others."""
     from gateway.config import load
 
     paths = JournalPaths(journal_folder(site, load(site)))
@@ -73,17 +76,17 @@ def _fill(site: Path, keys: dict[str, list[bytes]]) -> None:
         local = LocalCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
         reads = ReadStore(paths.database)
         user, name, tenant = reads.one("SELECT id, name, tenant FROM user")
-        etag = "d41d8cd98f00b204e9800998ecf8427e"
         for bucket, all_keys in keys.items():
             local.run(MakeBucket(bucket, user, name, tenant, "us-east-1", 1))
             random.shuffle(all_keys)
             for at in range(0, len(all_keys), BATCH):
                 local.run_all(
                     [
-                        PutObject(bucket, key, user, True, 0, etag, (), (), 1, b"", b"", b"")
+                        PutObject(bucket, key, user, True, 0, os.urandom(16).hex(), (), (), 1, b"", CHECKSUMS, b"")
                         for key in all_keys[at : at + BATCH]
                     ]
                 )
+                store.checkpoint(idle=False)
             all_keys.sort()
         store.checkpoint(idle=True)
         reads.close()

@@ -13,7 +13,7 @@ from gateway.journal.records import RECORDS
 from gateway.journal.replay import replay, verify
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Store
-from gateway.journal.tables import TABLES
+from gateway.journal.tables import CHECKSUM_KIND_BYTES, ENTRY, FILE, TABLES, VERSION, Entry, File, Version
 from tests.journal.histories import STEPS, History
 
 
@@ -21,6 +21,20 @@ def assert_same_truth(store: Store, other: Store) -> None:
     for table in TABLES:
         if table.truth:
             assert list(store.dump(table)) == list(other.dump(table)), table.name
+
+
+def assert_names_remember_their_nodes(store: Store) -> None:
+    """What a name shows is its node's, unless the node says that it was written in place."""
+    files = {file[0]: File._make(file) for file in store.dump(FILE)}
+    names = [*map(Entry._make, store.dump(ENTRY)), *map(Version._make, store.dump(VERSION))]
+    for name in names:
+        file = files.get(name.node)
+        shown = (name.size, name.etag, name.owner, name.checksum)
+        if file is None:
+            assert shown == (0, "", 0, b"")
+        elif not file.rewritten:
+            assert shown == (file.size, file.etag, file.owner, file.checksums[:CHECKSUM_KIND_BYTES])
+            assert file.written_ns <= name.modified_ns
 
 
 def test_a_long_history_of_every_record_replays_into_the_same_truth_on_every_store(tmp_path: Path) -> None:
@@ -31,6 +45,7 @@ def test_a_long_history_of_every_record_replays_into_the_same_truth_on_every_sto
         history.run(250)
         tags |= history.tags
         assert_same_truth(store, history.shown)
+        assert_names_remember_their_nodes(store)
         in_memory, on_disk = MemoryStore(), SqliteStore(tmp_path / f"{seed}-again.db")
         assert replay(store, in_memory) == replay(store, on_disk, rows_max=100) == verify(store)
         assert_same_truth(store, in_memory)
@@ -58,3 +73,4 @@ def test_any_history_replays_into_the_same_truth(batches: list[list[tuple[str, i
     assert replay(history.store, again) == verify(history.store)
     assert_same_truth(history.store, again)
     assert_same_truth(history.store, history.shown)
+    assert_names_remember_their_nodes(history.store)

@@ -25,7 +25,10 @@ def directory(node: int, parent: int, name: bytes, live: int, subdirs: int = 0) 
 
 
 def entry(parent: int, name: bytes, node: int, *, dead: int = 0, version: int = 1) -> Entry:
-    return Entry(parent, name, dead, node, version, 1, 0, version, 1_700_000_000_000_000_000)
+    at = 1_700_000_000_000_000_000
+    if dead or not version:
+        return Entry(parent, name, dead, node, version, 1, 0, version, at)
+    return Entry(parent, name, dead, node, version, 1, 0, version, at, 4096, f"{node:032x}", 7, CHECKSUMS[:24])
 
 
 def file(node: int) -> File:

@@ -65,6 +65,7 @@ class Mirror:
         self.steps = 0
         for table in TABLES:
             self.db.execute(schema(table))
+        self.db.execute("CREATE INDEX file_rewritten ON file(id) WHERE rewritten = 1")
         self.db.execute("CREATE INDEX upload_ended ON upload(ended_ns) WHERE state > 0")
         self.db.execute("CREATE INDEX upload_made ON upload(made_ns) WHERE state = 0")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from typing import Any, get_type_hints
-
-from sqlite_utils import Database
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.tables import TABLES, Table
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 _TYPES = {int: "INTEGER", str: "TEXT", bytes: "BLOB"}
 
@@ -53,6 +54,7 @@ _INDEXES = (
     "CREATE INDEX tenant_id ON tenant (id)",
     "CREATE INDEX session_state ON session (state)",
     "CREATE INDEX bucket_owner ON bucket (owner, name)",
+    "CREATE INDEX file_rewritten ON file (id) WHERE rewritten = 1",
     "CREATE INDEX block_dead ON block (died) WHERE died > 0",
     "CREATE INDEX block_sparse ON block (live, plain) WHERE died = 0 AND live * 5 < plain * 4",
     "CREATE INDEX upload_open ON upload (made_ns) WHERE state = 0",
@@ -84,13 +86,17 @@ STEPS: tuple[Callable[[Database], None], ...] = (_first,)
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:
     """Bring the file to the newest schema. Raises `Misconfigured` for a file that is newer than this code."""
-    base = Database(connection)
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > len(STEPS):
         raise Misconfigured(
             f"{path} has schema {found}, and this version of entrepot knows those up to {len(STEPS)}: "
             "use the version that wrote it, or a newer one"
         )
+    if found == len(STEPS):
+        return  # without sqlite-utils, which imports pandas where there is one: seconds, for who succeeds a committer
+    from sqlite_utils import Database
+
+    base = Database(connection)
     for number in range(found, len(STEPS)):
         connection.execute("BEGIN IMMEDIATE")
         STEPS[number](base)
