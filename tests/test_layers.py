@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -76,3 +78,12 @@ def test_backends_import_nothing_of_ours(path):
 def test_every_folder_of_code_is_a_package():
     folders = {path.parent for room in ("gateway", "backends", "s3api") for path in (ROOT / room).rglob("*.py")}
     assert {folder for folder in folders if not (folder / "__init__.py").exists()} == set()
+
+
+@pytest.mark.parametrize("module", ["gateway.site.committing", "gateway.site.keeping", "gateway.cli.working"])
+def test_who_succeeds_a_dead_process_imports_nothing_that_takes_long(module):
+    """A committer's successor serves within two seconds, also where pandas is installed (sqlite-utils imports it)."""
+    heavy = ("fsspec", "numpy", "pandas", "rich", "sqlite_utils", "typer")
+    asked = f"import sys, {module}; print(*[each for each in {heavy} if each in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not done.stdout.strip()
