@@ -28,7 +28,7 @@ from gateway.errors import Damaged, Misconfigured
 from gateway.journal.client import Journal
 from gateway.journal.holding import held_lock
 from gateway.journal.local import LocalCommitter
-from gateway.journal.paths import JournalPaths
+from gateway.journal.paths import JournalPaths, make_folder, sync_folder
 from gateway.journal.replay import verify
 from gateway.journal.session_commands import COMMANDS, EndSession, StartIncarnation
 from gateway.journal.sqlite.store import SqliteStore
@@ -102,7 +102,7 @@ def restore(source: Path, folder: Path, *, above: int = 0) -> int:
     simply be run again. Raises `Misconfigured`, `Damaged`."""
     manifest = read_manifest(source)
     paths = JournalPaths(folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder)
     with held_lock(paths):
         if paths.database.exists():
             raise Misconfigured(f"{folder} holds a journal already")
@@ -113,7 +113,7 @@ def restore(source: Path, folder: Path, *, above: int = 0) -> int:
         making.chmod(0o600)
         incarnation = _begin_anew(making, manifest, above)
         making.rename(paths.database)
-        _sync_folder(folder)
+        sync_folder(folder)
     return incarnation
 
 
@@ -173,12 +173,12 @@ def _whole_in_one_file(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def _make_empty(target: Path) -> None:
     try:
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(target)
         left = next(target.iterdir(), None)
     except OSError as error:
         raise Misconfigured(f"no backup can be made in {target}: {error}") from error
@@ -196,12 +196,4 @@ def _write_durably(path: Path, data: bytes) -> None:
     finally:
         os.close(handle)
     making.rename(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(path.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -34,3 +35,23 @@ class JournalPaths:
             raise PermissionError(f"{private} is not this user's alone")
         name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:24]
         return private / f"{name}.sock"
+
+
+def make_folder(folder: Path) -> None:
+    """Make *folder*, which only its owner may enter, and what lacks above it; their names are durable.
+
+    Also where they are there already: who made them may have died before it did this. A folder above that this user
+    may not look into was not made here. Raises `OSError`."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for above in folder.absolute().parents:
+        with contextlib.suppress(PermissionError):
+            sync_folder(above)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make durable which names stand in *folder*."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

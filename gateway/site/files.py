@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from gateway.journal.paths import sync_folder
+
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Put *content* at *path*, readable by the owner alone; whoever looks finds all of it or what was there before."""
@@ -17,12 +19,3 @@ def write_file(path: Path, content: str | bytes) -> None:
         os.fsync(file.fileno())
     beside.replace(path)
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make durable which names stand in *folder*."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

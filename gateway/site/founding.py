@@ -23,13 +23,13 @@ from gateway.identity.ring_keys import AddRingKey, DrawRingKeyId
 from gateway.identity.users import AddTenant, AddUser
 from gateway.journal.client import Journal
 from gateway.journal.packed import unpack
-from gateway.journal.paths import JournalPaths
+from gateway.journal.paths import JournalPaths, make_folder, sync_folder
 from gateway.journal.reserve import RESERVE_BYTES
 from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
 from gateway.site.committers import open_journal
-from gateway.site.files import sync_folder, write_file
+from gateway.site.files import write_file
 from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
 from gateway.site.people import TENANT
 from gateway.site.ring import MODES
@@ -73,7 +73,7 @@ async def found(
     config = load(folder)
     keys = _master_keys(master_key(folder, config))
     failpoints.reach("init-keyed")
-    journal_folder(folder, config).mkdir(mode=0o700, exist_ok=True)
+    make_folder(journal_folder(folder, config))
     journal, committer = await open_journal(folder, journal_folder(folder, config), "cli")
     store = ReadStore(JournalPaths(journal_folder(folder, config)).database)
     try:
@@ -100,7 +100,7 @@ async def found(
 def begin(folder: Path, command: str) -> None:
     """Make *folder*, or see that it is empty or that *command* was cut short in it, and mark it."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         inside = {each.name for each in folder.iterdir()}
     except OSError as error:
         raise Misconfigured(f"{folder} cannot be made a site: {error.strerror}") from error
