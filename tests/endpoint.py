@@ -100,7 +100,10 @@ def stop(process: subprocess.Popen[bytes]) -> int:
 
 @contextmanager
 def started(
-    site: Path, options: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    site: Path,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    command: Sequence[str] = tuple(ENTREPOT),
 ) -> Iterator[tuple[Endpoint, subprocess.Popen[bytes]]]:
     """Serve *site* (made first where it is not there) on a free port until the block ends."""
     if not site.exists():
@@ -108,7 +111,7 @@ def started(
     out, log = site.with_name(site.name + ".out"), site.with_name(site.name + ".log")
     with out.open("wb") as out_file, log.open("ab") as log_file:
         process = subprocess.Popen(
-            [*ENTREPOT, "serve", str(site), "--listen", "127.0.0.1:0", *options],
+            [*command, "serve", str(site), "--listen", "127.0.0.1:0", *options],
             env=command_environment() | dict(environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=out_file,

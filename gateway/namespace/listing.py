@@ -7,6 +7,7 @@ others run, and nothing is held. A page costs in proportion to what it tells (se
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import NamedTuple
 
 from gateway.journal.tables import CHECKSUM_KIND_BYTES, Bucket
@@ -16,6 +17,8 @@ from gateway.namespace.reading import Reads, find
 from gateway.namespace.seeking import SLICE, Row, Walk
 from gateway.namespace.versions import NULL, parse, spell
 
+_NAMES = re.compile(b"[^/]*/")
+"""Names of directories, one behind the other."""
 _FILE_COLUMNS = 6
 """Of a row: its name and what it remembers of its node."""
 
@@ -67,8 +70,10 @@ class _Live:
         self._files_open, self._files_bounded = _both(
             f"SELECT e.name, {shown.size}, {behind_size} FROM entry e {shown.join} {within}"
         )
-        self._bare_open, self._bare_bounded = _both(
-            f"SELECT e.name, CASE WHEN e.version THEN 0 END FROM entry e {within}"
+        # One value instead of a thousand rows: a slash ends each name and stands nowhere else in it.
+        self._names_open, self._names_bounded = (
+            f"SELECT CAST(group_concat(name, '') AS BLOB), max(version) FROM ({names})"
+            for names in _both(f"SELECT e.name, e.version FROM entry e {within}")
         )
         self._children = (
             f"{mixed} {shown.join} WHERE e.parent IN (SELECT value FROM json_each(?)) AND e.dead = 0 "
@@ -80,14 +85,13 @@ class _Live:
             return reads.query(self._open, (parent, low, most))
         return reads.query(self._bounded, (parent, low, high, most))
 
-    def mostly_directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
+    def directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[bytes] | None:
         if high is None:
-            rows = reads.query(self._bare_open, (parent, low, most))
+            found = reads.query(self._names_open, (parent, low, most))
         else:
-            rows = reads.query(self._bare_bounded, (parent, low, high, most))
-        if all(row[1] is None for row in rows):
-            return rows
-        return self.entries(reads, parent, low, high, most)
+            found = reads.query(self._names_bounded, (parent, low, high, most))
+        names, version = found[0]
+        return None if version else _NAMES.findall(names or b"")
 
     def only_files(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
         if high is None:
@@ -208,7 +212,10 @@ class _All:
             return reads.query(self._open, (parent, low, most))
         return reads.query(self._bounded, (parent, low, most, high))
 
-    mostly_directories = only_files = entries
+    only_files = entries
+
+    def directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[bytes] | None:
+        return None
 
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
         found = _grouped(reads.query(self._children, (parents,)))

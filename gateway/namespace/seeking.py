@@ -33,7 +33,7 @@ FIRST_BATCH = 16
 """Rows that are fetched at first where a delimiter may roll them all up."""
 
 Row = tuple[Any, ...]
-"""(name, size, …, node, parent): size None for a directory. Of one that is only told, not entered, (name, None, …)."""
+"""(name, size, …, node, parent): size None for a directory."""
 
 
 class Table(Protocol):
@@ -47,8 +47,8 @@ class Table(Protocol):
     def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
         """The first entries of a directory, names from *low* up to before *high*, in order."""
 
-    def mostly_directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
-        """The same, quick where nearly all of them are directories, of which only the name is told."""
+    def directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[bytes] | None:
+        """The names of the same entries, much quicker, where all of them are directories; None where one is not."""
 
     def only_files(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
         """The same, quick where there is no directory among them."""
@@ -73,7 +73,6 @@ class _Frame:
         self.more = True
 
 
-Entries = Callable[[Reads, int, bytes, bytes | None, int], list[Row]]
 Tell = Callable[[bytes, list[Row], int], tuple[int, int]]
 """(path, rows that are no directories, room): tells what they stand for, as many as there is room for. Answers how many
 rows that was, and how many items."""
@@ -125,7 +124,7 @@ class Walk:
                 if frame.at < len(frame.rows):
                     room = self._go_on(frames, frame, room, tell, roll)
                 elif frame.more:
-                    self._fetch(frame, room)
+                    room -= self._fetch(frame, room, roll)
                 else:
                     frames.pop()
             return None
@@ -173,25 +172,34 @@ class Walk:
             node = rows[0][0]
         return node
 
-    def _fetch(self, frame: _Frame, room: int) -> None:
+    def _fetch(self, frame: _Frame, room: int, roll: Roll) -> int:
+        """The next rows of a directory, the quickest way. Answers how many items were told already."""
         most = min(frame.batch, room, SLICE)
-        fetch = self._fetching(frame.node)
-        frame.rows = fetch(self._reads, frame.node, frame.low, frame.high, most)
+        place = (self._reads, frame.node, frame.low, frame.high, most)
+        counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (frame.node,))
+        subdirs, entries = counts[0]
         frame.at = 0
-        frame.more = len(frame.rows) == most
         frame.batch = min(frame.batch * 4, SLICE)
+        if self._delimiter == SLASH and subdirs * 8 > entries * 7:
+            names = self._table.directories(*place)
+            if names is not None:
+                return self._roll_up(frame, names, most, roll)
+        frame.rows = self._table.entries(*place) if subdirs else self._table.only_files(*place)
+        frame.more = len(frame.rows) == most
         if frame.more:
             frame.low = _past(frame.rows[-1][0])
+        return 0
 
-    def _fetching(self, node: int) -> Entries:
-        """The quickest way to a directory's entries."""
-        counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (node,))
-        subdirs, entries = counts[0]
-        if not subdirs:
-            return self._table.only_files
-        if self._delimiter == SLASH and subdirs * 8 > entries * 7:
-            return self._table.mostly_directories
-        return self._table.entries
+    @staticmethod
+    def _roll_up(frame: _Frame, names: list[bytes], most: int, roll: Roll) -> int:
+        """Tell directories, none of which is entered."""
+        path = frame.path
+        roll([path + name for name in names] if path else names)
+        frame.rows = []
+        frame.more = len(names) == most
+        if frame.more:
+            frame.low = _past(names[-1])
+        return len(names)
 
     # --- telling ---
 

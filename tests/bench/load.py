@@ -76,3 +76,10 @@ def drive(
         median_ms=int(latency[1]) / 1000,
         p99_ms=int(latency[2]) / 1000,
     )
+
+
+def sound(load: Load) -> float:
+    """Its rate. Raises `RuntimeError` where requests failed: such a run measures nothing."""
+    if load.refused or load.broken:
+        raise RuntimeError(f"a benchmark whose requests fail measures nothing: {load}")
+    return load.rate

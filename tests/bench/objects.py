@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.bench import ceilings
-from tests.bench.load import drive
+from tests.bench.load import drive, sound
 from tests.bench.plan import Plan
 from tests.bench.presigned import Presigner
 from tests.bench.server import CORES, Gateway, bare
@@ -56,7 +56,7 @@ def _puts(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
         def put(connections: int = connections, rate: int = rate) -> float:
             paths = _fresh(sign, "PUT", int(rate * plan.seconds))
             done = drive(running.address, paths, method="PUT", body=body, connections=connections, seconds=plan.seconds)
-            return _sound(done)
+            return sound(done)
 
         if connections == 1:
             with ceilings.scratch_folder() as folder:
@@ -76,13 +76,6 @@ def _puts(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
     return found
 
 
-def _sound(load: object) -> float:
-    refused, broken = load.refused, load.broken  # type: ignore[attr-defined]
-    if refused or broken:
-        raise RuntimeError(f"a benchmark whose requests fail measures nothing: {load}")
-    return float(load.rate)  # type: ignore[attr-defined]
-
-
 def _gets(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
     names = {"GET": "GET 4 KiB, 16 connections", "HEAD": "HEAD, 16 connections"}
     if not any(plan.wants(name) for name in names.values()):
@@ -100,7 +93,7 @@ def _gets(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
             row = Row(names[method], "op/s", f"{BARE}, a constant answer", 0.30)
             interleave(
                 row,
-                lambda method=method, paths=paths: _sound(
+                lambda method=method, paths=paths: sound(
                     drive(running.address, paths, method=method, seconds=plan.seconds)
                 ),
                 lambda address=address: drive(address, ["/x"], seconds=plan.seconds).rate,
@@ -155,7 +148,7 @@ def _large_puts(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
         def put() -> float:
             paths = _fresh(sign, "PUT", int(1_500 * plan.seconds))
             done = drive(running.address, paths, method="PUT", body=body, connections=16, seconds=plan.seconds)
-            return _sound(done) * MIB / 1e6
+            return sound(done) * MIB / 1e6
 
         found.append(_beside_disk(plan, Row(name, "MB/s", "", 0.6), put, MIB, 16))
     name = "multipart PUT 64 MiB by 4 threads"

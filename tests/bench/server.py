@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from tests.endpoint import started
+from tests.endpoint import ENTREPOT, started
 
 CORES = os.cpu_count() or 2
 
@@ -83,7 +83,9 @@ class Gateway:
 
 
 @contextmanager
-def gateway(folder: Path, *options: str) -> Iterator[Gateway]:
+def gateway(
+    folder: Path, *options: str, environment: Mapping[str, str] | None = None, command: Sequence[str] = tuple(ENTREPOT)
+) -> Iterator[Gateway]:
     """`entrepot init` (where there is none yet) and `entrepot serve` in *folder*, with the defaults and *options*."""
-    with started(folder / "site", options) as (endpoint, process):
+    with started(folder / "site", options, environment, command) as (endpoint, process):
         yield Gateway(endpoint.url, endpoint.access_key, endpoint.secret_key, endpoint.dir, process)

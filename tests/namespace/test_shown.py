@@ -103,3 +103,29 @@ def test_a_version_that_was_written_in_place_is_listed_as_it_is_among_the_versio
         (20, False, page.versions[0].modified_ns),
         (7, True, world.at_ns),
     ]
+
+
+def test_directories_of_any_name_are_rolled_up_by_their_names_alone(world: World) -> None:
+    names = [
+        b"\0",
+        b"",
+        b"\n",
+        b"\xff\xfe",
+        "ö\0ä".encode(),
+        b"a" * 900,
+        b" ",
+        *(b"%d" % number for number in range(30)),
+    ]
+    for name in names:
+        world.put(name + b"/x")
+        world.put(b"deep/" + name + b"/x/y")
+    bucket = reading.bucket(world.mirror, "b")
+    assert bucket is not None
+    page = asyncio.run(listing.list_objects(world.mirror, bucket, b"deep/", b"/"))
+    assert page.prefixes == sorted(b"deep/" + name + b"/" for name in names) and not page.keys
+    found: list[bytes] = []
+    after: bytes | None = b""
+    while after is not None:
+        page = asyncio.run(listing.list_objects(world.mirror, bucket, b"", b"/", after, 7))
+        found, after = found + page.prefixes, page.next
+    assert found == sorted([b"deep/", *(name + b"/" for name in names)])
