@@ -19,6 +19,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web import RequestHandler
 
+from s3api.admission import Admission
 from s3api.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -34,12 +35,15 @@ Refuse = Callable[[str, str], bytes]
 class Connection(RequestHandler):
     """One connection. Its head bytes are counted while no request is under way."""
 
-    __slots__ = ("_answer", "_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed")
+    __slots__ = ("_admission", "_answer", "_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed")
 
-    def __init__(self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, **options: Any) -> None:
+    def __init__(
+        self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, admission: Admission, **options: Any
+    ) -> None:
         super().__init__(manager, **options)
         self._answer = answer
         self._refuse = refuse
+        self._admission = admission
         self._head_limit_bytes = head_bytes
         self._head_bytes = 0
         self.exchange: Exchange | None = None
@@ -58,17 +62,37 @@ class Connection(RequestHandler):
         waiter = self._waiter
         return waiter is not None and not waiter.done() and not self._messages
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody came, for whom there may be no room."""
+        super().connection_made(transport)
+        if not self._admission.enter():
+            self._turn_away("SlowDown")
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Somebody is gone."""
+        super().connection_lost(exc)
+        self._admission.leave(self._head_bytes)
+        self._head_bytes = 0
+
     def data_received(self, data: bytes) -> None:
         """Bytes came. A head that does not end within its bound is refused."""
         super().data_received(data)
         waiter = self._waiter
         if waiter is None or waiter.done():
-            self._head_bytes = 0
+            if self._head_bytes:
+                self._admission.release(self._head_bytes)
+                self._head_bytes = 0
             return
         self._head_bytes += len(data)
+        room = self._admission.hold(len(data))
         if self._head_bytes > self._head_limit_bytes:
-            self._say_no("RequestHeaderSectionTooLarge")
-            self.force_close()
+            self._turn_away("RequestHeaderSectionTooLarge")
+        elif not room:
+            self._turn_away("SlowDown")
+
+    def _turn_away(self, code: str) -> None:
+        self._say_no(code)
+        self.force_close()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has sent its last byte, but may still read. What it asked for whole is answered; a body that now

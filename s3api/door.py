@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from s3api.accepted import check_headers
-from s3api.answers import Answer
+from s3api.answers import STATUS_LINES, Answer
 from s3api.call import Call
 from s3api.dates import http_date
 from s3api.errors import Failure, S3Error, error_xml, explain
@@ -78,7 +78,8 @@ class Door:
                 raise ConnectionAbortedError from error
             raise
         else:
-            return not close
+            # The stop may have begun while the answer went out.
+            return not (close or self.closing)
         finally:
             self.in_flight -= 1
             self._observe(exchange, call, answer, request_id, sent, time.perf_counter() - started)
@@ -134,7 +135,7 @@ class Door:
         )  # fmt: skip
         self._observer.answered(seen)
         return (
-            f"HTTP/1.1 {answer.status} Bad Request\r\n{self._lines(request_id)}{answer.lines}"
+            f"{STATUS_LINES[answer.status]}{self._lines(request_id)}{answer.lines}"
             f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
         ).encode() + bytes(answer.body)
 

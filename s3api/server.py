@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp.web import RequestHandler, Server
 
+from s3api.admission import Admission
 from s3api.connection import Connection
 from s3api.door import Door
 from s3api.observing import Observer
@@ -23,8 +24,10 @@ from s3api.settings import S3Settings
 if TYPE_CHECKING:
     from gateway.engine.desk import Engine
 
-READ_BYTES = 256 << 10
+READ_BYTES_MOST, READ_BYTES_LEAST = 256 << 10, 16 << 10
 """A body that nobody reads is taken in up to twice this before its connection is paused."""
+READ_BYTES_TOGETHER = 16 << 20
+"""What that comes to, as far as may be, over all connections: where they are many, each takes in less."""
 _quiet = logging.getLogger("entrepot.s3.connections")
 
 
@@ -40,19 +43,21 @@ class S3Server(Server):
             "max_line_size": settings.head_bytes,
             "max_field_size": settings.head_bytes,
             "max_headers": settings.header_count,
-            "read_bufsize": READ_BYTES,
             "access_log": None,
             "logger": _quiet,
         }
         super().__init__(cast("Any", door.answer))
         self._options = options
         self._head_bytes = settings.head_bytes
+        self.admission = Admission(settings.connections, settings.heads_bytes)
 
     def __call__(self) -> RequestHandler:
         door = self._door
+        share = READ_BYTES_TOGETHER // (self.admission.connections + 1)
         return Connection(
-            self, loop=self._loop, answer=door.answer, refuse=door.refuse, head_bytes=self._head_bytes, **self._options
-        )
+            self, loop=self._loop, answer=door.answer, refuse=door.refuse, head_bytes=self._head_bytes,
+            admission=self.admission, read_bufsize=max(READ_BYTES_LEAST, min(share, READ_BYTES_MOST)), **self._options,
+        )  # fmt: skip
 
     @property
     def in_flight(self) -> int:

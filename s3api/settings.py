@@ -32,6 +32,10 @@ class S3Settings:
     drain_bytes: int = MIB
     """An unread rest of a body up to this size does not cost the client its connection."""
 
+    connections: int = 12_000
+    """How many connections a worker keeps; one more is answered SlowDown, and ends."""
+    heads_bytes: int = 64 * MIB
+    """Heads that have not ended yet, of all connections of a worker together."""
     head_bytes: int = 32 * KIB
     """Request line and headers together; S3 itself takes 8 KiB of headers."""
     header_count: int = 128

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import time
 from hashlib import blake2b
@@ -35,7 +36,7 @@ async def work(child: Child) -> None:
 
         def each_second() -> None:
             IN_FLIGHT.set(server.in_flight)
-            CONNECTIONS.set(len(server.connections))
+            CONNECTIONS.set(server.admission.connections)
             site.count()
             if certificate is not None:
                 certificate.look()
@@ -54,10 +55,18 @@ def _settings(site: Site) -> S3Settings:
         region=site.config.site.region,
         base_domains=tuple(site.config.site.domains),
         token_key=_token_key(site),
+        sealed=site.config.sealing.mode == "aes-256-gcm",
+        connections=_connections(server.connections),
         idle_seconds=server.idle_seconds,
         body_idle_seconds=server.body_idle_seconds,
         write_idle_seconds=server.write_idle_seconds,
     )
+
+
+def _connections(wanted: int) -> int:
+    """How many connections a worker keeps: a quarter of what it may have open is left for files."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if most == resource.RLIM_INFINITY else min(wanted, most * 3 // 4)
 
 
 def _token_key(site: Site) -> bytes:

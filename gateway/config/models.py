@@ -42,6 +42,8 @@ class ServerSection(Section):
     tls_key: str = ""
     bytes_in_flight: Annotated[Size, Field(ge=32 << 20)] = 96 << 20
     """Plain and sealed bytes that one worker may hold for requests under way."""
+    connections: Annotated[int, Field(ge=1)] = 12_000
+    """How many connections one worker keeps open."""
     idle_seconds: Seconds = 75.0
     body_idle_seconds: Seconds = 30.0
     write_idle_seconds: Seconds = 60.0
