@@ -86,8 +86,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Drop the value; an absent key is fine. Works on a full medium. Durability is not promised: after a power
-        cut a deleted value may be back, whole."""
+        """Drop the value; an absent key is fine. Works on a full medium. Durable once this returns: no power cut brings
+        the value back, unless another process put it a moment ago and died with the power."""
 
     @abstractmethod
     def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:

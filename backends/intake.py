@@ -19,7 +19,7 @@ Two logs take turns, so that puts do not wait for 4 and 5 of the full one; if th
 plain way, each with its own syncs, until a log is free. A log with records is turned over at least each
 `TURN_SECONDS`, which bounds what a restoring has to do. Once nothing was put for that long, `idle` is told, and the
 backend gives the logs' room back to the disk until the next small put. Deletions of keys whose record is in a log
-are logged, too, in order and unsynced (see `desk`).
+are logged, too, in order (see `desk`).
 """
 
 from __future__ import annotations

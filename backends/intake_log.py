@@ -95,7 +95,6 @@ class Log:
     def append(self, group: Sequence[Entry]) -> None:
         """Make the records of *group* durable, with one flush. They must fit in `room`.
 
-        A group of nothing but deletions is written and not synced: it has only to outlive this process.
         Raises `OSError`; then the log is as it was.
         """
         buffers: list[Buffer] = []
@@ -110,8 +109,7 @@ class Log:
         buffers.append(bytes(end - at))
         write_all(self._fd, buffers, self._next)
         steps.reach("log-written")
-        if any(entry.kind == PUT for entry in group):
-            os.fdatasync(self._fd)
+        os.fdatasync(self._fd)
         self._next = end
 
     def reset(self, generation: int) -> None:

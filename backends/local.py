@@ -25,6 +25,7 @@ from backends.intake import LOG_BYTES_MIN, Intake
 from backends.intake_log import PUT, Entry
 from backends.local_files import CONTROL, Root
 from backends.local_marker import read_marker, write_claim
+from backends.removals import Removals
 
 SMALL_BYTES = 256 << 10
 INTAKE_BYTES = 64 << 20  # of each of the two logs
@@ -53,6 +54,7 @@ class Local(base.Backend):
         self._desk: desk.Desk | None = None
         self._desk_lock = asyncio.Lock()
         self._intake: Intake | None = None
+        self._removals = Removals(lambda folders: self._run(local_values.sync_names, root, folders))
         self._preparing: asyncio.Task[None] | None = None
         self._pruner: asyncio.TimerHandle | None = None
         self._closed = False
@@ -133,8 +135,9 @@ class Local(base.Backend):
         self._descriptors.drop(key)
         if self._intake is not None and (logged := self._intake.delete(key)) is not None:
             await logged
-            return
-        await self._run(local_values.remove, self._root, key)
+        else:
+            await self._run(local_values.remove, self._root, key)
+        await self._removals.durable(key.rpartition("/")[0])
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
@@ -163,6 +166,7 @@ class Local(base.Backend):
             await self._preparing
         if self._intake is not None:
             await self._intake.close()
+        await self._removals.close()
         await asyncio.to_thread(self._pool.shutdown)
         if self._intake is not None:
             self._intake.release()

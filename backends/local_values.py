@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 from backends import desk, errors, steps
@@ -80,6 +80,12 @@ def remove(root: Root, key: str) -> None:
     """Remove a value, if it is there."""
     with root.translated(key, key):
         root.remove(key)
+
+
+def sync_names(root: Root, folders: Iterable[str]) -> None:
+    """Make durable which names stand in *folders*."""
+    with root.translated(""):
+        root.sync_folders(folders)
 
 
 @contextmanager

@@ -43,6 +43,7 @@ async def live(folder: Path, recorder: Recorder) -> None:
                 if number % 4 == 3:
                     recorder.note("delete", key)
                     await backend.delete(key)
+                    recorder.note("deleted", key)
 
         for half in range(2):
             await asyncio.gather(*(work(half * 3 + task) for task in range(3)))
@@ -50,9 +51,10 @@ async def live(folder: Path, recorder: Recorder) -> None:
         await backend.close()
 
 
-def promised(recorder: Recorder, count: int) -> tuple[set[str], set[str], int]:
-    """(keys that must be there, keys that may, the incarnation that claimed) after so many events."""
-    must, may, life = set[str](), set[str](), -1
+def promised(recorder: Recorder, count: int) -> tuple[set[str], set[str], set[str], int]:
+    """(keys that must be there, keys that may, keys that must not, the incarnation that claimed) after so many
+    events."""
+    must, may, gone, life = set[str](), set[str](), set[str](), -1
     for event in recorder.events[:count]:
         match event.what:
             case "put":
@@ -60,9 +62,11 @@ def promised(recorder: Recorder, count: int) -> tuple[set[str], set[str], int]:
             case "delete":
                 must.discard(event.path)
                 may.add(event.path)
+            case "deleted":
+                gone.add(event.path)
             case "claimed":
                 life = int(event.path)
-    return must, may, life
+    return must, may, gone, life
 
 
 @pytest.fixture(autouse=True)
@@ -110,12 +114,13 @@ async def test_power_cut_again_while_restoring_loses_nothing_either(
             shutil.rmtree(twice)
 
 
-async def check(after: Path, must: set[str], may: set[str], life: int) -> None:
+async def check(after: Path, must: set[str], may: set[str], gone: set[str], life: int) -> None:
     restored = await Local.open(str(after))
     marker = await restored.marker()
     assert (marker.incarnation if marker is not None else -1) >= life
     there = {line.key for line in await listed(restored.list())}
     assert must <= there, f"lost: {sorted(must - there)}"
+    assert not gone & there, f"deleted, and back: {sorted(gone & there)}"
     for key in must:
         assert bytes(await restored.get(key)) == value_of(key), f"torn: {key}"
     for key in there - must - may:
