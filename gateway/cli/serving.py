@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.options import SiteArgument
-from gateway.cli.output import say
+from gateway.cli.options import Json, SiteArgument
+from gateway.cli.output import say, tell
 from gateway.errors import InvalidArgument, Misconfigured
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def serve(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, max=256, help="Instead of the config's.", show_default=False)
     ] = None,
+    json: Json = False,
 ) -> None:
     """Serve the site in DIR over S3. SIGTERM or ^C stops it; requests under way finish. SIGHUP reads TLS files anew."""
     from gateway.config import load
@@ -43,7 +44,7 @@ def serve(
     if workers is not None:
         config = config.model_copy(update={"server": config.server.model_copy(update={"workers": workers})})
     at, watched = _addresses(config, listen, metrics)
-    failure = asyncio.run(_serve(folder, config, at, watched))
+    failure = asyncio.run(_serve(folder, config, at, watched, as_json=json))
     if failure:
         raise Misconfigured(failure)
 
@@ -63,7 +64,7 @@ def _addresses(config: Config, listen: str, metrics: str) -> tuple[Address, Addr
     return at, config.metrics.listen
 
 
-async def _serve(folder: Path, config: Config, listen: Address, metrics: Address) -> str:
+async def _serve(folder: Path, config: Config, listen: Address, metrics: Address, *, as_json: bool) -> str:
     """Serve until told to stop. Answers why a process could not go on, if that is what stopped it."""
     from gateway.metrics.lines import LEVELS, Lines, take_over_logging
     from gateway.site.serving import Serving
@@ -74,7 +75,7 @@ async def _serve(folder: Path, config: Config, listen: Address, metrics: Address
         serving = await Serving.start(
             folder, config, lines, worker_module=WORKER_MODULE, listen=listen, metrics=metrics
         )
-        _announce(serving, config)
+        _announce(serving, config, as_json=as_json)
         await serving.wait()
         await serving.stop()
         return serving.failure
@@ -82,11 +83,15 @@ async def _serve(folder: Path, config: Config, listen: Address, metrics: Address
         lines.close()
 
 
-def _announce(serving: Serving, config: Config) -> None:
+def _announce(serving: Serving, config: Config, *, as_json: bool) -> None:
     """Where it is, who may come in, and what to try."""
     from gateway.site.paths import ROOT_SECRET
 
     secret = (serving.folder / ROOT_SECRET).absolute()
+    if as_json:
+        facts = {"endpoint": serving.endpoint, "access_key": serving.root_access_key, "metrics": serving.metrics}
+        tell({**facts, "secret_key_file": str(secret) if secret.exists() else None}, as_json=True, text=str)
+        return
     at, region = serving.endpoint, config.site.region
     say(f"endpoint: {at}")
     say(f"access key: {serving.root_access_key}")

@@ -30,7 +30,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", envvar="ENTREPOT_SITE", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", envvar="ENTREPOT_SITE", help="A new or empty folder.", show_default=False)
+    ],
     name: Annotated[str, typer.Option("--name", help="What people call the site.")] = "entrepot",
     sealing: Annotated[
         str, typer.Option("--sealing", help="aes-256-gcm, or tagged for readable blocks.")

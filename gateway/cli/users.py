@@ -113,7 +113,9 @@ def list_keys(
 
 @key_app.command("remove")
 def remove_key(
-    access_key: Annotated[str, typer.Argument(metavar="KEY", show_default=False)], site: SiteOption, json: Json = False
+    access_key: Annotated[str, typer.Argument(metavar="KEY", help="The access key.", show_default=False)],
+    site: SiteOption,
+    json: Json = False,
 ) -> None:
     """Remove an access key; requests that it signs are refused from then on."""
     from gateway.site import people

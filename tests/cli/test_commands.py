@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from gateway import __version__
-from tests.endpoint import ROOT, Endpoint, run_entrepot
+from tests.endpoint import ENTREPOT, ROOT, Endpoint, command_environment, run_entrepot
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,26 @@ def test_fsck_says_by_its_status_that_a_block_is_lost(tmp_path: Path) -> None:
     block.unlink()
     found = run_entrepot("fsck", str(site), "--json", check=False)
     assert (found.returncode, json.loads(found.stdout)["kinds"]) == (3, {"block-missing": 1})
+
+
+def test_a_start_tells_programs_where_it_is(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run_entrepot("init", str(site))
+    process = subprocess.Popen(
+        [*ENTREPOT, "serve", str(site), "--listen", "127.0.0.1:0", "--json"],
+        env=command_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        told = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    assert told.keys() == {"endpoint", "access_key", "metrics", "secret_key_file"}
+    assert Path(told["secret_key_file"]).read_text().strip()
 
 
 def test_commands_work_beside_a_running_gateway(endpoint: Endpoint) -> None:
