@@ -14,11 +14,11 @@ from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, M
 from gateway.engine.writes import CRC64, FULL, Writes
 from gateway.errors import Busy
 from gateway.journal.packed import Checksum, checksum, checksums, pack_map
-from gateway.journal.tables import File, Shape
+from gateway.journal.tables import Shape
 from gateway.namespace import keys
 from gateway.namespace.conditions import Seen, check_source
 from gateway.namespace.copies import CopyObject, CopyPart, Source
-from gateway.namespace.reading import Found
+from gateway.namespace.reading import Content, Found
 
 TRIES = 5
 """How often a source is looked at again that changed meanwhile."""
@@ -104,14 +104,14 @@ class Copies(Reads, Writes):
 
     def _source(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions
-    ) -> tuple[Found, File]:
+    ) -> tuple[Found, Content]:
         found, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
         asked = preconditions(conditions)
         if asked is not None:
             check_source(asked, Seen(file.etag, file.size, found.modified_ns))
         return found, file
 
-    async def _checksums(self, caller: Caller, found: Found, file: File, algorithm: str | None) -> bytes | None:
+    async def _checksums(self, caller: Caller, found: Found, file: Content, algorithm: str | None) -> bytes | None:
         """The copy's packed checksums; None where the source's will do."""
         known = checksums(file.checksums)
         if algorithm is None or (known and known[0].algorithm == algorithm):
@@ -126,7 +126,7 @@ class Copies(Reads, Writes):
         return pack_checksums(made)
 
     async def _digests(
-        self, caller: Caller, found: Found, file: File, start: int, length: int, algorithm: str
+        self, caller: Caller, found: Found, file: Content, start: int, length: int, algorithm: str
     ) -> tuple[str, int, str]:
         """(MD5 in hex, CRC64NVME, the upload's checksum) of a stretch: known ones, or by reading it."""
         known = self._known(file, start, length, algorithm)
@@ -135,7 +135,7 @@ class Copies(Reads, Writes):
         digests = await self._read_all(caller, found, file, start, length, algorithm or None)
         return digests.md5.hex(), digests.crc64nvme, digests.value(algorithm) if algorithm else ""
 
-    def _known(self, file: File, start: int, length: int, algorithm: str) -> tuple[str, int, str] | None:
+    def _known(self, file: Content, start: int, length: int, algorithm: str) -> tuple[str, int, str] | None:
         """The digests of a stretch that is a whole plain object, or exactly one of an object's parts."""
         if file.shape == Shape.RUN and start == 0 and length == file.size and "-" not in file.etag:
             values = {each.algorithm: each.value for each in checksums(file.checksums) if each.type == FULL}
@@ -150,7 +150,7 @@ class Copies(Reads, Writes):
         return None
 
     async def _read_all(
-        self, caller: Caller, found: Found, file: File, start: int, length: int, algorithm: str | None
+        self, caller: Caller, found: Found, file: Content, start: int, length: int, algorithm: str | None
     ) -> Digests:
         digests = Digests(algorithm)
         with self._journal.reading():

@@ -20,6 +20,7 @@ from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.tables import Bucket
 from gateway.namespace import reading
 from gateway.namespace.conditions import Preconditions
+from gateway.namespace.reading import Owned
 
 
 class Keys(Protocol):
@@ -73,7 +74,7 @@ class Counter:
         return answer
 
 
-def check_owner(caller: Caller, bucket: Bucket) -> None:
+def check_owner(caller: Caller, bucket: Bucket | Owned) -> None:
     """Each user owns what it creates; another one gets `AccessDenied`, root never."""
     if bucket.owner != caller.user_id and not caller.root:
         raise AccessDenied(f"{caller.user} does not own the bucket {bucket.name}")

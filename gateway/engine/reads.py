@@ -25,10 +25,10 @@ from gateway.engine.types import (
 )
 from gateway.errors import DeleteMarker, NoSuchKey, NoSuchPart, NoSuchVersion
 from gateway.journal.packed import PartFact, checksum, extents, parts, unpack_map
-from gateway.journal.tables import File, Shape
+from gateway.journal.tables import Shape
 from gateway.namespace import keys, reading
 from gateway.namespace.conditions import Preconditions, Seen, check_read
-from gateway.namespace.reading import Found
+from gateway.namespace.reading import Content, Found
 
 WHOLE_BYTES = 256 << 10
 """Ranges up to so long are read at once, on the loop, where the page cache holds them: about 0.1 ms."""
@@ -92,7 +92,7 @@ class Reads(Counter):
 
     def _look(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions
-    ) -> tuple[Found, File]:
+    ) -> tuple[Found, Content]:
         return self._check_found(
             caller, reading.find(self._store, bucket, key, version or ""), bucket, key, version,
             preconditions(conditions),
@@ -101,7 +101,7 @@ class Reads(Counter):
     def _check_found(
         self, caller: Caller, found: Found | None, bucket: str, key: bytes, version: str | None,
         asked: Preconditions | None,
-    ) -> tuple[Found, File]:  # fmt: skip
+    ) -> tuple[Found, Content]:  # fmt: skip
         if found is None:
             self._bucket(caller, bucket)
             keys.check(key)
@@ -116,7 +116,7 @@ class Reads(Counter):
         return found, found.file
 
     def _stretch(
-        self, file: File, byte_range: ByteRange | None, number: int | None
+        self, file: Content, byte_range: ByteRange | None, number: int | None
     ) -> tuple[int, int, PartFact | None, int]:
         """(start, length, the part asked for, how many parts there are) of what is to be read."""
         facts = self._parts(file) if file.shape == Shape.BODY else []
@@ -130,13 +130,13 @@ class Reads(Counter):
             start += fact.size
         raise NoSuchPart(number, file.size)
 
-    def _parts(self, file: File) -> list[PartFact]:
+    def _parts(self, file: Content) -> list[PartFact]:
         if file.shape != Shape.BODY:
             return []
         row = self._store.one("SELECT parts FROM body WHERE id = ?", (file.content,))
         return parts(row[0]) if row is not None else []
 
-    def _wants(self, found: Found, file: File, start: int, length: int) -> Sequence[Want] | Any:
+    def _wants(self, found: Found, file: Content, start: int, length: int) -> Sequence[Want] | Any:
         """The stretches to read; lazily where there may be many."""
         if file.shape == Shape.RUN and found.extents:
             return plan.wants_of_run(file.content, extents(found.extents), start, length)
@@ -201,7 +201,7 @@ class _Nothing:
 NOTHING = _Nothing()
 
 
-def _info(found: Found, file: File, parts_count: int) -> ObjectInfo:
+def _info(found: Found, file: Content, parts_count: int) -> ObjectInfo:
     return ObjectInfo(
         key=found.key,
         size=file.size,

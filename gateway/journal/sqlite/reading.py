@@ -9,6 +9,7 @@ query, and in the child every connection is closed before anybody opens one anew
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sqlite3
@@ -33,6 +34,8 @@ class ReadStore:
         self._path = path
         self._cache_kib = cache_kib
         self._depth = 0
+        self._version: int | None = None
+        """As it was asked in this turn of the loop."""
         self.lock = threading.RLock()
         """Held during a query or snapshot."""
         self._connection: sqlite3.Connection | None = self._connect()
@@ -87,8 +90,21 @@ class ReadStore:
         return 0 if row is None else int(row[0])
 
     def data_version(self) -> int:
-        """Changes whenever somebody committed: what a cache of rows may be kept under."""
-        return int(self.one("PRAGMA data_version")[0])
+        """Changes whenever somebody committed: what a cache of rows may be kept under.
+
+        On an event loop it is asked once a turn: what is handled in one turn had arrived when the turn began, and what
+        hears of a commit is handled in a later one."""
+        if self._version is None:
+            self._version = int(self.one("PRAGMA data_version")[0])
+            try:
+                asyncio.get_running_loop().call_soon(self._turned)
+            except RuntimeError:
+                version, self._version = self._version, None
+                return version
+        return self._version
+
+    def _turned(self) -> None:
+        self._version = None
 
     def steps(self, count: list[int]) -> None:
         """Add SQLite's virtual machine steps to *count*[0] from here on: what a query really costs."""
@@ -105,6 +121,7 @@ class ReadStore:
             self._connection.close()
         self._connection = None
         self._depth = 0
+        self._version = None
         self.lock = threading.RLock()
 
     def close(self) -> None:
