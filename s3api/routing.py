@@ -16,11 +16,11 @@ from s3api.errors import S3Error
 SUBRESOURCES = frozenset(
     {
         "abac", "accelerate", "acl", "analytics", "annotation", "append", "attributes", "cors", "delete", "encryption",
-        "intelligent-tiering", "inventory", "legal-hold", "lifecycle", "location", "logging", "metadataConfiguration",
-        "metadataInventoryTable", "metadataJournalTable", "metadataTable", "metrics", "notification", "object-lock",
-        "ownershipControls", "partNumber", "policy", "policyStatus", "publicAccessBlock", "renameObject",
-        "replication", "requestPayment", "restore", "retention", "select", "session", "tagging", "torrent",
-        "uploadId", "uploads", "versioning", "versions", "website",
+        "intelligent-tiering", "inventory", "legal-hold", "lifecycle", "location", "logging",
+        "metadataAnnotationTable", "metadataConfiguration", "metadataInventoryTable", "metadataJournalTable",
+        "metadataTable", "metrics", "notification", "object-lock", "ownershipControls", "partNumber", "policy",
+        "policyStatus", "publicAccessBlock", "renameObject", "replication", "requestPayment", "restore", "retention",
+        "select", "session", "tagging", "torrent", "uploadId", "uploads", "versioning", "versions", "website",
     }
 )  # fmt: skip
 """Query parameters that name a sub-resource or another verb. Other parameters only modify an operation."""
