@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from gateway.site.site import Site
 SITE_VARIABLE = "ENTREPOT_SITE"
 AT_ONCE = 64
 """Calls that one bulk operation has on their way: enough to share packs and commits, far from the journal's limits."""
+
+_numbers = itertools.count()
 
 
 class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -51,6 +54,7 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         self._site = site
         self._user = user
         self._access_key = access_key
+        self._number = next(_numbers)
         self._known: tuple[Site, Verbs] | None = None
 
     @property
@@ -76,7 +80,7 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
 
     async def _connect(self) -> Verbs:
         """The verbs, on the running loop. Raises `gateway.errors`."""
-        site = await site_at(self._folder(), id(self))
+        site = await site_at(self._folder(), self._number)
         if self._known is None or self._known[0] is not site:
             self._known = (site, InProcess(site, caller_of(site, self._user, self._access_key)))
         return self._known[1]
@@ -84,7 +88,7 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
     async def _close(self) -> None:
         """End this file system's session on the running loop; using it again opens another one."""
         self._known = None
-        await let_go(id(self))
+        await let_go(self._number)
 
     close = sync_wrapper(_close)
 

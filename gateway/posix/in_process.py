@@ -6,7 +6,9 @@ asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
 from gateway.engine.types import (
     NO_CONDITIONS,
@@ -26,6 +28,7 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import (
+    CommitterGone,
     DeleteMarker,
     EntrepotError,
     InvalidArgument,
@@ -35,13 +38,19 @@ from gateway.errors import (
     NoSuchName,
     NoSuchUser,
     NotADirectory,
+    SessionOver,
 )
 from gateway.journal.packed import PartFact
+from gateway.posix.bodies import Whole
 from gateway.posix.paths import SLASH, Place
 from gateway.posix.verbs import Directory, Verbs
 from gateway.site.site import Site
 
+T = TypeVar("T")
+
 PART_NUMBERS = 10_000
+SESSION_SECONDS = 5.0
+"""How long a new session is waited for."""
 _THERE = Conditions(if_match=("*",))
 _USER = "SELECT name, id, tenant, root FROM user WHERE"
 
@@ -50,6 +59,7 @@ class InProcess(Verbs):
     """A site as one of its users sees it."""
 
     def __init__(self, site: Site, caller: Caller) -> None:
+        self._journal = site.journal
         self._engine = site.engine
         self._caller = caller
 
@@ -101,7 +111,10 @@ class InProcess(Verbs):
     async def put(
         self, bucket: str, key: bytes, body: Body, size: int, meta: Meta, conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
-        return await self._engine.put(self._caller, bucket, key, body, Promised(size=size), meta, conditions)
+        def put() -> Awaitable[Stored]:
+            return self._engine.put(self._caller, bucket, key, body, Promised(size=size), meta, conditions)
+
+        return await (self._again(put) if isinstance(body, Whole) and conditions == NO_CONDITIONS else put())
 
     async def copy(
         self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: Meta | None = None,
@@ -127,11 +140,27 @@ class InProcess(Verbs):
     async def rmdir(self, bucket: str, path: bytes) -> None:
         await self._engine.rmdir(self._caller, bucket, _plain(bucket, path))
 
+    async def _again(self, write: Callable[[], Awaitable[T]]) -> T:
+        """*write*, and once more if this process lost its session meanwhile: whatever held the interpreter for longer
+        than the lease is no reason to fail. Only for what may be done twice."""
+        try:
+            return await write()
+        except (SessionOver, CommitterGone) as error:
+            if isinstance(error, CommitterGone) and self._journal.session:
+                raise
+        deadline = asyncio.get_running_loop().time() + SESSION_SECONDS
+        while not self._journal.session and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 (nothing tells)
+            await asyncio.sleep(0.01)
+        return await write()
+
     async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
-        return await self._engine.create_upload(self._caller, bucket, key, meta, "", "")
+        return await self._again(lambda: self._engine.create_upload(self._caller, bucket, key, meta, "", ""))
 
     async def put_part(self, bucket: str, key: bytes, upload: str, number: int, body: Body, size: int) -> PartInfo:
-        return await self._engine.put_part(self._caller, bucket, key, upload, number, body, Promised(size=size))
+        def put() -> Awaitable[PartInfo]:
+            return self._engine.put_part(self._caller, bucket, key, upload, number, body, Promised(size=size))
+
+        return await (self._again(put) if isinstance(body, Whole) else put())
 
     async def copy_part(
         self, bucket: str, key: bytes, upload: str, number: int, source: bytes, wanted: ByteRange, etag: str
@@ -142,13 +171,19 @@ class InProcess(Verbs):
         )
         return made
 
+    async def tags(self, bucket: str, key: bytes) -> Mapping[str, str]:
+        found, _ = await self._engine.get_tags(self._caller, bucket, key, None)
+        return found
+
     async def parts(self, bucket: str, key: bytes) -> Sequence[PartFact]:
         return await self._engine.object_parts(self._caller, bucket, key, None, 0, PART_NUMBERS)
 
     async def complete_upload(
         self, bucket: str, key: bytes, upload: str, parts: list[WantedPart], conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
-        return await self._engine.complete_upload(self._caller, bucket, key, upload, parts, conditions)
+        return await self._again(
+            lambda: self._engine.complete_upload(self._caller, bucket, key, upload, parts, conditions)
+        )
 
     async def abort_upload(self, bucket: str, key: bytes, upload: str) -> None:
         await self._engine.abort_upload(self._caller, bucket, key, upload)

@@ -11,6 +11,7 @@ import asyncio
 import atexit
 import os
 from contextlib import suppress
+from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -77,6 +78,7 @@ def _at_exit() -> None:
         if loop.is_running() and sites:
             with suppress(TimeoutError, RuntimeError):
                 asyncio.run_coroutine_threadsafe(_leave(sites), loop).result(LEAVE_SECONDS)
+    _open.clear()
 
 
 def _in_child() -> None:
@@ -86,5 +88,11 @@ def _in_child() -> None:
     _open = WeakKeyDictionary()
 
 
+def _at_childs_exit(_: object) -> None:
+    """A process of `multiprocessing` that was forked ends without `atexit`, but calls its own finalizers."""
+    Finalize(None, _at_exit, exitpriority=0)
+
+
 atexit.register(_at_exit)
+register_after_fork(_at_exit, _at_childs_exit)
 os.register_at_fork(after_in_child=_in_child)

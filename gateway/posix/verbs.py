@@ -8,7 +8,7 @@ directory's path has no slash at its end.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.engine.types import (
@@ -117,6 +117,10 @@ class Verbs(ABC):
         self, bucket: str, key: bytes, upload: str, number: int, source: bytes, wanted: ByteRange, etag: str
     ) -> PartInfo:
         """A stretch of the object *source* of that bucket, while its ETag is *etag*, becomes a part."""
+
+    @abstractmethod
+    async def tags(self, bucket: str, key: bytes) -> Mapping[str, str]:
+        """An object's tags. Raises `NoSuchKey`."""
 
     @abstractmethod
     async def parts(self, bucket: str, key: bytes) -> Sequence[PartFact]:

@@ -68,7 +68,7 @@ class Writing:
             return 0, b""
         self._conditions = Conditions(if_match=(found.etag,))
         if self._meta == Meta():
-            self._meta = Meta(found.headers)
+            self._meta = Meta(found.headers, await verbs.tags(*self._place) if found.tags_count else {})
         sizes = [part.size for part in await verbs.parts(*self._place)] or [found.size]
         kept = sizes if sizes[-1] >= LEAST_PART_BYTES else sizes[:-1]
         at = 0

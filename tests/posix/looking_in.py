@@ -39,3 +39,12 @@ def uploads_of(folder: Path, bucket: str) -> int:
         return int(store.one("SELECT count(*) FROM upload WHERE bucket = ? AND state = 0", (bucket,))[0])
     finally:
         store.close()
+
+
+def sessions_of(folder: Path) -> set[int]:
+    """The sessions that have not ended."""
+    store = _store(folder)
+    try:
+        return {row[0] for row in store.query("SELECT id FROM session WHERE state = 0")}
+    finally:
+        store.close()

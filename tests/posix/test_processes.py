@@ -6,10 +6,12 @@ import contextlib
 import hashlib
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +23,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.site.paths import journal_folder
 from tests.endpoint import command_environment, run_entrepot, started
-from tests.posix.looking_in import uploads_of
+from tests.posix.looking_in import sessions_of, uploads_of
 from tests.site.running import client, until
 
 WAYS = ("fork", "spawn")
@@ -302,3 +304,32 @@ def test_nobody_loads_fsspec_with_a_gateway():
     )
     done = subprocess.run([sys.executable, "-c", program], env=command_environment(), capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
+
+
+def test_a_process_that_was_held_up_for_longer_than_its_lease_goes_on(tmp_path):
+    run_entrepot("init", str(tmp_path / "site"))
+    config = tmp_path / "site" / "entrepot.toml"
+    config.write_text(re.sub(r"(?m)^lease_seconds = .*$", "lease_seconds = 1.0", config.read_text()))
+    assert load(tmp_path / "site").journal.lease_seconds == 1.0
+    fs = EntrepotFileSystem(site=tmp_path / "site", skip_instance_cache=True)
+    fs.mkdir("bay")
+    with fs.open("bay/x", "wb") as opened:
+        opened.write(bytes(9 << 20))
+        fs.loop.call_soon_threadsafe(time.sleep, 5)  # as an extension does that keeps the interpreter to itself
+        opened.write(bytes(9 << 20))
+    fs.loop.call_soon_threadsafe(time.sleep, 5)
+    fs.pipe_file("bay/y", b"goes on")
+    assert fs.info("bay/x")["size"] == 18 << 20
+    assert fs.cat_file("bay/y") == b"goes on"
+    fs.close()
+
+
+def test_a_session_of_a_forked_worker_ends_with_it(fs, bucket, inputs, folder):
+    before = sessions_of(folder)
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(DataSet(fs, bucket), range(2))
+        during = sessions_of(folder)
+        pool.close()
+        pool.join()
+    assert during - before
+    assert not (sessions_of(folder) & during) - before, "a worker left its session to its lease"
