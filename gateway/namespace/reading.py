@@ -98,6 +98,7 @@ _BUCKET_COLUMNS = len(Owned._fields)
 _FILE_COLUMNS = len(Content._fields)
 
 
+@cache
 def columns(alias: str, row: type[Any]) -> str:
     """The columns of a row, for a SELECT."""
     return ", ".join(f'{alias}."{field}"' for field in row._fields)
