@@ -6,6 +6,7 @@ those go only when somebody asks.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from backends.base import Backend
 from gateway.blocks.findings import Progress, silent
 from gateway.blocks.inventory import State, take_inventory
-from gateway.blocks.working import Tables, Worker
+from gateway.blocks.working import HELD_BACK_SECONDS, Tables, Worker
 
 TOLD_EVERY = 1_000
+HELD_BACK_TRIES = 8
 GOES = (State.DEAD, State.UNNAMED, State.ORPHAN)
 
 
@@ -59,12 +61,16 @@ async def collect(
     store: Tables, backends: Mapping[int, Backend], workers: Iterable[Worker], progress: Progress = silent
 ) -> Waste:
     """Let *workers* do what they find to do now, delete orphans, and answer what is left. What somebody may still read
-    stays."""
+    stays; a moment is given to readers who are done, and have yet to say so."""
     workers = list(workers)
     steps = 0
-    while any([await worker.step() for worker in workers]):
-        steps += 1
-        progress("steps", steps, 0)
+    for _ in range(HELD_BACK_TRIES):
+        while any([await worker.step() for worker in workers]):
+            steps += 1
+            progress("steps", steps, 0)
+        if not any(worker.held_back for worker in workers):
+            break
+        await asyncio.sleep(HELD_BACK_SECONDS)
     for place, backend in backends.items():
         async for item in take_inventory(store, place, backend):
             if item.state is State.ORPHAN:

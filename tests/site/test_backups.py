@@ -68,6 +68,16 @@ def test_a_backup_asks_for_an_empty_folder_and_the_right_master_key(tmp_path: Pa
     assert "incarnation 2" in right.stdout
 
 
+def test_a_backup_that_has_aged_is_restored_and_says_so(tmp_path: Path) -> None:
+    site, saved, key = tmp_path / "site", tmp_path / "saved", tmp_path / "site" / "master.key"
+    run_entrepot("init", str(site))
+    run_entrepot("backup", str(site), str(saved), "--keep-days", "0")
+    said = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(key)).stdout
+    assert f"`entrepot fsck {tmp_path / 'anew'}` says which are gone" in said
+    told = run_entrepot("restore", str(saved), str(tmp_path / "again"), "--master-key", str(key), "--json").stdout
+    assert json.loads(told)["aged"] is True
+
+
 async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="is no whole backup"):
         await restore(tmp_path, tmp_path / "anew", tmp_path / "master.key")
