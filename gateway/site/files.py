@@ -10,12 +10,17 @@ from gateway.journal.paths import sync_folder
 
 def write_file(path: Path, content: str | bytes) -> None:
     """Put *content* at *path*, readable by the owner alone; whoever looks finds all of it or what was there before."""
-    beside = path.with_name(f".{path.name}.new")
-    beside.unlink(missing_ok=True)
+    making = path.with_name(beside(path.name))
+    making.unlink(missing_ok=True)
     raw = content.encode() if isinstance(content, str) else content
-    with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+    with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(raw)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    making.replace(path)
     sync_folder(path.parent)
+
+
+def beside(name: str) -> str:
+    """The name under which a file of this name is written before it has its own."""
+    return f".{name}.new"

@@ -29,7 +29,7 @@ from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
 from gateway.site.committers import open_journal
-from gateway.site.files import write_file
+from gateway.site.files import beside, write_file
 from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
 from gateway.site.people import TENANT
 from gateway.site.ring import MODES
@@ -39,7 +39,7 @@ from gateway.topology import Topology
 ROOT = "root"
 ROOM_BYTES = 4 * RESERVE_BYTES
 """On a disk with less, the journal would take nothing but deletions from its first day."""
-_FOREIGN_BUT_FINE = {UNFINISHED, "lost+found"}
+_FOREIGN_BUT_FINE = {UNFINISHED, beside(UNFINISHED), "lost+found"}
 
 
 class Founded(NamedTuple):

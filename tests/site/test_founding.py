@@ -51,6 +51,14 @@ async def test_a_folder_that_holds_something_else_is_not_touched(tmp_path: Path)
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+async def test_init_that_was_killed_while_it_made_its_mark_is_run_again(tmp_path: Path) -> None:
+    (tmp_path / "..unfinished.new").write_text("in")
+    await found(tmp_path)
+    async with await Site.open(tmp_path) as site:
+        assert len(list_users(site)) == 1
+    assert not (tmp_path / "..unfinished.new").exists()
+
+
 async def test_a_site_is_not_made_twice(tmp_path: Path) -> None:
     await found(tmp_path / "site")
     with pytest.raises(Misconfigured, match="is a site already"):

@@ -1,0 +1,91 @@
+"""What the tests share that end a served site by force: a small, quick site, and the end of all its processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from gateway.site.files import write_file
+from tests.endpoint import ROOT, Endpoint, run_entrepot
+
+QUICK = """
+import backends.intake, backends.local, backends.local_files, gateway.journal.reserve
+import gateway.journal.sqlite.store
+backends.intake.GROUP_BYTES_MAX = 300 << 10
+backends.intake.TURN_SECONDS = {turn_seconds}
+backends.local_files.SYNC_ALL_FROM = 10
+backends.local.INTAKE_BYTES = backends.intake.LOG_BYTES_MIN = backends.local.LOG_BYTES_MIN = {log_bytes}
+gateway.journal.reserve.CHECKPOINT_BYTES = gateway.journal.sqlite.store.CHECKPOINT_BYTES = {wal_bytes}
+"""
+"""Python runs this in each process before anything else: small logs that turn over often."""
+
+
+def quick(
+    folder: Path, *, turn_seconds: float = 0.5, log_bytes: int = 1 << 20, wal_bytes: int = 64 << 20
+) -> dict[str, str]:
+    """The environment of such processes. *folder* is made for it."""
+    folder.mkdir()
+    text = QUICK.format(turn_seconds=turn_seconds, log_bytes=log_bytes, wal_bytes=wal_bytes)
+    (folder / "sitecustomize.py").write_text(text)
+    return {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+
+
+def make_site(folder: Path, *, workers: int) -> None:
+    """A site of so many gateway processes, whose leases end soon."""
+    run_entrepot("init", str(folder))
+    config = folder / "entrepot.toml"
+    text = config.read_text()
+    assert "workers = 0 " in text
+    assert "lease_seconds = 10.0" in text
+    text = text.replace("workers = 0 ", f"workers = {workers} ").replace("lease_seconds = 10.0", "lease_seconds = 1.0")
+    write_file(config, text)
+
+
+def copy_site(source: Path, target: Path) -> None:
+    """A site that nobody serves, once more. The intake logs, which are empty, are not worth their bytes."""
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("desk-*", "*.sock", "socket"))
+
+
+def processes_of(folder: Path) -> list[int]:
+    """All processes whose command line names the site in *folder*."""
+    found = []
+    for each in Path("/proc").iterdir():
+        if each.name.isdecimal() and int(each.name) != os.getpid():
+            with suppress(OSError):
+                if str(folder).encode() in (each / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(each.name))
+    return found
+
+
+def kill_all(folder: Path, process: subprocess.Popen[bytes] | None = None) -> None:
+    """SIGKILL to every process of the site; returns once they are gone. The supervisor goes first, so that it starts
+    nobody again."""
+    if process is not None:
+        process.kill()
+        process.wait()
+    while pids := processes_of(folder):
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def once(endpoint: Endpoint) -> Any:
+    """An S3 client as root that sends each request once."""
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint.url,
+        aws_access_key_id=endpoint.access_key,
+        aws_secret_access_key=endpoint.secret_key,
+        region_name=endpoint.region,
+        config=Config(retries={"total_max_attempts": 1}, max_pool_connections=32, s3={"addressing_style": "path"}),
+    )

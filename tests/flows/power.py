@@ -1,0 +1,417 @@
+"""What all processes of a site asked of the file system, recorded with strace, and what of it a power cut may leave.
+
+`record` runs a program under strace and answers its `Call`s below one folder, in the order in which they ended; lines
+that the program writes into the file `stamps` stand among them, so that what was acknowledged when is known exactly.
+
+`Disk` takes those calls one by one and can be asked at any point for an image of what survives. What was synced does:
+a file's bytes by a sync of the file, a name by a sync of its folder, everything by syncfs. Of the rest survives what a
+`Fate` says, page by page and name by name, in any order: that is harsher than ext4 and XFS are.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE = 4_096
+SECTOR = 512
+STAMPS = "stamps"
+CALLS = (
+    "open,openat,openat2,creat,write,writev,pwrite64,pwritev,pwritev2,truncate,ftruncate,fallocate,rename,renameat,"
+    "renameat2,link,linkat,unlink,unlinkat,mkdir,mkdirat,rmdir,symlink,symlinkat,fsync,fdatasync,sync,syncfs,"
+    "sync_file_range,sendfile,copy_file_range,splice"
+)
+_STRACE = (
+    *("strace", "-f", "--seccomp-bpf", "-y", "-xx", "-s", str(16 << 20)),
+    *("-e", f"trace={CALLS}", "-e", "signal=none"),
+)
+_OF_NAMES = {
+    "mkdir": "mkdir",
+    "mkdirat": "mkdir",
+    "rmdir": "rmdir",
+    "unlink": "unlink",
+    "unlinkat": "unlink",
+    "rename": "rename",
+    "renameat": "rename",
+    "renameat2": "rename",
+    "link": "link",
+    "linkat": "link",
+}
+
+
+class Call(NamedTuple):
+    """One call that succeeded. *began*: the calls that had ended when it began, for a sync."""
+
+    what: str
+    path: str = ""
+    to: str = ""
+    at: int = 0
+    data: bytes = b""
+    began: int = 0
+
+
+# ---- recording ------------------------------------------------------------------------------------------------------
+
+
+def why_not() -> str:
+    """Why nothing can be recorded here; empty where it can."""
+    if shutil.which("strace") is None:
+        return "there is no strace: tests/install-clients installs it"
+    tried = subprocess.run([*_STRACE, "true"], capture_output=True, text=True, timeout=60, check=False)
+    return f"strace may not trace here: {tried.stderr.strip()[-300:]}" if tried.returncode else ""
+
+
+def record(
+    command: Sequence[str], root: Path, trace: Path, environment: dict[str, str], timeout_s: float
+) -> list[Call]:
+    """Run *command* to its end. Answers what it and its children did below *root*."""
+    done = subprocess.run(
+        [*_STRACE, "-o", str(trace), *command],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    with trace.open("rb") as lines:
+        return _Parser(str(root)).parse(lines)
+
+
+_CALL = re.compile(rb"(\w+)\((.*)\) += (-?\d+|\?)(?:<([^>]*)>)?.*", re.DOTALL)
+_RESUMED = re.compile(rb"<\.\.\. \w+ resumed>(.*)", re.DOTALL)
+_UNFINISHED = b" <unfinished ...>"
+_DESCRIPTOR = re.compile(rb"(?:AT_FDCWD|\d+)<([^>]*)>(\(deleted\))?")
+
+
+def _plain(escaped: bytes) -> bytes:
+    return bytes.fromhex(escaped.replace(b"\\x", b"").decode())
+
+
+class _Parser:
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._calls: list[Call] = []
+        self._begun: dict[bytes, tuple[bytes, int]] = {}  # thread -> what was said of its call, calls ended by then
+        self._cursors: dict[str, int] = {}  # where the next plain write goes
+        self._names: set[str] = set()
+        self._folders: set[str] = set()
+
+    def parse(self, lines: Iterator[bytes]) -> list[Call]:
+        for line in lines:
+            thread, _, said = line.rstrip(b"\n").partition(b" ")
+            said = said.lstrip()
+            if said.endswith(_UNFINISHED):
+                self._begun[thread] = (said[: -len(_UNFINISHED)], len(self._calls))
+                continue
+            began = len(self._calls)
+            if resumed := _RESUMED.fullmatch(said):
+                said, began = self._begun.pop(thread)
+                said += resumed[1]
+            if (found := _CALL.fullmatch(said)) and not found[3].startswith((b"-", b"?")):
+                self._take(found[1].decode(), found[2], int(found[3]), found[4], began)
+        return self._calls
+
+    def _take(self, name: str, arguments: bytes, result: int, opened: bytes | None, began: int) -> None:
+        before_data = arguments[: arguments.find(b'"')] if b'"' in arguments else arguments
+        descriptors = [_plain(path).decode() for path, deleted in _DESCRIPTOR.findall(before_data) if not deleted]
+        first = self._below(descriptors[0]) if descriptors else None
+        match name:
+            case "open" | "openat" | "creat" | "openat2":
+                self._open(self._below(_plain(opened or b"").decode()), arguments)
+            case "write" | "writev" | "pwrite64" | "pwritev" | "pwritev2" if first is not None:
+                self._write(name, first, arguments, result)
+            case "fsync" | "fdatasync" if first is not None:
+                self._calls.append(Call("sync", first, began=began))
+            case "sync" | "syncfs":
+                self._calls.append(Call("sync all", began=began))
+            case "ftruncate" | "truncate" | "fallocate" if first is not None or name == "truncate":
+                self._resize(name, first, arguments)
+            case _ if name in _OF_NAMES:
+                self._change_names(name, self._paths(arguments))
+            case "sync_file_range":
+                """Promises nothing about what survives."""
+            case "symlink" | "symlinkat" | "sendfile" | "copy_file_range" | "splice":
+                assert first is None or name in {"sendfile", "splice"}, f"{name} of {first} is not understood"
+
+    def _below(self, path: str) -> str | None:
+        """The path below the root, empty for the root; None for one that is elsewhere."""
+        return path[len(self._root) + 1 :] if f"{path}/".startswith(f"{self._root}/") else None
+
+    def _paths(self, arguments: bytes) -> list[str | None]:
+        """The paths in a call's arguments, those that are relative behind the descriptor before them."""
+        found: list[str | None] = []
+        folder = ""
+        for token in re.finditer(rb'(?:AT_FDCWD|\d+)<([^>]*)>|"((?:\\x[0-9a-f]{2})*)"', arguments):
+            if token[1] is not None:
+                folder = _plain(token[1]).decode()
+            else:
+                found.append(self._below(str(Path(folder or "/nowhere") / _plain(token[2]).decode())))
+        return found
+
+    def _open(self, path: str | None, arguments: bytes) -> None:
+        if path is None or b"O_DIRECTORY" in arguments or (b"O_WRONLY" not in arguments and b"O_RDWR" not in arguments):
+            return
+        if b"O_CREAT" in arguments and path not in self._names:
+            self._names.add(path)
+            self._calls.append(Call("create", path))
+        elif b"O_TRUNC" in arguments:
+            self._calls.append(Call("resize", path, at=0))
+        self._cursors[path] = 0
+
+    def _write(self, name: str, path: str, arguments: bytes, done: int) -> None:
+        pieces = arguments.split(b'"')
+        assert not any(piece.startswith(b"...") for piece in pieces[2::2]), f"a write to {path} is not all recorded"
+        data = b"".join(map(_plain, pieces[1::2]))[:done]
+        assert len(data) == done
+        if path == STAMPS:
+            self._calls += [Call("stamp", data=line) for line in data.splitlines()]
+            return
+        if name in {"write", "writev"}:
+            at = self._cursors.get(path, 0)
+            self._cursors[path] = at + done
+        else:
+            numbers = arguments.removesuffix(b", 0") if name == "pwritev2" else arguments
+            at = int(numbers.rpartition(b", ")[2])
+        self._calls.append(Call("write", path, at=at, data=data))
+
+    def _resize(self, name: str, path: str | None, arguments: bytes) -> None:
+        numbers = [int(each) for each in re.findall(rb", (\d+)", arguments)]
+        if name == "fallocate":
+            assert path is not None
+            assert numbers[0] == 0, "another mode of fallocate"
+            self._calls.append(Call("reserve", path, at=numbers[1] + numbers[2]))
+        elif (path := path or self._paths(arguments)[0]) is not None:
+            self._calls.append(Call("resize", path, at=numbers[-1]))
+
+    def _change_names(self, name: str, paths: list[str | None]) -> None:
+        path, to = paths[0], paths[-1]
+        if path is None or to is None:
+            assert path is to, f"{name} of {path} to {to}: across the edge of what is recorded"
+            return
+        what = _OF_NAMES[name]
+        if path in self._folders and what == "unlink":  # unlinkat with AT_REMOVEDIR
+            what = "rmdir"
+        self._calls.append(Call(what, path, to if what in {"rename", "link"} else ""))
+        if what == "mkdir":
+            self._folders.add(path)
+        if what in {"unlink", "rename"}:
+            self._names.discard(path)
+        if what in {"rename", "link"}:
+            self._names.add(to)
+
+
+# ---- surviving ------------------------------------------------------------------------------------------------------
+
+
+class Fate(ABC):
+    """What becomes of what was not synced."""
+
+    @abstractmethod
+    def keeps_name(self) -> bool:
+        """Whether the next change of a name survives."""
+
+    @abstractmethod
+    def keeps(self, size: int, *, last: bool) -> list[tuple[int, int]]:
+        """The stretches (start, end) that survive of the next write, of *size* bytes; *last*: it is the last of all."""
+
+
+class Lost(Fate):
+    """Nothing of it survives."""
+
+    def keeps_name(self) -> bool:
+        return False
+
+    def keeps(self, size: int, *, last: bool) -> list[tuple[int, int]]:
+        return []
+
+
+class Torn(Fate):
+    """All of it does, but for the last write, which ends somewhere."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def keeps_name(self) -> bool:
+        return True
+
+    def keeps(self, size: int, *, last: bool) -> list[tuple[int, int]]:
+        return [(0, self._chance.randrange(0, size + 1, SECTOR) if last else size)]
+
+
+class Kept(Torn):
+    """All of it does."""
+
+    def __init__(self) -> None:
+        super().__init__(random.Random(0))
+
+    def keeps(self, size: int, *, last: bool) -> list[tuple[int, int]]:
+        return [(0, size)]
+
+
+class Scattered(Fate):
+    """Any of it does: some names, some pages."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._share = chance.choice((0.1, 0.5, 0.9))
+
+    def keeps_name(self) -> bool:
+        return self._chance.random() < self._share
+
+    def keeps(self, size: int, *, last: bool) -> list[tuple[int, int]]:
+        pages = [(at, min(at + PAGE, size)) for at in range(0, size, PAGE)]
+        return [page for page in pages if self._chance.random() < self._share]
+
+
+@dataclass(eq=False)
+class _File:
+    durable: bytearray = field(default_factory=bytearray)
+    pending: list[tuple[int, Call]] = field(default_factory=list)
+
+    def sync(self, began: int) -> None:
+        for number, call in self.pending:
+            if number < began:
+                _change(self.durable, call, [(0, len(call.data))])
+        self.pending = [each for each in self.pending if each[0] >= began]
+
+    def surviving(self, fate: Fate, last: int) -> bytearray:
+        if not self.pending:
+            return self.durable
+        content = bytearray(self.durable)
+        for number, call in self.pending:
+            if call.what == "write":
+                _change(content, call, fate.keeps(len(call.data), last=number == last))
+            elif fate.keeps_name():
+                _change(content, call, [])
+        return content
+
+
+def _change(content: bytearray, call: Call, kept: Sequence[tuple[int, int]]) -> None:
+    if call.what == "resize":
+        del content[call.at :]
+    if call.what in {"resize", "reserve"}:
+        content.extend(bytes(max(0, call.at - len(content))))
+    for start, end in kept:
+        if start < end:
+            content.extend(bytes(max(0, call.at + start - len(content))))
+            content[call.at + start : call.at + end] = call.data[start:end]
+
+
+@dataclass(eq=False)
+class _Folder:
+    now: dict[str, _File | _Folder] = field(default_factory=dict)
+    durable: dict[str, _File | _Folder] = field(default_factory=dict)
+    pending: list[tuple[int, str, _File | _Folder | None]] = field(default_factory=list)
+
+    def change(self, number: int, name: str, node: _File | _Folder | None) -> None:
+        _set(self.now, name, node)
+        self.pending.append((number, name, node))
+
+    def sync(self, began: int) -> None:
+        for number, name, node in self.pending:
+            if number < began:
+                _set(self.durable, name, node)
+        self.pending = [each for each in self.pending if each[0] >= began]
+
+    def surviving(self, fate: Fate) -> dict[str, _File | _Folder]:
+        names = dict(self.durable)
+        for _, name, node in self.pending:
+            if fate.keeps_name():
+                _set(names, name, node)
+        return names
+
+
+def _set(names: dict[str, _File | _Folder], name: str, node: _File | _Folder | None) -> None:
+    if node is None:
+        names.pop(name, None)
+    else:
+        names[name] = node
+
+
+class Disk:
+    """A folder as it was for the processes, and what of it is durable."""
+
+    def __init__(self) -> None:
+        self._root = _Folder()
+        self._number = 0
+        self._last_write = -1
+        self._everything: list[_File | _Folder] = [self._root]
+
+    def apply(self, call: Call) -> None:
+        number, self._number = self._number, self._number + 1
+        match call.what:
+            case "create":
+                self._put(number, call.path, _File())
+            case "mkdir":
+                self._put(number, call.path, _Folder())
+            case "unlink" | "rmdir":
+                folder, name = self._at(call.path)
+                folder.change(number, name, None)
+            case "rename" | "link":
+                self._rename(number, call)
+            case "write" | "resize" | "reserve":
+                self._write(number, call)
+            case "sync":
+                node = self._find(call.path)
+                if node is not None:
+                    node.sync(call.began)
+            case "sync all":
+                for each in self._everything:
+                    each.sync(call.began)
+
+    def write_to(self, target: Path, fate: Fate) -> None:
+        """Make the new folder *target* what the power cut leaves now."""
+        self._write_folder(self._root, target, fate)
+
+    def _write_folder(self, folder: _Folder, target: Path, fate: Fate) -> None:
+        target.mkdir()
+        for name, node in folder.surviving(fate).items():
+            if isinstance(node, _Folder):
+                self._write_folder(node, target / name, fate)
+                continue
+            content = node.surviving(fate, self._last_write)
+            path = target / name
+            path.touch(0o600)
+            with path.open("wb") as file:
+                file.write(content.rstrip(b"\0") if content.endswith(bytes(PAGE)) else content)
+                file.truncate(len(content))
+
+    def _at(self, path: str) -> tuple[_Folder, str]:
+        above, _, name = path.rpartition("/")
+        folder = self._find(above)
+        assert isinstance(folder, _Folder), path
+        return folder, name
+
+    def _find(self, path: str) -> _File | _Folder | None:
+        node: _File | _Folder | None = self._root
+        for name in filter(None, path.split("/")):
+            assert isinstance(node, _Folder), path
+            node = node.now.get(name)
+            if node is None:
+                return None
+        return node
+
+    def _put(self, number: int, path: str, node: _File | _Folder) -> None:
+        folder, name = self._at(path)
+        folder.change(number, name, node)
+        self._everything.append(node)
+
+    def _rename(self, number: int, call: Call) -> None:
+        folder, name = self._at(call.path)
+        node = folder.now[name]
+        assert isinstance(node, _File), "no folder is renamed"
+        to_folder, to_name = self._at(call.to)
+        to_folder.change(number, to_name, node)
+        if call.what == "rename":
+            folder.change(number, name, None)
+
+    def _write(self, number: int, call: Call) -> None:
+        file = self._find(call.path)
+        assert isinstance(file, _File), call.path
+        file.pending.append((number, call))
+        if call.what == "write":
+            self._last_write = number

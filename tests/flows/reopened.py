@@ -1,0 +1,187 @@
+"""A site whose processes are dead, opened in this one: what a restart recovers, without the processes of a restart.
+
+The same parts do the work (SQLite's recovery, the driver's restoring of its logs, the keeper's workers); only the
+socket to the committer is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway.blocks.findings import Severity
+from gateway.blocks.values import block_key
+from gateway.config import load
+from gateway.engine.types import Caller
+from gateway.errors import NoSuchBucket, NoSuchKey
+from gateway.journal.holding import held_lock
+from gateway.journal.local import LocalCommitter
+from gateway.journal.paths import JournalPaths
+from gateway.journal.replay import verify
+from gateway.journal.session_commands import COMMANDS as SESSION_COMMANDS
+from gateway.journal.session_commands import EndSession, OpenSession
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.store import SqliteStore
+from gateway.site import upkeep
+from gateway.site.commands import COMMANDS
+from gateway.site.committers import Committer
+from gateway.site.paths import journal_folder, master_key
+from gateway.site.ring import Ring
+from gateway.site.site import Site
+
+ABSENT = ""
+"""Stands where a digest stands, for a key that is not there."""
+Possible = Mapping[str, Collection[str]]
+"""key -> SHA-256 digests of what may stand there."""
+
+
+def digest(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()
+
+
+class Broken(AssertionError):
+    """A promise was not kept."""
+
+
+class _Journal:
+    """A client of a committer in the same process."""
+
+    def __init__(self, store: SqliteStore, committer: LocalCommitter) -> None:
+        self._store, self._committer = store, committer
+        self.session = 0
+        self._reads: Counter[int] = Counter()
+
+    async def send(self, command: Any) -> Any:
+        return self._committer.run(command, self.session)
+
+    async def floors(self, *, pins: bool = True) -> int:
+        return min([self._store.head().number, *self._reads])
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        number = self._store.head().number
+        self._reads[number] += 1
+        try:
+            yield
+        finally:
+            self._reads -= Counter([number])
+
+    async def close(self) -> None:
+        if self.session:
+            self._committer.run(EndSession(self.session))
+
+
+class Reopened:
+    """Made by `reopened`. All that is wrong raises."""
+
+    def __init__(self, site: Site, store: SqliteStore, committer: LocalCommitter, journal: _Journal) -> None:
+        self.site = site
+        self._store, self._committer, self._journal = store, committer, journal
+        self._root = Caller("root", 0, 0, True)
+
+    def check_journal(self) -> None:
+        """SQLite finds its file whole, and every record is what was written."""
+        self._store.check()
+        verify(self._store)
+
+    async def check_sound(self, worst: Severity = Severity.NONE) -> None:
+        """`fsck --read` finds nothing worse than *worst*."""
+        report = await upkeep.fsck(self.site, read=True)
+        if report.worst > worst:
+            raise Broken(upkeep.spell(report))
+
+    async def check_bucket(self, bucket: str, possible: Possible, *, made: bool = True) -> None:
+        """Every key has a value that it may have, each that is listed can be read, and no other is. *made*: the bucket
+        was acknowledged."""
+        try:
+            there = await self._read_all(bucket)
+        except NoSuchBucket:
+            if made:
+                raise Broken(f"the bucket {bucket} is lost") from None
+            there = {}
+        for key, values in possible.items():
+            found = there.pop(key, ABSENT)
+            if found not in values:
+                word = "is lost" if found == ABSENT else "has a value that it never had or no longer has"
+                raise Broken(f"{bucket}/{key} {word}")
+        if there:
+            raise Broken(f"keys that nobody put into {bucket}: {sorted(there)}")
+
+    async def _read_all(self, bucket: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        after = b""
+        while True:
+            page = await self.site.engine.list(self._root, bucket, after=after)
+            for entry in page.keys:
+                found[entry.key.decode()] = await self._read(bucket, entry.key)
+            if page.next is None:
+                return found
+            after = page.next
+
+    async def _read(self, bucket: str, key: bytes) -> str:
+        try:
+            opened = await self.site.engine.open(self._root, bucket, key)
+        except NoSuchKey:
+            raise Broken(f"{bucket}/{key.decode()} is listed and not there") from None
+        summed = hashlib.sha256()
+        if opened.whole is not None:
+            summed.update(opened.whole)
+        else:
+            async for piece in opened.chunks:
+                summed.update(piece)
+        return summed.hexdigest()
+
+    async def check_parts(self, bucket: str, key: str, upload: str, etags: Mapping[int, str]) -> None:
+        """The parts of an open upload that were acknowledged are there."""
+        page = await self.site.engine.list_parts(self._root, bucket, key.encode(), upload)
+        found = {part.number: part.etag for part in page.parts}
+        if any(found.get(number) != etag for number, etag in etags.items()):
+            raise Broken(f"parts of {bucket}/{key} are lost: {etags} were acknowledged, {found} are there")
+
+    async def keep_house(self) -> None:
+        """The dead processes' sessions end, and the keeper does all that it finds to do."""
+        for session in self._store.live_sessions():
+            self._committer.run(EndSession(session))
+        self._store.drop_slots()
+        self._journal.session = self._committer.run(OpenSession("keeper"))
+        await upkeep.gc(self.site)
+
+    async def check_tidy(self) -> None:
+        """Behind `keep_house`: a sound site, on whose disk lies nothing that no row names."""
+        await self.check_sound()
+        ((freed, dead),) = self.site.store.query(
+            "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM block WHERE died > 0)"
+        )
+        if freed or dead:
+            raise Broken(f"{freed} freed rows and {dead} dead blocks stay")
+        named = {block_key(row[0]) for row in self.site.store.query("SELECT id FROM block")}
+        for backend in self.site.warehouse.backends.values():
+            there = {line.key async for line in backend.list()}
+            if there != named:
+                raise Broken(f"orphans: {sorted(there - named)}; lost: {sorted(named - there)}")
+        left = list((self.site.folder / "blocks" / ".entrepot").glob("desk-*/new-*"))
+        if left:
+            raise Broken(f"temporary files stay: {left}")
+
+
+@asynccontextmanager
+async def reopened(folder: Path) -> AsyncIterator[Reopened]:
+    """The dead site in *folder*, recovered."""
+    config = load(folder)
+    paths = JournalPaths(journal_folder(folder, config))
+    with held_lock(paths):
+        store = SqliteStore(paths.database)
+        committer = LocalCommitter(store, {**SESSION_COMMANDS, **COMMANDS})
+        journal = _Journal(store, committer)
+        tables = ReadStore(paths.database)
+        site = Site(folder, config, journal, Committer(None), tables, Ring(master_key(folder, config), tables))  # type: ignore[arg-type]
+        try:
+            await site._open_bytes(writes_much=False)
+            yield Reopened(site, store, committer, journal)
+        finally:
+            await site.close()
+            store.close()

@@ -1,0 +1,265 @@
+"""The power is cut anywhere in a recorded life of a whole site: what was acknowledged is whole, what was not is wholly
+there or not at all, and the site is sound.
+
+A killed process leaves the page cache whole, so kills alone would not notice a sync that was forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gateway.errors import EntrepotError
+from gateway.site.founding import found
+from tests.endpoint import ACCESS_KEY, SECRET_KEY, command_environment, started
+from tests.flows.dying import kill_all
+from tests.flows.power import Call, Disk, Fate, Kept, Lost, Scattered, Torn, record, why_not
+from tests.flows.recorded_life import BUCKET
+from tests.flows.reopened import ABSENT, Broken, digest, reopened
+from tests.site.running import client
+
+WHY_NOT = why_not()
+pytestmark = [
+    pytest.mark.slow,  # the recording takes a while
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(WHY_NOT), reason=f"NO POWER CUT WAS TRIED: {WHY_NOT}"),
+]
+RECORDING_SECONDS = 600
+
+
+@dataclass
+class Ledger:
+    """What the clients knew at some moment."""
+
+    site: bool = False
+    bucket: bool = False
+    _acked: dict[str, str] = field(default_factory=dict)
+    _open: dict[int, dict[str, str]] = field(default_factory=dict)
+    parts: dict[tuple[str, str], dict[int, str]] = field(default_factory=dict)
+
+    def hear(self, stamp: dict[str, Any]) -> None:
+        match stamp:
+            case {"begin": number, "makes": makes, **more}:
+                self._open[number] = makes
+                for each in [each for each in self.parts if each[1] == more.get("ends")]:
+                    del self.parts[each]
+            case {"ack": number}:
+                for key, value in self._open.pop(number).items():
+                    self._acked[key] = value
+                    for other in self._open.values():  # a key's requests come one after the other
+                        other.pop(key, None)
+            case {"part": number, "key": key, "upload": upload, "etag": etag}:
+                self.parts.setdefault((key, upload), {})[number] = etag
+            case {"bucket": _}:
+                self.bucket = True
+            case {"site": _}:
+                self.site = True
+
+    def possible(self) -> dict[str, set[str]]:
+        found = {key: {value} for key, value in self._acked.items()}
+        for makes in self._open.values():
+            for key, value in makes.items():
+                found.setdefault(key, {ABSENT}).add(value)
+        return found
+
+
+class Recording(NamedTuple):
+    calls: list[Call]
+    folder: Path
+    """The site as its processes left it."""
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    base = tmp_path_factory.mktemp("power")
+    root, trace = base / "root", base / "trace"
+    root.mkdir()
+    command = [sys.executable, "-m", "tests.flows.recorded_life", str(root)]
+    calls = record(command, root, trace, command_environment(), RECORDING_SECONDS)
+    trace.unlink()
+    return Recording(calls, root / "site")
+
+
+def moments(calls: Sequence[Call], wanted: Callable[[int], bool]) -> Iterator[tuple[int, Disk, Ledger]]:
+    """The disk and the ledger behind the first so many calls, for each such number that is wanted."""
+    disk, ledger = Disk(), Ledger()
+    for count, call in enumerate([*calls, None]):
+        if wanted(count):
+            yield count, disk, ledger
+        if call is not None:
+            disk.apply(call)
+            if call.what == "stamp":
+                ledger.hear(json.loads(call.data))
+
+
+def made_at(calls: Sequence[Call]) -> int:
+    """Behind so many calls `init` was done."""
+    return next(at for at, call in enumerate(calls, 1) if call.what == "stamp")
+
+
+def chosen(calls: Sequence[Call], chance: random.Random, count: int) -> set[int]:
+    """Moments of the site's life to cut at: half of them around syncs and acknowledgements, half anywhere."""
+    made = made_at(calls)
+    edges = [at for at, call in enumerate(calls) if call.what in {"sync", "sync all", "stamp"} and at > made]
+    around = [chance.choice(edges) + chance.choice((0, 1)) for _ in range(count // 2)]
+    return {*around, *chance.choices(range(made, len(calls) + 1), k=count - len(around)), len(calls)}
+
+
+def fates(chance: random.Random) -> Iterator[Fate]:
+    while True:
+        yield Lost()
+        yield Scattered(random.Random(chance.random()))
+        yield Torn(random.Random(chance.random()))
+        yield Scattered(random.Random(chance.random()))
+
+
+async def look(image: Path, ledger: Ledger, *, house: bool) -> None:
+    """Restart what was left, and hold it to the ledger. Raises `Broken`, or whatever the site complains of."""
+    possible = ledger.possible()
+    async with reopened(image / "site") as site:
+        site.check_journal()
+        if ledger.bucket:
+            await site.check_bucket(BUCKET, possible)
+        await site.check_sound()
+        for (key, upload), etags in ledger.parts.items():
+            await site.check_parts(BUCKET, key, upload, etags)
+        if house:
+            await site.keep_house()
+            if ledger.bucket:
+                await site.check_bucket(BUCKET, possible)
+            await site.check_tidy()
+
+
+def test_the_recording_is_complete(recording: Recording, tmp_path: Path) -> None:
+    """With nothing lost, replaying it makes what the processes made."""
+    ((_, disk, ledger),) = moments(recording.calls, lambda count: count == len(recording.calls))
+    disk.write_to(tmp_path / "image", Kept())
+    assert ledger.site
+    assert ledger.bucket
+    assert len(ledger.possible()) > 20
+    assert tree(tmp_path / "image" / "site") == tree(recording.folder)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Each file's digest, each folder's slash."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_dir() or (path.is_file() and not path.name.endswith("-shm")):
+            found[str(path.relative_to(folder))] = "/" if path.is_dir() else digest(path.read_bytes())
+    return found
+
+
+def test_the_recording_holds_everything_that_may_go_wrong(recording: Recording) -> None:
+    """Checkpoints under load and idle ones, logs that turned over, values stored the plain way, kills and sweeps."""
+    calls = recording.calls
+    assert any(call.what == "sync" and call.path.endswith("journal.db") for call in calls)
+    assert any(call.what == "sync" and call.path.endswith(".log") for call in calls)
+    assert any(call.what == "sync all" for call in calls)
+    assert any(call.what == "sync" and "/blocks/0" in call.path for call in calls)
+    assert any(call.what == "sync" and "/new-" in call.path for call in calls)
+    assert any(call.what == "unlink" and "/blocks/0" in call.path for call in calls)
+    assert sum(call.what == "stamp" for call in calls) > 200
+
+
+CUTS = 70
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_power_cut_anywhere_leaves_every_promise_kept(recording: Recording, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    wanted = chosen(recording.calls, chance, CUTS)
+    becomes = fates(chance)
+    for number, (count, disk, ledger) in enumerate(moments(recording.calls, wanted.__contains__)):
+        image, fate = tmp_path / f"cut-{count}", next(becomes)
+        disk.write_to(image, fate)
+        try:
+            await look(image, ledger, house=number % 3 == 0)
+        except Exception as error:
+            told = f"cut behind {count} of {len(recording.calls)} calls, {type(fate).__name__}: {error}; see {image}"
+            raise Broken(told) from error
+        shutil.rmtree(image)
+
+
+async def test_power_cut_while_init_runs_leaves_what_can_be_run_again(recording: Recording, tmp_path: Path) -> None:
+    chance = random.Random(0)
+    made = made_at(recording.calls)
+    wanted = {*chance.sample(range(made), 12), made}
+    becomes = fates(chance)
+    for count, disk, ledger in moments(recording.calls[:made], wanted.__contains__):
+        image, fate = tmp_path / f"cut-{count}", next(becomes)
+        disk.write_to(image, fate)
+        try:
+            if not ledger.site and not is_made(image / "site"):
+                await found(image / "site", access_key=ACCESS_KEY, secret=SECRET_KEY)
+            kill_all(image / "site")
+            await look(image, ledger, house=True)
+        except Exception as error:
+            told = f"cut behind {count} of the {made} calls of init, {type(fate).__name__}: {error}; see {image}"
+            raise Broken(told) from error
+        shutil.rmtree(image)
+
+
+def is_made(folder: Path) -> bool:
+    """`init` had come to its end, though nobody was told."""
+    return (folder / "entrepot.toml").exists() and not (folder / ".unfinished").exists()
+
+
+def test_power_cut_and_served_again_a_site_answers_with_what_it_acknowledged(
+    recording: Recording, tmp_path: Path
+) -> None:
+    chance = random.Random(5)
+    bucket = next(at for at, call in enumerate(recording.calls) if b'"bucket"' in call.data and call.what == "stamp")
+    wanted = set(chance.sample(range(bucket + 1, len(recording.calls)), 3))
+    becomes = fates(chance)
+    for count, disk, ledger in moments(recording.calls, wanted.__contains__):
+        image, fate = tmp_path / f"cut-{count}", next(becomes)
+        disk.write_to(image, fate)
+        with started(image / "site") as (endpoint, _):
+            s3 = client(endpoint)
+            listed = s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
+            there = {each["Key"]: s3.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read() for each in listed}
+        for key, values in ledger.possible().items():
+            assert (digest(there.pop(key)) if key in there else ABSENT) in values, f"{key}, {count}, {fate}, {image}"
+        assert not there
+        shutil.rmtree(image)
+
+
+FORGOTTEN = {
+    "the journal's": lambda call: call.what == "sync" and call.path.endswith("journal.db-wal"),
+    "the intake logs'": lambda call: call.what == "sync" and call.path.endswith(".log"),
+    "a large value's": lambda call: call.what == "sync" and "/new-" in call.path,
+    "its name's": lambda call: call.what == "sync" and re.fullmatch("site/blocks/[0-9a-f]{16}", call.path),
+    "those of a log's values": lambda call: (
+        call.what == "sync all" or (call.what == "sync" and re.fullmatch("site/blocks/[0-9a-f]{16}/.*", call.path))
+    ),
+    "the site's own folder's": lambda call: call.what == "sync" and call.path == "",
+}
+
+
+@pytest.mark.parametrize("sync", FORGOTTEN)
+async def test_a_sync_that_is_forgotten_is_noticed(recording: Recording, tmp_path: Path, sync: str) -> None:
+    """The recording without one kind of sync: soon something is lost."""
+    assert any(FORGOTTEN[sync](call) for call in recording.calls)
+    calls = [Call("nothing") if FORGOTTEN[sync](call) else call for call in recording.calls]
+    chance = random.Random(0)
+    acks = [at for at, call in enumerate(calls, 1) if call.what == "stamp" and b'"ack"' in call.data]
+    wanted = set(chance.sample(acks, 40))
+    for count, disk, ledger in moments(calls, wanted.__contains__):
+        image = tmp_path / f"cut-{count}"
+        disk.write_to(image, Lost())
+        try:
+            await look(image, ledger, house=False)
+        except (Broken, EntrepotError, OSError, sqlite3.Error):
+            return
+        shutil.rmtree(image)
+    pytest.fail(f"40 cuts without {sync} sync, and nothing was lost")
