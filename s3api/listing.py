@@ -50,7 +50,7 @@ def format_list_v2(
     """The whole XML of one page. Pure."""
     spell = speller(url)
     head = [_head(bucket, prefix, delimiter, limit, url, spell)]
-    head.append(f"<KeyCount>{len(page.keys) + len(page.prefixes)}</KeyCount>")
+    head.append(f"<KeyCount>{page.count}</KeyCount>")
     head.append(f"<IsTruncated>{'true' if next_token else 'false'}</IsTruncated>")
     if token is not None:
         head.append(f"<ContinuationToken>{escape(token)}</ContinuationToken>")

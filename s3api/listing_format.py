@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
-from gateway.engine.types import Listed, Page
+from gateway.engine.types import Page
+from gateway.journal.packed import checksum_kind, kind_names
 from s3api.owners import Owners
 from s3api.xml_writing import escape_bytes, iso_second, url_encode
 
@@ -17,25 +19,30 @@ def speller(url: bool) -> Spell:
     return url_encode if url else escape_bytes
 
 
-def format_keys(listed: list[Listed], spell: Spell, owners: Owners | None) -> str:
+def format_keys(page: Page, spell: Spell, owners: Owners | None) -> str:
     """The Contents elements; None leaves owners out."""
     out = []
-    for each in listed:
-        shown = each.key
-        # Most keys are ASCII without anything to escape; a run of such bytes is found at C speed.
-        key = shown.decode("ascii") if shown.isalnum() else spell(shown)
-        checksum = each.checksum_algorithm
-        if checksum:
-            checksum = (
-                f"<ChecksumAlgorithm>{checksum}</ChecksumAlgorithm><ChecksumType>{each.checksum_type}</ChecksumType>"
+    for path, rows in page.groups:
+        # a path ends in a slash, or is empty: what stands before and behind is spelled alike, apart or together
+        key = f"<Contents><Key>{spell(path)}"
+        for name, size, etag, modified_ns, owner, checksum in rows:
+            # Many names are ASCII without anything to escape; a run of such bytes is found at C speed.
+            shown = name.decode("ascii") if name.isalnum() else spell(name)
+            who = f"<Owner>{owners[owner]}</Owner>" if owners is not None else ""
+            out.append(
+                f"{key}{shown}</Key><LastModified>{iso_second(modified_ns // SECOND_NS)}</LastModified>"
+                f"<ETag>&quot;{etag}&quot;</ETag>{_kind(checksum)}<Size>{size}</Size>{who}"
+                f"<StorageClass>STANDARD</StorageClass></Contents>"
             )
-        who = f"<Owner>{owners[each.owner]}</Owner>" if owners is not None else ""
-        out.append(
-            f"<Contents><Key>{key}</Key><LastModified>{iso_second(each.modified_ns // SECOND_NS)}</LastModified>"
-            f"<ETag>&quot;{each.etag}&quot;</ETag>{checksum}<Size>{each.size}</Size>{who}"
-            f"<StorageClass>STANDARD</StorageClass></Contents>"
-        )
     return "".join(out)
+
+
+@lru_cache(maxsize=256)
+def _kind(checksum: bytes | None) -> str:
+    algorithm, of = kind_names(checksum_kind(checksum))
+    if not algorithm:
+        return ""
+    return f"<ChecksumAlgorithm>{algorithm}</ChecksumAlgorithm><ChecksumType>{of}</ChecksumType>"
 
 
 def format_prefixes(prefixes: list[bytes], spell: Spell) -> str:
@@ -45,4 +52,4 @@ def format_prefixes(prefixes: list[bytes], spell: Spell) -> str:
 
 def format_page(page: Page, spell: Spell, owners: Owners | None) -> str:
     """Keys, then prefixes, as S3 orders them."""
-    return format_keys(page.keys, spell, owners) + format_prefixes(page.prefixes, spell)
+    return format_keys(page, spell, owners) + format_prefixes(page.prefixes, spell)

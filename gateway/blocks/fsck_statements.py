@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.journal.tables import CHECKSUM_KIND_BYTES
-
 
 class Check(NamedTuple):
     """One thing that must hold."""
@@ -194,7 +192,8 @@ TREE = (
             UNION ALL SELECT parent, name, node, size, etag, owner, checksum FROM version
         ) n JOIN file f ON f.id = n.node
         WHERE f.rewritten = 0 AND (n.size <> f.size OR n.etag <> f.etag OR n.owner <> f.owner
-            OR n.checksum <> coalesce(substr(f.checksums, 1, {CHECKSUM_KIND_BYTES}), x''))""",
+            OR n.checksum <> substr(f.checksums, 1, length(n.checksum))
+            OR (n.checksum = x'') <> (f.checksums = x''))""",
     ),
     Check(
         "version-chain",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gateway.journal.packed import checksum_kind
 from gateway.journal.rows import Rows, must
-from gateway.journal.tables import BODY, BUCKET, CHECKSUM_KIND_BYTES, DIR, ENTRY, FILE, FREED, RUN, Freed, Shape
+from gateway.journal.tables import BODY, BUCKET, DIR, ENTRY, FILE, FREED, RUN, Freed, Shape
 
 
 def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: int, at_ns: int) -> None:
@@ -73,7 +74,7 @@ def link(rows: Rows, node: int, at_ns: int) -> tuple[int, str, int, bytes]:
         return NOTHING_SHOWN
     file = must(rows, FILE, (node,))
     rows.put(FILE, file._replace(links=file.links + 1, ctime_ns=at_ns))
-    return file.size, file.etag, file.owner, file.checksums[:CHECKSUM_KIND_BYTES]
+    return file.size, file.etag, file.owner, checksum_kind(file.checksums)
 
 
 def unlink(rows: Rows, node: int, at_ns: int) -> int:

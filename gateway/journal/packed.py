@@ -106,3 +106,25 @@ def pack_all(values: Iterable[tuple[Any, ...]]) -> bytes:
     """A list of tuples for a packed column; none is the empty column."""
     listed = list(values)
     return pack(listed) if listed else b""
+
+
+CHECKSUM_KIND_BYTES = 24
+"""A kind's greatest length."""
+
+
+def checksum_kind(packed: bytes | None) -> bytes:
+    """Of packed checksums, or of no less than their first `CHECKSUM_KIND_BYTES`, what tells the first one's algorithm
+    and type; empty where there is none. See `kind_names`."""
+    if not packed:
+        return b""
+    # an array of arrays of short texts: a byte of length before each
+    middle = 3 + (packed[2] & 31)
+    return packed[: middle + 1 + (packed[middle] & 31)]
+
+
+def kind_names(kind: bytes) -> tuple[str, str]:
+    """Algorithm and type of a kind; empty for none."""
+    if not kind:
+        return "", ""
+    middle = 3 + (kind[2] & 31)
+    return kind[3:middle].decode(), kind[middle + 1 :].decode()

@@ -195,10 +195,6 @@ class Dir(NamedTuple):
     """packed: a map of bytes to bytes; empty for none."""
 
 
-CHECKSUM_KIND_BYTES = 24
-"""So many of a file's packed checksums tell the first one's algorithm and type; a name remembers them."""
-
-
 class Entry(NamedTuple):
     """A name in a directory, and its current version."""
 
@@ -227,7 +223,7 @@ class Entry(NamedTuple):
     etag: str = ""
     owner: int = 0
     checksum: bytes = b""
-    """The first bytes of the file's packed checksums, see `CHECKSUM_KIND_BYTES`."""
+    """The kind of the file's first checksum, see `packed.checksum_kind`."""
 
 
 class Version(NamedTuple):

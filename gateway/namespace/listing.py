@@ -10,9 +10,10 @@ import asyncio
 import re
 from typing import NamedTuple
 
-from gateway.journal.tables import CHECKSUM_KIND_BYTES, Bucket
+from gateway.journal.packed import CHECKSUM_KIND_BYTES
+from gateway.journal.tables import Bucket
 from gateway.namespace.keys import behind
-from gateway.namespace.pages import Listed, ListedVersion, Page, VersionPage
+from gateway.namespace.pages import ListedVersion, Page, Shown, VersionPage
 from gateway.namespace.reading import Reads, find
 from gateway.namespace.seeking import SLICE, Row, Walk
 from gateway.namespace.versions import NULL, parse, spell
@@ -23,7 +24,7 @@ _FILE_COLUMNS = 6
 """Of a row: its name and what it remembers of its node."""
 
 
-class _Shown(NamedTuple):
+class _Source(NamedTuple):
     """How a statement gets at what a name (`e`) shows of its node: from the name itself, which remembers it; and where
     some nodes were written in place, which the names do not know, from those nodes, found by an index of just them."""
 
@@ -36,8 +37,8 @@ class _Shown(NamedTuple):
     """Stands behind the table."""
 
 
-_REMEMBERED = _Shown("e.size", "e.etag", "e.modified_ns", "e.owner", "e.checksum", "")
-_LOOKED_UP = _Shown(
+_REMEMBERED = _Source("e.size", "e.etag", "e.modified_ns", "e.owner", "e.checksum", "")
+_LOOKED_UP = _Source(
     "coalesce(f.size, e.size)",
     "coalesce(f.etag, e.etag)",
     "max(e.modified_ns, coalesce(f.written_ns, 0))",
@@ -60,7 +61,7 @@ class _Live:
     count = "live"
     dead = "e.dead = 0"
 
-    def __init__(self, shown: _Shown) -> None:
+    def __init__(self, shown: _Source) -> None:
         behind_size = f"{shown.etag}, {shown.modified_ns}, {shown.owner}, {shown.checksum}"
         mixed = (
             f"SELECT e.name, CASE WHEN e.version THEN {shown.size} END, {behind_size}, e.node, e.parent FROM entry e"
@@ -115,20 +116,6 @@ def _grouped(rows: list[Row]) -> dict[int, list[Row]]:
 
 
 _LIVE, _LIVE_STALE = _Live(_REMEMBERED), _Live(_LOOKED_UP)
-_kinds: dict[bytes | None, tuple[str, str]] = {None: ("", ""), b"": ("", "")}  # SQLite cuts an empty blob to NULL
-
-
-def kind_of(beginning: bytes) -> tuple[str, str]:
-    """Algorithm and type of the first checksum, from the beginning of the packed column."""
-    known = _kinds.get(beginning)
-    if known is None:
-        # an array of arrays of short texts: a byte of length before each
-        middle = 3 + (beginning[2] & 31)
-        end = middle + 1 + (beginning[middle] & 31)
-        known = (beginning[3:middle].decode(), beginning[middle + 1 : end].decode())
-        if end == CHECKSUM_KIND_BYTES:  # no byte of the value in it: there are few such
-            _kinds[beginning] = known
-    return known
 
 
 async def list_objects(
@@ -137,46 +124,59 @@ async def list_objects(
     """Keys behind *after* that begin with *prefix*; those that have *delimiter* behind it rolled up.
 
     *limit* counts keys and common prefixes. A common prefix is told where it lies behind *after* itself."""
-    keys: list[Listed] = []
-    prefixes: list[bytes] = []
+    told = _Told()
     if limit <= 0:
-        return Page(keys, prefixes, None)
-
-    def tell(path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
-        told = rows if len(rows) <= room else rows[:room]
-        _add_listed(keys, path, told if len(told[0]) == _FILE_COLUMNS else [row[:_FILE_COLUMNS] for row in told])
-        return len(told), len(told)
-
+        return told.page()
     table = _LIVE_STALE if _some_are_stale(reads) else _LIVE
     walk = Walk(reads, table, bucket.root, prefix, delimiter)
     low = walk.first(after)
     while low is not None:
-        wanted = limit + 1 - len(keys) - len(prefixes)
-        low = walk.slice(low, min(wanted, SLICE), tell, prefixes.extend)
-        if len(keys) + len(prefixes) > limit:
-            return _cut(keys, prefixes)
+        wanted = limit + 1 - told.count
+        low = walk.slice(low, min(wanted, SLICE), told.tell, told.roll)
+        if told.count > limit:
+            return told.cut()
         if low is not None:
             await asyncio.sleep(0)
-    return Page(keys, prefixes, None)
+    return told.page()
 
 
-def _add_listed(keys: list[Listed], path: bytes, rows: list[Row]) -> None:
-    """The hot loop of a listing: what a named tuple's own constructor does, without its call."""
-    add, new, make, known = keys.append, tuple.__new__, Listed, _kinds
-    for name, size, etag, modified_ns, owner, kind in rows:
-        algorithm, of = known.get(kind) or kind_of(kind)
-        add(new(make, (path + name, size, etag, modified_ns, owner, algorithm, of)))
+class _Told:
+    """The page so far."""
 
+    def __init__(self) -> None:
+        self.count = 0
+        self._groups: list[tuple[bytes, list[Shown]]] = []
+        self._prefixes: list[bytes] = []
 
-def _cut(keys: list[Listed], prefixes: list[bytes]) -> Page:
-    """One item more than asked for was found: it goes, and the page says where it ends."""
-    if not prefixes or (keys and keys[-1].key > prefixes[-1]):
-        keys.pop()
-    else:
-        prefixes.pop()
-    last_key = keys[-1].key if keys else b""
-    last_prefix = prefixes[-1] if prefixes else b""
-    return Page(keys, prefixes, max(last_key, last_prefix))
+    def tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
+        told = rows if len(rows) <= room else rows[:room]
+        self._groups.append((path, told if len(told[0]) == _FILE_COLUMNS else [row[:_FILE_COLUMNS] for row in told]))
+        self.count += len(told)
+        return len(told), len(told)
+
+    def roll(self, prefixes: list[bytes]) -> None:
+        self._prefixes.extend(prefixes)
+        self.count += len(prefixes)
+
+    def page(self, behind_it: bytes | None = None) -> Page:
+        return Page(self._groups, self._prefixes, behind_it)
+
+    def cut(self) -> Page:
+        """One item more than asked for was found: it goes, and the page says where it ends."""
+        groups, prefixes = self._groups, self._prefixes
+        if not prefixes or self._last_key() > prefixes[-1]:
+            path, rows = groups.pop()
+            if len(rows) > 1:
+                groups.append((path, rows[:-1]))
+        else:
+            prefixes.pop()
+        return self.page(max(self._last_key(), prefixes[-1] if prefixes else b""))
+
+    def _last_key(self) -> bytes:
+        if not self._groups:
+            return b""
+        path, rows = self._groups[-1]
+        return path + rows[-1][0]
 
 
 # --- versions -------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class _All:
     count = "entries"
     dead = "e.dead IN (0, 1)"
 
-    def __init__(self, shown: _Shown) -> None:
+    def __init__(self, shown: _Source) -> None:
         columns = (
             f"e.name, CASE WHEN e.version THEN {shown.size} END, {shown.etag}, {shown.modified_ns}, {shown.owner}, "
             'e.version, e."null", e.older, e.node, e.parent'

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.journal.packed import Checksum, pack_all
+from gateway.journal.packed import Checksum, checksum_kind, kind_names, pack_all
 from gateway.journal.tables import Versioning
 from gateway.namespace import listing, reading
 from gateway.namespace.buckets import SetVersioning
@@ -38,7 +38,7 @@ def facts(world: World, key: bytes) -> Listed:
     """What a GET of the key would tell."""
     found = reading.find(world.mirror, "b", key)
     assert found is not None and found.file is not None
-    algorithm, of = listing.kind_of(found.file.checksums[:24]) if found.file.checksums else ("", "")
+    algorithm, of = kind_names(checksum_kind(found.file.checksums))
     return Listed(key, found.file.size, found.file.etag, found.modified_ns, found.file.owner, algorithm, of)
 
 

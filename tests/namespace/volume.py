@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gateway.journal.packed import Checksum, pack_all
+from gateway.journal.packed import Checksum, checksum_kind, pack_all
 from gateway.journal.tables import BUCKET, DIR, ENTRY, FILE, Bucket, Dir, Entry, File
 from tests.namespace.world import Mirror
 
@@ -28,7 +28,9 @@ def entry(parent: int, name: bytes, node: int, *, dead: int = 0, version: int = 
     at = 1_700_000_000_000_000_000
     if dead or not version:
         return Entry(parent, name, dead, node, version, 1, 0, version, at)
-    return Entry(parent, name, dead, node, version, 1, 0, version, at, 4096, f"{node:032x}", 7, CHECKSUMS[:24])
+    return Entry(
+        parent, name, dead, node, version, 1, 0, version, at, 4096, f"{node:032x}", 7, checksum_kind(CHECKSUMS)
+    )
 
 
 def file(node: int) -> File:

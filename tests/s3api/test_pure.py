@@ -311,10 +311,14 @@ def test_any_key_can_be_listed(key):
 
 
 def test_a_listing_escapes_what_must_be():
-    from gateway.engine.types import Listed
+    from gateway.engine.types import Page
 
-    listed = [Listed(key, 1, "e", 10**18, 7, "", "") for key in (b"plain", b"a&b<c>", b"\xff", "é".encode())]
+    names = (b"plain", b"a&b<c>", b"\xff", "é".encode())
+    listed = Page(
+        [(b"", [(name, 1, "e", 10**18, 7, b"") for name in names]), (b"<d>/", [(b"x", 1, "e", 1, 7, None)])], [], None
+    )
     text = format_keys(listed, speller(False), None)
+    assert "<Key>&lt;d&gt;/x</Key>" in text and "Checksum" not in text
     assert "<Key>plain</Key>" in text
     assert "<Key>a&amp;b&lt;c&gt;</Key>" in text
     assert "<Key>\ufffd</Key>" in text

@@ -24,6 +24,10 @@ from urllib.parse import quote
 from gateway.errors import CommitterGone
 
 CACHE_KIB = 65536
+MAPPED_BYTES = (1 << 31) - 1
+"""So much of the file is read through a mapping, without a system call and a copy a page: what the kernel has at hand it
+lends, and takes back when memory is short. Nobody cuts the file shorter: it is never vacuumed, and a restored one is
+another file."""
 
 
 class ReadStore:
@@ -49,6 +53,7 @@ class ReadStore:
             )  # fmt: skip
             connection.execute("PRAGMA query_only = 1")
             connection.execute(f"PRAGMA cache_size = -{self._cache_kib}")
+            connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
             connection.execute("PRAGMA busy_timeout = 2000")
             connection.execute("SELECT number FROM head").fetchone()
         except sqlite3.Error as error:
