@@ -165,6 +165,20 @@ def test_the_three_commands_that_a_start_prints_work_as_printed(reader, backgrou
     reader.type([path, *map(Step, tries)])
 
 
+def test_a_second_start_finds_the_first_ones_data_and_its_commands_work_again(reader, background):
+    (serve,) = [step for block in blocks("in the background") for step in steps(block)]
+    path = next(step for block in blocks("") for step in steps(block) if step.command.startswith("export PATH="))
+    background.append(reader.start(serve))
+    first = reader.tries()
+    reader.type([path, *map(Step, first)])
+    interrupt(background.pop())
+    background.append(reader.start(serve))
+    assert reader.tries()[0] == first[0], "the same endpoint and keys"
+    *_, listed, _ = reader.type([path, Step(reader.tries()[0]), Step("aws s3 ls s3://first"), Step("aws s3 ls")])
+    assert "README.md" in listed
+    reader.type([path, *map(Step, reader.tries())])
+
+
 def test_no_block_says_something_that_this_test_does_not_know():
     known = {"", "in the background", "not"}
     assert {each.directive for each in fences(README)} <= known
