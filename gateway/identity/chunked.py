@@ -82,6 +82,7 @@ class ChunkedParser:
         self._state = State.HEADER
         self._trailers: list[tuple[str, str]] = []
         self._trailer_bytes = 0
+        self._blank_is_due = False
 
     @property
     def ended(self) -> bool:
@@ -102,11 +103,11 @@ class ChunkedParser:
                 continue
             at = self._gather(view, at)
             if self._line.endswith(b"\n"):
-                if not self._line.endswith(b"\r\n"):
-                    raise self._malformed("A line does not end in CR LF.")
-                line = bytes(self._line[:-2])
-                self._line.clear()
-                yield from self._on_line(line)
+                line = self._take_line()
+                if not line and self._blank_is_due:
+                    self._blank_is_due = False
+                else:
+                    yield from self._on_line(line)
 
     def finish(self) -> None:
         """Nothing more comes. Raises `IncompleteBody` unless the body had ended."""
@@ -121,6 +122,18 @@ class ChunkedParser:
         if len(self._line) > LINE_MOST:
             raise self._malformed("A line around the chunks is too long.")
         return at + (end or len(piece))
+
+    def _take_line(self) -> bytes:
+        """The line that was gathered, without its end: CR LF; of a trailer, as some clients write it (minio-go, after
+        AWS's own page), also LF, and then CR LF once more behind the last of them."""
+        line = bytes(self._line)
+        self._line.clear()
+        if line.endswith(b"\r\n"):
+            return line[:-2]
+        if self._state is not State.TRAILERS or line == b"\n":
+            raise self._malformed("A line does not end in CR LF.")
+        self._blank_is_due = True
+        return line[:-1]
 
     def _malformed(self, message: str) -> SignatureError:
         kind = MalformedTrailerError if self._state is State.TRAILERS else InvalidChunkSizeError

@@ -211,7 +211,7 @@ def test_a_line_without_end_is_refused_before_it_fills_memory(kind: PayloadKind)
         b"no colon\r\n\r\n",
         b":no name\r\n\r\n",
         "nåme:x\r\n\r\n".encode(),
-        b"name:x\n\r\n",
+        b"name:x\r\n\n",
         b"a:" + b"x" * 2000 + b"\r\n\r\n",
         b"".join(b"x-%d:%b\r\n" % (number, b"x" * 900) for number in range(10)) + b"\r\n",
     ],
@@ -220,6 +220,18 @@ def test_a_line_without_end_is_refused_before_it_fills_memory(kind: PayloadKind)
 def test_malformed_trailers_are_refused(trailers: bytes) -> None:
     body = b"3\r\nabc\r\n0\r\n" + trailers
     refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, body, 3, errors.MalformedTrailerError)
+
+
+@pytest.mark.parametrize("kind", [PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER])
+@pytest.mark.parametrize("names", [["x-amz-checksum-sha1"], ["x-amz-checksum-sha1", "x-amz-meta"]])
+def test_trailers_may_end_in_a_line_feed_and_one_blank_line(kind: PayloadKind, names: list[str]) -> None:
+    good = encoded(kind, [b"abc"], dict.fromkeys(names, "ONE"))
+    start = good.index(b"x-amz-checksum")
+    end = good.index(b"x-amz-trailer-signature") if kind is PayloadKind.STREAMING_TRAILER else len(good) - 2
+    odd = good[:start] + good[start:end].replace(b"\r\n", b"\n") + b"\r\n" + good[end:]
+    for step in (1, 7, len(odd)):
+        pieces = [odd[at : at + step] for at in range(0, len(odd), step)]
+        assert decoded(ChunkedParser(verified(kind), 3), pieces)[1] == [(name, "ONE") for name in names]
 
 
 def test_signed_trailers_hold_only_as_they_were_signed() -> None:
