@@ -40,6 +40,7 @@ LEASE_SECONDS = 3.0
 """Short, so that what killed sessions left is swept while the test looks on."""
 PATIENCE_SECONDS = 120.0
 LOG_BYTES_MAX = 256 << 20
+TAIL_LINES = 2_000
 PLANS = (
     ("committer",), ("worker",), ("all",), ("keeper",), ("supervisor",), ("committer", "worker"), ("committer",),
     ("worker", "worker"), ("all",), ("supervisor", "committer"), ("keeper", "committer"),
@@ -236,7 +237,9 @@ class Served:
         return found
 
     def _tail(self) -> str:
-        return self.log.read_text()[-4000:]
+        """The log's last lines, but for those of requests."""
+        lines = self.log.read_text().splitlines()[-TAIL_LINES:]
+        return "\n".join(line for line in lines if '"event":"request"' not in line)
 
 
 def is_fault(line: str) -> bool:

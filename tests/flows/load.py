@@ -84,9 +84,9 @@ class Client:
         self._tags = (f"{name}-{number}" for number in itertools.count(1))
         self._verbs: tuple[Callable[[], Awaitable[None]], ...]
         self._verbs, self._weights = zip(
-            (self._put, 50), (self._delete, 8), (self._delete_many, 4), (self._copy, 10), (self._get, 10),
-            (self._step_upload, 12), (self._put_shared, 8), (self._get_shared, 5), (self._delete_shared, 2),
-            (self._put_once, 4), (self._delete_once, 2), strict=True,
+            (self._put, 50), (self._delete, 8), (self._delete_many, 4), (self._copy, 10), (self._swap, 12),
+            (self._get, 10), (self._step_upload, 12), (self._put_shared, 8), (self._get_shared, 5),
+            (self._delete_shared, 2), (self._put_once, 4), (self._delete_once, 2), strict=True,
         )  # fmt: skip
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -144,6 +144,21 @@ class Client:
         if replaces:
             headers |= {"x_amz_metadata_directive": "REPLACE", **marks(tag)}
         await self._write(attempt, 200, "PUT", key, **headers)
+
+    async def _swap(self) -> None:
+        """Overwrite or delete exactly what stands there: run twice, it would be refused."""
+        key = self._chance.choice(self.own)
+        stands = self._ledger.certain(key)
+        if stands is None:
+            return
+        if self._chance.random() < 0.3:
+            attempt = self._ledger.begin(key, "DELETE If-Match", None)
+            await self._write(attempt, 204, "DELETE", key, if_match=f'"{stands.etag}"')
+            return
+        tag = next(self._tags)
+        body = content(tag, self._size())
+        attempt = self._ledger.begin(key, "PUT If-Match", value_of(tag, body))
+        await self._write(attempt, 200, "PUT", key, body=body, if_match=f'"{stands.etag}"', **marks(tag))
 
     async def _get(self) -> None:
         await self._read(self._chance.choice(self.own))
