@@ -130,7 +130,10 @@ def read_secret(access_key: str | None, path: Path | None) -> str | None:
         return None
     if path is None or access_key is None:
         raise InvalidArgument("--access-key and --secret-key-file go together: give both, or neither to draw them")
-    text = sys.stdin.read() if str(path) == "-" else path.read_text()
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{path} holds no secret key: it is no text") from None  # nor is any of it repeated
     return text.strip()
 
 

@@ -62,10 +62,11 @@ async def restore(target: Path, folder: Path, key_file: Path) -> Restored:
     manifest = journal_backup.read_manifest(target)
     if not (target / CONFIG_NAME).exists():
         raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
+    key = key_file.read_bytes()
     begin(folder, "restore")
     write_file(folder / CONFIG_NAME, (target / CONFIG_NAME).read_bytes())
     config = load(folder)
-    write_file(master_key(folder, config), key_file.read_bytes())
+    write_file(master_key(folder, config), key)
     topology = config.topology(folder)
     paths = JournalPaths(journal_folder(folder, config))
     if not paths.database.exists():

@@ -60,14 +60,30 @@ def test_the_version_is_the_distributions() -> None:
         (["user", "add", "a b", "--site", "SITE"], 1, "cannot be a user's name"),
         (["user", "add", "root", "--site", "SITE"], 1, "there is a user root already"),
         (["user", "add", "x", "--access-key", "ABC", "--site", "SITE"], 1, "go together"),
+        (
+            ["user", "add", "x", "--access-key", "ABCDEFGH", "--secret-key-file", "BINARY", "--site", "SITE"],
+            1,
+            "no text",
+        ),
+        (
+            ["user", "add", "x", "--access-key", "ABCDEFGH", "--secret-key-file", "/none", "--site", "SITE"],
+            1,
+            "/none: No",
+        ),
+        (["restore", "/none", "/none/anew", "--master-key", "SITE/master.key"], 1, "/none is no whole backup"),
+        (["backup", "SITE", "/proc/none"], 1, "no backup can be made in /proc/none"),
+        (["keys", "rotate", "--site", "/none"], 1, "/none/entrepot.toml: cannot be read"),
         (["user", "key", "remove", "NONE", "--site", "SITE"], 1, "there is no access key NONE"),
         (["init", "SITE"], 1, "is a site already"),
-    ],
+    assert "xb2" not in done.stderr, "what a secret file holds is not repeated"
 )
 def test_what_cannot_be_done_is_one_sentence_and_a_status(
     site: Path, arguments: list[str], status: int, says: str
 ) -> None:
-    done = run_entrepot(*(str(site) if each == "SITE" else each for each in arguments), check=False)
+    (site.parent / "binary").write_bytes(b"\xb2\xffsecret")
+    stand_for = {"SITE": str(site), "BINARY": str(site.parent / "binary")}
+    done = run_entrepot(*(stand_for.get(each, each) for each in arguments), check=False)
+    assert "secret\\" not in done.stderr
     assert done.returncode == status
     assert says in done.stderr
     assert "Traceback" not in done.stderr

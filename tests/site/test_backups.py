@@ -54,6 +54,11 @@ def test_a_backup_asks_for_an_empty_folder_and_the_right_master_key(tmp_path: Pa
     run_entrepot("backup", str(site), str(saved))
     again = run_entrepot("backup", str(site), str(saved), check=False)
     assert (again.returncode, "is not empty" in again.stderr) == (1, True)
+    missing = run_entrepot(
+        "restore", str(saved), str(tmp_path / "anew"), "--master-key", str(tmp_path / "none"), check=False
+    )
+    assert (missing.returncode, missing.stderr) == (1, f"entrepot: {tmp_path}/none: No such file or directory\n")
+    assert not (tmp_path / "anew").exists()
     wrong = run_entrepot(
         "restore",
         str(saved),
