@@ -119,6 +119,7 @@ HEADERS = (
     "x-amz-if-match-size", "x-amz-if-match-last-modified-time", "x-amz-max-parts", "x-amz-meta-a",
     "x-amz-metadata-directive", "x-amz-mp-object-size", "x-amz-object-attributes", "x-amz-part-number-marker",
     "x-amz-server-side-encryption", "x-amz-storage-class", "x-amz-tagging", "x-amz-tagging-directive", "expect",
+    "x-amz-expected-bucket-owner", "x-amz-source-expected-bucket-owner",
 )  # fmt: skip
 VALUES = st.one_of(
     st.text(st.characters(codec="utf-8", exclude_categories=("C",)), max_size=30).map(str.strip),
@@ -130,7 +131,8 @@ XML = st.one_of(
     st.builds(
         lambda root, inner: f"<{root}>{inner}</{root}>".encode(),
         st.sampled_from(["Delete", "CompleteMultipartUpload", "Tagging", "VersioningConfiguration",
-                         "CreateBucketConfiguration", "AccessControlPolicy", "ServerSideEncryptionConfiguration"]),
+                         "CreateBucketConfiguration", "AccessControlPolicy", "ServerSideEncryptionConfiguration",
+                         "PublicAccessBlockConfiguration", "OwnershipControls", "BucketLoggingStatus"]),
         st.recursive(
             st.text(st.characters(codec="utf-8", exclude_categories=("C",), exclude_characters="<&"), max_size=8),
             lambda inner: st.builds(
