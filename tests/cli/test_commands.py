@@ -75,7 +75,7 @@ def test_the_version_is_the_distributions() -> None:
         (["keys", "rotate", "--site", "/none"], 1, "/none/entrepot.toml: cannot be read"),
         (["user", "key", "remove", "NONE", "--site", "SITE"], 1, "there is no access key NONE"),
         (["init", "SITE"], 1, "is a site already"),
-    assert "xb2" not in done.stderr, "what a secret file holds is not repeated"
+    ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_a_status(
     site: Path, arguments: list[str], status: int, says: str
@@ -83,7 +83,7 @@ def test_what_cannot_be_done_is_one_sentence_and_a_status(
     (site.parent / "binary").write_bytes(b"\xb2\xffsecret")
     stand_for = {"SITE": str(site), "BINARY": str(site.parent / "binary")}
     done = run_entrepot(*(stand_for.get(each, each) for each in arguments), check=False)
-    assert "secret\\" not in done.stderr
+    assert "xb2" not in done.stderr, "what a secret file holds is not repeated"
     assert done.returncode == status
     assert says in done.stderr
     assert "Traceback" not in done.stderr
