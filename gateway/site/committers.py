@@ -20,6 +20,8 @@ LOG_NAME = "committer.log"
 END_SECONDS = 1.0
 TRY_SECONDS = 0.02
 TEND_SECONDS = 0.1
+FAILED_SECONDS = 2.0
+"""Between two tries to start a committer."""
 SUPERVISED_SECONDS = 3.0
 """How long a supervisor may take to start its committer again before a client does it."""
 
@@ -52,11 +54,12 @@ class Committer:
         """As `ensure`, whenever *journal* has lost who commits: until cancelled. Where a supervisor serves the site,
         its own committer comes back first."""
         alone_since: float | None = None
+        told = False
         while True:
-            await asyncio.sleep(TEND_SECONDS)
+            await asyncio.sleep(FAILED_SECONDS if told else TEND_SECONDS)
             now = asyncio.get_running_loop().time()
             if journal.connected:
-                alone_since = None
+                alone_since, told = None, False
                 continue
             alone_since = alone_since or now
             if now - alone_since < SUPERVISED_SECONDS and read_serving(folder) is not None:
@@ -64,7 +67,9 @@ class Committer:
             try:
                 self._succeed(await Committer.ensure(folder, journal_folder))
             except (CommitterGone, OSError) as error:
-                _log.warning("nobody commits to %s, and no committer could be started: %s", journal_folder, error)
+                if not told:
+                    _log.warning("nobody commits to %s, and no committer can be started: %s", journal_folder, error)
+                told = True
 
     def _succeed(self, other: Committer) -> None:
         """Hold the committer that *other* started, if it did, instead of one that is gone."""

@@ -366,3 +366,24 @@ def test_a_mapper_is_a_dict_of_files(fs, bucket):
         mapper["none"]
     mapper.delitems(["c", "d"])
     assert list(mapper) == ["a/b"]
+
+
+@pytest.mark.parametrize("cache", ["simplecache", "filecache"])
+def test_fsspecs_own_caches_go_in_front(fs, folder, bucket, tmp_path, cache):
+    fs.pipe_file(f"{bucket}/x", b"one")
+    options = {"entrepot": {"site": folder}, cache: {"cache_storage": str(tmp_path / cache), "check_files": True}}
+    if cache == "simplecache":
+        options[cache].pop("check_files")
+    for value in (b"one", b"two") if cache == "filecache" else (b"one",):
+        fs.pipe_file(f"{bucket}/x", value)
+        with fsspec.open(f"{cache}::entrepot://{bucket}/x", "rb", **options) as opened:
+            assert opened.read() == value
+    assert any((tmp_path / cache).iterdir())
+
+
+def test_appending_keeps_what_is_said_of_the_file(fs, bucket):
+    fs.pipe_file(f"{bucket}/x", b"one", content_type="text/plain", metadata={"a": "b"})
+    with fs.open(f"{bucket}/x", "ab") as opened:
+        opened.write(b"two")
+    assert fs.metadata(f"{bucket}/x") == {"a": "b"}
+    assert fs.info(f"{bucket}/x")["ContentType"] == "text/plain"
