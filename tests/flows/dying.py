@@ -22,7 +22,7 @@ import backends.intake, backends.local, backends.local_files, gateway.journal.re
 import gateway.journal.sqlite.store
 backends.intake.GROUP_BYTES_MAX = 300 << 10
 backends.intake.TURN_SECONDS = {turn_seconds}
-backends.local_files.SYNC_ALL_FROM = 10
+backends.local_files.SYNC_ALL_FROM = 4
 backends.local.INTAKE_BYTES = backends.intake.LOG_BYTES_MIN = backends.local.LOG_BYTES_MIN = {log_bytes}
 gateway.journal.reserve.CHECKPOINT_BYTES = gateway.journal.sqlite.store.CHECKPOINT_BYTES = {wal_bytes}
 """

@@ -20,7 +20,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.endpoint import started
+from tests.endpoint import run_entrepot, started
 from tests.flows.dying import kill_all, make_site, once, quick
 from tests.flows.power import STAMPS
 from tests.flows.reopened import ABSENT, digest
@@ -131,6 +131,15 @@ class Lane:
         return self._s3.upload_part(Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=number, Body=body)
 
 
+def look_after(folder: Path, stamps: Stamps) -> None:
+    """What an operator does meanwhile."""
+    run_entrepot("keys", "rotate", "--site", str(folder))
+    run_entrepot("user", "add", "alice", "--site", str(folder))
+    stamps.say(user="alice")
+    run_entrepot("backup", str(folder), str(folder.with_name("backup")))
+    stamps.say(backup="backup")
+
+
 def live(folder: Path, stamps: Stamps, environment: dict[str, str], *, life: int, killed: bool) -> None:
     with started(folder, environment=environment) as (endpoint, process):
         s3 = once(endpoint)
@@ -141,6 +150,8 @@ def live(folder: Path, stamps: Stamps, environment: dict[str, str], *, life: int
         ending = threading.Timer(1.0, kill_all, (folder, process)) if killed else None
         with ThreadPoolExecutor(LANES) as pool:
             list(pool.map(lambda lane: lane.run(OPERATIONS // 2), lanes))
+            if life == 1:
+                pool.submit(look_after, folder, stamps)
             time.sleep(PAUSE_SECONDS)
             if ending is not None:
                 ending.start()
