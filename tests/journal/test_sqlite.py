@@ -16,6 +16,7 @@ from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.schema import STEPS
 from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.tables import ENTRY, VERSION
 from tests.journal.histories import History
 
 
@@ -155,3 +156,38 @@ def test_the_wal_is_brought_home_while_nothing_else_is_to_do(tmp_path: Path) -> 
     store.checkpoint(idle=True)
     assert path.stat().st_size > length
     store.close()
+
+
+REMEMBERED = ("size", "etag", "owner", "checksum")
+
+
+def dumped(path: Path, table: str) -> list[tuple[object, ...]]:
+    base = sqlite3.connect(path)
+    try:
+        return base.execute(f"SELECT * FROM {table}").fetchall()
+    finally:
+        base.close()
+
+
+def test_a_file_of_schema_1_becomes_one_of_today(tmp_path: Path) -> None:
+    """As it was before names remembered what listings show."""
+    path = tmp_path / "journal.db"
+    store = SqliteStore(path)
+    History(store, 3).run(300)
+    store.close()
+    wanted = {table: dumped(path, table) for table in ("entry", "version", "file")}
+    assert any(row[-4] for row in wanted["entry"]), "names remember sizes"
+    base = sqlite3.connect(path, isolation_level=None)
+    base.execute("DROP INDEX file_rewritten")
+    for table, columns in {"entry": REMEMBERED, "version": REMEMBERED, "file": ("rewritten",)}.items():
+        for column in columns:
+            base.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+    base.execute("PRAGMA user_version = 1")
+    base.close()
+    SqliteStore(path).close()
+    rewritten = {row[0] for row in wanted["file"] if row[-1]}
+    assert [row[:-1] for row in dumped(path, "file")] == [row[:-1] for row in wanted["file"]]
+    for table in ("entry", "version"):
+        node = {"entry": ENTRY, "version": VERSION}[table].row._fields.index("node")
+        for then, now in zip(wanted[table], dumped(path, table), strict=True):
+            assert then == now or then[node] in rewritten, "what a rewritten node's names showed was stale before"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
+from gateway.journal.packed import CHECKSUM_KIND_BYTES
 from gateway.journal.tables import TABLES, Table
 
 if TYPE_CHECKING:
@@ -80,7 +81,31 @@ def _first(base: Database) -> None:
         base.execute(statement)
 
 
-STEPS: tuple[Callable[[Database], None], ...] = (_first,)
+_REMEMBERED = (
+    ("size", "INTEGER NOT NULL DEFAULT 0"),
+    ("etag", "TEXT NOT NULL DEFAULT ''"),
+    ("owner", "INTEGER NOT NULL DEFAULT 0"),
+    ("checksum", "BLOB NOT NULL DEFAULT x''"),
+)
+
+
+def _names_remember(base: Database) -> None:
+    """Names remember what listings show of their nodes. Files of schema 1 were made with that, and before it."""
+    if "size" in base["entry"].columns_dict:
+        return
+    for table in ("entry", "version"):
+        for column, kind in _REMEMBERED:
+            base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
+        base.execute(
+            f"UPDATE {table} SET size = f.size, etag = f.etag, owner = f.owner, "
+            f"checksum = coalesce(substr(f.checksums, 1, {CHECKSUM_KIND_BYTES}), x'') FROM file f "
+            f"WHERE f.id = {table}.node AND {table}.version > 0"
+        )
+    base.execute("ALTER TABLE file ADD COLUMN rewritten INTEGER NOT NULL DEFAULT 0")
+    base.execute("CREATE INDEX file_rewritten ON file (id) WHERE rewritten = 1")
+
+
+STEPS: tuple[Callable[[Database], None], ...] = (_first, _names_remember)
 """The n-th step makes schema n + 1 out of schema n."""
 
 
