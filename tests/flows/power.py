@@ -72,13 +72,14 @@ def record(
     command: Sequence[str], root: Path, trace: Path, environment: dict[str, str], timeout_s: float
 ) -> list[Call]:
     """Run *command* to its end. Answers what it and its children did below *root*."""
+    parser = _Parser(root)
     done = subprocess.run(
         [*_STRACE, "-o", str(trace), *command],
         env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     with trace.open("rb") as lines:
-        return _Parser(str(root)).parse(lines)
+        return parser.parse(lines)
 
 
 _CALL = re.compile(rb"(\w+)\((.*)\) += (-?\d+|\?)(?:<([^>]*)>)?.*", re.DOTALL)
@@ -92,13 +93,15 @@ def _plain(escaped: bytes) -> bytes:
 
 
 class _Parser:
-    def __init__(self, root: str) -> None:
-        self._root = root
+    def __init__(self, root: Path) -> None:
+        """What stands in *root* is there before the first call."""
+        self._root = str(root)
         self._calls: list[Call] = []
         self._begun: dict[bytes, tuple[bytes, int]] = {}  # thread -> what was said of its call, calls ended by then
         self._cursors: dict[str, int] = {}  # where the next plain write goes
-        self._names: set[str] = set()
-        self._folders: set[str] = set()
+        there = [(str(path.relative_to(root)), path.is_dir()) for path in root.rglob("*")]
+        self._names = {name for name, is_folder in there if not is_folder}
+        self._folders = {name for name, is_folder in there if is_folder}
 
     def parse(self, lines: Iterator[bytes]) -> list[Call]:
         for line in lines:
@@ -340,6 +343,15 @@ class Disk:
         self._number = 0
         self._last_write = -1
         self._everything: list[_File | _Folder] = [self._root]
+
+    def adopt(self, folder: Path) -> None:
+        """Begin with what stands in *folder*, all of it durable."""
+        for path in sorted(folder.rglob("*")):
+            if path.is_dir() or path.is_file():
+                node = _Folder() if path.is_dir() else _File(bytearray(path.read_bytes()))
+                self._put(0, str(path.relative_to(folder)), node)
+        for each in self._everything:
+            each.sync(1)
 
     def apply(self, call: Call) -> None:
         number, self._number = self._number, self._number + 1

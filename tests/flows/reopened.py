@@ -6,7 +6,9 @@ socket to the committer is left out.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -185,3 +187,13 @@ async def reopened(folder: Path) -> AsyncIterator[Reopened]:
         finally:
             await site.close()
             store.close()
+
+
+async def main() -> None:
+    """Recover a site, keep house, and go."""
+    async with reopened(Path(sys.argv[1])) as site:
+        await site.keep_house()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

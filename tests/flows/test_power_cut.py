@@ -221,6 +221,33 @@ async def cut_at(wanted: set[int], calls: Sequence[Call], tmp_path: Path, chance
         shutil.rmtree(image)
 
 
+@pytest.mark.parametrize("seed", range(3))
+async def test_power_cut_again_while_it_recovers_changes_nothing(
+    recording: Recording, tmp_path: Path, seed: int
+) -> None:
+    """The restart after the first cut is recorded as well, and cut in turn."""
+    chance = random.Random(seed)
+    first = chance.randrange(len(recording.calls) // 2, len(recording.calls))
+    ((_, disk, ledger),) = moments(recording.calls, lambda count: count == first)
+    root = tmp_path / "once"
+    disk.write_to(root, Scattered(chance))
+    before = Disk()
+    before.adopt(root)
+    command = [sys.executable, "-m", "tests.flows.reopened", str(root / "site")]
+    calls = record(command, root, tmp_path / "trace", command_environment(), RECORDING_SECONDS)
+    assert any(call.what == "write" for call in calls)
+    becomes = fates(chance)
+    ledger.backups.clear()
+    wanted = set(chance.sample(range(len(calls)), min(len(calls), 10)))
+    for count, call in enumerate(calls):
+        before.apply(call)
+        if count in wanted:
+            image = tmp_path / f"twice-{count}"
+            before.write_to(image, next(becomes))
+            await look(image, ledger, house=True)
+            shutil.rmtree(image)
+
+
 async def test_power_cut_while_init_runs_leaves_what_can_be_run_again(recording: Recording, tmp_path: Path) -> None:
     chance = random.Random(0)
     made = made_at(recording.calls)
