@@ -12,9 +12,9 @@ from gateway.journal.commands import Tx, command
 from gateway.journal.packed import Extent
 from gateway.journal.records import FileHeadersSet, FileMade, NewBlock, RunMade
 from gateway.journal.rows import Missing, Wanted, must
-from gateway.journal.tables import BLOCK, FILE, Bucket, Entry, Kind, Shape, Version
+from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, Kind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write
-from gateway.namespace.keys import check, check_named
+from gateway.namespace.keys import SLASH, check, check_named, directory_of
 from gateway.namespace.naming import put_name, remove_name, remove_version, version_of
 from gateway.namespace.paths import Place, bucket_of, find, reach, seen, seen_as, walk, want_neighbours
 from gateway.namespace.versions import shown, spell
@@ -108,8 +108,8 @@ def delete_object(asked: DeleteObject, tx: Tx) -> Removed:
 
 
 def _delete(tx: Tx, place: Place, version: str, conditions: Preconditions | None) -> Removed:
-    if place.entry is not None:
-        want_neighbours(tx, place.entry)
+    if place.entry is not None and (version or conditions is not None or place.bucket.versioning):
+        want_neighbours(tx, place.entry)  # otherwise removing the name asks for just the same
     if version:
         if conditions is not None:
             at = version_of(tx, place.entry, version)
@@ -159,13 +159,20 @@ def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
 
 
 def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> None:
-    """What all of the keys lack is asked for in one go, level by level, not key after key."""
+    """What all of the keys lack is asked for in one go, level by level, not key after key. Keys of one directory go to
+    it once."""
     missing: list[Wanted] = []
+    parents: dict[bytes, int | None] = {}
     for key in keys:
+        path, name = directory_of(key), key[key.rfind(SLASH) + 1 :]
         try:
-            place = walk(tx, bucket, key)
-            if place.entry is not None:
-                want_neighbours(tx, place.entry)
+            if path not in parents:
+                place = walk(tx, bucket, key)
+                parents[path] = None if place.unmade else place.parent
+            parent = parents[path]
+            entry = None if parent is None else tx.get(ENTRY, (parent, name))
+            if entry is not None:
+                want_neighbours(tx, entry)
         except Missing as these:
             missing.extend(these.wanted)
     if missing:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import http.client
 import os
+import queue
 import random
 import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.bench import ceilings
 from tests.bench.load import drive, sound
@@ -19,6 +24,9 @@ from tests.bench.table import Row, interleave
 
 SMALL = 4096
 MIB = 1 << 20
+DELETE_SECONDS = 1
+MANY_CONNECTIONS = 4
+"""Of DeleteObjects: enough that the gateway is never idle."""
 BARE = f"aiohttp, {CORES} processes"
 
 
@@ -30,7 +38,7 @@ def rows(plan: Plan, running: Gateway) -> list[Row]:
         *_puts(plan, running, sign),
         *_gets(plan, running, sign),
         *_large(plan, running, sign),
-        *_deletes(plan, running, sign, client),
+        *_deletes(plan, running, sign),
     ]
     made.append(_memory(running))
     return made
@@ -207,49 +215,70 @@ def _multipart(running: Gateway, seconds: float, part: int = 8 * MIB, parts: int
     return total / (time.perf_counter() - started) / 1e6
 
 
-def _deletes(plan: Plan, running: Gateway, sign: Presigner, client: object) -> list[Row]:
-    found = []
-    name = "DELETE, 64 connections"
-    if plan.wants(name):
-        row = Row(name, "op/s", "PUT 4 KiB by as many, the same keys", 1.3)
-        for _ in range(plan.runs):
-            put_rate, delete_rate = _put_then_delete(plan, running, sign)
-            row.ceiling.append(put_rate)
-            row.measured.append(delete_rate)
-        found.append(row)
-    name = "DeleteObjects by 1,000"
-    if plan.wants(name):
-        row = Row(name, "keys/s", "DELETE by 64 connections", 3.0)
-        for _ in range(plan.runs):
-            _, delete_rate = _put_then_delete(plan, running, sign)
-            row.ceiling.append(delete_rate)
-            row.measured.append(_delete_many(running, sign, client))
-        found.append(row)
-    return found
+def _deletes(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
+    """PUT fresh keys, DELETE some of them by as many connections, and the rest by DeleteObjects, in turn."""
+    singly = Row("DELETE, 64 connections", "op/s", "PUT 4 KiB by as many, the same keys", 1.3)
+    many = Row("DeleteObjects by 1,000", "keys/s", "DELETE by 64 connections, keys beside", 3.0)
+    wanted = [row for row in (singly, many) if plan.wants(row.name)]
+    for _ in range(plan.runs if wanted else 0):
+        put_rate, keys = _put_keys(plan, running, sign)
+        delete_rate, left = _delete_singly(running, sign, keys)
+        singly.ceiling.append(put_rate)
+        singly.measured.append(delete_rate)
+        many.ceiling.append(delete_rate)
+        many.measured.append(_delete_many(running, sign, left))
+    return wanted
 
 
-def _put_then_delete(plan: Plan, running: Gateway, sign: Presigner) -> tuple[float, float]:
-    """PUT fresh keys for a while, then DELETE those that were certainly put."""
-    tag = os.urandom(4).hex()
-    keys = [f"gone/{tag}/{number:08d}" for number in range(int(12_000 * plan.seconds))]
+def _put_keys(plan: Plan, running: Gateway, sign: Presigner) -> tuple[float, list[str]]:
+    """PUTs a second, and the keys that were certainly put, in random order: several times what DELETE takes."""
+    tag, seconds = os.urandom(4).hex(), max(plan.seconds, 6 * DELETE_SECONDS)
+    keys = [f"gone/{tag}/{number:08d}" for number in range(int(12_000 * seconds))]
     puts = [sign("PUT", key) for key in keys]
-    done = drive(running.address, puts, method="PUT", body=os.urandom(SMALL), connections=64, seconds=plan.seconds)
-    certain = max(1, int(done.rate * plan.seconds) - 64)
-    deletes = [sign("DELETE", key) for key in keys[:certain]]
-    seconds = plan.seconds / 2
-    gone = drive(running.address, deletes, method="DELETE", connections=64, seconds=seconds)
-    return done.rate, gone.rate
+    done = drive(running.address, puts, method="PUT", body=os.urandom(SMALL), connections=64, seconds=seconds)
+    certain = keys[: max(1, int(done.rate * seconds) - 64)]
+    random.shuffle(certain)
+    return sound(done), certain
 
 
-def _delete_many(running: Gateway, sign: Presigner, client: object, total: int = 10_000) -> float:
-    tag = os.urandom(4).hex()
-    keys = [f"many/{tag}/{number:08d}" for number in range(total)]
-    _fill(running, sign, keys, 16, threads=32)
+def _delete_singly(running: Gateway, sign: Presigner, keys: list[str]) -> tuple[float, list[str]]:
+    """DELETEs a second, and the keys that are left."""
+    paths = [sign("DELETE", key) for key in keys]
+    rate = sound(drive(running.address, paths, method="DELETE", connections=64, seconds=DELETE_SECONDS))
+    left = keys[int(rate * DELETE_SECONDS * 1.1) + 64 :]
+    if not left:
+        raise RuntimeError(f"{len(keys)} keys do not last at {rate:.0f} DELETEs a second")
+    return rate, left
+
+
+def _delete_many(running: Gateway, sign: Presigner, keys: list[str]) -> float:
+    """Keys a second of DeleteObjects by 1,000, sent by a few connections whose requests were made before."""
+    host = urlsplit(running.address).netloc
+    bodies = queue.SimpleQueue[bytes]()
+    for at in range(0, len(keys), 1000):
+        told = "".join([f"<Object><Key>{key}</Key></Object>" for key in keys[at : at + 1000]])
+        bodies.put(f"<Delete><Quiet>true</Quiet>{told}</Delete>".encode())
+    path = sign("POST", "", {"delete": ""})
+
+    def send() -> None:
+        connection = http.client.HTTPConnection(host)
+        while True:
+            try:
+                body = bodies.get_nowait()
+            except queue.Empty:
+                return
+            md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
+            connection.request("POST", path, body, {"Content-MD5": md5})
+            answer = connection.getresponse()
+            text = answer.read()
+            if answer.status != 200 or b"<Error>" in text:
+                raise RuntimeError(f"DeleteObjects was answered {answer.status}: {text[:500]!r}")
+
     started = time.perf_counter()
-    for at in range(0, total, 1000):
-        wanted = {"Objects": [{"Key": key} for key in keys[at : at + 1000]], "Quiet": True}
-        client.delete_objects(Bucket="bench", Delete=wanted)  # type: ignore[attr-defined]
-    return total / (time.perf_counter() - started)
+    with ThreadPoolExecutor(MANY_CONNECTIONS) as pool:
+        for each in [pool.submit(send) for _ in range(MANY_CONNECTIONS)]:
+            each.result()
+    return len(keys) / (time.perf_counter() - started)
 
 
 def _memory(running: Gateway) -> Row:

@@ -25,9 +25,9 @@ from gateway.errors import CommitterGone
 
 CACHE_KIB = 65536
 MAPPED_BYTES = (1 << 31) - 1
-"""So much of the file is read through a mapping, without a system call and a copy a page: what the kernel has at hand it
-lends, and takes back when memory is short. Nobody cuts the file shorter: it is never vacuumed, and a restored one is
-another file."""
+"""So much of the file is read through a mapping, without a system call and a copy a page: what the kernel has at hand
+it lends, and takes back when memory is short. Nobody cuts the file shorter: it is never vacuumed, and a restored one
+is another file."""
 
 
 class ReadStore:
