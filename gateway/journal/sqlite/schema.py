@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
-from gateway.journal.packed import CHECKSUM_KIND_BYTES
+from gateway.journal.packed import checksum_kind
 from gateway.journal.tables import TABLES, Table
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ def _names_remember(base: Database) -> None:
     """Names remember what listings show of their nodes. Files of schema 1 were made with that, and before it."""
     if "size" in base["entry"].columns_dict:
         return
+    base.conn.create_function("checksum_kind", 1, checksum_kind, deterministic=True)
     for table in ("entry", "version"):
         for column, kind in _REMEMBERED:
             base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
         base.execute(
             f"UPDATE {table} SET size = f.size, etag = f.etag, owner = f.owner, "
-            f"checksum = coalesce(substr(f.checksums, 1, {CHECKSUM_KIND_BYTES}), x'') FROM file f "
+            "checksum = checksum_kind(f.checksums) FROM file f "
             f"WHERE f.id = {table}.node AND {table}.version > 0"
         )
     base.execute("ALTER TABLE file ADD COLUMN rewritten INTEGER NOT NULL DEFAULT 0")
