@@ -88,7 +88,8 @@ class Journal(asyncio.Protocol):
         journal = cls(folder, kind)
         journal._tasks += (asyncio.create_task(journal._stay()), asyncio.create_task(journal._beat()))
         try:
-            await asyncio.wait_for(journal._welcome, GONE_SECONDS)
+            async with asyncio.timeout(GONE_SECONDS):
+                await journal._welcome
         except TimeoutError:
             await journal.close()
             raise CommitterGone(f"nobody commits to {folder}") from None
@@ -312,7 +313,10 @@ class Journal(asyncio.Protocol):
         self._asked[self._asks] = answer
         self._transport.write(frame(kind, self._asks, *values))
         try:
-            return await asyncio.wait_for(answer, GONE_SECONDS)
+            # Not wait_for: Python 3.11's drops a cancellation that comes with the answer, as where the supervisor and
+            # the committer die at once, and a process that should end goes on for ever.
+            async with asyncio.timeout(GONE_SECONDS):
+                return await answer
         except TimeoutError:
             raise CommitterGone("the committer does not answer") from None
 

@@ -27,3 +27,22 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
             await sent.answer
         told.append(raised.type)
     assert told == [errors.BY_NAME[refusal], errors.CommitterGone]
+
+
+async def test_who_asks_and_is_told_to_end_as_the_committer_goes_away_does_end(tmp_path: Path) -> None:
+    """Both come in one turn of the loop where the supervisor and the committer are killed at once."""
+    journal = Journal(tmp_path, "test")
+    sent: list[bytes] = []
+
+    class Transport(asyncio.Transport):
+        def write(self, data: bytes) -> None:
+            sent.append(data)
+
+    journal._transport = Transport()
+    asking = asyncio.create_task(journal.floors())
+    while not sent:
+        await asyncio.sleep(0)
+    journal.connection_lost(None)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
