@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -121,8 +121,7 @@ class Served:
 
     def end(self) -> None:
         """Kill whatever is left of it, so that no test leaves anything behind."""
-        pids = list(self._pids().values())
-        for pid in pids:
+        for pid in [*self._pids().values(), *(pid for pid, _ in self._left())]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if self._process is not None:
@@ -170,6 +169,14 @@ class Served:
         told = await asyncio.to_thread(self.fsck)
         if told["kinds"]:
             raise Broken(f"fsck finds waste where the keeper is done: {told['findings'][:5]}")
+
+    def check_gone(self) -> None:
+        """Every process of the site ends, whoever of the others was killed. Raises `Broken`."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while left := list(self._left()):
+            if time.monotonic() > deadline:
+                raise Broken(f"processes that do not end: {left}")
+            time.sleep(0.05)
 
     def check_stopped(self) -> None:
         """Nobody serves it: its blocks on disk are those of its tables, and its journal replays into these. Raises
@@ -235,6 +242,14 @@ class Served:
                 if b"-m" in command and len(command) >= 3:
                     found[command[-3].decode()] = int(child)
         return found
+
+    def _left(self) -> Iterator[tuple[int, str]]:
+        """Every process whose command line names the site's folder, of whatever life of the site."""
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+                if os.fsencode(self.folder) in command and int(entry.name) != os.getpid():
+                    yield int(entry.name), b" ".join(command).decode()
 
     def _tail(self) -> str:
         """The log's last lines, but for those of requests."""

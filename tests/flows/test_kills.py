@@ -47,6 +47,7 @@ async def look_at_all(sailing: Voyage) -> None:
         await sailing.served.until_swept()
         await asyncio.to_thread(sailing.served.fsck, "--read")
         sailing.served.stop()
+        sailing.served.check_gone()
         sailing.served.check_log()
         sailing.served.check_stopped()
     print(sailing.log())
