@@ -11,7 +11,7 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from gateway.blocks.findings import Severity
 from gateway.blocks.values import block_key
 from gateway.config import load
 from gateway.engine.types import Caller
-from gateway.errors import NoSuchBucket, NoSuchKey
+from gateway.errors import Misconfigured, NoSuchBucket, NoSuchKey
 from gateway.journal.holding import held_lock
 from gateway.journal.local import LocalCommitter
 from gateway.journal.paths import JournalPaths
@@ -170,12 +170,26 @@ class Reopened:
             raise Broken(f"temporary files stay: {left}")
 
 
+async def _until_locked(held: ExitStack, paths: JournalPaths) -> None:
+    """A process that dies has no command line any more for a while before it lets go of its lock."""
+    for tries_left in reversed(range(1_000)):
+        try:
+            held.enter_context(held_lock(paths))
+        except Misconfigured:
+            if not tries_left:
+                raise
+            await asyncio.sleep(0.02)
+        else:
+            return
+
+
 @asynccontextmanager
 async def reopened(folder: Path) -> AsyncIterator[Reopened]:
     """The dead site in *folder*, recovered."""
     config = load(folder)
     paths = JournalPaths(journal_folder(folder, config))
-    with held_lock(paths):
+    with ExitStack() as held:
+        await _until_locked(held, paths)
         store = SqliteStore(paths.database)
         committer = LocalCommitter(store, {**SESSION_COMMANDS, **COMMANDS})
         journal = _Journal(store, committer)
