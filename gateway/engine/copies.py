@@ -43,7 +43,7 @@ class Copies(Reads, Writes):
 
         Answers what was stored, and the source's version. Raises as a read of the source and a write of the target."""
         keys.check(key)
-        self._bucket(caller, bucket)
+        self._owned(caller, bucket)
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             new_checksums = await self._checksums(caller, found, file, checksum_algorithm)
@@ -83,7 +83,7 @@ class Copies(Reads, Writes):
         """A stretch of an object becomes a part of an upload. Answers the part, and the source's version.
 
         Raises as a read of the source and `put_part`; `InvalidArgument` for a stretch that is not all there."""
-        self._bucket(caller, bucket)
+        self._owned(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)

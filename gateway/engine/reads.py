@@ -103,7 +103,7 @@ class Reads(Counter):
         asked: Preconditions | None,
     ) -> tuple[Found, Content]:  # fmt: skip
         if found is None:
-            self._bucket(caller, bucket)
+            self._owned(caller, bucket)
             keys.check(key)
             if version:
                 raise NoSuchVersion(key, version)

@@ -47,7 +47,7 @@ class Writes(Counter):
         Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `IncompleteBody`, `BadDigest`,
         `BadChecksum`, and whatever the body raises."""
         keys.check(key)
-        row = self._bucket(caller, bucket)
+        row = self._owned(caller, bucket)
         algorithm = checksum_algorithm or (promised.checksum[0] if promised.checksum else None)
         digests = Digests(algorithm, sha256=promised.sha256 is not None)
         async with self._writer.storing(self._stamp(row), aiter(body), promised.size, digests) as stored:
@@ -71,7 +71,7 @@ class Writes(Counter):
     ) -> PartInfo:  # fmt: skip
         """Store a part of an upload. *checksum_algorithm*: that of the checksum which comes behind the bytes; the
         upload's own goes before it. Raises as `put`, and `NoSuchUpload`."""
-        row = self._bucket(caller, bucket)
+        row = self._owned(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum or None
         told = promised.checksum[0] if promised.checksum else checksum_algorithm
         digests = Digests(algorithm or told, sha256=promised.sha256 is not None)

@@ -127,6 +127,12 @@ def bucket(reads: Reads, name: str) -> Bucket | None:
     return Bucket._make(rows[0]) if rows else None
 
 
+def owned(reads: Reads, name: str) -> Owned | None:
+    """What most requests ask of a bucket; a part of the cost of `bucket`."""
+    rows = reads.query(f"SELECT {columns('b', Owned)} FROM bucket b WHERE b.name = ?", (name,))
+    return Owned._make(rows[0]) if rows else None
+
+
 def user_name(reads: Reads, user: int) -> str | None:
     """The name of the user of that id."""
     rows = reads.query("SELECT name FROM user WHERE id = ?", (user,))
