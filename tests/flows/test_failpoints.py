@@ -7,7 +7,7 @@ import random
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,6 +117,8 @@ ACTS = {
     ),
     "abort": Act(lambda s3, it: s3.abort_multipart_upload(Bucket=BUCKET, Key="whole", UploadId=it.upload)),
 }
+LOGGED = ("log-", "files-")
+"""Points of the intake logs."""
 EVERY = ("put", "overwrite", "part", "complete", "copy", "delete")
 MOMENTS: dict[str, tuple[str, ...]] = {
     "pack-sealed": ("put",),
@@ -204,7 +206,7 @@ def die(folder: Path, template: Template, point: str, act: Act) -> bool:
         endpoint, process = stack.enter_context(started(folder, environment=environment))
         stack.callback(kill_all, folder, process)
         s3 = once(endpoint)
-        if point.startswith(("log-", "files-")):
+        if point.startswith(LOGGED):
             until_logs_are_there(s3, endpoint)
         armed.touch()
         try:
@@ -214,7 +216,18 @@ def die(folder: Path, template: Template, point: str, act: Act) -> bool:
             pass
         if point == "session-ended":
             process.terminate()
-        until(lambda: f"failpoint {point}: kill" in endpoint.log.read_text(), f"{point} to be reached")
+
+        def reached() -> bool:
+            if f"failpoint {point}: kill" in endpoint.log.read_text():
+                return True
+            if point.startswith(LOGGED):
+                # The logs' files are there a moment before the worker uses them: what it stored in the plain way
+                # meanwhile is put once more.
+                with suppress(BotoCoreError, ClientError):
+                    act.do(s3, template)
+            return False
+
+        until(reached, f"{point} to be reached")
     return answered
 
 
