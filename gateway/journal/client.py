@@ -70,7 +70,7 @@ class Journal(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._free: deque[int] = deque(range(SLOTS))
         self._numbers = [0] * SLOTS
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self._turns: deque[asyncio.Future[int]] = deque()
         self._sent: dict[int, _Sent] = {}
         self._sent_bytes = 0
         self._outgoing: list[_Sent] = []
@@ -108,7 +108,7 @@ class Journal(asyncio.Protocol):
         it was known to commit."""
         if os.getpid() != self._pid:
             raise CommitterGone("this connection was opened before a fork: open another")
-        slot = self._free.popleft() if self._free and not self._turns else await self._turn()
+        slot = self._free.popleft() if self._free else await self._turn()
         number = self._numbers[slot] = self._numbers[slot] + 1
         try:
             packed = packed_command(slot, number, COMMAND_CODEC.flat(command))
@@ -135,31 +135,28 @@ class Journal(asyncio.Protocol):
         """A slot, once one is free."""
         if len(self._turns) >= WAITERS_MAX:
             raise Busy("commands of this process")
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         try:
             async with asyncio.timeout(GONE_SECONDS):
-                await turn
+                return await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self._next_turn()
+                self._release(turn.result())
             elif turn in self._turns:
                 self._turns.remove(turn)
             if isinstance(error, TimeoutError):
                 raise Busy("commands of this process") from None
             raise
-        return self._free.popleft()
 
-    def _next_turn(self) -> None:
+    def _release(self, slot: int) -> None:
+        """Hand *slot* to who has waited longest: laid down, somebody who never waited might take it first."""
         while self._turns:
             turn = self._turns.popleft()
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(slot)
                 return
-
-    def _release(self, slot: int) -> None:
         self._free.append(slot)
-        self._next_turn()
 
     def _done(self, slot: int) -> _Sent:
         """Its slot is free again."""

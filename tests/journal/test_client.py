@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.journal.client import Journal, _Sent
+from gateway.journal.client import SLOTS, Journal, _Sent
+from gateway.journal.session_commands import EndSession
 
 
 @pytest.mark.parametrize("refusal", ["Busy", "DiskFull"])
@@ -46,3 +47,28 @@ async def test_who_asks_and_is_told_to_end_as_the_committer_goes_away_does_end(t
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+async def test_a_slot_that_is_free_again_is_for_who_waits_for_it(tmp_path: Path) -> None:
+    """Somebody who sends between the answer and the turn of the one who waits must wait as well."""
+    journal = Journal(tmp_path, "test")
+    sending = [asyncio.create_task(journal.send(EndSession(number))) for number in range(SLOTS)]
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(journal.send(EndSession(SLOTS)))
+    await asyncio.sleep(0)
+    assert len(journal._sent) == SLOTS
+    assert len(journal._turns) == 1
+    late = asyncio.create_task(journal.send(EndSession(SLOTS + 1)))  # its step comes before that of who waits
+    journal._answers([(7, 1, "", None)])
+    await sending[7]
+    await asyncio.sleep(0)
+    assert len(journal._turns) == 1
+    assert journal._sent[7].number == 2
+    journal._answers([(7, 2, "", "waited")])
+    assert await waiting == "waited"
+    await asyncio.sleep(0)
+    journal._answers([(7, 3, "", "late")])
+    assert await late == "late"
+    for each in sending:
+        each.cancel()
+    await asyncio.gather(*sending, return_exceptions=True)
