@@ -9,6 +9,7 @@ import asyncio
 import errno
 import itertools
 import os
+from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from gateway.site.site import Site
 SITE_VARIABLE = "ENTREPOT_SITE"
 AT_ONCE = 64
 """Calls that one bulk operation has on their way: enough to share packs and commits, far from the journal's limits."""
+EVERYTHING = -1
+"""As a batch's size: all at once."""
 
 _numbers = itertools.count()
 
@@ -50,6 +53,8 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         """*site*: its directory; where it is None, the one that the variable ENTREPOT_SITE names at the time. *user*
         or *access_key*: who acts, the root user without either. Listings are looked up anew unless
         *use_listings_cache*: that takes microseconds, and others may write to the site."""
+        if batch_size is not None and batch_size < 1 and batch_size != EVERYTHING:
+            raise ValueError(f"batch_size is a number from 1 on, or -1 for all at once, not {batch_size}")
         super().__init__(use_listings_cache=use_listings_cache, batch_size=batch_size or AT_ONCE, **options)
         self._site = site
         self._user = user
@@ -133,11 +138,23 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
                 self.dircache.pop(known, None)
 
 
-async def in_batches(work: list[Any], batch_size: int) -> list[Any]:
-    """What the coroutines answer, some of them at a time. The first error cancels the rest."""
+async def in_batches(work: list[Coroutine[Any, Any, Any]], batch_size: int) -> list[Any]:
+    """What the coroutines answer, *batch_size* of them at a time; -1: all at once, as fsspec means it. The first error
+    cancels the rest, and is raised once nothing runs any more."""
+    step = len(work) if batch_size == EVERYTHING else batch_size
     found: list[Any] = []
-    for at in range(0, len(work), batch_size):
-        found += await asyncio.gather(*work[at : at + batch_size])
+    try:
+        for at in range(0, len(work), max(step, 1)):
+            running = [asyncio.ensure_future(each) for each in work[at : at + step]]
+            try:
+                found += await asyncio.gather(*running)
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+    finally:
+        for each in work:
+            each.close()  # those that never began
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import secrets
@@ -23,7 +24,7 @@ from gateway.posix.infos import META
 from gateway.posix.looking import Looking
 from gateway.posix.paths import Place
 from gateway.posix.verbs import Verbs
-from gateway.posix.writing import PART_BYTES, Writing
+from gateway.posix.writing import Writing
 
 SINGLE_BYTES = 1 << 30
 """Larger local files are stored in parts of half of it."""
@@ -234,10 +235,11 @@ def _cut(blocks: list[tuple[int, int | None, Any]], start: int | None, end: int 
 
 
 async def _store_file(writing: Writing, path: Any, callback: Any) -> None:
-    with open(path, "rb") as file:  # noqa: ASYNC230 (opening a local file does not wait; reading it is done in a thread)
+    with await asyncio.to_thread(open, path, "rb") as file:  # opening a pipe waits for who writes into it
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            while data := file.read(PART_BYTES):  # a pipe: nobody knows how much there is
+            # a pipe: nobody knows how much there is, nor when it comes
+            while data := await asyncio.to_thread(file.read, writing.part_bytes):
                 await writing.add(data)
                 callback.relative_update(len(data))
             if not writing.begun:

@@ -387,3 +387,18 @@ def test_appending_keeps_what_is_said_of_the_file(fs, bucket):
         opened.write(b"two")
     assert fs.metadata(f"{bucket}/x") == {"a": "b"}
     assert fs.info(f"{bucket}/x")["ContentType"] == "text/plain"
+
+
+def test_a_pipe_is_stored_to_its_end_and_holds_up_nobody_while_it_has_nothing(fs, bucket, tmp_path):
+    pipe, data = tmp_path / "pipe", os.urandom(9 * MIB)
+    os.mkfifo(pipe)
+    storing = threading.Thread(target=fs.put_file, args=(str(pipe), f"{bucket}/piped"), daemon=True)
+    storing.start()
+    fs.pipe_file(f"{bucket}/meanwhile", b"nobody has opened the pipe")
+    with open(pipe, "wb") as end:
+        end.write(data[:MIB])
+        end.flush()
+        fs.pipe_file(f"{bucket}/meanwhile", b"it has come in part")
+        end.write(data[MIB:])
+    storing.join(60)
+    assert fs.cat_file(f"{bucket}/piped") == data

@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from gateway.posix.base import in_batches
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.site.people import add_user
 from gateway.site.site import Site
@@ -84,6 +85,43 @@ def test_renaming_a_directory_is_one_record_and_moves_no_bytes(fs, folder, bucke
     assert len(fs.find(f"{bucket}/other/new")) == 300
     assert not fs.exists(f"{bucket}/old")
     assert fs.cat_file(f"{bucket}/other/new/77/x") == data
+
+
+@pytest.mark.parametrize("batch_size", [-1, 3])
+def test_a_directory_moved_to_another_bucket_is_there_whatever_the_size_of_a_batch(fs, folder, bucket, batch_size):
+    own = EntrepotFileSystem(site=folder, batch_size=batch_size)
+    fs.pipe({f"{bucket}/d/{number}": b"%d" % number for number in range(10)})
+    fs.mkdir(f"{bucket}-other")
+    own.mv(f"{bucket}/d", f"{bucket}-other/d", recursive=True)
+    assert fs.cat(f"{bucket}-other/d", recursive=True) == {f"{bucket}-other/d/{n}": b"%d" % n for n in range(10)}
+    assert not fs.exists(f"{bucket}/d")
+    assert len(own.find(bucket, maxdepth=3)) == 0
+    own.close()
+
+
+def test_a_batch_has_a_size(folder):
+    with pytest.raises(ValueError, match="batch_size"):
+        EntrepotFileSystem(site=folder, batch_size=-2)
+
+
+def test_the_first_error_ends_what_else_runs_and_begins_nothing_more():
+    seen: list[str] = []
+
+    async def fails() -> None:
+        raise OSError("this one")
+
+    async def waits() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("ended")
+
+    async def never() -> None:
+        seen.append("begun")
+
+    with pytest.raises(OSError, match="this one"):
+        asyncio.run(in_batches([waits(), fails(), never()], 2))
+    assert seen == ["ended"]
 
 
 def test_copies_move_no_bytes(fs, folder, bucket):
