@@ -20,6 +20,10 @@ LOG_NAME = "committer.log"
 END_SECONDS = 1.0
 TRY_SECONDS = 0.02
 TEND_SECONDS = 0.1
+HELD_SECONDS = 0.2
+"""Between two tries while somebody holds the journal's lock and does not answer: it is about to listen, or to end."""
+HELD_MOST_SECONDS = 10.0
+"""For how long that is borne."""
 FAILED_SECONDS = 2.0
 """Between two tries to start a committer."""
 SUPERVISED_SECONDS = 3.0
@@ -38,15 +42,23 @@ class Committer:
     async def ensure(cls, folder: Path, journal: Path) -> Committer:
         """Make sure that somebody commits to the *journal* folder of the site in *folder*.
 
-        Raises `CommitterGone`, with what the process said, if that is in vain."""
+        Raises `CommitterGone`, with what the process said, if that is in vain, and where who holds the journal's lock
+        does not answer for long."""
         if await _answers(journal):
             return cls(None)
         log = journal / LOG_NAME
         process = _start(folder, log)
+        deadline = asyncio.get_running_loop().time() + HELD_MOST_SECONDS
         while not await _answers(journal):
-            if process.poll() is not None and not await _answers(journal):
-                said = log.read_text(errors="replace").strip().splitlines()
-                raise CommitterGone(said[-1] if said else f"the committer of {journal} ended at once")
+            ended = process.poll()
+            if ended is not None and not await _answers(journal):
+                if ended:
+                    said = log.read_text(errors="replace").strip().splitlines()
+                    raise CommitterGone(said[-1] if said else f"the committer of {journal} ended at once: {ended}")
+                if asyncio.get_running_loop().time() > deadline:
+                    raise CommitterGone(f"somebody holds the lock of {journal}, and does not answer")
+                await asyncio.sleep(HELD_SECONDS)
+                process = _start(folder, log)
             await asyncio.sleep(TRY_SECONDS)
         return cls(process)
 

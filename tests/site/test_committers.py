@@ -1,0 +1,56 @@
+"""A client that finds nobody committing, beside others who come and go at the same moment."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from gateway.config import load
+from gateway.errors import CommitterGone
+from gateway.journal.holding import held_lock
+from gateway.journal.paths import JournalPaths
+from gateway.site import committers
+from gateway.site.committers import Committer
+from gateway.site.founding import found
+from gateway.site.paths import journal_folder
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> tuple[Path, Path]:
+    """A site's folder that nobody commits to, and its journal's."""
+    folder = (await found(tmp_path / "site")).folder
+    return folder, journal_folder(folder, load(folder))
+
+
+async def test_a_client_that_comes_while_the_last_committer_ends_starts_the_next(
+    site: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that ends listens no more, and holds the lock a little longer; so does one that begins, and not yet."""
+    folder, journal = site
+    starts: list[subprocess.Popen[bytes]] = []
+    start = committers._start
+    with ExitStack() as ending:
+        ending.enter_context(held_lock(JournalPaths(journal)))
+
+        def counted(folder: Path, log: Path) -> subprocess.Popen[bytes]:
+            if starts:
+                ending.close()
+            starts.append(start(folder, log))
+            return starts[-1]
+
+        monkeypatch.setattr(committers, "_start", counted)
+        committer = await Committer.ensure(folder, journal)
+    await committer.let_go()
+    assert [process.wait(60) for process in starts] == [0, 0]
+
+
+async def test_who_holds_the_lock_and_never_answers_is_not_waited_for_without_end(
+    site: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, journal = site
+    monkeypatch.setattr(committers, "HELD_MOST_SECONDS", 0.0)
+    with held_lock(JournalPaths(journal)), pytest.raises(CommitterGone, match="does not answer"):
+        await Committer.ensure(folder, journal)
