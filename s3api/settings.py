@@ -45,7 +45,3 @@ class S3Settings:
     part_bytes: int = 5 * GIB
     metadata_bytes: int = 2 * KIB
     """Names and values of user metadata together."""
-    clock_skew_seconds: int = 900
-
-
-DEFAULTS = S3Settings()

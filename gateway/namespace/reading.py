@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from gateway.errors import Damaged, NoSuchBucket
-from gateway.journal.packed import Extent, PartFact, extents, parts, pieces
+from gateway.journal.packed import Extent, extents, pieces
 from gateway.journal.tables import Bucket, Part, Shape, Upload
 from gateway.namespace.keys import split
 from gateway.namespace.versions import parse, shown, spell
@@ -299,14 +299,6 @@ def stretches(all_extents: Sequence[Extent], start: int, length: int) -> list[St
     return wanted
 
 
-def part_facts(reads: Reads, file: Content) -> list[PartFact]:
-    """What a file that was uploaded in parts remembers of them; empty for any other."""
-    if file.shape != Shape.BODY:
-        return []
-    rows = reads.query("SELECT parts FROM body WHERE id = ?", (file.content,))
-    return parts(rows[0][0]) if rows else []
-
-
 # --- uploads --------------------------------------------------------------------------------------------------------
 
 
@@ -325,26 +317,3 @@ def part(reads: Reads, upload_id: int, number: int) -> Part | None:
         f"SELECT {columns('p', Part)} FROM part p WHERE p.upload = ? AND p.number = ?", (upload_id, number)
     )
     return Part._make(rows[0]) if rows else None
-
-
-def ended_uploads(reads: Reads, limit: int) -> list[Upload]:
-    """Ended uploads whose parts still stand, or that may be forgotten: takedown's work, the oldest end first."""
-    rows = reads.query(
-        f"SELECT {columns('u', Upload)} FROM upload u WHERE u.state > 0 ORDER BY u.ended_ns LIMIT ?", (limit,)
-    )
-    return [Upload._make(row) for row in rows]
-
-
-def stale_uploads(reads: Reads, made_before_ns: int, limit: int) -> list[Upload]:
-    """Open uploads made before then, the oldest first: what expires."""
-    rows = reads.query(
-        f"SELECT {columns('u', Upload)} FROM upload u WHERE u.state = 0 AND u.made_ns < ? ORDER BY u.made_ns LIMIT ?",
-        (made_before_ns, limit),
-    )
-    return [Upload._make(row) for row in rows]
-
-
-def part_numbers(reads: Reads, upload_id: int, limit: int) -> tuple[int, ...]:
-    """The first part numbers that stand: what `DropParts` takes."""
-    rows = reads.query("SELECT number FROM part WHERE upload = ? ORDER BY number LIMIT ?", (upload_id, limit))
-    return tuple(row[0] for row in rows)

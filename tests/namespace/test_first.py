@@ -7,6 +7,7 @@ import hashlib
 import pytest
 
 from gateway.errors import AccessDenied, NoSuchKey, PreconditionFailed
+from gateway.journal.packed import parts
 from gateway.namespace import reading
 from gateway.namespace.completing import CompleteUpload, WantedPart
 from gateway.namespace.conditions import Preconditions
@@ -82,4 +83,5 @@ def test_parts_become_an_object_and_a_repeat_has_the_same_answer():
     found = reading.find(world.mirror, "b", b"k")
     lists = list(reading.resolve(world.mirror, found, 5 * MIB - 1, 6 * MIB))
     assert sum(length for listed in lists for _, _, length in listed) == 6 * MIB
-    assert [fact.number for fact in reading.part_facts(world.mirror, found.file)] == [1, 2, 3]
+    ((packed,),) = world.mirror.query("SELECT parts FROM body WHERE id = ?", (found.file.content,))
+    assert [fact.number for fact in parts(packed)] == [1, 2, 3]
