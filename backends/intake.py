@@ -248,8 +248,8 @@ class Intake:
                 generation = self._generation
             volume.log.reset(generation)
             steps.reach("log-reset")
-        except OSError as error:
-            _log.warning("%s: the intake log stays: %s", self._root.path, error)
+        except Exception as error:  # noqa: BLE001 (whatever it is, who closes waits for this to end)
+            _log.warning("%s: the intake log stays: %r", self._root.path, error)
             with self._state:
                 volume.suspect, volume.busy = True, False
                 self._state.notify_all()

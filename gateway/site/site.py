@@ -65,6 +65,7 @@ class Site:
             journal, committer = await Journal.open(journal_path, kind), Committer(None)
         else:
             journal, committer = await open_journal(folder, journal_path, kind)
+        store: ReadStore | None = None
         try:
             store = ReadStore(JournalPaths(journal_path).database)
             self = cls(folder, config, journal, committer, store, Ring(ring_path, store))
@@ -73,6 +74,8 @@ class Site:
             if kind == "client":
                 self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
         except BaseException:
+            if store is not None:
+                store.close()
             await journal.close()
             await committer.let_go()
             raise
