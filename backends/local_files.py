@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from backends import errors, steps
-from backends.base import Buffer
+from backends.base import Buffer, size_of
+from backends.direct import DirectWriter
 from backends.local_calls import OpenCached, SyncFs
 
 CONTROL = ".entrepot"  # the folder for what the driver keeps for itself; no key begins with a dot
 IOV_MAX = os.sysconf("SC_IOV_MAX")
 SYNC_ALL_FROM = 64  # from so many files on, one syncfs is cheaper than a sync of each
 MKDIR_TRIES = 100
+DIRECT_BYTES = 256 << 10  # what is synced at once and has so many bytes does not go through the page cache
 
 _WORDS: dict[int, tuple[type[errors.BackendError], str]] = {
     errno.ENOSPC: (errors.Full, "the disk is full; free some space (deletes still work)"),
@@ -44,6 +46,7 @@ class Root:
         self.fd = open_root(path, name)
         self._sync_all = SyncFs()
         self._open_cached = OpenCached()
+        self._direct = DirectWriter()
 
     def close(self) -> None:
         os.close(self.fd)
@@ -73,7 +76,8 @@ class Root:
         """Write *value* into the empty file *path* and close *fd*; else as `write`."""
         try:
             try:
-                write_all(fd, value, 0)
+                if not (sync and size_of(value) >= DIRECT_BYTES and self._direct.write(fd, value)):
+                    write_all(fd, value, 0)
                 if sync:
                     os.fsync(fd)
             finally:

@@ -5,7 +5,8 @@ something are written down in order. `Disk` replays the first so many of them an
 what chance decides: any subset of the changed names, any subset of the written pages. That is harsher than most file
 systems, which keep metadata in order.
 
-A file's size follows the pages that were kept. A sync of a folder keeps the names in it, a sync of a file its bytes.
+A file's size follows the pages that were kept, and a truncation that was.
+A sync of a folder keeps the names in it, a sync of a file its bytes.
 """
 
 from __future__ import annotations
@@ -105,6 +106,11 @@ class Recorder:
             self.events.append(Event("write", file=self._fds[fd][0], at=at, data=data))
             return done
 
+    def ftruncate(self, fd: int, length: int) -> None:
+        with self._lock:
+            os.ftruncate(fd, length)
+            self.events.append(Event("truncate", file=self._fds[fd][0], at=length))
+
     def fsync(self, fd: int) -> None:
         self._sync(fd, os.fsync)
 
@@ -147,7 +153,8 @@ class Recorder:
 
 @dataclass
 class _File:
-    written: list[tuple[int, int, bytes]] = field(default_factory=list)  # (event's number, offset, bytes)
+    # (event's number, offset, bytes), or None instead of bytes where the file was cut off there
+    written: list[tuple[int, int, bytes | None]] = field(default_factory=list)
     synced_to: int = 0  # events before this one are kept
 
 
@@ -182,6 +189,8 @@ class Disk:
                 self._files[event.file] = _File()
             case "write":
                 self._files[event.file].written.append((number, event.at, event.data))
+            case "truncate":
+                self._files[event.file].written.append((number, event.at, None))
             case "sync":
                 self._files[event.file].synced_to = max(self._files[event.file].synced_to, event.at)
             case "sync names":
@@ -217,6 +226,10 @@ class Disk:
     def _content(self, file: _File) -> bytes:
         content = bytearray()
         for number, at, data in file.written:
+            if data is None:
+                if number < file.synced_to or self._chance.random() < 0.5:
+                    del content[at:]
+                continue
             for start in range(0, len(data), PAGE):
                 if number < file.synced_to or self._chance.random() < 0.5:
                     part = data[start : start + PAGE]

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from backends import base, desk, intake_log, local_files, local_listing, local_marker, local_values, stock
+from backends import base, desk, direct, intake_log, local_files, local_listing, local_marker, local_values, stock
 from backends.base import Marker
 from backends.intake import LOG_BYTES_MIN
 from backends.local import Local
 from tests.backends.contract import SITE, listed
 from tests.backends.recorded_disk import Disk, Recorder
 
-MODULES = [desk, intake_log, local_files, local_listing, local_marker, local_values, stock]
+MODULES = [desk, direct, intake_log, local_files, local_listing, local_marker, local_values, stock]
 SIZES = [0, 100, 4_096, 5_000, 20_000, 300_000]
 
 
