@@ -134,7 +134,7 @@ class _Parser:
             case "ftruncate" | "truncate" | "fallocate" if first is not None or name == "truncate":
                 self._resize(name, first, arguments)
             case _ if name in _OF_NAMES:
-                self._change_names(name, self._paths(arguments))
+                self._change_names(name, self._paths(arguments), began)
             case "sync_file_range":
                 """Promises nothing about what survives."""
             case "symlink" | "symlinkat" | "sendfile" | "copy_file_range" | "splice":
@@ -190,7 +190,7 @@ class _Parser:
         elif (path := path or self._paths(arguments)[0]) is not None:
             self._calls.append(Call("resize", path, at=numbers[-1]))
 
-    def _change_names(self, name: str, paths: list[str | None]) -> None:
+    def _change_names(self, name: str, paths: list[str | None], began: int) -> None:
         path, to = paths[0], paths[-1]
         if path is None or to is None:
             assert path is to, f"{name} of {path} to {to}: across the edge of what is recorded"
@@ -198,13 +198,37 @@ class _Parser:
         what = _OF_NAMES[name]
         if path in self._folders and what == "unlink":  # unlinkat with AT_REMOVEDIR
             what = "rmdir"
-        self._calls.append(Call(what, path, to if what in {"rename", "link"} else ""))
+        self._note(Call(what, path, to if what in {"rename", "link"} else ""), began)
         if what == "mkdir":
             self._folders.add(path)
         if what in {"unlink", "rename"}:
             self._names.discard(path)
         if what in {"rename", "link"}:
             self._names.add(to)
+
+    def _note(self, call: Call, began: int) -> None:
+        """Put a change of names where it took effect, which may be before others that were seen to end before it:
+        another thread may have used a folder already, emptied it, removed it, or made it anew."""
+        since = range(began, len(self._calls))
+        match call.what:
+            case "mkdir":
+                inside = f"{call.path}/"
+                gone = [at + 1 for at in since if self._calls[at] == Call("rmdir", call.path)]
+                since = range(gone[-1] if gone else began, len(self._calls))
+                overtook = [at for at in since if any(each.startswith(inside) for each in self._calls[at][1:3])]
+            case "rmdir":
+                overtook = [at for at in since if self._calls[at] == Call("mkdir", call.path)]
+            case _:
+                folder = (call.to or call.path).rpartition("/")[0]
+                overtook = [at for at in since if self._calls[at] == Call("rmdir", folder)]
+        at = overtook[0] if overtook else len(self._calls)
+        self._calls.insert(at, call)
+        for number in range(at + 1, len(self._calls)):
+            if self._calls[number].began > at:
+                self._calls[number] = self._calls[number]._replace(began=self._calls[number].began + 1)
+        for thread, (said, ended) in self._begun.items():
+            if ended > at:
+                self._begun[thread] = said, ended + 1
 
 
 # ---- surviving ------------------------------------------------------------------------------------------------------
