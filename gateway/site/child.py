@@ -20,6 +20,7 @@ from gateway.metrics.instruments import BOARD
 from gateway.metrics.lines import ERROR, INFO, LEVELS, Lines, take_over_logging
 from gateway.metrics.loop_lag import watch_loop
 from gateway.site.control import CONTROL_FD, Line, Message
+from gateway.site.memory import keep_freed_memory
 
 REPORT_SECONDS = 1.0
 EXIT_MISCONFIGURED = 78
@@ -107,6 +108,7 @@ def run_child(main: Main) -> None:
     os.umask(0o077)
     import uvloop
 
+    keep_freed_memory()
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
