@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from backends.base import Buffer
+from backends.buffers import unfilled
 
 NOW_BYTES_MAX = 2 << 20  # copying more than this out of the page cache would hold up the loop
 
@@ -51,7 +52,7 @@ class Descriptors:
         if length > NOW_BYTES_MAX or not 0 <= length <= size - start:
             return None
         self._open.move_to_end(key)
-        buffer = bytearray(length)
+        buffer = unfilled(length)
         try:
             return buffer if os.preadv(fd, (buffer,), start, os.RWF_NOWAIT) == length else None
         except OSError as error:

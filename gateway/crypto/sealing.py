@@ -32,6 +32,7 @@ from awscrt import checksums
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from backends.buffers import unfilled
 from gateway.errors import Damaged
 
 Buffer = bytes | bytearray | memoryview
@@ -237,7 +238,7 @@ class Sealer:
             raise ValueError(f"an extent of {length} bytes does not fit behind {self.plain}")
         if more and length % FRAME_PLAIN:
             raise ValueError(f"an extent cannot go on behind {length} bytes: only its last frame may be short")
-        sealed = memoryview(bytearray(sealed_length(length)))
+        sealed = memoryview(unfilled(sealed_length(length)))
         placed = Placed(self.size, self._frame, length)
         at = 0
         for piece in _frames_from(buffers):
@@ -283,7 +284,7 @@ class Opener:
                 f"block {self.block_id.hex()} has {len(view)} bytes where frame {frame + first} and "
                 f"{count - 1} behind it have {expected + count * TAG_BYTES}"
             )
-        plain = memoryview(bytearray(expected))
+        plain = memoryview(unfilled(expected))
         total = frames_of(length)
         for index in range(count):
             piece = view[index * FRAME_SEALED : (index + 1) * FRAME_SEALED]
