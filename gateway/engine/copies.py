@@ -17,7 +17,7 @@ from gateway.journal.packed import Checksum, checksum, checksums, pack_map
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
 from gateway.namespace.conditions import Seen, check_source
-from gateway.namespace.copies import CopyObject, CopyPart, Source
+from gateway.namespace.copies import CopyObject, CopyPart, MoveObject, Source
 from gateway.namespace.reading import Content, Found
 
 TRIES = 5
@@ -66,6 +66,13 @@ class Copies(Reads, Writes):
             version, modified_ns, etag, size, packed, from_version = answer
             return Stored(etag, version, size, modified_ns, checksum(packed)), from_version
         raise Busy("the source keeps changing")
+
+    async def move(self, caller: Caller, source_bucket: str, source_key: bytes, bucket: str, key: bytes) -> Stored:
+        """Give an object another name, in whichever bucket, instead of the one that it has. Whatever is written to
+        either name meanwhile comes before it or behind it. Raises as `copy`."""
+        command = MoveObject(bucket, key, caller.user_id, caller.root, source_bucket, source_key)
+        version, modified_ns, etag, size, packed, _ = await self._send(command)
+        return Stored(etag, version, size, modified_ns, checksum(packed))
 
     async def copy_part(
         self,

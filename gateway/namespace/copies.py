@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gateway.errors import AccessDenied, Busy, InvalidRange
+from gateway.errors import AccessDenied, Busy, InvalidArgument, InvalidRange
 from gateway.journal.apply_bytes import slice_of
 from gateway.journal.commands import Tx, command
 from gateway.journal.records import BodyMade, PartPut
@@ -16,7 +16,7 @@ from gateway.journal.rows import Wanted, must
 from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
 from gateway.namespace.conditions import Preconditions, check_source, check_write
 from gateway.namespace.keys import check
-from gateway.namespace.objects import existing, name_object
+from gateway.namespace.objects import DeleteObject, delete_object, existing, name_object
 from gateway.namespace.paths import find, seen, seen_as, want_neighbours
 from gateway.namespace.uploads import open_upload, want_part
 from gateway.namespace.versions import shown
@@ -101,6 +101,31 @@ def _same_tenant(one: Bucket, other: Bucket) -> None:
         raise AccessDenied("a copy within the journal stays with one tenant")
 
 
+@command(112)
+class MoveObject:
+    """The object at *from_key* of *from_bucket* becomes the current version of *key*, and goes where it stood, as by a
+    DELETE: where that bucket has versions, a delete marker covers it. Answers as `CopyObject`.
+
+    One command and not a copy with a removal behind it, so that no write to the source can fall between the two.
+    Raises as `CopyObject`; `InvalidArgument` for a move of a key to itself."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    from_bucket: str
+    from_key: bytes
+
+
+def move_object(asked: MoveObject, tx: Tx) -> Copied:
+    if (asked.bucket, asked.key) == (asked.from_bucket, asked.from_key):
+        raise InvalidArgument(f"{asked.key!r} is moved to itself")
+    source = Source(asked.from_bucket, asked.from_key)
+    copied = copy_object(CopyObject(asked.bucket, asked.key, asked.user, asked.root, source), tx)
+    delete_object(DeleteObject(asked.from_bucket, asked.from_key, asked.user, asked.root), tx)
+    return copied
+
+
 @command(111)
 class CopyPart:
     """A stretch of the source becomes a part: *length* plain bytes from *start* on, whose digests the front desk knows
@@ -155,4 +180,4 @@ def share(tx: Tx, file: File, start: int, length: int) -> tuple[int, int]:
     return Shape.BODY, made
 
 
-HANDLERS: dict[type[Any], Any] = {CopyObject: copy_object, CopyPart: copy_part}
+HANDLERS: dict[type[Any], Any] = {CopyObject: copy_object, MoveObject: move_object, CopyPart: copy_part}

@@ -149,8 +149,7 @@ class Changing(MovingBytes):
             if directory:
                 await self._move_tree(verbs, source, target)
             else:
-                await verbs.copy(*source, *target)
-                await verbs.remove(source.bucket, [source.key], must_exist=False)
+                await verbs.move(*source, *target)
         self._moved(path1, path2)
 
     mv_file = sync_wrapper(_mv_file)
@@ -160,19 +159,12 @@ class Changing(MovingBytes):
         self.invalidate_cache(path2)
 
     async def _move_tree(self, verbs: Verbs, source: Place, target: Place) -> None:
-        """A page at a time: first every key has its new name, then the old ones go. Cut short, nothing is lost."""
+        """A page at a time, each key in one step: cut short, each is at one place or the other. What is written to
+        the source meanwhile moves, too, or stays there."""
         if source.bucket == target.bucket and target.below.startswith(source.below):
             raise OSError(errno.EINVAL, "a directory cannot move below itself", path_of(*source))
         async for page in pages(verbs, source.bucket, source.below):
-            keys = [each.key for each in page.keys]
-            await in_batches(
-                [
-                    verbs.copy(source.bucket, key, target.bucket, target.below + key[len(source.below) :])
-                    for key in keys
-                ],
-                self.batch_size,
-            )
-            await _remove_all(verbs, source.bucket, keys)
+            await in_batches([_move_listed(verbs, source, target, each.key) for each in page.keys], self.batch_size)
 
     # --- removals -----------------------------------------------------------------------------------------------------
 
@@ -278,6 +270,13 @@ async def _remove_all(verbs: Verbs, bucket: str, keys: list[bytes]) -> None:
     for error in await verbs.remove(bucket, keys, must_exist=False) if keys else ():
         if error is not None:
             raise error
+
+
+async def _move_listed(verbs: Verbs, source: Place, target: Place, key: bytes) -> None:
+    """One of the keys below *source*, unless somebody removed it since it was listed."""
+    to_key = target.below + key[len(source.below) :]
+    with about(path_of(source.bucket, key)), suppress(NoSuchKey):
+        await verbs.move(source.bucket, key, target.bucket, to_key)
 
 
 async def _rename(verbs: Verbs, source: Place, target: Place, directory: bool) -> None:

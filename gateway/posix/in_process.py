@@ -123,6 +123,9 @@ class InProcess(Verbs):
         stored, _ = await self._engine.copy(self._caller, bucket, key, None, conditions, to_bucket, to_key, meta, None)
         return stored
 
+    async def move(self, bucket: str, key: bytes, to_bucket: str, to_key: bytes) -> None:
+        await self._engine.move(self._caller, bucket, key, to_bucket, to_key)
+
     async def remove(self, bucket: str, keys: Sequence[bytes], *, must_exist: bool) -> list[EntrepotError | None]:
         conditions = _THERE if must_exist else NO_CONDITIONS
         wanted = [DeleteOne(key, conditions=conditions) for key in keys]

@@ -85,6 +85,11 @@ class Verbs(ABC):
         speak of the source."""
 
     @abstractmethod
+    async def move(self, bucket: str, key: bytes, to_bucket: str, to_key: bytes) -> None:
+        """Give an object another name instead of its own, in one step: no write to either name is lost between.
+        Raises `NoSuchKey`."""
+
+    @abstractmethod
     async def remove(self, bucket: str, keys: Sequence[bytes], *, must_exist: bool) -> list[EntrepotError | None]:
         """Remove up to a thousand keys in one command; for each of them None, or what it was refused with."""
 

@@ -281,6 +281,11 @@ def copy(h: History, r: random.Random, b: Any, who: Any) -> Any:
 
 
 @step
+def move(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    return copies.MoveObject(b.name, r.choice(KEYS), b.owner, False, r.choice(BUCKETS[:2]), r.choice(KEYS))
+
+
+@step
 def upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
     return uploads.CreateUpload(b.name, r.choice(KEYS), b.owner, False, "", "", b"", b"")
 

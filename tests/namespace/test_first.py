@@ -6,14 +6,15 @@ import hashlib
 
 import pytest
 
-from gateway.errors import AccessDenied, NoSuchKey, PreconditionFailed
+from gateway.errors import AccessDenied, InvalidArgument, NoSuchKey, PreconditionFailed
 from gateway.journal.packed import parts
 from gateway.namespace import reading
 from gateway.namespace.completing import CompleteUpload, WantedPart
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.copies import CopyObject, CopyPart, Source
+from gateway.namespace.copies import CopyObject, CopyPart, MoveObject, Source
 from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed
 from gateway.namespace.uploads import CreateUpload, PutPart
+from tests.namespace.counting import check
 from tests.namespace.world import OTHER, USER, World, stored
 
 MIB = 1 << 20
@@ -31,6 +32,37 @@ def test_an_object_is_put_found_copied_and_deleted():
     assert reading.find(world.mirror, "b", b"a/b") is None
     assert len(world.rows.tables["dir"]) == 1, "the implied directory went with its last entry"
     assert world.run(DeleteObject("b", b"a/b", USER, False)) == (None, False), "deleting what is gone is no error"
+
+
+def test_an_object_moves_to_another_bucket_in_one_command():
+    world = World()
+    world.bucket()
+    world.bucket("c", versioning=1)
+    world.put(b"a/b", 100)
+    world.cold()
+    moved = world.run(MoveObject("c", b"x/y", USER, False, "b", b"a/b"))
+    assert moved[3] == 100 and reading.find(world.mirror, "c", b"x/y").version_text == moved[0]
+    assert reading.find(world.mirror, "b", b"a/b") is None
+    assert world.rows.tables["bucket"][("b",)].objects == 0
+    world.run(MoveObject("b", b"back", USER, False, "c", b"x/y"))
+    assert reading.find(world.mirror, "b", b"back").file.size == 100
+    covered = reading.find(world.mirror, "c", b"x/y")
+    assert covered.file is None, "a bucket with versions keeps them, behind a delete marker"
+    check(world)
+
+
+def test_a_move_of_nothing_or_to_itself_or_out_of_anothers_bucket_is_refused():
+    world = World()
+    world.bucket()
+    world.bucket("c")
+    world.put(b"k")
+    with pytest.raises(NoSuchKey):
+        world.run(MoveObject("c", b"k", USER, False, "b", b"none"))
+    with pytest.raises(InvalidArgument):
+        world.run(MoveObject("b", b"k", USER, False, "b", b"k"))
+    with pytest.raises(AccessDenied):
+        world.run(MoveObject("c", b"k", OTHER, False, "b", b"k"))
+    assert reading.find(world.mirror, "b", b"k").file.size == 4
 
 
 def test_another_users_bucket_is_refused():

@@ -21,7 +21,7 @@ from gateway.errors import InvalidKey, NotEmpty, Refused
 from gateway.journal.tables import Kind, Versioning
 from gateway.namespace import listing, reading
 from gateway.namespace.buckets import DropBucket, SetVersioning
-from gateway.namespace.copies import CopyObject, Source
+from gateway.namespace.copies import CopyObject, MoveObject, Source
 from gateway.namespace.keys import KEY_BYTES
 from gateway.namespace.names import Link, Mkdir, Mknod, Rmdir, Unlink
 from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed
@@ -107,6 +107,16 @@ class Tree(RuleBasedStateMachine):
         source = data.draw(st.sampled_from(self.model.live()))
         version = self.world.run(CopyObject("b", to, USER, False, Source("b", source)))[0]
         self.model.put(to, self.node(to), version)
+
+    @precondition(lambda self: self.model.live())
+    @rule(data=st.data(), to=keys)
+    def move(self, data: Any, to: bytes) -> None:
+        source = data.draw(st.sampled_from(self.model.live()))
+        if source == to or len(to) > KEY_BYTES:
+            return
+        version = self.world.run(MoveObject("b", to, USER, False, "b", source))[0]
+        self.model.put(to, self.node(to), version)
+        self.model.delete(source, self.text(source) if self.model.versioning != OFF else None)
 
     @rule(versioning=st.sampled_from([Versioning.ENABLED, Versioning.SUSPENDED]))
     def version(self, versioning: int) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from typing import Any
 
 import pytest
+from fsspec.asyn import sync
 
+from gateway.engine.types import Meta
 from gateway.posix.base import in_batches
+from gateway.posix.bodies import Whole
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.site.people import add_user
 from gateway.site.site import Site
@@ -183,6 +187,36 @@ def test_moves_cross_buckets_without_moving_bytes(fs, folder, bucket):
     assert fs.cat_file(f"{bucket}/seven") == b"7"
     assert len(fs.find(f"{bucket}-2/e")) == 29
     assert fs.isdir(f"{bucket}-2/e/empty")
+
+
+@pytest.mark.parametrize("moved", ["d/x", "d"], ids=["a file", "a directory"])
+def test_what_is_written_to_the_source_between_the_steps_of_a_move_is_not_lost(fs, bucket, moved, monkeypatch):
+    """Whatever a move between buckets consists of: before each step, and behind the last, somebody writes."""
+    fs.mkdir(f"{bucket}-2")
+    fs.pipe_file(f"{bucket}/d/x", b"first")
+    verbs = sync(fs.loop, fs._connect)
+    written: list[bytes] = []
+
+    async def write() -> None:
+        data = b"write %d" % len(written)
+        await verbs.put(bucket, b"d/x", Whole(data), len(data), Meta())
+        written.append(data)
+
+    for step in ("look", "page", "copy", "move", "remove", "rename"):
+
+        def besieged(bound: Any) -> Any:
+            async def call(*arguments: Any, **named: Any) -> Any:
+                await write()
+                return await bound(*arguments, **named)
+
+            return call
+
+        monkeypatch.setattr(verbs, step, besieged(getattr(verbs, step)))
+    fs.mv(f"{bucket}/{moved}", f"{bucket}-2/{moved}", recursive=True)
+    assert len(written) >= 2
+    monkeypatch.undo()
+    left = [fs.cat_file(path) for path in fs.find(bucket) + fs.find(f"{bucket}-2")]
+    assert written[-1] in left, f"the last of {written} is gone; there are {left}"
 
 
 def test_removing_says_what_it_will_not_remove(fs, bucket):
