@@ -162,18 +162,27 @@ class Exchange:
     async def _drain(self, write_idle_seconds: float) -> None:
         """Wait until the client has taken most of what was written. One that takes nothing at all for so long is cut.
 
-        The waiting is a task of its own, because aiohttp's drain cannot be asked again once it was cancelled."""
-        waiting = asyncio.ensure_future(self.protocol.drained())
+        A timer looks after it rather than a task: this happens between any two pieces of a large body."""
+        loop = asyncio.get_running_loop()
+        left = self._unsent()
+        cut = False
+
+        def look() -> None:
+            nonlocal left, cut, timer
+            before, left = left, self._unsent()
+            if left >= before:
+                cut = True
+                self.abort()
+            else:
+                timer = loop.call_later(write_idle_seconds, look)
+
+        timer = loop.call_later(write_idle_seconds, look)
         try:
-            left = self._unsent()
-            while not (await asyncio.wait((waiting,), timeout=write_idle_seconds))[0]:
-                if self._unsent() >= left:
-                    self.abort()
-                    raise ConnectionAbortedError("the client takes no bytes")
-                left = self._unsent()
-            await waiting
+            await self.protocol.drained()
         finally:
-            waiting.cancel()
+            timer.cancel()
+        if cut:
+            raise ConnectionAbortedError("the client takes no bytes")
 
     def _unsent(self) -> int:
         transport = self.protocol.transport
