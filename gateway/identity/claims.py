@@ -60,6 +60,8 @@ class Claim(NamedTuple):
     service: str
     scope: str
     signed: tuple[str, ...]
+    signed_text: str
+    """The same as on the wire."""
     amz_date: str
 
 
@@ -91,7 +93,8 @@ class Form(Enum):
 def form_of(request: SignedRequest) -> Form:
     """Where the signature is. Raises `InvalidArgument` if it is in two places."""
     query = "&" + request.raw_query
-    in_query = "&X-Amz-Signature=" in query or "&X-Amz-Algorithm=" in query or "&X-Amz-Credential=" in query
+    # The one that SDKs write first is looked for first.
+    in_query = "&X-Amz-Algorithm=" in query or "&X-Amz-Signature=" in query or "&X-Amz-Credential=" in query
     if header := request.headers.get("authorization", "").strip():
         if in_query:
             raise InvalidArgument(
@@ -167,7 +170,7 @@ def _claim(
     if names != sorted(set(names)) or "" in names or signed != signed.lower():
         raise error(f"{error.prefix}; SignedHeaders is not a sorted list of lower-case names.")
     scope = f"{date}/{region}/{service}/aws4_request"
-    return Claim(access_key, date, region, service, scope, tuple(names), amz_date)
+    return Claim(access_key, date, region, service, scope, tuple(names), signed, amz_date)
 
 
 _claim_short = lru_cache(REMEMBERED)(_claim)

@@ -114,7 +114,9 @@ def _verify_query(
     request: SignedRequest, secret_of: Callable[[str], str | None], now: float, region: str, service: str
 ) -> Verified:
     (fields, claim, query), signature = claim_in_query(request.raw_query, region, service)
-    _check_expiry(claim.amz_date, fields["Expires"], now)
+    signed_at, expires_at = _validity(claim.amz_date, fields["Expires"])
+    if not signed_at - SKEW_SECONDS <= now <= expires_at:
+        raise _untimely(signed_at, expires_at, fields["Expires"], now)
     content = fields.get("Content-Sha256") or request.headers.get("x-amz-content-sha256") or UNSIGNED_PAYLOAD
     kind, sha256 = payload_of(content)
     if "Security-Token" in fields:
@@ -124,20 +126,24 @@ def _verify_query(
     return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, True)
 
 
-def _check_expiry(amz_date: str, expires: str, now: float) -> None:
+@lru_cache(256)
+def _validity(amz_date: str, expires: str) -> tuple[float, float]:
+    """From when and until when a presigned request holds, but for the skew of clocks."""
     if not (expires.isascii() and expires.isdigit() and len(expires) < 10):
         raise AuthorizationQueryParametersError("X-Amz-Expires should be a number")
     seconds = int(expires)
     if not 1 <= seconds <= EXPIRES_MOST_SECONDS:
         raise AuthorizationQueryParametersError("X-Amz-Expires must be at least 1 and less than a week (in seconds)")
     signed_at = _seconds(amz_date, AuthorizationQueryParametersError)
+    return signed_at, signed_at + seconds
+
+
+def _untimely(signed_at: float, expires_at: float, expires: str, now: float) -> AccessDeniedError:
     if signed_at - now > SKEW_SECONDS:
-        raise AccessDeniedError("Request is not valid yet")
-    if now > signed_at + seconds:
-        raise AccessDeniedError(
-            "Request has expired",
-            **{"X-Amz-Expires": expires, "Expires": _iso(signed_at + seconds), "ServerTime": _iso(now)},
-        )
+        return AccessDeniedError("Request is not valid yet")
+    return AccessDeniedError(
+        "Request has expired", **{"X-Amz-Expires": expires, "Expires": _iso(expires_at), "ServerTime": _iso(now)}
+    )
 
 
 @lru_cache(256)
@@ -185,7 +191,7 @@ def _check(
         canonical.canonical_path(request.raw_path),
         query,
         canonical.canonical_headers(request.headers, claim.signed),
-        ";".join(claim.signed),
+        claim.signed_text,
         content,
     )
     to_sign = canonical.string_to_sign(claim.amz_date, claim.scope, asked)
