@@ -8,6 +8,7 @@ back by itself, and what is written then bears the new session.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -44,6 +45,8 @@ class Site:
         self.credentials = Credentials(store, ring.unseal)
         self.id, self.incarnation = site_row(store)
         self._committer = committer
+        self._held = AsyncExitStack()
+        """What is to be let go of, whatever goes wrong with the rest."""
         self._warehouse: Warehouse | None = None
         self._engine: Engine | None = None
         self._tending: asyncio.Task[None] | None = None
@@ -61,32 +64,29 @@ class Site:
             raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was cut short; run it again")
         ring_path = master_key(folder, config)
         journal_path = journal_folder(folder, config)
-        if kind in SUPERVISED:
-            journal, committer = await Journal.open(journal_path, kind), Committer(None)
-        else:
-            journal, committer = await open_journal(folder, journal_path, kind)
-        store: ReadStore | None = None
-        try:
+        async with AsyncExitStack() as held:
+            if kind in SUPERVISED:
+                journal, committer = await Journal.open(journal_path, kind), Committer(None)
+            else:
+                journal, committer = await open_journal(folder, journal_path, kind)
+            held.push_async_callback(committer.let_go)
+            held.push_async_callback(journal.close)
             store = ReadStore(JournalPaths(journal_path).database)
+            held.callback(store.close)
             self = cls(folder, config, journal, committer, store, Ring(ring_path, store))
-            if bytes_too:
-                await self._open_bytes(writes_much=kind not in {"cli", "keeper"})
             if kind == "client":
                 self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
-        except BaseException:
-            if store is not None:
-                store.close()
-            await journal.close()
-            await committer.let_go()
-            raise
+                held.push_async_callback(self._stop_tending)
+            if bytes_too:
+                self._warehouse = await self._open_bytes(writes_much=kind not in {"cli", "keeper"})
+                held.push_async_callback(self._warehouse.close)
+            self._held = held.pop_all()
         return self
 
-    async def _open_bytes(self, *, writes_much: bool) -> None:
+    async def _open_bytes(self, *, writes_much: bool) -> Warehouse:
         topology = self.config.topology(self.folder)
         budget = self.config.server.bytes_in_flight
-        self._warehouse = await Warehouse.open(
-            topology, self.store, self.ring, self.journal, budget, writes_much=writes_much
-        )
+        return await Warehouse.open(topology, self.store, self.ring, self.journal, budget, writes_much=writes_much)
 
     @property
     def warehouse(self) -> Warehouse:
@@ -109,9 +109,10 @@ class Site:
 
     async def leave(self) -> None:
         """End the session and nothing else: for a process that ends, and may start no more threads."""
-        await self._stop_tending()
-        await self.journal.close()
-        await self._committer.let_go()
+        async with AsyncExitStack() as held:
+            held.push_async_callback(self._committer.let_go)
+            held.push_async_callback(self.journal.close)
+            held.push_async_callback(self._stop_tending)
 
     async def _stop_tending(self) -> None:
         if self._tending is not None:
@@ -119,13 +120,9 @@ class Site:
             await asyncio.gather(self._tending, return_exceptions=True)
 
     async def close(self) -> None:
-        """Finish what is under way, end the session, and let go of everything."""
-        if self._warehouse is not None:
-            await self._warehouse.close()
-        await self._stop_tending()
-        await self.journal.close()
-        await self._committer.let_go()
-        self.store.close()
+        """Finish what is under way, end the session, and let go of everything, also where some of that fails: what
+        went wrong is raised once it is done."""
+        await self._held.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 from backends import errors as backend_errors
 from backends.base import Backend, Marker
@@ -117,8 +117,11 @@ class Warehouse:
         IN_FLIGHT.set(self._reading.used, "reading")
 
     async def close(self) -> None:
-        await self.writer.close()
-        await _close(self.backends.values())
+        """Store what is on its way, and let go of the backends, whatever becomes of that."""
+        try:
+            await self.writer.close()
+        finally:
+            await _close(self.backends.values())
 
 
 DESCRIPTORS_MAX = 16_384
@@ -211,6 +214,12 @@ def _remembered_order(places: Sequence[policy.Place], home: str) -> Callable[[Se
 
 
 async def _close(backends: Iterable[Backend]) -> None:
-    for backend in backends:
-        with suppress(backend_errors.BackendError, EntrepotError):
-            await backend.close()
+    """All of them, whatever one of them raises."""
+    async with AsyncExitStack() as held:
+        for backend in backends:
+            held.push_async_callback(_close_one, backend)
+
+
+async def _close_one(backend: Backend) -> None:
+    with suppress(backend_errors.BackendError, EntrepotError):
+        await backend.close()
