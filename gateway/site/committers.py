@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -17,6 +18,8 @@ from gateway.site.locks import read_serving
 from gateway.site.processes import python_path
 
 LOG_NAME = "committer.log"
+LOG_BYTES = 1 << 20
+"""A log that is larger is put aside when the next committer is started."""
 END_SECONDS = 1.0
 TRY_SECONDS = 0.02
 TEND_SECONDS = 0.1
@@ -47,18 +50,18 @@ class Committer:
         if await _answers(journal):
             return cls(None)
         log = journal / LOG_NAME
-        process = _start(folder, log)
+        said_before, process = _size(log), _start(folder, log)
         deadline = asyncio.get_running_loop().time() + HELD_MOST_SECONDS
         while not await _answers(journal):
             ended = process.poll()
             if ended is not None and not await _answers(journal):
                 if ended:
-                    said = log.read_text(errors="replace").strip().splitlines()
+                    said = log.read_bytes()[said_before:].decode(errors="replace").strip().splitlines()
                     raise CommitterGone(said[-1] if said else f"the committer of {journal} ended at once: {ended}")
                 if asyncio.get_running_loop().time() > deadline:
                     raise CommitterGone(f"somebody holds the lock of {journal}, and does not answer")
                 await asyncio.sleep(HELD_SECONDS)
-                process = _start(folder, log)
+                said_before, process = _size(log), _start(folder, log)
             await asyncio.sleep(TRY_SECONDS)
         return cls(process)
 
@@ -103,8 +106,20 @@ class Committer:
             await asyncio.sleep(TRY_SECONDS)
 
 
+def _size(log: Path) -> int:
+    """How much a log holds before the next committer writes to it; one that is too large is put aside first."""
+    with suppress(FileNotFoundError):
+        size = log.stat().st_size
+        if size <= LOG_BYTES:
+            return size
+        log.replace(log.with_suffix(".log.old"))
+    return 0
+
+
 def _start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as told:
+    """Start a committer. It adds to the log: of several that are started at once all but one end, and what that one
+    has written already is not theirs to cut off."""
+    with log.open("ab") as told:
         process = subprocess.Popen(  # noqa: S603 (our own module)
             [sys.executable, "-P", "-m", "gateway.site.committing", str(folder)],
             stdin=subprocess.PIPE,

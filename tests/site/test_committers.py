@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -54,3 +56,33 @@ async def test_who_holds_the_lock_and_never_answers_is_not_waited_for_without_en
     monkeypatch.setattr(committers, "HELD_MOST_SECONDS", 0.0)
     with held_lock(JournalPaths(journal)), pytest.raises(CommitterGone, match="does not answer"):
         await Committer.ensure(folder, journal)
+
+
+async def test_who_comes_too_late_to_commit_cuts_nothing_off_the_log_of_who_does(site: tuple[Path, Path]) -> None:
+    folder, journal = site
+    log = journal / committers.LOG_NAME
+    log.write_text("what the one that commits has said\n")
+    with held_lock(JournalPaths(journal)):
+        loser = committers._start(folder, log)
+        assert await asyncio.to_thread(loser.wait, 60) == 0
+    assert log.read_text().startswith("what the one that commits has said\n")
+
+
+async def test_a_committer_that_ends_without_a_word_is_not_given_those_of_one_before_it(
+    site: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, journal = site
+    log = journal / committers.LOG_NAME
+    log.write_text("an old complaint\n")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(CommitterGone, match="ended at once: 1"):
+        await Committer.ensure(folder, journal)
+
+
+async def test_a_log_that_has_grown_large_is_put_aside(site: tuple[Path, Path]) -> None:
+    folder, journal = site
+    log = journal / committers.LOG_NAME
+    log.write_bytes(b"x" * (committers.LOG_BYTES + 1))
+    await (await Committer.ensure(folder, journal)).let_go()
+    assert log.stat().st_size <= committers.LOG_BYTES
+    assert (journal / "committer.log.old").stat().st_size == committers.LOG_BYTES + 1
