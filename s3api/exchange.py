@@ -163,27 +163,41 @@ class Exchange:
         """Wait until the client has taken most of what was written. One that takes nothing at all for so long is cut.
 
         A timer looks after it rather than a task: this happens between any two pieces of a large body."""
-        loop = asyncio.get_running_loop()
-        left = self._unsent()
-        cut = False
-
-        def look() -> None:
-            nonlocal left, cut, timer
-            before, left = left, self._unsent()
-            if left >= before:
-                cut = True
-                self.abort()
-            else:
-                timer = loop.call_later(write_idle_seconds, look)
-
-        timer = loop.call_later(write_idle_seconds, look)
+        patience = _Patience(self, write_idle_seconds)
         try:
             await self.protocol.drained()
         finally:
-            timer.cancel()
-        if cut:
+            patience.end()
+        if patience.lost:
             raise ConnectionAbortedError("the client takes no bytes")
 
-    def _unsent(self) -> int:
+    def unsent(self) -> int:
+        """Bytes that were written and that the kernel has not taken."""
         transport = self.protocol.transport
         return transport.get_write_buffer_size() if transport is not None else 0
+
+
+class _Patience:
+    """Cuts an exchange whose client takes no bytes at all for some seconds."""
+
+    __slots__ = ("_exchange", "_left", "_seconds", "_timer", "lost")
+
+    def __init__(self, exchange: Exchange, seconds: float) -> None:
+        self.lost = False
+        self._exchange = exchange
+        self._seconds = seconds
+        self._wait()
+
+    def _wait(self) -> None:
+        self._left = self._exchange.unsent()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+
+    def _look(self) -> None:
+        if self._exchange.unsent() < self._left:
+            self._wait()
+        else:
+            self.lost = True
+            self._exchange.abort()
+
+    def end(self) -> None:
+        self._timer.cancel()
