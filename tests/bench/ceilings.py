@@ -95,10 +95,14 @@ def threads_do(count: int, seconds: float, work: Callable[[int], int]) -> float:
 
 
 def durable_writes(folder: Path, size: int, threads: int, seconds: float = 2.0) -> float:
-    """Bytes a second of bare files of *size*, each written and made durable, by so many threads."""
+    """Bytes a second of bare files of *size*, each written and made durable, by so many threads.
+
+    They stay until the end, as what a store was given does: a file that is removed at once hands its memory to the
+    next one, and what is measured then is how fast the same few pages go round."""
     payload = os.urandom(size)
     numbers = iter(range(1 << 60))
     lock = threading.Lock()
+    written: list[Path] = []
 
     def write(_: int) -> int:
         with lock:
@@ -110,10 +114,14 @@ def durable_writes(folder: Path, size: int, threads: int, seconds: float = 2.0) 
             os.fdatasync(handle)
         finally:
             os.close(handle)
-        path.unlink()
+        written.append(path)
         return size
 
-    return threads_do(threads, seconds, write)
+    try:
+        return threads_do(threads, seconds, write)
+    finally:
+        for path in written:
+            path.unlink()
 
 
 def md5_rate(size: int, threads: int = 2, seconds: float = 1.0) -> float:
