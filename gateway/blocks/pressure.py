@@ -4,14 +4,20 @@ A body that waits for bytes holds none (`cutting`). One that waits for its clien
 and may do so for as long as the client likes: enough of them, and nobody else gets a byte. So while somebody waits,
 blocks that have been filling for a good while are sent off as they are. A fast client never sees it: its block is full
 by then, and without waiters nobody is asked.
+
+Sending a block off seals what it holds, up to a MiB of it, so one block goes a turn of the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterator
 from typing import Protocol
 
 from gateway.blocks.budget import Budget
+
+_log = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
@@ -29,7 +35,9 @@ class Pressure:
         self._budget = budget
         self._patience = patience_seconds
         self._holders: dict[Holder, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._round: Iterator[Holder] = iter(())
+        self._wanted = 0
+        self._timer: asyncio.Handle | None = None
         budget.on_wait = self._watch
 
     def join(self, holder: Holder) -> None:
@@ -42,18 +50,31 @@ class Pressure:
 
     def _watch(self) -> None:
         if self._timer is None:
-            self._ask()
+            self._begin()
+
+    def _begin(self) -> None:
+        """Ask for what is waited for now, the oldest first; and again after a while, until nobody waits."""
+        self._round, self._wanted = iter(list(self._holders)), self._budget.wanted
+        self._ask()
 
     def _ask(self) -> None:
-        """Ask the oldest first, for no more than is waited for; and again after a while, until nobody waits."""
+        """Go on until somebody lets go of something; with the rest in the loop's next turn."""
         loop = asyncio.get_running_loop()
-        wanted = self._budget.wanted
-        for holder in list(self._holders):
-            if wanted <= 0:
-                break
-            wanted -= holder.let_go(loop.time() - self._patience)
-        self._timer = loop.call_later(self._patience / 4, self._again) if self._budget.wanted else None
+        before = loop.time() - self._patience
+        while self._wanted > 0 and (holder := next(self._round, None)) is not None:
+            given = self._let_go(holder, before)
+            if given:
+                self._wanted -= given
+                self._timer = loop.call_soon(self._ask)
+                return
+        self._timer = loop.call_later(self._patience / 4, self._begin) if self._budget.wanted else None
 
-    def _again(self) -> None:
-        self._timer = None
-        self._ask()
+    def _let_go(self, holder: Holder, before: float) -> int:
+        """What is wrong with one of them is no reason to ask the others no more."""
+        if holder not in self._holders:
+            return 0
+        try:
+            return holder.let_go(before)
+        except Exception:  # noqa: BLE001 (it is logged, and the others are asked)
+            _log.exception("a body could not let go of its bytes")
+            return 0

@@ -1,0 +1,78 @@
+"""Who holds bytes is asked for them while others wait, and the loop goes on meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gateway.blocks.budget import Budget
+from gateway.blocks.pressure import Pressure
+
+
+class Held:
+    """A body that holds one byte of the budget."""
+
+    def __init__(self, budget: Budget, asked: list[int], number: int) -> None:
+        self._budget, self._asked, self._number = budget, asked, number
+
+    def let_go(self, begun_before: float) -> int:
+        self._asked.append(self._number)
+        self._budget.give(1)
+        return 1
+
+
+class Broken:
+    def let_go(self, begun_before: float) -> int:
+        raise RuntimeError("out of order")
+
+
+async def test_one_body_lets_go_a_turn_of_the_loop_and_the_oldest_first() -> None:
+    budget = Budget(10)
+    pressure = Pressure(budget, patience_seconds=60.0)
+    asked: list[int] = []
+    await budget.take(10)
+    for number in range(10):
+        pressure.join(Held(budget, asked, number))
+    waiting = asyncio.create_task(budget.take(6))
+    turns = []
+    while not waiting.done():
+        before = len(asked)
+        await asyncio.sleep(0)
+        turns.append(len(asked) - before)
+    await asyncio.sleep(0)
+    assert max(turns) == 1, f"so many let go in each turn of the loop: {turns}"
+    assert asked == list(range(6)), "no more was asked for than was waited for"
+
+
+async def test_who_has_left_meanwhile_is_not_asked() -> None:
+    budget = Budget(3)
+    pressure = Pressure(budget, patience_seconds=60.0)
+    asked: list[int] = []
+    await budget.take(3)
+    held = [Held(budget, asked, number) for number in range(3)]
+    for each in held:
+        pressure.join(each)
+    waiting = asyncio.create_task(budget.take(2))
+    await asyncio.sleep(0)
+    pressure.leave(held[1])
+    await waiting
+    assert asked == [0, 2]
+
+
+async def test_a_body_that_fails_to_let_go_keeps_nobody_else_from_being_asked(caplog: pytest.LogCaptureFixture) -> None:
+    budget = Budget(2)
+    pressure = Pressure(budget, patience_seconds=0.0)
+    asked: list[int] = []
+    await budget.take(2)
+    pressure.join(Broken())
+    waiting = asyncio.create_task(budget.take(1))
+    with caplog.at_level(logging.ERROR):
+        while not caplog.records:
+            await asyncio.sleep(0)
+        pressure.join(Held(budget, asked, 1))
+        async with asyncio.timeout(60):
+            await waiting
+    assert asked == [1]
+    assert "out of order" in caplog.text
