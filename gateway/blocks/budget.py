@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from gateway.errors import Busy
+
 
 class Budget:
     """A semaphore of bytes, first come first served. For one event loop."""
@@ -41,12 +43,20 @@ class Budget:
         self._taken(count)
         return True
 
-    async def take(self, count: int) -> None:
-        """Take *count* bytes, waiting behind those who asked before. More than the limit is a `ValueError`."""
+    async def take(self, count: int, within_seconds: float | None = None) -> None:
+        """Take *count* bytes, waiting behind those who asked before; *within_seconds*, or as long as it takes. More
+        than the limit is a `ValueError`. Raises `Busy`."""
         if count > self.limit:
             raise ValueError(f"{count} bytes never fit into a budget of {self.limit}")
         if self.take_now(count):
             return
+        try:
+            async with asyncio.timeout(within_seconds):
+                await self._wait(count)
+        except TimeoutError:
+            raise Busy("bytes in flight") from None
+
+    async def _wait(self, count: int) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((count, granted))
         self.on_wait()

@@ -72,17 +72,20 @@ class Writer:
         flights: int = 4,
         blocks_in_flight: int = 2,
         patience_seconds: float = PATIENCE_SECONDS,
+        wait_seconds: float | None = None,
     ) -> None:
         """*session* answers the session that commits will be made under, 0 while there is none; *reading* is the
         journal client's, and holds its floor.
         *flights*: packs on their way at once, a stamp. *blocks_in_flight*: blocks of one body being stored while its
-        next one comes in. *patience_seconds*: how long a block may be filling while others wait for bytes. A budget
-        that does not hold two pieces is a `ValueError`."""
+        next one comes in. *patience_seconds*: how long a block may be filling while others wait for bytes.
+        *wait_seconds*: how long a body waits for bytes at once before it is refused with `Busy`; None: as long as it
+        takes. A budget that does not hold two pieces is a `ValueError`."""
         if budget.limit < 2 * PIECE_BYTES:
             raise ValueError(f"a writer's budget has at least {2 * PIECE_BYTES} bytes, not {budget.limit}")
         self.budget = budget
         self.pack_bytes = pack_bytes
         self.blocks_in_flight = blocks_in_flight
+        self.wait_seconds = wait_seconds
         self._pressure = Pressure(budget, patience_seconds)
         self._session = session
         self._reading = reading
@@ -95,7 +98,7 @@ class Writer:
         where the client said so; a wrong one does no harm. *sink* sees every byte, in order.
 
         If anything raises, also the body itself, what was stored is given back. Raises `DiskFull`, `Unavailable`
-        (`CommitterGone` while this process has no session).
+        (`CommitterGone` while this process has no session, `Busy` where too much is under way).
         """
         cutter = Cutter(self, stamp, size_hint)
         self._pressure.join(cutter)

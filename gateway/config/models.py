@@ -42,6 +42,8 @@ class ServerSection(Section):
     tls_key: str = ""
     bytes_in_flight: Annotated[Size, Field(ge=32 << 20)] = 96 << 20
     """Plain and sealed bytes that one worker may hold for requests under way."""
+    bytes_wait_seconds: Seconds = 30.0
+    """How long a body may wait for its share of them before it is answered SlowDown."""
     connections: Annotated[int, Field(ge=1)] = 12_000
     """How many connections one worker keeps open."""
     idle_seconds: Seconds = 75.0

@@ -78,15 +78,22 @@ class Site:
                 self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
                 held.push_async_callback(self._stop_tending)
             if bytes_too:
-                self._warehouse = await self._open_bytes(writes_much=kind not in {"cli", "keeper"})
+                self._warehouse = await self._open_bytes(kind)
                 held.push_async_callback(self._warehouse.close)
             self._held = held.pop_all()
         return self
 
-    async def _open_bytes(self, *, writes_much: bool) -> Warehouse:
-        topology = self.config.topology(self.folder)
-        budget = self.config.server.bytes_in_flight
-        return await Warehouse.open(topology, self.store, self.ring, self.journal, budget, writes_much=writes_much)
+    async def _open_bytes(self, kind: str) -> Warehouse:
+        server = self.config.server
+        return await Warehouse.open(
+            self.config.topology(self.folder),
+            self.store,
+            self.ring,
+            self.journal,
+            server.bytes_in_flight,
+            writes_much=kind not in {"cli", "keeper"},
+            wait_seconds=server.bytes_wait_seconds if kind == "worker" else None,  # others wait for themselves alone
+        )
 
     @property
     def warehouse(self) -> Warehouse:

@@ -77,8 +77,9 @@ class Warehouse:
         bytes_in_flight: int,
         *,
         writes_much: bool,
+        wait_seconds: float | None = None,
     ) -> Warehouse:
-        """Open every backend and see that it is this site's. Raises `Misconfigured`."""
+        """Open every backend and see that it is this site's. *wait_seconds*: the writer's. Raises `Misconfigured`."""
         names = Names(rows, topology)
         places = policy.places(topology, names.backends)
         backends: dict[int, Backend] = {}
@@ -97,7 +98,7 @@ class Warehouse:
         targets = Targets(names.policy, _set_id(rows, [place.id for place in wanted]), copies)
         lookup = Lookup(rows, backends, _remembered_order(list(places.values()), topology.home))
         writing = int(bytes_in_flight * WRITING_SHARE)
-        writer = Writer(lambda: journal.session, journal.reading, Budget(writing))
+        writer = Writer(lambda: journal.session, journal.reading, Budget(writing), wait_seconds=wait_seconds)
         keys = BlockKeys(ring.sealing)
         reading = Budget(bytes_in_flight - writing)
         reader = Reader(Copies(lookup.facts, lookup.copies_of, keys, lookup.extent_at), reading)

@@ -218,6 +218,18 @@ async def test_clients_that_hold_everything_and_stall_are_asked_to_let_go() -> N
     assert world.budget.greatest <= world.budget.limit
 
 
+async def test_a_body_that_waits_too_long_for_bytes_is_refused_and_holds_none() -> None:
+    world = World(budget_bytes=8 * MIB, wait_seconds=0.01)
+    await world.budget.take(8 * MIB)
+    with pytest.raises(errors.Busy, match="bytes in flight"):
+        await world.put(DATA[:1000])
+    world.budget.give(8 * MIB)
+    stored = await world.put(DATA[: 8 * MIB])
+    assert await world.get(stored.extents) == DATA[: 8 * MIB]
+    await world.writer.close()
+    assert world.budget.used == 0
+
+
 async def test_a_slow_client_is_not_asked_while_nobody_waits() -> None:
     world = World(patience_seconds=0.0)
 

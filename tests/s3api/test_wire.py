@@ -425,3 +425,15 @@ async def test_connect_is_no_method_here(site):
         b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\nGET / HTTP/1.1\r\n\r\n", seconds=5
     )
     assert re.findall(rb"HTTP/1.1 (\d)", raw) == [b"4"], raw
+
+
+async def test_a_body_that_waits_too_long_for_its_share_of_memory_is_told_to_slow_down(site, signer):
+    writer = site.engine._writer
+    writer.wait_seconds = 0.01
+    await writer.budget.take(writer.budget.limit)
+    for size in (100, 3 * MIB):
+        reply = await signer.request("PUT", "/bucket/k", body=bytes(size))
+        assert (reply.status, reply.code) == (503, "SlowDown")
+    writer.budget.give(writer.budget.limit)
+    assert (await signer.request("PUT", "/bucket/k", body=bytes(3 * MIB))).status == 200
+    assert writer.budget.used == 0
