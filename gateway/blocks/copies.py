@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from backends import errors as backend_errors
-from backends.base import Backend
+from backends.base import Backend, Buffer
 from gateway import errors
 from gateway.blocks import counting
 from gateway.blocks.values import BlockFacts, FactsOf, ReadOrder, Want, block_key
-from gateway.crypto.sealing import FRAME_PLAIN, FRAME_SEALED, BlockKeys, frames_of, sealed_span
+from gateway.crypto.sealing import FRAME_PLAIN, FRAME_SEALED, TAG_BYTES, BlockKeys, frames_of, sealed_span
 from gateway.journal.packed import Extent
 
 _log = logging.getLogger(__name__)
@@ -44,19 +44,26 @@ class Copies:
         self._keys = keys
         self._extent_at = extent_at
 
-    def read_now(self, want: Want, start: int, length: int) -> memoryview | None:
+    def read_now(self, want: Want, start: int, length: int) -> Buffer | None:
         """*length* plain bytes from *start* on, inside the extent, if they are at hand without waiting."""
-        block = want.extent.block
-        facts = self._facts(block)
+        extent = want.extent
+        facts = want.facts or self._facts(extent.block)
         if facts is None:
             return None
-        key = block_key(block)
-        span = sealed_span(want.extent.offset, want.extent.length, start, length)
+        key = block_key(extent.block)
+        one = length == extent.length <= FRAME_PLAIN  # as most small objects are: all of one frame
+        span = None if one else sealed_span(extent.offset, extent.length, start, length)
         for backend in self._order(facts):
-            sealed = backend.get_now(key, span.start, span.length)
+            if span is None:
+                sealed = backend.get_now(key, extent.offset, length + TAG_BYTES)
+            else:
+                sealed = backend.get_now(key, span.start, span.length)
             if sealed is not None:
                 try:
-                    plain = self._open(want, facts, memoryview(sealed), span.first, start, length)
+                    if span is None:
+                        plain = self._keys.opener(facts.ring_key, extent.block).open_one(sealed, length, extent.frame)
+                    else:
+                        plain = self._open(want, facts, memoryview(sealed), span.first, start, length)
                 except errors.Damaged:
                     return None  # `read` meets it again, says so, and goes on to the next copy
                 counting.OPENED.add(1, counting.AT_HAND)
@@ -132,7 +139,7 @@ class Copies:
         extent = self._extent_at(want.run, want.nth) if want.run else None
         if extent is None or extent == want.extent or extent.length != want.extent.length:
             return None
-        return want._replace(extent=extent)
+        return want._replace(extent=extent, facts=None)
 
     def _open(
         self, want: Want, facts: BlockFacts, sealed: memoryview, first: int, start: int, length: int

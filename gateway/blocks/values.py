@@ -62,13 +62,14 @@ class Want(NamedTuple):
     """A stretch of plain bytes to read: *length* from *start* on, inside *extent*.
 
     *run* and *nth* say where the extent stands in the journal, so that it can be looked up anew if its block went
-    away meanwhile; a run of 0 says that it cannot."""
+    away meanwhile; a run of 0 says that it cannot. *facts* are its block's, where the look-up told them too."""
 
     extent: Extent
     start: int
     length: int
     run: int = 0
     nth: int = 0
+    facts: BlockFacts | None = None
 
 
 def block_key(block_id: bytes) -> str:

@@ -181,6 +181,17 @@ class Frames:
             raise self._damaged(number)
         into[:] = plain
 
+    def open_one(self, number: int, sealed: Buffer) -> Buffer:
+        """The plain bytes of a frame that is all of its extent."""
+        if self._aead is None:
+            plain = memoryview(bytearray(len(sealed) - TAG_BYTES))
+            self.open(number, True, memoryview(sealed), plain)
+            return plain
+        try:
+            return self._aead.decrypt(number.to_bytes(12, "big"), sealed, self._id + _FRAME_NAME.pack(number, True))
+        except InvalidTag:
+            raise self._damaged(number) from None
+
     def _tag(self, name: bytes, plain: Buffer) -> bytes:
         tag = blake2b(name, digest_size=TAG_BYTES, key=self._key)
         tag.update(plain)
@@ -291,6 +302,14 @@ class Opener:
             into = plain[index * FRAME_PLAIN : (index + 1) * FRAME_PLAIN]
             self._frames.open(frame + first + index, first + index + 1 == total, piece, into)
         return plain
+
+    def open_one(self, sealed: Buffer, length: int, frame: int) -> Buffer:
+        """As `open`, of an extent that is one frame, all of it: half the time, for 4 KiB."""
+        if not 0 < length <= FRAME_PLAIN or len(sealed) != length + TAG_BYTES:
+            raise Damaged(
+                f"block {self.block_id.hex()} has {len(sealed)} bytes where frame {frame} has {length + TAG_BYTES}"
+            )
+        return self._frames.open_one(frame, sealed)
 
 
 class BlockKeys:

@@ -1,17 +1,16 @@
 """Reading objects: facts, ranges, parts, and the bytes.
 
-The floor is held from before the rows are looked up until the last byte is out: nothing that the rows name is
-deleted in between (docs/architecture.md, "Letting go").
+The floor is held from the turn of the loop in which the rows are looked up until the last byte is out: nothing that the
+rows name is deleted in between (docs/architecture.md, "Letting go").
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager
-from typing import Any
 
 from gateway.blocks import plan
-from gateway.blocks.values import Want
+from gateway.blocks.values import BlockFacts, Want
 from gateway.engine.counter import Counter, check_owner, preconditions
 from gateway.engine.ranges import resolve
 from gateway.engine.types import (
@@ -24,7 +23,7 @@ from gateway.engine.types import (
     Opened,
 )
 from gateway.errors import DeleteMarker, NoSuchKey, NoSuchPart, NoSuchVersion
-from gateway.journal.packed import PartFact, checksum, extents, parts, unpack_map
+from gateway.journal.packed import PartFact, extents, parts, unpack_map
 from gateway.journal.tables import Shape
 from gateway.namespace import keys, reading
 from gateway.namespace.conditions import Preconditions, Seen, check_read
@@ -50,20 +49,16 @@ class Reads(Counter):
         Raises `NoSuchBucket`, `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`, `NotModified`,
         `PreconditionFailed`, `InvalidRange`, `NoSuchPart`; `Damaged` and `Unavailable` where the first bytes cannot be
         read."""
+        found, file = self._look(caller, bucket, key, version, conditions)
+        start, length, fact, count = self._stretch(file, byte_range, part)
+        info = _info(found, file, count)
+        if length <= WHOLE_BYTES:
+            whole = self._reader.read_now(tuple(self._wants(found, file, start, length)))
+            if whole is not None:
+                return Opened(info, start, length, fact, whole, NOTHING)
+        # No beat has told a higher floor since the rows were looked up, because nothing was awaited.
         token = self._journal.reading()
         token.__enter__()
-        try:
-            found, file = self._look(caller, bucket, key, version, conditions)
-            start, length, fact, count = self._stretch(file, byte_range, part)
-            wants = self._wants(found, file, start, length)
-            whole = self._reader.read_now(list(wants)) if length <= WHOLE_BYTES else None
-        except BaseException:
-            token.__exit__(None, None, None)
-            raise
-        info = _info(found, file, count)
-        if whole is not None:
-            token.__exit__(None, None, None)
-            return Opened(info, start, length, fact, whole, NOTHING)
         chunks = Chunks(self._reader.read(self._wants(found, file, start, length)), token)
         await chunks.begin()
         return Opened(info, start, length, fact, None, chunks)
@@ -79,7 +74,7 @@ class Reads(Counter):
         conditions: Conditions = NO_CONDITIONS,
     ) -> Opened:
         """As `open`, without the bytes."""
-        found, file = self._look(caller, bucket, key, version, conditions)
+        found, file = self._look(caller, bucket, key, version, conditions, content=False)
         start, length, fact, count = self._stretch(file, byte_range, part)
         return Opened(_info(found, file, count), start, length, fact, None, NOTHING)
 
@@ -87,16 +82,14 @@ class Reads(Counter):
         self, caller: Caller, bucket: str, key: bytes, version: str | None, after_number: int, limit: int
     ) -> list[PartFact]:
         """The parts that a completed object was uploaded in, those with a number above *after_number*."""
-        _, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
+        _, file = self._look(caller, bucket, key, version, NO_CONDITIONS, content=False)
         return [each for each in self._parts(file) if each.number > after_number][:limit]
 
     def _look(
-        self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions
+        self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions, content: bool = True
     ) -> tuple[Found, Content]:
-        return self._check_found(
-            caller, reading.find(self._store, bucket, key, version or ""), bucket, key, version,
-            preconditions(conditions),
-        )  # fmt: skip
+        found = reading.find(self._store, bucket, key, version or "", content)
+        return self._check_found(caller, found, bucket, key, version, preconditions(conditions))
 
     def _check_found(
         self, caller: Caller, found: Found | None, bucket: str, key: bytes, version: str | None,
@@ -119,7 +112,7 @@ class Reads(Counter):
         self, file: Content, byte_range: ByteRange | None, number: int | None
     ) -> tuple[int, int, PartFact | None, int]:
         """(start, length, the part asked for, how many parts there are) of what is to be read."""
-        facts = self._parts(file) if file.shape == Shape.BODY else []
+        facts = self._parts(file)
         if number is None:
             start, length = resolve(byte_range, file.size)
             return start, length, None, len(facts)
@@ -136,10 +129,13 @@ class Reads(Counter):
         row = self._store.one("SELECT parts FROM body WHERE id = ?", (file.content,))
         return parts(row[0]) if row is not None else []
 
-    def _wants(self, found: Found, file: Content, start: int, length: int) -> Sequence[Want] | Any:
+    def _wants(self, found: Found, file: Content, start: int, length: int) -> Iterable[Want]:
         """The stretches to read; lazily where there may be many."""
         if file.shape == Shape.RUN and found.extents:
-            return plan.wants_of_run(file.content, extents(found.extents), start, length)
+            run = extents(found.extents)
+            if len(run) == 1 and found.block is not None and 0 < length <= run[0].length - start:
+                return (Want(run[0], start, length, file.content, 0, BlockFacts._make(found.block)),)
+            return plan.wants_of_run(file.content, run, start, length)
         lookup = self._lookup
         return plan.wants(file.shape, file.content, start, length, lookup.extents_of, lookup.pieces_of)
 
@@ -203,15 +199,15 @@ NOTHING = _Nothing()
 
 def _info(found: Found, file: Content, parts_count: int) -> ObjectInfo:
     return ObjectInfo(
-        key=found.key,
-        size=file.size,
-        etag=file.etag,
-        modified_ns=found.modified_ns,
-        version=found.shown_version,
-        is_latest=bool(found.latest),
-        headers=unpack_map(file.headers),
-        tags_count=len(unpack_map(file.tags)) if file.tags else 0,
-        checksum=checksum(file.checksums),
-        parts_count=parts_count,
-        owner=file.owner,
+        found.key,
+        file.size,
+        file.etag,
+        found.modified_ns,
+        found.shown_version,
+        bool(found.latest),
+        unpack_map(file.headers),
+        len(unpack_map(file.tags)) if file.tags else 0,
+        file.checksums,
+        parts_count,
+        file.owner,
     )

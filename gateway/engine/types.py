@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.journal.packed import Checksum, PartFact
+from gateway.journal.packed import Checksum, PartFact, checksum
 from gateway.namespace.pages import (
     Listed,
     ListedVersion,
@@ -112,10 +112,16 @@ class ObjectInfo(NamedTuple):
     is_latest: bool
     headers: Mapping[str, str]
     tags_count: int
-    checksum: Checksum | None
+    checksums: bytes
+    """packed, as in `File`"""
     parts_count: int
     """0 unless it was uploaded in parts."""
     owner: int
+
+    @property
+    def checksum(self) -> Checksum | None:
+        """The one to show. Few ask, so it is unpacked for them alone."""
+        return checksum(self.checksums)
 
 
 class Opened(NamedTuple):

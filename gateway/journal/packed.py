@@ -84,6 +84,11 @@ def extents(packed: bytes) -> list[Extent]:
     return [Extent._make(each) for each in unpack(packed) or ()]
 
 
+FIRST_BLOCK_SQL = "substr({}, 5, 24)"
+"""In SQL, the block of the first of a column's packed extents, where they are less than sixteen: an array's head, its
+first element's head, the two bytes before a blob of 24. Of more extents it is no block's id."""
+
+
 def pieces(packed: bytes) -> list[Piece]:
     return [Piece._make(each) for each in unpack(packed) or ()]
 

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from gateway.errors import Damaged, NoSuchBucket
-from gateway.journal.packed import Extent, extents, pieces
+from gateway.journal.packed import FIRST_BLOCK_SQL, Extent, extents, pieces
 from gateway.journal.tables import Bucket, Part, Shape, Upload
 from gateway.namespace.keys import split
 from gateway.namespace.versions import parse, shown, spell
@@ -74,6 +74,8 @@ class Found(NamedTuple):
     """None: a delete marker."""
     extents: bytes
     """packed, as in `Run`, where the content is one run; otherwise empty."""
+    block: tuple[int, int, int] | None
+    """Where the run begins in a block: that block's ring key, size and set of backends; None where it was not asked."""
 
     @property
     def modified_ns(self) -> int:
@@ -96,6 +98,7 @@ DEEPEST_JOIN = 24
 
 _BUCKET_COLUMNS = len(Owned._fields)
 _FILE_COLUMNS = len(Content._fields)
+_NODE_COLUMNS = _BUCKET_COLUMNS + _FILE_COLUMNS
 
 
 @cache
@@ -105,8 +108,9 @@ def columns(alias: str, row: type[Any]) -> str:
 
 
 @cache
-def _find_sql(depth: int) -> str:
-    """From a bucket's name over *depth* names to the node of the live entry."""
+def _find_sql(depth: int, content: bool) -> str:
+    """From a bucket's name over *depth* names to the node of the live entry; with *content* on to its run, and to the
+    block that this begins in."""
     joins = ["FROM bucket b"]
     parent = "b.root"
     for level in range(depth):
@@ -114,12 +118,14 @@ def _find_sql(depth: int) -> str:
         joins.append(f"AND e{level}.name = ?{level + 2}")
         parent = f"e{level}.node"
     last = f"e{depth - 1}"
-    return (
-        f'SELECT {columns("b", Owned)}, {last}.parent, {last}.version, {last}."null", {last}.modified_ns, '
-        f"{columns('f', Content)}, r.extents {' '.join(joins)} "
-        f"CROSS JOIN file f ON f.id = {last}.node "
-        "LEFT JOIN run r ON r.id = CASE WHEN f.shape = 1 THEN f.content END WHERE b.name = ?1"
-    )
+    joins.append(f"CROSS JOIN file f ON f.id = {last}.node")
+    wanted = f'{columns("b", Owned)}, {columns("f", Content)}, {last}.parent, {last}.version, {last}."null", '
+    wanted += f"{last}.modified_ns"
+    if content:
+        wanted += ", r.extents, k.ring_key, k.size, k.backends"
+        joins.append("LEFT JOIN run r ON r.id = CASE WHEN f.shape = 1 THEN f.content END")
+        joins.append(f"LEFT JOIN block k ON k.id = {FIRST_BLOCK_SQL.format('r.extents')}")
+    return f"SELECT {wanted} {' '.join(joins)} WHERE b.name = ?1"
 
 
 def bucket(reads: Reads, name: str) -> Bucket | None:
@@ -139,26 +145,29 @@ def user_name(reads: Reads, user: int) -> str | None:
     return str(rows[0][0]) if rows else None
 
 
-def find(reads: Reads, name: str, key: bytes, version: str = "") -> Found | None:
+def find(reads: Reads, name: str, key: bytes, version: str = "", content: bool = True) -> Found | None:
     """The current version of *key* in the bucket *name*, or the *version* that is named; None where there is none. A
-    delete marker is found too, and has no file.
+    delete marker is found too, and has no file. Without *content* nobody is going to read, and `extents` may be empty.
 
     Raises `NoSuchBucket`, `InvalidArgument` for what is no version id."""
     names = split(key)
     if version:
         return _find_version(reads, name, key, names, version)
     if len(names) <= DEEPEST_JOIN:
-        rows = reads.query(_find_sql(len(names)), (name, *names))
+        rows = reads.query(_find_sql(len(names), content), (name, *names))
         if rows:
             return _found(key, names[-1], rows[0])
     return _find_slowly(reads, name, key, names)
 
 
 def _found(key: bytes, name: bytes, row: tuple[Any, ...]) -> Found:
-    at = _BUCKET_COLUMNS
-    parent, version, null, stands_ns = row[at : at + 4]
-    file = Content._make(row[at + 4 : at + 4 + _FILE_COLUMNS])
-    return Found(Owned._make(row[:at]), key, parent, name, version, null, 1, stands_ns, file, row[-1] or b"")
+    owned, file = Owned._make(row[:_BUCKET_COLUMNS]), Content._make(row[_BUCKET_COLUMNS:_NODE_COLUMNS])
+    parent, version, null, stands_ns, *content = row[_NODE_COLUMNS:]
+    if not content or content[0] is None:
+        return Found(owned, key, parent, name, version, null, 1, stands_ns, file, b"", None)
+    packed, *block = content
+    facts = None if block[0] is None else tuple(block)
+    return Found(owned, key, parent, name, version, null, 1, stands_ns, file, packed, facts)
 
 
 class _Standing(NamedTuple):
@@ -209,12 +218,12 @@ def _load(
     stands_ns: int, node: int,
 ) -> Found | None:  # fmt: skip
     if not node:
-        return Found(at, key, parent, name, version, null, latest, stands_ns, None, b"")
+        return Found(at, key, parent, name, version, null, latest, stands_ns, None, b"", None)
     rows = reads.query(_FILE_SQL, (node,))
     if not rows:
         return None  # it went between two looks
     file = Content._make(rows[0][:_FILE_COLUMNS])
-    return Found(at, key, parent, name, version, null, latest, stands_ns, file, rows[0][-1] or b"")
+    return Found(at, key, parent, name, version, null, latest, stands_ns, file, rows[0][-1] or b"", None)
 
 
 _FILE_SQL = (

@@ -101,6 +101,19 @@ def test_a_flipped_bit_is_refused(mode: int, data: st.DataObject) -> None:
 
 
 @MODES
+@pytest.mark.parametrize("length", [1, 4096, FRAME_PLAIN])
+def test_an_extent_of_one_frame_opens_in_one_go_and_only_as_it_was_sealed(mode: int, length: int) -> None:
+    block = sealed(os.urandom(5), os.urandom(length), mode=mode)
+    frame, span = block.extents[1].frame, block.span(1)
+    assert bytes(block.opener().open_one(span, length, frame)) == block.plain[1]
+    flipped = bytearray(span)
+    flipped[length // 2] ^= 1
+    for broken, number in ((flipped, frame), (span, frame + 1), (span[:-1], frame), (span + b"x", frame), (b"", frame)):
+        with pytest.raises(Damaged):
+            block.opener().open_one(broken, length, number)
+
+
+@MODES
 def test_swapped_frames_of_one_extent_are_refused(mode: int) -> None:
     block = sealed(os.urandom(3 * FRAME_PLAIN), mode=mode)
     with pytest.raises(Damaged, match="frame 0 of block"):
