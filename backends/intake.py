@@ -85,6 +85,7 @@ class Intake:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="intake")
         self._stock = Stock(root, desk, pool)
         self._pending: deque[_Job] = deque()
+        self._unanswered = 0  # jobs that wait, or are in a thread; counted on the event loop alone
         self._turn = threading.Lock()  # who holds it appends: one group at a time on its way to the disk
         self._state = threading.Condition()  # guards the volumes' flags
         self._volumes = [_Volume(log) for log in desk.logs]
@@ -121,10 +122,21 @@ class Intake:
     def _submit(self, entry: Entry) -> asyncio.Future[None]:
         job = _Job(entry, self._loop.create_future())
         self._pending.append(job)
+        self._unanswered += 1
         self._threads.submit(self._commit)
         if self._timer is None:
             self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
         return job.done
+
+    def _settle(self, group: Sequence[_Job]) -> None:
+        """Answer the callers; on the event loop."""
+        self._unanswered -= len(group)
+        for job in group:
+            if not job.done.done():
+                if job.error is None:
+                    job.done.set_result(None)
+                else:
+                    job.done.set_exception(job.error)
 
     # ---- in the two threads -------------------------------------------------------------------------------------
 
@@ -147,7 +159,7 @@ class Intake:
             self._make_visible(job, volume)
         steps.reach("files-made")
         self._leave(volume)
-        self._loop.call_soon_threadsafe(_settle, group)
+        self._loop.call_soon_threadsafe(self._settle, group)
 
     def _append(self, volume: _Volume, group: list[_Job]) -> None:
         try:
@@ -205,7 +217,7 @@ class Intake:
                 self._root.remove(job.entry.key)
         except Exception as error:  # noqa: BLE001 (whatever it is, the caller must hear of it)
             job.error = self._told(error, job.entry.key, job.entry.key)
-        self._loop.call_soon_threadsafe(_settle, [job])
+        self._loop.call_soon_threadsafe(self._settle, [job])
 
     def _told(self, error: Exception, path: str, key: str | None = None) -> Exception:
         """What the caller is to hear."""
@@ -260,11 +272,13 @@ class Intake:
             self._state.notify_all()
 
     def _tick(self) -> None:
+        """Idle is only a log that holds nothing and is about to hold nothing: a group that a thread has taken waits
+        no more and is not among the keys yet, and once the logs are put away deletions are logged no more."""
         self._timer = None
         if any(volume.keys or volume.sealed for volume in self._volumes):
             self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
             self._pool.submit(self._turn_over)
-        elif self._pending:
+        elif self._unanswered:
             self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
         else:
             self._idle()
@@ -287,13 +301,3 @@ class Intake:
                 if volume.keys and not volume.sealed:
                     self._seal(volume)
             self._state.wait_for(lambda: not any(v.busy or (v.sealed and not v.suspect) for v in self._volumes))
-
-
-def _settle(group: Sequence[_Job]) -> None:
-    """Answer the callers; on the event loop."""
-    for job in group:
-        if not job.done.done():
-            if job.error is None:
-                job.done.set_result(None)
-            else:
-                job.done.set_exception(job.error)

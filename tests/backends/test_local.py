@@ -8,7 +8,8 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from backends import base, desk, errors, intake, intake_log, local, local_files, local_listing, stock
 from backends.base import Marker
 from backends.intake import LOG_BYTES_MIN
+from backends.intake_log import DELETED, PUT
 from backends.local import Local
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
 from tests.backends.mounts import mounted
@@ -473,6 +475,35 @@ async def test_puts_lose_nothing_while_logs_come_and_go(folder: Path, monkeypatc
         for n in range(400):
             for each in range(4):
                 assert bytes(await backend.get(key(4 * n + each))) == b"%d" % n
+
+
+async def test_logs_are_not_given_back_while_a_group_is_on_its_way_into_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits no more, and is not among the keys yet. Without the log its deletion would not be logged, and a crash
+    before the log is reset would bring the value back."""
+    begun, go_on = threading.Event(), threading.Event()
+    append = intake_log.Log.append
+
+    def held_up(self: intake_log.Log, entries: Sequence[intake_log.Entry]) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        append(self, entries)
+
+    async with opened(folder) as backend:
+        monkeypatch.setattr(intake_log.Log, "append", held_up)
+        putting = asyncio.create_task(put(backend, key(1), b"on its way"))
+        await asyncio.to_thread(begun.wait, 60)
+        own = backend._intake
+        assert own is not None
+        own._tick()
+        assert backend._intake is own, "taken for idle"
+        go_on.set()
+        await putting
+        await backend.delete(key(1))
+        assert [found.kind for log in own._desk.logs for found in log.records()] == [PUT, DELETED]
+        own._tick()
+        assert backend._intake is own, "there are records to be superseded"
 
 
 async def test_a_log_whose_sync_fails_is_not_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
