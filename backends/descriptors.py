@@ -18,7 +18,7 @@ class Descriptors:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._open: OrderedDict[str, int] = OrderedDict()
         self._usable = hasattr(os, "preadv") and hasattr(os, "RWF_NOWAIT")
 
     def __len__(self) -> int:
@@ -32,24 +32,23 @@ class Descriptors:
         """Whether this system can read without waiting at all."""
         return self._usable and self._most > 0
 
-    def offer(self, key: str, fd: int, size: int) -> None:
-        """Take over *fd*, which reads the *size* bytes of *key*; it may be closed at once."""
+    def offer(self, key: str, fd: int) -> None:
+        """Take over *fd*, which reads *key*; it may be closed at once."""
         if not self.usable or key in self._open:
             os.close(fd)
             return
-        self._open[key] = (fd, size)
+        self._open[key] = fd
         if len(self._open) > self._most:
-            os.close(self._open.popitem(last=False)[1][0])
+            os.close(self._open.popitem(last=False)[1])
 
     def read(self, key: str, start: int, length: int | None) -> Buffer | None:
         """The bytes, if the file is open here and the page cache holds them all; else None."""
-        found = self._open.get(key)
-        if found is None:
+        fd = self._open.get(key)
+        if fd is None:
             return None
-        fd, size = found
         if length is None:
-            length = size - start
-        if length > NOW_BYTES_MAX or not 0 <= length <= size - start:
+            length = os.fstat(fd).st_size - start
+        if not 0 <= length <= NOW_BYTES_MAX:
             return None
         self._open.move_to_end(key)
         buffer = unfilled(length)
@@ -63,9 +62,9 @@ class Descriptors:
 
     def drop(self, key: str) -> None:
         """Close the file of *key*, if it is open."""
-        found = self._open.pop(key, None)
-        if found is not None:
-            os.close(found[0])
+        fd = self._open.pop(key, None)
+        if fd is not None:
+            os.close(fd)
 
     def keys(self) -> list[str]:
         """Whose files are open."""
@@ -74,8 +73,8 @@ class Descriptors:
     def drop_deleted(self, keys: Iterable[str]) -> None:
         """Close those files of *keys* that somebody deleted: as long as they are open their space is not free."""
         for key in keys:
-            found = self._open.get(key)
-            if found is not None and not os.fstat(found[0]).st_nlink:
+            fd = self._open.get(key)
+            if fd is not None and not os.fstat(fd).st_nlink:
                 self.drop(key)
 
     def halve(self) -> None:

@@ -120,9 +120,10 @@ class Local(base.Backend):
         return await future
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
-        if key not in self._descriptors and not self._open_now(key):
-            return None
-        return self._descriptors.read(key, start, length)
+        value = self._descriptors.read(key, start, length)
+        if value is None and key not in self._descriptors and self._open_now(key):
+            return self._descriptors.read(key, start, length)
+        return value
 
     async def stat(self, key: str) -> Stat:
         base.check_key(key)
@@ -238,21 +239,21 @@ class Local(base.Backend):
             data = local_values.read_range(self._root, key, fd, size, start, length)
         except BaseException as error:  # noqa: BLE001 (it goes to who waits)
             failure = error
-        self._loop.call_soon_threadsafe(self._finish_read, future, data, failure, key, fd, size)
+        self._loop.call_soon_threadsafe(self._finish_read, future, data, failure, key, fd)
 
     def _open_now(self, key: str) -> bool:
         """Whether the file of *key* is among the open ones now. No thread is needed where the kernel knows its path."""
         if self._closed or not self._descriptors.usable or os.getpid() != self._pid:
             return False
         base.check_key(key)
-        found = self._root.open_now(key)
-        if found is None:
+        fd = self._root.open_now(key)
+        if fd is None:
             return False
-        self._keep_open(key, *found)
+        self._keep_open(key, fd)
         return True
 
-    def _keep_open(self, key: str, fd: int, size: int) -> None:
-        self._descriptors.offer(key, fd, size)
+    def _keep_open(self, key: str, fd: int) -> None:
+        self._descriptors.offer(key, fd)
         if self._pruner is None:
             self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
 
@@ -263,13 +264,12 @@ class Local(base.Backend):
         failure: BaseException | None,
         key: str,
         fd: int,
-        size: int,
     ) -> None:
         self._answer(future, data, failure)
         if self._closed:
             os.close(fd)
             return
-        self._keep_open(key, fd, size)
+        self._keep_open(key, fd)
 
     def _answer(self, future: asyncio.Future[Buffer], data: Buffer | None, failure: BaseException | None) -> None:
         """Settle *future*, unless its caller has gone away."""

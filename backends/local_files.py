@@ -158,10 +158,10 @@ class Root:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.fd)
         return fd, os.fstat(fd).st_size
 
-    def open_now(self, path: str) -> tuple[int, int] | None:
-        """As `open`, if the kernel has the path at hand, so that nothing is waited for; else None. Never raises."""
-        fd = self._open_cached(self.fd, path)
-        return None if fd is None else (fd, os.fstat(fd).st_size)
+    def open_now(self, path: str) -> int | None:
+        """A descriptor as `open`'s, if the kernel has the path at hand, so that nothing is waited for; else None.
+        Never raises."""
+        return self._open_cached(self.fd, path)
 
     def names(self, folder: str) -> list[str]:
         """What stands in a folder, in no order."""

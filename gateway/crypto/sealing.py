@@ -20,12 +20,13 @@ never need the block's end. Ids are never tried twice, so there is no older vers
 
 from __future__ import annotations
 
+import hmac
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from hmac import compare_digest, digest
+from hmac import compare_digest
 from typing import NamedTuple
 
 from awscrt import checksums
@@ -116,13 +117,15 @@ def block_key(ring_key: bytes, block_id: bytes) -> bytes:
 
     Its second step is one HMAC for as many bytes as a hash has; cryptography's takes six times as long, which random
     small reads would feel."""
-    return digest(_extracted(ring_key), b"entrepot block 1" + block_id + b"\x01", "sha256")
+    expanded = _extracted(ring_key).copy()
+    expanded.update(b"entrepot block 1" + block_id + b"\x01")
+    return expanded.digest()
 
 
 @lru_cache(64)
-def _extracted(ring_key: bytes) -> bytes:
-    """HKDF's first step, the same for all blocks of a ring key."""
-    return digest(bytes(32), ring_key, "sha256")
+def _extracted(ring_key: bytes) -> hmac.HMAC:
+    """HKDF's first step, the same for all blocks of a ring key, taken in as the key of the second."""
+    return hmac.new(hmac.digest(bytes(32), ring_key, "sha256"), digestmod="sha256")
 
 
 def header(ring_key_id: int, mode: int) -> bytes:
