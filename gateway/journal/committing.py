@@ -1,5 +1,8 @@
 """The commit loop: a batch gathers while the one before is made durable. One event loop, one commit thread.
 
+A small batch behind which nobody waits is committed on the loop itself, where the disk has lately been quick: two
+hops between threads take longer than such a commit. Whoever uses the writing connection holds `_writing` meanwhile.
+
 The crash argument: an answer is sent only after its batch's one transaction is durable. Killed before, nothing of
 the batch stands and nobody was answered; each client sends its commands again to the successor under the same
 (session, slot, number). Killed behind the commit and before the answer, the slot rows of that same transaction hold
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -32,6 +36,14 @@ BATCH_BYTES = 8 << 20
 QUEUE_COMMANDS = 8192
 QUEUE_BYTES = 64 << 20
 TIDY_SECONDS = 0.5
+HERE_ROWS = 64
+"""A batch that changes more rows is not committed on the loop."""
+HERE_BYTES = 64 << 10
+"""Nor is one whose records are longer."""
+HERE_SECONDS = 0.002
+"""Nor is any, while commits of such small ones take longer than this, as a rule."""
+HICCUP_SECONDS = 0.008
+"""A single one that took longer than this says no more than this."""
 
 FULL = "the journal's disk is full: only deletions are taken"
 
@@ -59,6 +71,9 @@ class Committing:
         self._stopping = False
         self._commits = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._writing = threading.Lock()
+        self._usual_seconds = 0.0
+        """What the commits of small batches took lately: a mean in which the last one counts an eighth."""
         self._reserve = reserve
         self.durable = self._written.number
         """The number of the last durable record."""
@@ -117,6 +132,9 @@ class Committing:
                 flying = below = None
             if flying is None and above is not None:
                 below, above = self._runner.finish(above), None
+                if self._write_here(below):
+                    below = None
+                    continue
                 flying = loop.run_in_executor(self._thread, self._write, below)
                 flying.add_done_callback(self._awake)
             elif flying is None and not self._queue and self._stopping:
@@ -145,20 +163,50 @@ class Committing:
 
     def _write(self, prepared: Prepared) -> None:
         """In the commit thread."""
-        batch = prepared.batch
-        if batch.head == self._written and not batch.puts and not batch.drops:
+        if self._nothing_in(prepared):
             return
-        failpoints.reach("batch-prepared")
-        started = time.perf_counter()
+        with self._writing:
+            failpoints.reach("batch-prepared")
+            started = time.perf_counter()
+            try:
+                self._store.write(prepared.batch)
+            except DiskFull:
+                self._write_on_full_disk(prepared)
+            self._wrote(prepared, time.perf_counter() - started)
+            self._store.checkpoint(idle=False, longest=self._reserve.wal_bytes())
+
+    def _write_here(self, prepared: Prepared) -> bool:
+        """Commit on the loop, and answer, what takes no longer than handing it over. False: that is for the thread,
+        and so are the checkpoint that is due and what to do on a full disk."""
+        quick = not self._queue and self._usual_seconds <= HERE_SECONDS and _is_small(prepared)
+        if not quick or not self._writing.acquire(blocking=False):
+            return False
         try:
-            self._store.write(batch)
+            if not self._nothing_in(prepared):
+                if self._store.checkpoint_due(longest=self._reserve.wal_bytes()):
+                    return False
+                failpoints.reach("batch-prepared")
+                started = time.perf_counter()
+                self._store.write(prepared.batch)
+                self._wrote(prepared, time.perf_counter() - started)
         except DiskFull:
-            self._write_on_full_disk(prepared)
+            return False
+        finally:
+            self._writing.release()
+        self._answer(prepared, None)
+        return True
+
+    def _nothing_in(self, prepared: Prepared) -> bool:
+        batch = prepared.batch
+        return batch.head == self._written and not batch.puts and not batch.drops
+
+    def _wrote(self, prepared: Prepared, seconds: float) -> None:
         failpoints.reach("batch-durable")
-        self._written = batch.head
+        self._written = prepared.batch.head
         self._commits += 1
-        self._observe(len(prepared.jobs), prepared.records, time.perf_counter() - started)
-        self._store.checkpoint(idle=False, longest=self._reserve.wal_bytes())
+        self._observe(len(prepared.jobs), prepared.records, seconds)
+        if _is_small(prepared):
+            self._usual_seconds += (min(seconds, HICCUP_SECONDS) - self._usual_seconds) / 8
 
     def _write_on_full_disk(self, prepared: Prepared) -> None:
         """Give the reserve back, and with its room that of the WAL; deletions have it now."""
@@ -177,11 +225,14 @@ class Committing:
             self._runner.head = self._written
             self._refuse(prepared, full, [] if above is None else above.jobs)
             return False
+        self._answer(prepared, above)
+        return True
+
+    def _answer(self, prepared: Prepared, above: Gathering | None) -> None:
         self._runner.done(prepared, above)
         self.durable = prepared.batch.head.number
         self._answered(prepared.answers)
         failpoints.reach("batch-answered")
-        return True
 
     def _refuse(self, prepared: Prepared, full: DiskFull, above: Sequence[Job]) -> None:
         """On a full disk what frees is tried again by itself; everything else has its error, also what waits."""
@@ -209,8 +260,17 @@ class Committing:
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Do something with the writing connection, between two batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._alone, work)
+
+    def _alone(self, work: Callable[[], Any]) -> Any:
+        with self._writing:
+            return work()
 
 
 def _has_room(gathering: Gathering) -> bool:
     return len(gathering.jobs) < BATCH_COMMANDS and gathering.size < BATCH_BYTES
+
+
+def _is_small(prepared: Prepared) -> bool:
+    journal = prepared.batch.journal
+    return len(prepared.overlay.changed) <= HERE_ROWS and (journal is None or len(journal.records) <= HERE_BYTES)

@@ -18,6 +18,7 @@ class Reserve:
 
     def __init__(self, path: Path, size: int = RESERVE_BYTES) -> None:
         self._path = path
+        self._folder = str(path.parent)
         self._size = size
         self.spent = True
         """Only deletions are taken: the disk is full, or has been and is still too full for the reserve."""
@@ -45,7 +46,7 @@ class Reserve:
 
     def wal_bytes(self) -> int:
         """How long the WAL may grow: what is in it must find room in the file once the reserve is spent."""
-        disk = os.statvfs(self._path.parent)
+        disk = os.statvfs(self._folder)
         if disk.f_bavail * disk.f_frsize > 2 * CHECKPOINT_BYTES:
             return CHECKPOINT_BYTES
         return min(self._size // 4, CHECKPOINT_BYTES - 1)

@@ -38,6 +38,7 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         """Open, or make, the file at *path*. Raises `Misconfigured` if it is newer than this code, `DiskFull`."""
         self._path = path
+        self._wal = f"{path}-wal"
         try:
             self._open(path)
         except sqlite3.Error as error:
@@ -137,16 +138,16 @@ class SqliteStore:
     def checkpoint(self, *, idle: bool, longest: int = CHECKPOINT_BYTES) -> None:
         """Copy the WAL into the file where that is due: when it is longer than *longest*, or nothing else is to do.
         Called by the commit thread between two batches."""
-        try:
-            length = os.stat(f"{self._path}-wal").st_size
-        except FileNotFoundError:
-            return
-        if idle:
-            due = self._checkpointed != self._writing.total_changes
-        else:
-            due = length > longest and time.monotonic() > self._not_before
+        due = self._checkpointed != self._writing.total_changes if idle else self.checkpoint_due(longest)
         if due:
             self._bring_home("PASSIVE" if longest == CHECKPOINT_BYTES else "TRUNCATE")
+
+    def checkpoint_due(self, longest: int = CHECKPOINT_BYTES) -> bool:
+        """Whether the WAL is longer than *longest*."""
+        try:
+            return os.stat(self._wal).st_size > longest and time.monotonic() > self._not_before
+        except FileNotFoundError:
+            return False
 
     def shrink_wal(self) -> None:
         """Give the room of the WAL back to the disk, as far as the file has room for what is in it."""

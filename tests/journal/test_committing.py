@@ -1,0 +1,130 @@
+"""Where a batch is committed: a small one on the loop while the disk is quick, everything else in the thread."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.journal import committing as commits
+from gateway.journal import session_commands
+from gateway.journal.batch import Answer
+from gateway.journal.committing import Committing
+from gateway.journal.reserve import Reserve
+from gateway.journal.session_commands import OpenSession
+from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.store import Batch
+
+
+class Watched(SqliteStore):
+    """Remembers which thread wrote each batch."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.threads: list[str] = []
+        self.fails: Exception | None = None
+
+    def write(self, batch: Batch) -> None:
+        self.threads.append(threading.current_thread().name)
+        if self.fails is not None:
+            raise self.fails
+        super().write(batch)
+
+
+LOOP = threading.main_thread().name
+THREAD = "commit_0"
+
+
+class Bench:
+    def __init__(self, folder: Path) -> None:
+        self.store = Watched(folder / "journal.db")
+        reserve = Reserve(folder / "reserve", 1 << 20)
+        self.committing = Committing(self.store, session_commands.COMMANDS, reserve, self._answered)
+        self.running = asyncio.create_task(self.committing.run())
+
+    def _answered(self, answers: list[Answer]) -> None:
+        for answer in answers:
+            answer.job.waiter(answer)
+
+    def begin(self, kind: str = "test") -> asyncio.Future[Answer]:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.committing.own(OpenSession(kind), answer.set_result)
+        return answer
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    monkeypatch.setattr(commits, "HERE_SECONDS", 1e9)  # however slow this machine's disk is
+    bench = Bench(tmp_path)
+    yield bench
+    bench.committing.stop()
+    await asyncio.gather(bench.running, return_exceptions=True)
+    bench.store.close()
+
+
+async def test_a_lone_command_is_committed_where_it_stands(bench: Bench) -> None:
+    for _ in range(3):
+        assert (await bench.begin()).error is None
+    assert bench.store.threads == [LOOP] * 3
+    assert bench.committing.durable == bench.store.head().number == 3
+
+
+async def test_a_long_batch_is_committed_in_the_thread(bench: Bench) -> None:
+    answers = [bench.begin() for _ in range(commits.HERE_ROWS + 1)]
+    assert not any(answer.error for answer in await asyncio.gather(*answers))
+    assert bench.store.threads == [THREAD]
+
+
+async def test_a_batch_of_long_records_is_committed_in_the_thread(bench: Bench) -> None:
+    await bench.begin("k" * (commits.HERE_BYTES + 1))
+    assert bench.store.threads == [THREAD]
+
+
+async def test_on_a_slow_disk_nothing_is_committed_on_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "HERE_SECONDS", 0.0)
+    await bench.begin()
+    for _ in range(3):
+        await bench.begin()
+    assert bench.store.threads == [LOOP, THREAD, THREAD, THREAD]
+    monkeypatch.setattr(commits, "HERE_SECONDS", 1e9)
+    await bench.begin()
+    assert bench.store.threads[-1] == LOOP
+
+
+async def test_one_that_meets_other_work_with_the_connection_waits_for_it_in_the_thread(bench: Bench) -> None:
+    begun, let_go = threading.Event(), threading.Event()
+    other = asyncio.create_task(bench.committing.in_thread(lambda: (begun.set(), let_go.wait())))
+    await asyncio.to_thread(begun.wait)
+    answer = bench.begin()
+    await asyncio.sleep(0.02)
+    assert not answer.done()
+    assert bench.store.threads == []
+    let_go.set()
+    await other
+    assert (await answer).error is None
+    assert bench.store.threads == [THREAD]
+
+
+async def test_a_checkpoint_is_never_made_on_the_loop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.store, "checkpoint_due", lambda longest: True)
+    await bench.begin()
+    assert bench.store.threads == [THREAD]
+
+
+async def test_a_commit_on_the_loop_that_fails_is_answered_to_nobody(bench: Bench) -> None:
+    bench.store.fails = sqlite3.OperationalError("disk I/O error")
+    answer = bench.begin()
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+        await bench.running
+    assert not answer.done()
+
+
+async def test_a_stop_behind_a_commit_on_the_loop_ends_at_once(bench: Bench) -> None:
+    answer = bench.begin()
+    bench.committing.stop()
+    await bench.running
+    assert (await answer).error is None
