@@ -27,13 +27,13 @@ class Removals:
         self._folders.add(folder)
         if self._next is None:
             self._next = asyncio.create_task(self._sync_after(self._running))
+            self._next.add_done_callback(_taken_note_of)
         await asyncio.shield(self._next)
 
     async def close(self) -> None:
         """Wait for the syncs under way, whose callers may have gone away."""
-        for task in (self._running, self._next):
-            if task is not None:
-                await asyncio.wait([task])
+        while under_way := [task for task in (self._running, self._next) if task is not None and not task.done()]:
+            await asyncio.wait(under_way)
 
     async def _sync_after(self, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():
@@ -41,3 +41,9 @@ class Removals:
         self._running, self._next = self._next, None
         folders, self._folders = self._folders, set()
         await self._sync(folders)
+
+
+def _taken_note_of(sync: asyncio.Task[None]) -> None:
+    """Those who wait hear what went wrong; where all of them have gone away, nobody is left to hear it."""
+    if not sync.cancelled():
+        sync.exception()
