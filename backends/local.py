@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import ParamSpec, TypeVar
 
 from backends import base, desk, errors, local_listing, local_values
@@ -58,6 +58,9 @@ class Local(base.Backend):
         self._preparing: asyncio.Task[None] | None = None
         self._pruner: asyncio.TimerHandle | None = None
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+        self._unfinished = 0  # calls of several steps, which closing lets come to their end
+        self._finished = asyncio.Event()
 
     @classmethod
     async def open(
@@ -101,15 +104,19 @@ class Local(base.Backend):
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
         base.check_key(key)
         self._check_usable()
-        own = self._desk
-        if own is None or (self._preparing is None and self._intake_bytes):
-            own = await self._own_desk()
-        entry = Entry(PUT, key, value, base.size_of(value), crc32c)
-        if entry.size > SMALL_BYTES or self._intake is None:
-            await self._run(local_values.store_checked, self._root, own, entry)
-        else:
-            local_values.check_sum(self._root, entry)
-            await self._intake.put(entry)
+        self._unfinished += 1
+        try:
+            own = self._desk
+            if own is None or (self._preparing is None and self._intake_bytes):
+                own = await self._own_desk()
+            entry = Entry(PUT, key, value, base.size_of(value), crc32c)
+            if entry.size > SMALL_BYTES or self._intake is None:
+                await self._run(local_values.store_checked, self._root, own, entry)
+            else:
+                local_values.check_sum(self._root, entry)
+                await self._intake.put(entry)
+        finally:
+            self._leave()
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
         base.check_key(key)
@@ -133,12 +140,16 @@ class Local(base.Backend):
     async def delete(self, key: str) -> None:
         base.check_key(key)
         self._check_usable()
-        self._descriptors.drop(key)
-        if self._intake is not None and (logged := self._intake.delete(key)) is not None:
-            await logged
-        else:
-            await self._run(local_values.remove, self._root, key)
-        await self._removals.durable(key.rpartition("/")[0])
+        self._unfinished += 1
+        try:
+            self._descriptors.drop(key)
+            if self._intake is not None and (logged := self._intake.delete(key)) is not None:
+                await logged
+            else:
+                await self._run(local_values.remove, self._root, key)
+            await self._removals.durable(key.rpartition("/")[0])
+        finally:
+            self._leave()
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
@@ -149,34 +160,58 @@ class Local(base.Backend):
         while page := await self._run(_next_page, self._root, lines):
             for line in page:
                 yield line
+            self._check_usable()
 
     async def marker(self) -> Marker | None:
+        self._check_usable()
         return await self._run(read_marker, self._root)
 
     async def claim(self, marker: Marker) -> None:
-        own = self._desk or await self._own_desk()
-        await self._run(write_claim, self._root, own, marker)
+        self._check_usable()
+        self._unfinished += 1
+        try:
+            own = self._desk or await self._own_desk()
+            await self._run(write_claim, self._root, own, marker)
+        finally:
+            self._leave()
 
     async def close(self) -> None:
-        if self._closed:
-            return
         self._closed = True
-        if self._pruner is not None:
-            self._pruner.cancel()
-        if self._preparing is not None:
-            await self._preparing
-        if self._intake is not None:
-            await self._intake.close()
-        await self._removals.close()
-        await asyncio.to_thread(self._pool.shutdown)
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._let_go())
+        await asyncio.shield(self._closing)  # whoever closes may be cancelled, or come second
+
+    async def _let_go(self) -> None:
+        """Calls under way come to their end first; then, whatever goes wrong, nothing is held on to."""
+        async with AsyncExitStack() as held:
+            for release in (self._root.close, self._release_desk, self._descriptors.clear, self._release_intake):
+                held.callback(release)
+            held.push_async_callback(asyncio.to_thread, self._pool.shutdown)
+            held.push_async_callback(self._removals.close)
+            while self._unfinished:
+                await self._finished.wait()
+            if self._pruner is not None:
+                self._pruner.cancel()
+            if self._preparing is not None:
+                await asyncio.wait([self._preparing])
+            if self._intake is not None:
+                await self._intake.close()
+
+    def _release_intake(self) -> None:
         if self._intake is not None:
             self._intake.release()
-        self._descriptors.clear()
+
+    def _release_desk(self) -> None:
         if self._desk is not None:
             self._desk.release()
-        self._root.close()
 
     # ---- on the event loop --------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        """A call of several steps has come to its end."""
+        self._unfinished -= 1
+        if self._closed and not self._unfinished:
+            self._finished.set()
 
     def _check_usable(self) -> None:
         if self._closed:
