@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from backends import base, desk, errors, intake, intake_log, local, local_files, local_listing, stock
+from backends import base, desk, errors, intake, intake_log, local, local_files, local_listing, local_values, stock
 from backends.base import Marker
 from backends.intake import LOG_BYTES_MIN
 from backends.intake_log import DELETED, PUT
@@ -160,6 +160,28 @@ async def test_a_closed_one_says_so(folder: Path) -> None:
         pass
     with pytest.raises(errors.Misconfigured, match="closed"):
         await backend.get(key(1))
+
+
+async def test_a_deletion_under_way_is_made_durable_before_it_closes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, remove = threading.Event(), local_values.remove
+
+    def held_up(root: local_files.Root, name: str) -> None:
+        assert go_on.wait(60)
+        remove(root, name)
+
+    monkeypatch.setattr(local_values, "remove", held_up)
+    backend = await Local.open(str(folder), intake_bytes=0)
+    await put(backend, key(1), b"x")
+    deleting = asyncio.create_task(backend.delete(key(1)))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(backend.close())
+    await asyncio.sleep(0.05)
+    go_on.set()
+    await closing
+    await deleting
+    assert not (folder / key(1)).exists()
 
 
 async def test_calls_under_way_come_to_their_end_before_it_closes(folder: Path) -> None:

@@ -28,7 +28,7 @@ async def test_a_sync_that_fails_when_all_its_callers_have_gone_is_no_unheard_er
     await asyncio.gather(*callers, return_exceptions=True)
     go_on.set()
     await removals.close()
-    del removals
+    del removals, callers, caller
     gc.collect()
     await asyncio.sleep(0)
     assert told == []
