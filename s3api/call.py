@@ -42,7 +42,9 @@ class Call:
         "target",
     )
 
-    def __init__(self, engine: Engine, settings: S3Settings, exchange: Exchange, target: Target) -> None:
+    def __init__(
+        self, engine: Engine, settings: S3Settings, exchange: Exchange, target: Target, request_id: str
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.exchange = exchange
@@ -54,7 +56,7 @@ class Call:
         """Lower-case names; several of one name joined by commas."""
         self.method: str = exchange.message.method
         self.operation = "Unknown"
-        self.request_id = ""
+        self.request_id = request_id
         self.caller: Caller = _NOBODY
         """Who signed; nobody until `signing.authenticate` has passed."""
         self.payload: Payload | None = None

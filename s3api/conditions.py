@@ -13,6 +13,8 @@ _ETAGS = re.compile(r'\s*(?:(?P<weak>W/)?"(?P<quoted>[^"]*)"|(?P<bare>[^\s,"]+))
 _RANGE = re.compile(r"\s*bytes\s*=\s*(?:(\d{1,19})\s*-\s*(\d{1,19})?|-\s*(\d{1,19}))\s*", re.IGNORECASE | re.ASCII)
 _COPY_RANGE = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
 
+_CONDITIONAL = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
+
 
 def etags(header: str, weak_match: bool) -> tuple[str, ...]:
     """The entity tags of an If-Match or If-None-Match; S3's clients also send them without quotes.
@@ -28,6 +30,8 @@ def etags(header: str, weak_match: bool) -> tuple[str, ...]:
 
 def read_conditions(headers: Mapping[str, str], prefix: str = "") -> Conditions:
     """The conditions of a read; *prefix* `x-amz-copy-source-` for those on a copy's source."""
+    if not prefix and _CONDITIONAL.isdisjoint(headers):
+        return NO_CONDITIONS
     match, none_match = headers.get(prefix + "if-match"), headers.get(prefix + "if-none-match")
     since, unmodified = headers.get(prefix + "if-modified-since"), headers.get(prefix + "if-unmodified-since")
     if match is None and none_match is None and since is None and unmodified is None:

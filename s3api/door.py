@@ -22,6 +22,7 @@ from s3api.exchange import NEWEST, OLDEST, Exchange
 from s3api.observing import Observed, Observer
 from s3api.operations import ROUTES
 from s3api.owners import EXPECTED, check_expected_owner
+from s3api.routing import Row
 from s3api.settings import S3Settings
 from s3api.signing import Signatures
 from s3api.target import parse_target
@@ -47,6 +48,8 @@ class Door:
         self._clock = clock
         self._signatures = Signatures(engine, settings, clock)
         self._host_id = secrets.token_urlsafe(24)
+        self._server_line = f"Server: {settings.server_name}\r\n"
+        self._host_line = f"x-amz-id-2: {self._host_id}\r\n"
         # Unique among processes and restarts by its random start, and cheap.
         self._numbers = itertools.count(secrets.randbits(62))
         self.in_flight = 0
@@ -63,13 +66,22 @@ class Door:
         try:
             try:
                 call = self._call(exchange, request_id)
-                answer = await self._run(call)
+                row = self._admit(call)
+                if EXPECTED in call.headers and call.bucket and row.signed and row.operation != "CreateBucket":
+                    await check_expected_owner(call, EXPECTED, call.bucket)
+                answer = await row.handler(call)
             except (ConnectionError, asyncio.CancelledError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last place before the client: nothing may pass)
                 answer = self._failed(exchange, call, request_id, error)
             close = self.closing or exchange.must_close(self._settings.drain_bytes)
-            sent = await exchange.send(answer, self._lines(request_id), close, self._settings.write_idle_seconds)
+            if answer.chunks is None:
+                # Written without a coroutine of its own, as most answers are.
+                sent = exchange.send_whole(answer, self._lines(request_id), close)
+                if exchange.protocol.writing_paused:
+                    await exchange.drain(self._settings.write_idle_seconds)
+            else:
+                sent = await exchange.stream(answer, self._lines(request_id), close, self._settings.write_idle_seconds)
         except Exception as error:
             answer = Answer(GONE, code="ClientGone")
             if not isinstance(error, ConnectionError):
@@ -89,24 +101,21 @@ class Door:
         if not OLDEST <= message.version <= NEWEST:
             raise S3Error("BadRequest")
         target = parse_target(message.path, message.headers.get("host", ""), self._settings.base_domains)
-        call = Call(self._engine, self._settings, exchange, target)
-        call.request_id = request_id
-        return call
+        return Call(self._engine, self._settings, exchange, target, request_id)
 
-    async def _run(self, call: Call) -> Answer:
+    def _admit(self, call: Call) -> Row:
+        """The operation that is asked for, once it is known who asks and that nothing is asked that is not built."""
         row = ROUTES.find(call.method, call.target.scope, call.query, call.headers)
         call.operation = row.operation
         if row.signed:
             self._signatures.authenticate(call)
         check_headers(call.headers, self._settings.sealed)
-        if EXPECTED in call.headers and call.bucket and row.signed and row.operation != "CreateBucket":
-            await check_expected_owner(call, EXPECTED, call.bucket)
-        return await row.handler(call)
+        return row
 
     def _lines(self, request_id: str) -> str:
         return (
-            f"Server: {self._settings.server_name}\r\nDate: {http_date(int(self._clock()))}\r\n"
-            f"x-amz-request-id: {request_id}\r\nx-amz-id-2: {self._host_id}\r\n"
+            f"{self._server_line}Date: {http_date(int(self._clock()))}\r\n"
+            f"x-amz-request-id: {request_id}\r\n{self._host_line}"
         )
 
     def _failed(self, exchange: Exchange, call: Call | None, request_id: str, error: Exception) -> Answer:

@@ -97,19 +97,16 @@ class Exchange:
         length = self.message.headers.get("content-length")
         return length is None or int(length) - payload.total_bytes > drain_bytes
 
-    async def send(self, answer: Answer, lines: str, close: bool, write_idle_seconds: float) -> int:
-        """Write *answer*, *lines* before its own; the count of body bytes. Raises ConnectionError."""
+    def send_whole(self, answer: Answer, lines: str, close: bool) -> int:
+        """Write *answer*, whose body is at hand, *lines* before its own; the count of body bytes. The caller waits with
+        `drain` if the client is slow. Raises ConnectionError."""
         head = self._head(answer, lines, close)
         body = answer.body
-        if answer.chunks is not None:
-            return await self._stream(answer, head, write_idle_seconds)
         if len(body) > ONE_PIECE_BYTES:
             self._write(head)
             self._write(body)
         else:
             self._write(b"".join((head, body)) if body else head)
-        if self.protocol.writing_paused:
-            await self._drain(write_idle_seconds)
         return len(body)
 
     def _head(self, answer: Answer, lines: str, close: bool) -> bytes:
@@ -123,28 +120,29 @@ class Exchange:
         head = f"{STATUS_LINES[status]}{lines}{answer.lines}{length}{connection}\r\n"
         return head.encode("utf-8", "surrogateescape")
 
-    async def _stream(self, answer: Answer, head: bytes, write_idle_seconds: float) -> int:
-        """Head and chunks. A body that ends early, for whatever reason, ends the connection: that is how the client
-        sees that it is not whole."""
+    async def stream(self, answer: Answer, lines: str, close: bool, write_idle_seconds: float) -> int:
+        """Write *answer* in its chunks, *lines* before its own; the count of body bytes. A body that ends early, for
+        whatever reason, ends the connection: that is how the client sees that it is not whole. Raises
+        ConnectionError."""
         chunks = answer.chunks
         assert chunks is not None
         sent = 0
         try:
-            self._write(head)
+            self._write(self._head(answer, lines, close))
             async for chunk in chunks:
                 self._write(chunk)
                 sent += len(chunk)
                 if self.protocol.writing_paused:
-                    await self._drain(write_idle_seconds)
+                    await self.drain(write_idle_seconds)
             if sent != answer.length:
                 raise ConnectionAbortedError(f"{sent} of {answer.length} bytes could be read")
         except BaseException:
             self.abort()
             raise
         finally:
-            close = getattr(chunks, "aclose", None)
-            if close is not None:
-                await close()
+            aclose = getattr(chunks, "aclose", None)
+            if aclose is not None:
+                await aclose()
         return sent
 
     def _write(self, data: Buffer) -> None:
@@ -159,7 +157,7 @@ class Exchange:
         if transport is not None:
             transport.abort()
 
-    async def _drain(self, write_idle_seconds: float) -> None:
+    async def drain(self, write_idle_seconds: float) -> None:
         """Wait until the client has taken most of what was written. One that takes nothing at all for so long is cut.
 
         A timer looks after it rather than a task: this happens between any two pieces of a large body."""

@@ -17,18 +17,32 @@ SECOND_NS = 1_000_000_000
 
 async def get_object(call: Call) -> Answer:
     """GET /bucket/key"""
+    wanted, part = _wanted(call)
     try:
-        return await _get(call)
+        opened, ranged = await _open(call, wanted, part)
     except core.NotModified:
         return await _not_modified(call)
+    partial = opened.length > 0 and (ranged or opened.part is not None)
+    lines = object_lines(call, opened, partial)
+    status = 206 if partial else 200
+    if opened.whole is not None:
+        return Answer(status, lines, opened.whole)
+    if opened.length == 0:
+        return Answer(status, lines)
+    return Answer(status, lines, chunks=opened.chunks, length=opened.length)
 
 
 async def head_object(call: Call) -> Answer:
     """HEAD /bucket/key"""
+    wanted, part = _wanted(call)
     try:
-        return await _head(call)
+        opened = await call.engine.head(
+            call.caller, call.bucket, call.key, call.version, part, wanted, read_conditions(call.headers)
+        )
     except core.NotModified:
         return await _not_modified(call)
+    partial = opened.length > 0 and (wanted is not None or opened.part is not None)
+    return Answer(206 if partial else 200, object_lines(call, opened, partial), length=opened.length)
 
 
 async def _not_modified(call: Call) -> Answer:
@@ -41,27 +55,6 @@ async def _not_modified(call: Call) -> Answer:
     if info.version is not None:
         lines += f"x-amz-version-id: {info.version}\r\n"
     return Answer(304, lines, code="NotModified")
-
-
-async def _get(call: Call) -> Answer:
-    opened, ranged = await _open(call, *_wanted(call))
-    partial = opened.length > 0 and (ranged or opened.part is not None)
-    lines = object_lines(call, opened, partial)
-    status = 206 if partial else 200
-    if opened.whole is not None:
-        return Answer(status, lines, opened.whole)
-    if opened.length == 0:
-        return Answer(status, lines)
-    return Answer(status, lines, chunks=opened.chunks, length=opened.length)
-
-
-async def _head(call: Call) -> Answer:
-    wanted, part = _wanted(call)
-    opened = await call.engine.head(
-        call.caller, call.bucket, call.key, call.version, part, wanted, read_conditions(call.headers)
-    )
-    partial = opened.length > 0 and (wanted is not None or opened.part is not None)
-    return Answer(206 if partial else 200, object_lines(call, opened, partial), length=opened.length)
 
 
 def _wanted(call: Call) -> tuple[ByteRange | None, int | None]:

@@ -52,9 +52,18 @@ class Routes:
             taken = frozenset(wanted) & SUBRESOURCES
             self._rows.setdefault((row.method, row.scope), []).append((row, wanted, taken))
             self._methods |= {row.method}
+        # What a request gets that names no sub-resource, where its row wants nothing else either: the commonest ones.
+        self._plain: dict[tuple[str, str], Row] = {}
+        for asked, found in self._rows.items():
+            first = next(((row, wanted) for row, wanted, taken in found if not taken), None)
+            if first is not None and not first[1] and not first[0].header:
+                self._plain[asked] = first[0]
 
     def find(self, method: str, scope: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Row:
         """The row that *method* on *scope* with these parameters and headers asks for; one that refuses if none."""
+        plain = self._plain.get((method, scope))
+        if plain is not None and SUBRESOURCES.isdisjoint(query):
+            return plain
         rows = self._rows.get((method, scope), ())
         named = SUBRESOURCES.intersection(query) if query else frozenset()
         for row, wanted, taken in rows:
