@@ -71,7 +71,7 @@ class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, data: Any) -> int:
-        """Take *data*; what fills a part is stored before this returns."""
+        """Take *data*. What fills a part is on its way when this returns, and raises later if it fails."""
         if self._pid != os.getpid():
             raise ValueError(f"{self.path} was opened for writing before a fork: it is its parent's to write")
         view = flat(data)
@@ -153,7 +153,7 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
         return found
 
     async def write(self, data: Any) -> int:
-        """Take *data*; what fills a part is stored before this returns."""
+        """Take *data*. What fills a part is on its way when this returns, and raises later if it fails."""
         view = flat(data)
         for at in range(0, len(view), PART_BYTES):
             await super().write(view[at : at + PART_BYTES])

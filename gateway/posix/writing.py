@@ -1,11 +1,14 @@
 """An object on its way: small ones go in one put, others in parts. Nothing is visible before it is committed.
 
 Parts are durable as they come and belong to an upload, so that a writer may take hours, and one that is killed leaves
-an upload that expires. What is appended to is taken over as parts that share its bytes.
+an upload that expires. What is appended to is taken over as parts that share its bytes. A few parts are stored while
+the next one is filled; one that fails is told to whoever adds more or commits, and nothing is committed without it.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -20,6 +23,11 @@ LEAST_PART_BYTES = 5 << 20
 PART_BYTES = 8 << 20
 GROW_EACH = 1_000
 """Parts are a step larger behind so many, for there are at most 10,000: 440 GiB out of steps of 8 MiB."""
+
+
+PARTS_IN_FLIGHT = 3
+BYTES_IN_FLIGHT = PARTS_IN_FLIGHT * PART_BYTES
+"""Of one object. A part that is larger goes alone."""
 
 
 class Writing:
@@ -40,13 +48,18 @@ class Writing:
         self._step_bytes = max(step_bytes, LEAST_PART_BYTES)
         self._upload: str | None = None
         self._parts: list[WantedPart] = []
+        self._under_way: deque[tuple[asyncio.Task[WantedPart], int]] = deque()
+        self._failed: BaseException | None = None
         self.settled = False
         """It was committed or discarded."""
 
     @property
     def part_bytes(self) -> int:
         """How many bytes the next part should have."""
-        return self._step_bytes * (1 + len(self._parts) // GROW_EACH)
+        return self._step_bytes * (1 + (self._next_number() - 1) // GROW_EACH)
+
+    def _next_number(self) -> int:
+        return len(self._parts) + len(self._under_way) + 1
 
     @property
     def begun(self) -> bool:
@@ -93,15 +106,51 @@ class Writing:
         return self._upload
 
     async def add(self, data: Buffer) -> None:
-        """Store one more part."""
-        await self.add_body(Whole(data), len(data))
+        """Store one more part, which nobody changes any more. Returns while it is on its way; raises what became of
+        one before it."""
+        while self._under_way and not self._room_for(len(data)):
+            await self._land()
+        self._check()
+        verbs = await self._connect()
+        upload, number = await self._begin(verbs), self._next_number()
+        task = asyncio.create_task(self._store(verbs, upload, number, Whole(data), len(data)))
+        task.add_done_callback(_taken_note_of)
+        self._under_way.append((task, len(data)))
 
     async def add_body(self, body: Body, size: int) -> None:
-        """As `add`, for *size* bytes that are still to come."""
+        """Store one more part, of *size* bytes that are still to come. Returns once it is stored."""
+        await self._land_all()
         verbs = await self._connect()
-        upload, number = await self._begin(verbs), len(self._parts) + 1
+        self._parts.append(await self._store(verbs, await self._begin(verbs), self._next_number(), body, size))
+
+    async def _store(self, verbs: Verbs, upload: str, number: int, body: Body, size: int) -> WantedPart:
         part = await verbs.put_part(*self._place, upload, number, body, size)
-        self._parts.append(WantedPart(number, part.etag))
+        return WantedPart(number, part.etag)
+
+    def _room_for(self, size: int) -> bool:
+        held = sum(each for _, each in self._under_way)
+        return len(self._under_way) < PARTS_IN_FLIGHT and held + size <= BYTES_IN_FLIGHT
+
+    async def _land(self) -> None:
+        """Wait for the oldest part on its way; who waits may be cancelled, and the part goes on."""
+        task, _ = self._under_way[0]
+        await asyncio.wait([task])
+        self._under_way.popleft()
+        try:
+            self._parts.append(task.result())
+        except (Exception, asyncio.CancelledError) as error:
+            self._failed = self._failed or error
+            raise
+
+    async def _land_all(self) -> None:
+        while self._under_way:
+            await self._land()
+        self._check()
+
+    def _check(self) -> None:
+        """A part that failed is missing for good."""
+        if self._failed is not None:
+            raise self._failed
 
     async def put(self, data: Buffer) -> None:
         """Store and commit all of it at once; only where it has not begun."""
@@ -117,6 +166,7 @@ class Writing:
         """Make what was added the object. Raises `PreconditionFailed` where its conditions do not hold any more."""
         if self.settled or self._upload is None:
             return
+        await self._land_all()
         verbs = await self._connect()
         await verbs.complete_upload(*self._place, self._upload, self._parts, self._conditions)
         self.settled = True
@@ -128,5 +178,15 @@ class Writing:
             self.settled = True
             return
         self.settled = True
+        tasks = [task for task, _ in self._under_way]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(NoSuchUpload):
             await (await self._connect()).abort_upload(*self._place, upload)
+
+
+def _taken_note_of(task: asyncio.Task[WantedPart]) -> None:
+    """A file that was dropped may have nobody left to hear of it."""
+    if not task.cancelled():
+        task.exception()

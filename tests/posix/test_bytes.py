@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import io
@@ -10,15 +11,19 @@ import pickle
 import random
 import threading
 import tracemalloc
+from types import SimpleNamespace
 
 import fsspec
 import pytest
+from fsspec.asyn import sync
 from fsspec.callbacks import Callback
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.errors import Damaged
 from gateway.posix import writing
 from gateway.posix.bodies import flat
+from gateway.posix.writing import PARTS_IN_FLIGHT
 from tests.posix.looking_in import blocks_of, uploads_of
 
 MIB = 1 << 20
@@ -191,6 +196,83 @@ def test_nothing_of_a_file_is_visible_before_it_is_closed(fs, folder, bucket):
         assert uploads_of(folder, bucket) == 1
     assert fs.cat_file(f"{bucket}/x") == data
     assert uploads_of(folder, bucket) == 0
+
+
+@pytest.fixture
+def parts(fs, monkeypatch):
+    """Whatever stores parts: (how many at once, what to do before one is stored)."""
+    verbs = sync(fs.loop, fs._connect)
+    put_part, running = verbs.put_part, 0
+    seen = SimpleNamespace(most=0, before=None)
+
+    async def watched(bucket, key, upload, number, body, size):
+        nonlocal running
+        running += 1
+        seen.most = max(seen.most, running)
+        try:
+            if seen.before is not None:
+                await seen.before(number)
+            return await put_part(bucket, key, upload, number, body, size)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(verbs, "put_part", watched)
+    return seen
+
+
+def test_a_few_parts_are_stored_at_once_and_stand_in_their_order_whichever_ends_first(fs, bucket, parts):
+    stored: list[int] = []
+
+    async def backwards(number):
+        """Of each pair the second one first."""
+        while number % 2 and number < 9 and number + 1 not in stored:
+            await asyncio.sleep(0.001)
+        stored.append(number)
+
+    parts.before = backwards
+    data = os.urandom(9 * 5 * MIB + 5)
+    with fs.open(f"{bucket}/x", "wb", block_size=5 * MIB) as opened:
+        opened.write(data)
+    assert fs.cat_file(f"{bucket}/x") == data
+    assert stored.index(2) < stored.index(1)
+    assert 2 <= parts.most <= PARTS_IN_FLIGHT
+
+
+def test_parts_that_are_large_go_one_after_the_other(fs, bucket, parts):
+    with fs.open(f"{bucket}/x", "wb", block_size=25 * MIB) as opened:
+        opened.write(bytes(60 * MIB))
+    assert fs.info(f"{bucket}/x")["size"] == 60 * MIB
+    assert parts.most == 1
+
+
+@pytest.mark.parametrize("bad", [1, 2, 4])
+def test_a_part_that_fails_is_told_and_the_file_is_not_published_without_it(fs, folder, bucket, parts, bad):
+    async def fails(number):
+        if number == bad:
+            raise Damaged("this part is lost")
+
+    parts.before = fails
+    opened = fs.open(f"{bucket}/x", "wb", block_size=5 * MIB)
+    with pytest.raises(OSError, match="this part is lost"):
+        opened.write(bytes(30 * MIB))
+        opened.close()
+    with pytest.raises(OSError, match="this part is lost"):
+        opened.commit()
+    assert not fs.exists(f"{bucket}/x")
+    opened.discard()
+    assert uploads_of(folder, bucket) == 0
+
+
+def test_what_is_discarded_while_its_parts_are_on_their_way_leaves_none(fs, folder, bucket, parts):
+    async def slowly(number):
+        await asyncio.sleep(60)
+
+    parts.before = slowly
+    opened = fs.open(f"{bucket}/x", "wb", block_size=5 * MIB)
+    opened.write(bytes(11 * MIB))
+    opened.discard()
+    assert uploads_of(folder, bucket) == 0
+    assert not fs.exists(f"{bucket}/x")
 
 
 def test_writing_takes_memory_for_a_part_and_not_for_the_file(fs, bucket):
