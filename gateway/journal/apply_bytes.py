@@ -60,8 +60,11 @@ def _settle(
         joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
         rows.put(
             BLOCK,
-            block._replace(plain=block.plain + length, live=block.live + length, members=block.members + joins, died=0),
-        )
+            Block(
+                block_id, block.ring_key, block.size, block.plain + length, block.live + length, block.members + joins,
+                block.crc32c, block.backends, block.policy, 0,
+            ),
+        )  # fmt: skip
         rows.put(MEMBER, Member(block_id, run))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.journal.packed import checksum_kind
 from gateway.journal.rows import Rows, must
-from gateway.journal.tables import BODY, BUCKET, DIR, ENTRY, FILE, FREED, RUN, Freed, Shape
+from gateway.journal.tables import BODY, BUCKET, DIR, ENTRY, FILE, FREED, RUN, Bucket, Dir, File, Freed, Run, Shape
 
 
 def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: int, at_ns: int) -> None:
@@ -12,13 +12,12 @@ def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: in
     directory = must(rows, DIR, (parent,))
     if not (live or entries or subdirs):
         return
-    changed = directory._replace(
-        live=directory.live + live,
-        entries=directory.entries + entries,
-        subdirs=directory.subdirs + subdirs,
-        mtime_ns=at_ns,
-        ctime_ns=at_ns,
-    )
+    # Each PUT and each DELETE counts so; built like this, a row costs a third of what `_replace` takes.
+    changed = Dir(
+        directory.id, directory.bucket, directory.parent, directory.name, directory.live + live,
+        directory.entries + entries, directory.subdirs + subdirs, directory.mode, directory.uid, directory.gid,
+        at_ns, at_ns, directory.atime_ns, directory.xattrs,
+    )  # fmt: skip
     rows.put(DIR, changed)
     if (directory.live > 0) != (changed.live > 0) and directory.parent:
         entry = must(rows, ENTRY, (directory.parent, directory.name))
@@ -47,8 +46,11 @@ def count_versions(rows: Rows, bucket: str, *, objects: int, versions: int, size
     row = must(rows, BUCKET, (bucket,))
     rows.put(
         BUCKET,
-        row._replace(objects=row.objects + objects, versions=row.versions + versions, size=row.size + size),
-    )
+        Bucket(
+            row.name, row.id, row.tenant, row.owner, row.root, row.region, row.versioning, row.policy,
+            row.objects + objects, row.versions + versions, row.size + size, row.uploads, row.settings, row.made_ns,
+        ),
+    )  # fmt: skip
 
 
 def count_content(rows: Rows, shape: int, content: int, by: int) -> None:
@@ -56,11 +58,13 @@ def count_content(rows: Rows, shape: int, content: int, by: int) -> None:
     match shape:
         case Shape.RUN:
             run = must(rows, RUN, (content,))
-            rows.put(RUN, run._replace(refs=run.refs + by))
+            rows.put(RUN, Run(run.id, run.refs + by, run.size, run.policy, run.extents))
         case Shape.BODY:
             body = must(rows, BODY, (content,))
             rows.put(BODY, body._replace(refs=body.refs + by))
 
+
+_LINKS, _CTIME = File._fields.index("links"), File._fields.index("ctime_ns")
 
 NOTHING_SHOWN = (0, "", 0, b"")
 """What a name remembers of no node."""
@@ -73,8 +77,12 @@ def link(rows: Rows, node: int, at_ns: int) -> tuple[int, str, int, bytes]:
     if not node:
         return NOTHING_SHOWN
     file = must(rows, FILE, (node,))
-    rows.put(FILE, file._replace(links=file.links + 1, ctime_ns=at_ns))
+    rows.put(FILE, _linked(file, file.links + 1, at_ns))
     return file.size, file.etag, file.owner, checksum_kind(file.checksums)
+
+
+def _linked(file: File, links: int, at_ns: int) -> File:
+    return File._make((*file[:_LINKS], links, *file[_LINKS + 1 : _CTIME], at_ns, *file[_CTIME + 1 :]))
 
 
 def unlink(rows: Rows, node: int, at_ns: int) -> int:
@@ -85,7 +93,7 @@ def unlink(rows: Rows, node: int, at_ns: int) -> int:
         return 0
     file = must(rows, FILE, (node,))
     if file.links > 1:
-        rows.put(FILE, file._replace(links=file.links - 1, ctime_ns=at_ns))
+        rows.put(FILE, _linked(file, file.links - 1, at_ns))
     else:
         rows.drop(FILE, (node,))
         if file.shape != Shape.NONE:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gateway.errors import EntrepotError, Refused, SessionOver, Unavailable
 from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
-from gateway.journal.commands import CommandTable, Tx
+from gateway.journal.commands import CommandTable, Foresee, Tx
 from gateway.journal.packed import pack, unpack
 from gateway.journal.records import Record
 from gateway.journal.rows import Missing, Overlay, Wanted, want
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 ROUNDS_MAX = 200
 """How often a command may miss rows: a deep path misses one a level."""
+FORESIGHTS_MAX = 3
+"""How often rows are loaded before the commands run that want them: directories, names, what the names point at."""
 NO_SESSION = 0
 """Who the committer's own commands come from."""
 
@@ -81,6 +83,7 @@ class Gathering:
         """Run *jobs*, loading what they miss."""
         self.jobs += jobs
         self.size += sum(job.size for job in jobs)
+        self._foresee(jobs)
         for _ in range(ROUNDS_MAX):
             jobs, missing = self._round(jobs)
             if not jobs:
@@ -88,6 +91,24 @@ class Gathering:
             self._cache.load(list(missing))
         for job in jobs:
             self.answers.append(Answer(job, None, Unavailable("the command asks for more rows than it may")))
+
+    def _foresee(self, jobs: Sequence[Job]) -> None:
+        """Load what *jobs* are sure to miss."""
+        foreseeing: dict[Foresee, list[Any]] = {}
+        for job in jobs:
+            foresee = type(job.command).FORESEE
+            if foresee is not None:
+                foreseeing.setdefault(foresee, []).append(job.command)
+        for foresee, commands in foreseeing.items():
+            for _ in range(FORESIGHTS_MAX):
+                try:
+                    wanted = set(foresee(commands, self.overlay))
+                except Exception:
+                    log.exception("%s failed", foresee.__name__)  # as the command that it stumbles over will, alone
+                    break
+                if not wanted:
+                    break
+                self._cache.load(list(wanted))
 
     def _round(self, jobs: Sequence[Job]) -> tuple[list[Job], set[Wanted]]:
         """Run each job once. Answers those that missed rows, and the rows."""

@@ -39,6 +39,10 @@ class RowCache:
             raise Missing(((table, key),))
         return found  # type: ignore[no-any-return]
 
+    def knows(self, wanted: Wanted) -> bool:
+        first = wanted[1][0]
+        return wanted in self._rows or (type(first) is int and first >= self.fresh_id)
+
     def put(self, table: Table[R], row: R) -> None:
         self._rows[(table, row[: table.key])] = row
 

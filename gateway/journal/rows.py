@@ -31,6 +31,9 @@ class Rows(Protocol):
     def get(self, table: Table[R], key: Key) -> R | None:
         """The row, None if there is none. Raises `Missing` if that is not known yet."""
 
+    def knows(self, wanted: Wanted) -> bool:
+        """Whether `get` would not raise `Missing`."""
+
     def put(self, table: Table[R], row: R) -> None:
         """The row stands, instead of one of the same key."""
 
@@ -54,12 +57,18 @@ class Overlay:
         # A PUT looks some thirty rows up, through two overlays: so they are walked, not called.
         wanted = (table, key)
         rows: Rows = self
-        while isinstance(rows, Overlay):
+        while type(rows) is Overlay:
             found = rows.changed.get(wanted, _UNKNOWN)
             if found is not _UNKNOWN:
                 return found  # type: ignore[no-any-return]
             rows = rows.below
         return rows.get(table, key)
+
+    def knows(self, wanted: Wanted) -> bool:
+        """Whether a look-up would not raise `Missing`."""
+        if wanted in self.changed:
+            return True
+        return self.below.knows(wanted)
 
     def put(self, table: Table[R], row: R) -> None:
         self.changed[(table, row[: table.key])] = row

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from gateway.errors import DeleteMarker, NoSuchKey, NoSuchVersion, Refused
 from gateway.journal.commands import Tx, command
 from gateway.journal.packed import Extent
-from gateway.journal.records import FileHeadersSet, FileMade, NewBlock, RunMade
+from gateway.journal.records import DirGone, FileHeadersSet, FileMade, NewBlock, RunMade
 from gateway.journal.rows import Missing, Wanted, must
 from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, Kind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write
-from gateway.namespace.keys import SLASH, check, check_named, directory_of
+from gateway.namespace.keys import SLASH, check, check_named
 from gateway.namespace.naming import put_name, remove_name, remove_version, version_of
-from gateway.namespace.paths import Place, bucket_of, find, reach, seen, seen_as, walk, want_neighbours
+from gateway.namespace.paths import Place, bucket_of, find, foresee, reach, seen, seen_as, walk, want_neighbours
 from gateway.namespace.versions import shown, spell
 
 FILE_MODE = 0o644
@@ -27,7 +27,7 @@ Removed = tuple[str | None, bool]
 """(version as S3 shows it or None, whether a delete marker was made or removed)"""
 
 
-@command(100)
+@command(100, foresee=foresee)
 class PutObject:
     """The bytes in *extents* become the current version of *key*. Answers `Written`.
 
@@ -87,7 +87,7 @@ def name_object(
     return shown(version, null, place.bucket.versioning), tx.at_ns
 
 
-@command(101, frees=True)
+@command(101, frees=True, foresee=foresee)
 class DeleteObject:
     """The key goes, or one *version* of it ("" for none, "null", or 16 hex digits). Answers `Removed`.
 
@@ -145,38 +145,50 @@ class DeleteObjects:
 
 def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
     bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
-    _look_around(tx, bucket, [doomed.key for doomed in asked.wanted])
+    parents = _look_around(tx, bucket, [doomed.key for doomed in asked.wanted])
     outcomes: list[tuple[Any, ...]] = []
     for key, version, conditions in asked.wanted:
         try:
             check_named(key)
-            removed = _delete(tx, walk(tx, bucket, key), version, conditions)
+            end = key.rfind(SLASH) + 1
+            parent = parents.get(key[:end])
+            if parent:
+                place = Place(bucket, key, parent, (), key[end:], tx.get(ENTRY, (parent, key[end:])))
+            else:
+                place = walk(tx, bucket, key)
+            removed = _delete(tx, place, version, conditions)
         except Refused as refused:
             outcomes.append((type(refused).__name__, *refused.args))
         else:
             outcomes.append(("", *removed))
+            if tx.records and type(tx.records[-1]) is DirGone:
+                parents.clear()  # it may be one of them
     return outcomes
 
 
-def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> None:
-    """What all of the keys lack is asked for in one go, level by level, not key after key. Keys of one directory go to
+def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
+    """The keys' directories by their path, 0 for one that is not made.
+
+    What all of the keys lack is asked for in one go, level by level, not key after key. Keys of one directory go to
     it once."""
     missing: list[Wanted] = []
-    parents: dict[bytes, int | None] = {}
+    parents: dict[bytes, int] = {}
     for key in keys:
-        path, name = directory_of(key), key[key.rfind(SLASH) + 1 :]
+        end = key.rfind(SLASH) + 1
+        path = key[:end]
         try:
-            if path not in parents:
+            parent = parents.get(path)
+            if parent is None:
                 place = walk(tx, bucket, key)
-                parents[path] = None if place.unmade else place.parent
-            parent = parents[path]
-            entry = None if parent is None else tx.get(ENTRY, (parent, name))
+                parent = parents[path] = 0 if place.unmade else place.parent
+            entry = tx.get(ENTRY, (parent, key[end:])) if parent else None
             if entry is not None:
                 want_neighbours(tx, entry)
         except Missing as these:
             missing.extend(these.wanted)
     if missing:
         raise Missing(dict.fromkeys(missing))
+    return parents
 
 
 @command(103)

@@ -6,15 +6,16 @@ for them in as few rounds as there are directories one below the other, and in n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.journal.commands import Tx
 from gateway.journal.records import DirGone, DirMade
-from gateway.journal.rows import Missing, Wanted, must
-from gateway.journal.tables import BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
+from gateway.journal.rows import Missing, Overlay, Wanted, must
+from gateway.journal.tables import BLOCK, BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
 from gateway.namespace.conditions import Seen
-from gateway.namespace.keys import split
+from gateway.namespace.keys import SLASH, split
 
 IMPLIED_MODE = 0o755
 
@@ -78,6 +79,44 @@ def find(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[Wanted
     return place
 
 
+def foresee(asked: Sequence[Any], rows: Overlay) -> list[Wanted]:
+    """What commands on a `bucket` and a `key` will look up of names whose directories are in memory, what the names
+    point at, and what blocks the commands bring: see `command`."""
+    wanted: list[Wanted] = []
+    parents: dict[tuple[str, bytes], int] = {}
+    for each in asked:
+        key = each.key
+        end = key.rfind(SLASH) + 1
+        path = (each.bucket, key[:end])
+        parent = parents.get(path)
+        if parent is None:
+            parent = parents[path] = _known_directory(rows, *path)
+        if parent:
+            name = (ENTRY, (parent, key[end:]))
+            if rows.knows(name):
+                entry = rows.get(*name)
+                if entry is not None and entry.node and not rows.knows(node := (FILE, (entry.node,))):
+                    wanted.append(node)
+            else:
+                wanted.append(name)
+        brought = [(BLOCK, (block.id,)) for block in getattr(each, "blocks", ())]
+        wanted += [block for block in brought if not rows.knows(block)]
+    return wanted
+
+
+def _known_directory(rows: Overlay, bucket: str, path: bytes) -> int:
+    """The directory of this path; 0 if there is none, or if it takes rows that are not in memory."""
+    try:
+        row = rows.get(BUCKET, (bucket,))
+        parent = 0 if row is None else row.root
+        for name in split(path)[:-1]:
+            entry = rows.get(ENTRY, (parent, name)) if parent else None
+            parent = 0 if entry is None else entry.node
+    except Missing:
+        return 0
+    return parent
+
+
 def reach(tx: Tx, place: Place) -> int:
     """The directory that the key's name belongs into; those that do not exist yet are implied."""
     parent = place.parent
@@ -136,6 +175,10 @@ def seen_as(at: Entry | Version, file: File) -> Seen:
 
 def want_neighbours(tx: Tx, entry: Entry) -> None:
     """Ask together for what replacing or removing the current version touches: its node, and the versions beside."""
+    if not entry.older and (entry.null or not entry.null_version):  # as where there was never any versioning
+        if entry.node:
+            tx.get(FILE, (entry.node,))
+        return
     wanted: list[Wanted] = []
     if entry.node:
         wanted.append((FILE, (entry.node,)))

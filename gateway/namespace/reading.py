@@ -43,6 +43,14 @@ class Owned(NamedTuple):
     versioning: int
 
 
+class Holder(NamedTuple):
+    """What looking up a key asks of its bucket; as in `Bucket`."""
+
+    name: str
+    owner: int
+    versioning: int
+
+
 class Content(NamedTuple):
     """What S3 asks of a node; as in `File`. Half its columns, since each one costs a GET a part of a microsecond."""
 
@@ -59,12 +67,10 @@ class Content(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A version of a key: where it stands, and its node."""
+    """A version of a key, and its node."""
 
-    bucket: Owned
+    bucket: Holder
     key: bytes
-    parent: int
-    name: bytes
     version: int
     null: int
     latest: int
@@ -96,9 +102,7 @@ class Found(NamedTuple):
 DEEPEST_JOIN = 24
 """Names of a key that are found in one statement; deeper keys are walked."""
 
-_BUCKET_COLUMNS = len(Owned._fields)
 _FILE_COLUMNS = len(Content._fields)
-_NODE_COLUMNS = _BUCKET_COLUMNS + _FILE_COLUMNS
 
 
 @cache
@@ -119,8 +123,7 @@ def _find_sql(depth: int, content: bool) -> str:
         parent = f"e{level}.node"
     last = f"e{depth - 1}"
     joins.append(f"CROSS JOIN file f ON f.id = {last}.node")
-    wanted = f'{columns("b", Owned)}, {columns("f", Content)}, {last}.parent, {last}.version, {last}."null", '
-    wanted += f"{last}.modified_ns"
+    wanted = f'{columns("f", Content)}, b.owner, b.versioning, {last}.version, {last}."null", {last}.modified_ns'
     if content:
         wanted += ", r.extents, k.ring_key, k.size, k.backends"
         joins.append("LEFT JOIN run r ON r.id = CASE WHEN f.shape = 1 THEN f.content END")
@@ -156,18 +159,18 @@ def find(reads: Reads, name: str, key: bytes, version: str = "", content: bool =
     if len(names) <= DEEPEST_JOIN:
         rows = reads.query(_find_sql(len(names), content), (name, *names))
         if rows:
-            return _found(key, names[-1], rows[0])
+            return _found(name, key, rows[0])
     return _find_slowly(reads, name, key, names)
 
 
-def _found(key: bytes, name: bytes, row: tuple[Any, ...]) -> Found:
-    owned, file = Owned._make(row[:_BUCKET_COLUMNS]), Content._make(row[_BUCKET_COLUMNS:_NODE_COLUMNS])
-    parent, version, null, stands_ns, *content = row[_NODE_COLUMNS:]
-    if not content or content[0] is None:
-        return Found(owned, key, parent, name, version, null, 1, stands_ns, file, b"", None)
-    packed, *block = content
-    facts = None if block[0] is None else tuple(block)
-    return Found(owned, key, parent, name, version, null, 1, stands_ns, file, packed, facts)
+def _found(bucket: str, key: bytes, row: tuple[Any, ...]) -> Found:
+    owner, versioning, version, null, stands_ns, *content = row[_FILE_COLUMNS:]
+    packed, block = b"", None
+    if content and content[0] is not None:
+        packed, *first = content
+        block = None if first[0] is None else tuple(first)
+    file = Content._make(row[:_FILE_COLUMNS])
+    return Found(Holder(bucket, owner, versioning), key, version, null, 1, stands_ns, file, packed, block)
 
 
 class _Standing(NamedTuple):
@@ -191,39 +194,38 @@ def _entry(reads: Reads, parent: int, name: bytes) -> _Standing | None:
     return _Standing._make(rows[0]) if rows else None
 
 
-def _walk(reads: Reads, name: str, names: list[bytes]) -> tuple[Owned, int, _Standing | None]:
+def _walk(reads: Reads, name: str, names: list[bytes]) -> tuple[Holder, int, _Standing | None]:
     """The bucket, the directory that the last name stands in (0: there is none) and what stands there."""
     at = bucket(reads, name)
     if at is None:
         raise NoSuchBucket(name)
     parent = at.root
-    owned = Owned(at.name, at.id, at.tenant, at.owner, at.versioning)
+    holder = Holder(at.name, at.owner, at.versioning)
     for directory in names[:-1]:
         entry = _entry(reads, parent, directory)
         if entry is None:
-            return owned, 0, None
+            return holder, 0, None
         parent = entry.node
-    return owned, parent, _entry(reads, parent, names[-1])
+    return holder, parent, _entry(reads, parent, names[-1])
 
 
 def _find_slowly(reads: Reads, name: str, key: bytes, names: list[bytes]) -> Found | None:
     at, parent, entry = _walk(reads, name, names)
     if entry is None:
         return None
-    return _load(reads, at, key, parent, names[-1], entry.version, entry.null, 1, entry.modified_ns, entry.node)
+    return _load(reads, at, key, entry.version, entry.null, 1, entry.modified_ns, entry.node)
 
 
 def _load(
-    reads: Reads, at: Owned, key: bytes, parent: int, name: bytes, version: int, null: int, latest: int,
-    stands_ns: int, node: int,
-) -> Found | None:  # fmt: skip
+    reads: Reads, at: Holder, key: bytes, version: int, null: int, latest: int, stands_ns: int, node: int
+) -> Found | None:
     if not node:
-        return Found(at, key, parent, name, version, null, latest, stands_ns, None, b"", None)
+        return Found(at, key, version, null, latest, stands_ns, None, b"", None)
     rows = reads.query(_FILE_SQL, (node,))
     if not rows:
         return None  # it went between two looks
     file = Content._make(rows[0][:_FILE_COLUMNS])
-    return Found(at, key, parent, name, version, null, latest, stands_ns, file, rows[0][-1] or b"", None)
+    return Found(at, key, version, null, latest, stands_ns, file, rows[0][-1] or b"", None)
 
 
 _FILE_SQL = (
@@ -241,7 +243,7 @@ def _find_version(reads: Reads, name: str, key: bytes, names: list[bytes], versi
         wanted = entry.null_version
     leaf = names[-1]
     if wanted == entry.version:
-        return _load(reads, at, key, parent, leaf, wanted, entry.null, 1, entry.modified_ns, entry.node)
+        return _load(reads, at, key, wanted, entry.null, 1, entry.modified_ns, entry.node)
     rows = reads.query(
         'SELECT "null", modified_ns, node FROM version WHERE parent = ? AND name = ? AND version = ?',
         (parent, leaf, wanted),
@@ -249,7 +251,7 @@ def _find_version(reads: Reads, name: str, key: bytes, names: list[bytes], versi
     if not rows:
         return None
     null, modified_ns, node = rows[0]
-    return _load(reads, at, key, parent, leaf, wanted, null, 0, modified_ns, node)
+    return _load(reads, at, key, wanted, null, 0, modified_ns, node)
 
 
 # --- bytes ----------------------------------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ class DictRows:
             raise Missing([(table, key)])
         return self.tables[table.name].get(key)
 
+    def knows(self, wanted: tuple[Table[Any], Key]) -> bool:
+        return self.known is None or (wanted[0].name, wanted[1]) in self.known
+
     def put(self, table: Table[Any], row: Any) -> None:
         self.tables[table.name][row[: table.key]] = row
         if self.known is not None:
