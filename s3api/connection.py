@@ -35,7 +35,9 @@ Refuse = Callable[[str, str], bytes]
 class Connection(RequestHandler):
     """One connection. Its head bytes are counted while no request is under way."""
 
-    __slots__ = ("_admission", "_answer", "_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed")
+    __slots__ = (
+        "_admission", "_answer", "_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed", "remote",
+    )  # fmt: skip
 
     def __init__(
         self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, admission: Admission, **options: Any
@@ -49,12 +51,8 @@ class Connection(RequestHandler):
         self.exchange: Exchange | None = None
         """The one that is under way."""
         self.half_closed = False
-
-    @property
-    def remote(self) -> str:
+        self.remote = ""
         """The peer's address."""
-        peer = self.peername
-        return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
 
     @property
     def idle(self) -> bool:
@@ -65,6 +63,8 @@ class Connection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody came, for whom there may be no room."""
         super().connection_made(transport)
+        peer = self.peername
+        self.remote = str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
         if not self._admission.enter():
             self._turn_away("SlowDown")
 

@@ -20,7 +20,7 @@ from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.tables import Bucket
 from gateway.namespace import reading
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.reading import Owned
+from gateway.namespace.reading import Holder, Owned
 
 
 class Keys(Protocol):
@@ -82,7 +82,7 @@ class Counter:
         return answer
 
 
-def check_owner(caller: Caller, bucket: Bucket | Owned) -> None:
+def check_owner(caller: Caller, bucket: Bucket | Owned | Holder) -> None:
     """Each user owns what it creates; another one gets `AccessDenied`, root never."""
     if bucket.owner != caller.user_id and not caller.root:
         raise AccessDenied(f"{caller.user} does not own the bucket {bucket.name}")

@@ -210,7 +210,7 @@ def _walk(reads: Reads, name: str, names: list[bytes]) -> tuple[Holder, int, _St
 
 
 def _find_slowly(reads: Reads, name: str, key: bytes, names: list[bytes]) -> Found | None:
-    at, parent, entry = _walk(reads, name, names)
+    at, _parent, entry = _walk(reads, name, names)
     if entry is None:
         return None
     return _load(reads, at, key, entry.version, entry.null, 1, entry.modified_ns, entry.node)

@@ -23,7 +23,7 @@ def delete(world: World, key: bytes, version: str = ""):
 def versions(world: World, key: bytes) -> list[int]:
     """Sizes of the key's versions, newest first, a delete marker as -1."""
     found, at = [], reading.find(world.mirror, "b", key)
-    entry = world.rows.tables["entry"].get((at.parent, at.name)) if at else None
+    entry = next(each for each in world.rows.tables["entry"].values() if each.version == at.version) if at else None
     while entry is not None:
         found.append(world.rows.tables["file"][(entry.node,)].size if entry.node else -1)
         entry = world.rows.tables["version"].get((entry.parent, entry.name, entry.older)) if entry.older else None
