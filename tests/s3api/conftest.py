@@ -24,6 +24,7 @@ from s3api.observing import Observed
 from s3api.server import Serving, make_server, serve
 from s3api.settings import S3Settings
 from tests.endpoint import ACCESS_KEY, run_entrepot
+from tests.s3api.client import Signer
 
 ALICE = ("AKALICE", "alice-secret")
 BOB = ("AKBOB", "bob-secret")
@@ -161,3 +162,17 @@ async def site(folder: Path, settings: S3Settings) -> AsyncIterator[Site]:
             vars(opened.engine).pop(name, None)
         await serving.stop(1.0)
         await site.empty()
+
+
+@pytest.fixture
+async def signer(site: Site) -> Signer:
+    """Alice, who has made a bucket called `bucket`."""
+    found = Signer(site)
+    assert (await found.request("PUT", "/bucket")).status == 200
+    return found
+
+
+@pytest.fixture
+def s3(site: Site, signer: Signer) -> Any:
+    """The same in boto3's words."""
+    return site.boto()

@@ -16,18 +16,6 @@ from tests.s3api.client import Signer, encode
 MIB = 1 << 20
 
 
-@pytest.fixture
-async def signer(site):
-    found = Signer(site)
-    assert (await found.request("PUT", "/bucket")).status == 200
-    return found
-
-
-@pytest.fixture
-def s3(site, signer):
-    return site.boto()
-
-
 def failed(caught) -> str:
     return caught.value.response["Error"]["Code"]
 

@@ -9,21 +9,9 @@ from botocore.exceptions import ClientError
 
 from gateway.identity.signing import sign_headers
 from s3api.defaults import FIXED
-from tests.s3api.client import Signer, encode
+from tests.s3api.client import encode
 
 MIB = 1 << 20
-
-
-@pytest.fixture
-async def signer(site):
-    found = Signer(site)
-    assert (await found.request("PUT", "/bucket")).status == 200
-    return found
-
-
-@pytest.fixture
-def s3(site, signer):
-    return site.boto()
 
 
 def failed(caught) -> tuple[int, str]:

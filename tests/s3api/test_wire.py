@@ -15,13 +15,6 @@ from tests.s3api.client import Signer, encode, parse, read_reply
 MIB = 1 << 20
 
 
-@pytest.fixture
-async def signer(site):
-    found = Signer(site)
-    assert (await found.request("PUT", "/bucket")).status == 200
-    return found
-
-
 async def test_every_answer_has_its_request_id(site, signer):
     replies = [
         await signer.request("GET", "/bucket"),

@@ -7,6 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import boto3
@@ -38,6 +39,21 @@ def client(
         ),
         **options,
     )
+
+
+def change_config(site: Path, line: str, instead: str) -> None:
+    """Put *instead* where *line* stands in the config of the site in that folder."""
+    config = site / "entrepot.toml"
+    text = config.read_text()
+    assert line in text, line
+    config.write_text(text.replace(line, instead))
+
+
+def loud_site(folder: Path) -> Path:
+    """A new site in *folder* that logs whatever there is to say."""
+    run_entrepot("init", str(folder))
+    change_config(folder, 'level = "info"', 'level = "debug"')
+    return folder
 
 
 def until(look: Callable[[], T], what: str) -> T:

@@ -14,15 +14,12 @@ from gateway.site.founding import found
 from gateway.site.keyring import list_ring_keys, renew, renew_if_the_mode_changed, rotate
 from gateway.site.people import add_user
 from gateway.site.site import Site
-from tests.endpoint import run_entrepot, started
-from tests.site.running import client, entrepot, ready
+from tests.endpoint import started
+from tests.site.running import client, entrepot, loud_site, ready
 
 
 def test_rotating_and_renewing_under_load_lose_nothing_and_leak_nothing(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    run_entrepot("init", str(site))
-    config = site / "entrepot.toml"
-    config.write_text(config.read_text().replace('level = "info"', 'level = "debug"'))
+    site = loud_site(tmp_path / "site")
     with started(site) as (endpoint, _):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")

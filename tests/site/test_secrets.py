@@ -7,8 +7,8 @@ import http.client
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import client, lines, until, watch
+from tests.endpoint import Endpoint, started
+from tests.site.running import client, lines, loud_site, until, watch
 
 CUSTOMER_KEY = bytes(range(7, 39))
 TOKEN = "session-token-that-nobody-may-see"
@@ -27,10 +27,7 @@ def send(endpoint: Endpoint, method: str, target: str, headers: dict[str, str]) 
 
 
 def test_no_secret_of_a_request_is_in_log_metrics_or_errors(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    run_entrepot("init", str(site))
-    config = site / "entrepot.toml"
-    config.write_text(config.read_text().replace('level = "info"', 'level = "debug"'))
+    site = loud_site(tmp_path / "site")
     with started(site) as (endpoint, _):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")

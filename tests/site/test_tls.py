@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import datetime
 import socket
 import ssl
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.certificates import self_signed
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import client, lines, until
+from tests.site.running import change_config, client, lines, until
 
 
 def make_pair(folder: Path, name: str) -> None:
-    """A self-signed certificate for 127.0.0.1, called *name*, and its key, in place of what was there."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    import ipaddress
-
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    for path, content in ((folder / "tls.key", private), (folder / "tls.crt", certificate.public_bytes(pem))):
+    """A self-signed certificate called *name*, and its key, in place of what was there."""
+    certificate, key = self_signed(name)
+    for path, content in ((folder / "tls.key", key), (folder / "tls.crt", certificate)):
         beside = path.with_suffix(".new")
         beside.write_bytes(content)
         beside.rename(path)
@@ -58,10 +39,8 @@ def test_a_certificate_that_changes_is_served_and_a_bad_one_is_not(tmp_path: Pat
     site = tmp_path / "site"
     run_entrepot("init", str(site))
     make_pair(site, "first")
-    config = site / "entrepot.toml"
-    config.write_text(
-        config.read_text().replace("# tls_certificate", "tls_certificate").replace("# tls_key", "tls_key")
-    )
+    change_config(site, "# tls_certificate", "tls_certificate")
+    change_config(site, "# tls_key", "tls_key")
     with started(site) as (endpoint, _):
         assert endpoint.url.startswith("https://")
         s3 = client(endpoint, verify=str(site / "tls.crt"))
@@ -94,10 +73,8 @@ def test_a_key_that_does_not_fit_keeps_the_gateway_from_starting(tmp_path: Path)
     (site / "tls.crt").rename(site / "kept.crt")
     make_pair(site, "second")
     (site / "kept.crt").rename(site / "tls.crt")
-    config = site / "entrepot.toml"
-    config.write_text(
-        config.read_text().replace("# tls_certificate", "tls_certificate").replace("# tls_key", "tls_key")
-    )
+    change_config(site, "# tls_certificate", "tls_certificate")
+    change_config(site, "# tls_key", "tls_key")
     refused = run_entrepot("serve", str(site), "--listen", "127.0.0.1:0", check=False)
     assert refused.returncode == 1
     assert "cannot be used" in refused.stderr.splitlines()[-1]
