@@ -15,7 +15,7 @@ from gateway.site.keyring import list_ring_keys, renew, renew_if_the_mode_change
 from gateway.site.people import add_user
 from gateway.site.site import Site
 from tests.endpoint import started
-from tests.site.running import client, entrepot, loud_site, ready
+from tests.site.running import change_config, client, entrepot, loud_site, ready
 
 
 def test_rotating_and_renewing_under_load_lose_nothing_and_leak_nothing(tmp_path: Path) -> None:
@@ -87,8 +87,7 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
 
 async def test_another_mode_in_the_config_takes_a_new_ring_key(tmp_path: Path) -> None:
     await found(tmp_path / "site")
-    config = tmp_path / "site" / "entrepot.toml"
-    config.write_text(config.read_text().replace('mode = "aes-256-gcm"', 'mode = "tagged"'))
+    change_config(tmp_path / "site", 'mode = "aes-256-gcm"', 'mode = "tagged"')
     async with await Site.open(tmp_path / "site", bytes_too=False) as site:
         assert await renew_if_the_mode_changed(site)
         assert not await renew_if_the_mode_changed(site)

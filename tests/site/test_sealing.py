@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.endpoint import run_entrepot, started
-from tests.site.running import client, entrepot, until
+from tests.site.running import change_config, client, entrepot, until
 
 TEXT = b"anybody may read this\n" * 60_000
 
@@ -54,8 +54,7 @@ def test_the_mode_is_changed_in_the_config_and_what_was_written_before_stays_rea
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")
         s3.put_object(Bucket="kept", Key="open", Body=TEXT)
-    config = site / "entrepot.toml"
-    config.write_text(config.read_text().replace('mode = "tagged"', 'mode = "aes-256-gcm"'))
+    change_config(site, 'mode = "tagged"', 'mode = "aes-256-gcm"')
     with started(site) as (endpoint, _):
         s3 = client(endpoint)
         until(lambda: [each["mode"] for each in entrepot(endpoint, "keys", "list")][-1] == "aes-256-gcm", "a new key")

@@ -17,7 +17,7 @@ import pytest
 from botocore.config import Config
 
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import client, counted, lines, processes, ready, until, watch
+from tests.site.running import change_config, client, counted, lines, processes, ready, until, watch
 
 
 @pytest.fixture
@@ -80,8 +80,7 @@ def test_when_the_supervisor_is_killed_everybody_goes_and_the_next_finds_the_dat
 def test_a_worker_whose_session_was_lost_goes_on_in_a_new_one(tmp_path: Path) -> None:
     site = tmp_path / "site"
     run_entrepot("init", str(site))
-    config = site / "entrepot.toml"
-    config.write_text(config.read_text().replace("lease_seconds = 10.0", "lease_seconds = 1.0"))
+    change_config(site, "lease_seconds = 10.0", "lease_seconds = 1.0")
     with started(site, ["--workers", "1"]) as (endpoint, _):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")
