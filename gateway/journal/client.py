@@ -124,12 +124,9 @@ class Journal(asyncio.Protocol):
         if not self._outgoing:
             loop.call_soon(self._flush)
         self._outgoing.append(sent)
-        try:
-            # A caller that goes away leaves its command on its way; the slot is free only once it was answered.
-            return await asyncio.shield(sent.answer)
-        except asyncio.CancelledError:
-            sent.answer.add_done_callback(_forget)
-            raise
+        # A caller that goes away, which cancels the future and nothing else, leaves its command on its way; the slot is
+        # free only once it was answered.
+        return await sent.answer
 
     async def _turn(self) -> int:
         """A slot, once one is free."""
@@ -240,9 +237,10 @@ class Journal(asyncio.Protocol):
         self._seen = max(self._seen, head)
         if not self._welcome.done():
             self._welcome.set_result(None)
-        # Those whose callers were told that nobody commits are not sent again.
+        # Those whose callers were told that nobody commits are not sent again; nor, as late, those whose callers went.
+        latest = time.monotonic() - GONE_SECONDS
         for slot, sent in list(self._sent.items()):
-            if sent.answer.done():
+            if sent.answer.done() and (sent.since < latest or not sent.answer.cancelled()):
                 self._done(slot)
         self._outgoing.clear()
         self._write_commands(list(self._sent.values()))
@@ -356,9 +354,3 @@ def _judged(sent: _Sent, error: EntrepotError) -> EntrepotError:
     if sent.written > 1 and isinstance(error, Busy | DiskFull):
         return CommitterGone(f"no answer when it was first sent, and then: {error}")
     return error
-
-
-def _forget(answer: asyncio.Future[Any]) -> None:
-    """Nobody waits for this answer any more."""
-    if not answer.cancelled():
-        answer.exception()

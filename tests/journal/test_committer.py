@@ -20,6 +20,7 @@ import pytest
 
 from gateway.errors import Busy, CommitterGone, EntrepotError, Misconfigured, NoSuchBucket, SessionOver
 from gateway.journal import client as clients
+from gateway.journal import committing as commits
 from gateway.journal import connection as connections
 from gateway.journal.client import Journal
 from gateway.journal.leases import Leases
@@ -208,8 +209,11 @@ class Slow(SqliteStore):
         super().write(batch)
 
 
-async def test_a_session_keeps_its_floor_until_its_end_is_durable(folder: Path) -> None:
+async def test_a_session_keeps_its_floor_until_its_end_is_durable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it sent before its end is committed before it, and may name what died behind its floor."""
+    monkeypatch.setattr(commits, "HERE_SECONDS", -1.0)  # this disk is a slow one
     paths = JournalPaths(folder)
     store, stop = Slow(paths.database), asyncio.Event()
     server = Server(store, EVERY, paths, CommitterSettings())
@@ -408,6 +412,26 @@ async def test_a_cancelled_caller_leaves_its_command_on_its_way(
     await until(lambda: len(journal._free) == clients.SLOTS)
     await journal.close()
     store.close()
+
+
+async def test_a_cancelled_caller_s_command_goes_to_the_successor(folder: Path) -> None:
+    process = start(folder)
+    journal = await Journal.open(folder, "worker")
+    process.kill()
+    process.wait()
+    await until(lambda: not journal.connected)
+    sending = asyncio.create_task(journal.send(OpenSession("left alone")))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    process = start(folder)
+    store = ReadStore(JournalPaths(folder).database)
+    await until(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
+    await until(lambda: len(journal._free) == clients.SLOTS)
+    await journal.close()
+    store.close()
+    end(process)
 
 
 async def test_a_session_ended_behind_a_client_s_back_is_found_out_by_its_next_command(folder: Path) -> None:
