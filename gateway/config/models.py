@@ -5,30 +5,34 @@ The file is explained line by line in `conf/embedded.toml`; a setting stands her
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
+from gateway.config.places import (
+    BackendSection,
+    ClusterSection,
+    LineSection,
+    Name,
+    PolicySection,
+    RuleSection,
+    Seconds,
+    Section,
+    Text,
+)
 from gateway.config.units import Listen, Size
-from gateway.topology import BackendPlace, Cluster, Policy, Topology
+from gateway.topology import Cluster, Line, Topology
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Domain = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")]
-Text = Annotated[str, StringConstraints(min_length=1)]
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
-
-
-class Section(BaseModel):
-    """One table of the file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class SiteSection(Section):
     name: Name
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
-    domains: list[Domain] = []
+    domains: list[Domain] = Field(default=[])
     """Base domains under which `bucket.DOMAIN` addresses a bucket."""
     cluster: str = ""
     """The cluster in which this process stands; empty where there is only one."""
@@ -76,23 +80,6 @@ class UploadsSection(Section):
     expire_days: Annotated[float, Field(gt=0, le=3_650)] = 7.0
 
 
-class ClusterSection(Section):
-    """Nothing is said of a cluster but its name."""
-
-
-class BackendSection(Section):
-    type: Literal["local"]
-    cluster: str
-    path: Text
-    calls: Annotated[int, Field(ge=1, le=4_096)] = 64
-    deadline_seconds: Seconds = 60.0
-
-
-class PolicySection(Section):
-    ack: list[str]
-    keep: list[str]
-
-
 class Config(Section):
     """The whole file."""
 
@@ -104,24 +91,33 @@ class Config(Section):
     sealing: SealingSection = SealingSection()
     uploads: UploadsSection = UploadsSection()
     clusters: dict[Name, ClusterSection]
+    lines: list[LineSection] = Field(default=[])
     backends: dict[Name, BackendSection]
     policies: dict[Name, PolicySection]
+    rules: list[RuleSection] = Field(default=[])
 
     def topology(self, folder: Path) -> Topology:
         """What stands where; relative paths are below *folder*."""
-        backends = {
-            name: BackendPlace(
-                name=name,
-                type=section.type,
-                cluster=section.cluster,
-                path=str(folder / section.path),
-                calls=section.calls,
-                deadline_seconds=section.deadline_seconds,
-            )
-            for name, section in self.backends.items()
-        }
-        policies = {
-            name: Policy(name, tuple(section.ack), tuple(section.keep)) for name, section in self.policies.items()
-        }
-        home = self.site.cluster or next(iter(self.clusters), "")
-        return Topology(home, {name: Cluster(name) for name in self.clusters}, backends, policies)
+        only = next(iter(self.clusters), "") if len(self.clusters) == 1 else ""
+        return Topology(
+            home=self.site.cluster or only,
+            clusters={name: Cluster(name) for name in self.clusters},
+            lines={line.clusters: line for line in self.joined()},
+            backends={name: section.place(name, folder) for name, section in self.backends.items()},
+            policies={name: section.policy(name) for name, section in self.policies.items()},
+            rules=tuple(section.rule() for section in self.rules),
+        )
+
+    def joined(self) -> list[Line]:
+        """The lines as they stand in the file, of which a sound one has no two for a pair of clusters."""
+        return [section.line() for section in self.lines]
+
+    def plain(self) -> dict[str, Any]:
+        """All that holds, defaults too, as plain values of TOML. No secret is in it, for none stands in the file."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    @property
+    def version(self) -> str:
+        """Twelve hex digits that are the same for two files that mean the same."""
+        plain = json.dumps(self.plain(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(plain.encode()).hexdigest()[:12]

@@ -10,6 +10,8 @@ from pydantic import BeforeValidator
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SIZE = re.compile(r"(\d+) ?(|B|KiB|MiB|GiB|TiB)")
 _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+)):(\d{1,5})")
+_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?(kbit|Mbit|Gbit|Tbit|kB|MB|GB|TB|KiB|MiB|GiB|TiB)/s")
+_BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 PORT_MAX = 65_535
 
 
@@ -33,6 +35,16 @@ def parse_size(written: Any) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
+def parse_bandwidth(written: Any) -> float:
+    """Bytes a second from `"10 Gbit/s"`, `"50 MB/s"` or a plain number. Raises `ValueError` with a sentence."""
+    if isinstance(written, (int, float)) and not isinstance(written, bool) and 0 < written < 1e15:
+        return float(written)
+    found = _BANDWIDTH.fullmatch(written) if isinstance(written, str) else None
+    if found is None or not float(found[1]):
+        raise ValueError('a bandwidth is a number of bytes a second or like "10 Gbit/s" or "50 MB/s"')
+    return float(found[1]) * (_BANDWIDTHS.get(found[2]) or _UNITS[found[2]])
+
+
 def parse_address(written: Any) -> Address:
     """`HOST:PORT` or `[IPv6]:PORT`. Raises `ValueError` with a sentence."""
     if isinstance(written, Address):
@@ -45,6 +57,9 @@ def parse_address(written: Any) -> Address:
 
 Size = Annotated[int, BeforeValidator(parse_size)]
 """Bytes, written as `"64 MiB"` or a number."""
+
+Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
+"""Bytes a second, written as `"10 Gbit/s"`, `"50 MB/s"` or a number."""
 
 Listen = Annotated[Address, BeforeValidator(parse_address)]
 """An address, written as `"HOST:PORT"`."""

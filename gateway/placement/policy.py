@@ -22,6 +22,6 @@ def places(topology: Topology, ids: Mapping[str, int]) -> dict[str, Place]:
     return {name: Place(ids[name], name, backend.cluster) for name, backend in topology.backends.items()}
 
 
-def targets(policy: Policy, known: Mapping[str, Place]) -> tuple[Place, ...]:
-    """Where a block of *policy* is put before its write is answered, ascending by id: an interned set's order."""
-    return tuple(sorted(known[name] for name in policy.ack))
+def targets(policy: Policy, topology: Topology, known: Mapping[str, Place]) -> tuple[Place, ...]:
+    """Where a block of *policy* is put when it is written here, ascending by id: an interned set's order."""
+    return tuple(sorted(known[name] for name in topology.acked_on(policy)))

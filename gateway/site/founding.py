@@ -135,11 +135,12 @@ def finish(folder: Path) -> None:
 
 
 async def name_all(journal: Journal, topology: Topology) -> None:
-    """Give every backend, the policy, and the policy's set of backends an id in the journal."""
+    """Give every backend, every policy, and the policies' sets of backends an id in the journal."""
     ids = {name: await journal.send(NameBackend(name)) for name in topology.backends}
-    await journal.send(NamePolicy(topology.policy.name))
-    for members in (topology.policy.ack, topology.policy.keep):
-        await journal.send(NameBackendSet(tuple(ids[name] for name in members)))
+    for policy in topology.policies.values():
+        await journal.send(NamePolicy(policy.name))
+        for members in (topology.acked_on(policy), topology.kept_on(policy)):
+            await journal.send(NameBackendSet(tuple(ids[name] for name in members)))
 
 
 async def claim_all(topology: Topology, store: ReadStore) -> None:

@@ -41,7 +41,7 @@ class Names:
     def __init__(self, rows: Rows, topology: Topology) -> None:
         """Raises `Misconfigured` for a backend or policy that the journal has not met."""
         self.backends = {name: _named(rows, "backend", name) for name in topology.backends}
-        self.policy = _named(rows, "policy", topology.policy.name)
+        self.policy = _named(rows, "policy", topology.default.name)
 
 
 class Warehouse:
@@ -93,7 +93,7 @@ class Warehouse:
         except BaseException:
             await _close(backends.values())
             raise
-        wanted = policy.targets(topology.policy, places)
+        wanted = policy.targets(topology.default, topology, places)
         copies = tuple(Target(backends[place.id], place.id) for place in wanted)
         targets = Targets(names.policy, _set_id(rows, [place.id for place in wanted]), copies)
         lookup = Lookup(rows, backends, _remembered_order(list(places.values()), topology.home))
@@ -132,6 +132,8 @@ CONNECTIONS = 12_288
 async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
     """The backend as every process uses it: limited, with a deadline, and metered. Who does not write much is spared
     the logs that make small writes fast. Raises `backends.errors`."""
+    if place.s3 is not None:
+        raise backend_errors.Misconfigured("there is no driver for S3 yet", backend=place.name)
     inner = await Local.open(
         place.path,
         name=place.name,

@@ -1,5 +1,10 @@
-"""What stands where: clusters, backends and policies as the config names them. Pure values, no I/O."""
+"""What stands where: clusters, lines, backends, policies and rules as the config names them. Pure values, no I/O."""
 
-from gateway.topology.places import BackendPlace, Cluster, Policy, Problem, Topology
+from gateway.topology.checking import problems
+from gateway.topology.places import BackendPlace, Cluster, Line, Problem, S3Place
+from gateway.topology.policies import DEFAULT, NEAR, Policy, Rule, Topology
 
-__all__ = ["BackendPlace", "Cluster", "Policy", "Problem", "Topology"]
+__all__ = [
+    "DEFAULT", "NEAR", "BackendPlace", "Cluster", "Line", "Policy", "Problem", "Rule", "S3Place", "Topology",
+    "problems",
+]  # fmt: skip

@@ -76,7 +76,7 @@ def test_what_is_wrong_is_said_all_at_once_with_file_key_and_reason() -> None:
     )
     said = complaints(text)
     assert len(said) == 4
-    assert "entrepot.toml: site.regoin: there is no such setting" in said
+    assert "entrepot.toml: site.regoin: there is no such setting; is region meant?" in said
     assert "entrepot.toml: server.workers: must be a whole number, not 'many'" in said
     assert any(line.startswith("entrepot.toml: server.bytes_in_flight: a size is") for line in said)
     assert any("'64 megs'" in line for line in said)
@@ -89,11 +89,6 @@ def test_names_that_dangle_are_refused_with_what_there_is() -> None:
         "entrepot.toml: backends.disk.cluster: there is no cluster 'away'; there is home",
         "entrepot.toml: policies.default.ack: there is no backend 'disc'; there is disk",
     ]
-
-
-def test_a_second_backend_is_refused_until_there_is_placement() -> None:
-    text = default_text() + '\n[backends.more]\ntype = "local"\ncluster = "home"\npath = "more"\n'
-    assert complaints(text) == ["entrepot.toml: backends: exactly one is supported, and there are 2: disk, more"]
 
 
 def test_a_policy_that_stores_nothing_is_refused() -> None:

@@ -38,5 +38,6 @@ def test_a_write_is_answered_when_the_acknowledged_copies_stand_in_the_order_of_
         for name in ("one", "two", "three")
     }
     policy = Policy("twice", ("two", "one"), ("one", "two", "three"))
-    known = places(Topology("a", {"a": Cluster("a")}, backends, {}), {"one": 12, "two": 11, "three": 10})
-    assert [place.name for place in targets(policy, known)] == ["two", "one"]
+    topology = Topology("a", {"a": Cluster("a")}, {}, backends, {"twice": policy})
+    known = places(topology, {"one": 12, "two": 11, "three": 10})
+    assert [place.name for place in targets(policy, topology, known)] == ["two", "one"]

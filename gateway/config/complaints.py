@@ -1,0 +1,101 @@
+"""What pydantic found wrong, as people say it: the key path as the file has it, the reason, and what was written.
+
+What was written is not shown where it might be a secret, nor is a whole table, in which one might stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from gateway.config.models import Config
+from gateway.topology import Problem
+
+_PLAIN = {
+    "missing": "is missing",
+    "bool_type": "must be true or false",
+    "string_type": "must be text in quotes",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "list_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "union_tag_not_found": "is missing",
+}
+_UNSHOWN = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
+_SECRET = re.compile(r"secret|token|password|credential|access_key|endpoint", re.IGNORECASE)
+_TYPES = ("local", "s3")
+"""Stand in pydantic's paths behind a backend's name, and not in the file's."""
+
+
+def spelt(found: dict[str, Any]) -> Problem:
+    """One of `ValidationError.errors()`."""
+    kind, where = found["type"], _path(found["loc"])
+    if kind == "extra_forbidden":
+        return Problem(_joined(where), _unknown(where))
+    if kind.startswith("union_tag"):
+        where = [*where, "type"]
+    reason = _PLAIN.get(kind) or _sentence(found)
+    if "input" in found and kind not in _UNSHOWN and not any(_SECRET.search(str(each)) for each in where):
+        reason += _not(found["input"])
+    return Problem(_joined(where), reason)
+
+
+def _sentence(found: dict[str, Any]) -> str:
+    if found["type"] == "union_tag_invalid":
+        return f"must be {' or '.join(map(repr, _TYPES))}"
+    reason = str(found["msg"]).removeprefix("Value error, ")
+    return reason[:1].lower() + reason[1:]
+
+
+def _not(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", not a table"
+    if isinstance(value, list):
+        return f", not a list of {len(value)}" if any(isinstance(each, dict) for each in value) else _shown(value)
+    return _shown(value) if not isinstance(value, BaseModel) else ""
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return f", not {shown if len(shown) <= 60 else shown[:57] + '...'}"
+
+
+def _path(location: tuple[str | int, ...]) -> list[str | int]:
+    where = [each for each in location if each != "[key]"]
+    if len(where) > 2 and where[0] == "backends" and where[2] in _TYPES:
+        del where[2]
+    return where
+
+
+def _joined(where: list[str | int]) -> str:
+    """`rules[0].policy`: what stands in a list is counted from 0."""
+    return "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in where).removeprefix(".")
+
+
+def _unknown(where: list[str | int]) -> str:
+    """Of a setting that there is not: which one may be meant."""
+    name = str(where[-1])
+    if re.search(r"secret_key$|^password$|session_token$", name):
+        return "a secret does not belong in this file: secret_key_env or secret_key_file names where it is"
+    near = get_close_matches(name, sorted(set(_settings(Config, where[:-1]))), n=1, cutoff=0.6)
+    return f"there is no such setting; is {near[0]} meant?" if near else "there is no such setting"
+
+
+def _settings(table: Any, where: list[str | int]) -> Iterator[str]:
+    """What may stand in the table at *where* below *table*."""
+    if isinstance(table, type) and issubclass(table, BaseModel):
+        if not where:
+            yield from table.model_fields
+        elif where[0] in table.model_fields:
+            yield from _settings(table.model_fields[str(where[0])].annotation, where[1:])
+        return
+    # a dictionary or list of tables, of which the path has a key; or one of several kinds, which it does not show
+    inside = [each for each in get_args(table) if each is not str]
+    rest = where[1:] if getattr(table, "__origin__", None) in {dict, list} else where
+    for each in inside:
+        yield from _settings(each, rest)
