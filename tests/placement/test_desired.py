@@ -1,0 +1,79 @@
+"""What should be: never less than the policy keeps, never where it drains, and stable once it is reached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gateway.placement.desired import FOR_EVER_NS, Desired, Facts, desired
+from gateway.topology import BackendPlace, Policy, Topology
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def place(name: str, drain: bool = False) -> BackendPlace:
+    return BackendPlace(name, "local", "here", 8, 60.0, drain, f"/blocks/{name}")
+
+
+def topology_of(policies: dict[str, tuple[str, ...]], drains: set[str], names: tuple[str, ...] = NAMES) -> Topology:
+    return Topology(
+        home="here",
+        clusters={},
+        lines={},
+        backends={name: place(name, name in drains) for name in names},
+        policies={name: Policy(name, keep[:1], keep) for name, keep in policies.items()},
+    )
+
+
+names = st.sets(st.sampled_from(NAMES))
+keeps = st.lists(st.sampled_from(NAMES), min_size=1, unique=True).map(tuple)
+topologies = st.builds(
+    lambda one, other, drains: topology_of({"default": one, "far": other}, drains), keeps, keeps, names
+)
+facts = st.builds(Facts, st.sampled_from(["default", "far", "gone"]), st.integers(0, 9 << 20), names.map(frozenset))
+
+
+@given(facts, topologies, names, st.integers(0, 1 << 62))
+def test_it_asks_for_all_that_the_policy_keeps_and_nothing_that_drains_or_is_lost(
+    block: Facts, topology: Topology, lost: set[str], now_ns: int
+) -> None:
+    policy = topology.policies.get(block.policy)
+    assume(policy is not None)
+    kept = frozenset(topology.kept_on(policy)) - lost
+    found = desired(block, topology, now_ns, lost)
+    assert found.backends == (kept or block.held - lost)
+    assert found.until_ns > now_ns
+
+
+@given(facts, topologies, names, st.integers(0, 1 << 62))
+def test_what_is_reached_stays(block: Facts, topology: Topology, lost: set[str], now_ns: int) -> None:
+    first = desired(block, topology, now_ns, lost)
+    again = desired(block._replace(held=first.backends), topology, now_ns + 1, lost)
+    assert again.backends == first.backends
+
+
+@given(facts, topologies, names)
+def test_a_block_with_a_copy_is_never_left_without_one(block: Facts, topology: Topology, lost: set[str]) -> None:
+    assume(block.held - lost)
+    found = desired(block, topology, 0, lost).backends
+    assert found
+    assert not found & lost
+
+
+def test_a_policy_that_the_config_lost_keeps_what_it_has() -> None:
+    topology = topology_of({"default": ("a",)}, set())
+    assert desired(Facts("gone", 1, frozenset("bc")), topology, 0) == Desired(frozenset("bc"), FOR_EVER_NS)
+
+
+def test_and_if_all_of_that_drains_what_the_default_keeps() -> None:
+    topology = topology_of({"default": ("a",)}, {"b", "c"})
+    assert desired(Facts("gone", 1, frozenset("bc")), topology, 0).backends == {"a"}
+    half = replace(topology, backends=topology.backends | {"c": place("c")})
+    assert desired(Facts("gone", 1, frozenset("bc")), half, 0).backends == {"c"}
+
+
+def test_a_backend_that_the_config_lost_is_left() -> None:
+    topology = topology_of({"default": ("a",)}, set(), ("a",))
+    assert desired(Facts("default", 1, frozenset("ab")), topology, 0).backends == {"a"}
