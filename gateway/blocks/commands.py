@@ -15,10 +15,13 @@ from gateway.journal.records import (
     BlockBackendsSet,
     BlocksForgotten,
     ExtentsMoved,
+    FeatureRaised,
     NewBlock,
     SessionForgotten,
     SessionSwept,
     TakenApart,
+    WorkBegun,
+    WorkNoted,
 )
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import (
@@ -29,10 +32,15 @@ from gateway.journal.tables import (
     MEMBER,
     RUN,
     SESSION,
+    SITE,
+    WORK,
     Freed,
     SessionState,
     Shape,
 )
+
+COPIES_FEATURE = 2
+"""The journal's level that records about the work on copies need."""
 
 
 class Move(NamedTuple):
@@ -208,6 +216,37 @@ def set_block_backends(asked: SetBlockBackends, tx: Tx) -> bool:
     return True
 
 
+@command(66)
+class NoteStrays:
+    """Copies that no row names, each (block, backend), of blocks that live: they are to be adopted or deleted by who
+    works on copies. Answers how many that were."""
+
+    found: tuple[tuple[bytes, int], ...]
+
+
+def note_strays(asked: NoteStrays, tx: Tx) -> int:
+    wanted: list[Wanted] = [(SITE, (0,))]
+    for block_id, _ in asked.found:
+        wanted += [(BLOCK, (block_id,)), (WORK, (block_id,))]
+    tx.want(wanted)
+    noted = 0
+    for block_id, backend in asked.found:
+        block = tx.get(BLOCK, (block_id,))
+        if block is not None and not block.died:
+            raise_feature(tx)
+            tx.emit(WorkNoted((block_id,), tx.at_ns, tx.at_ns))
+            tx.emit(WorkBegun(block_id, (backend,)))
+            noted += 1
+    return noted
+
+
+def raise_feature(tx: Tx) -> None:
+    """Let the journal hold records about the work on copies."""
+    site = tx.get(SITE, (0,))
+    if site is not None and site.feature < COPIES_FEATURE:
+        tx.emit(FeatureRaised(COPIES_FEATURE))
+
+
 COMMANDS: CommandTable = {
     TakeApart: take_apart,
     MoveExtents: move_extents,
@@ -215,5 +254,6 @@ COMMANDS: CommandTable = {
     SweepSession: sweep_session,
     ForgetSession: forget_session,
     SetBlockBackends: set_block_backends,
+    NoteStrays: note_strays,
 }
 """What the committer runs for this room."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from gateway.journal import apply_bytes, apply_site, apply_tree, apply_uploads
+from gateway.journal import apply_bytes, apply_site, apply_tree, apply_uploads, apply_work
 from gateway.journal.records import (
     AccessKeyGone,
     AccessKeyMade,
     AccessKeyResealed,
+    BackendLost,
     BackendNamed,
     BackendSetNamed,
     BlockBackendsSet,
@@ -23,6 +24,8 @@ from gateway.journal.records import (
     BucketMade,
     BucketSettingsSet,
     BucketVersioningSet,
+    CopiesCleared,
+    CopySuspected,
     DirAttributesSet,
     DirGone,
     DirMade,
@@ -40,6 +43,7 @@ from gateway.journal.records import (
     PartPut,
     PartsDropped,
     PartsJoined,
+    PlanAdvanced,
     PolicyNamed,
     Record,
     RingKeyMade,
@@ -58,6 +62,10 @@ from gateway.journal.records import (
     UserGone,
     UserMade,
     VersionGone,
+    WorkBegun,
+    WorkDone,
+    WorkFailed,
+    WorkNoted,
 )
 from gateway.journal.rows import Rows
 
@@ -113,7 +121,23 @@ def apply(record: Record, rows: Rows, number: int) -> None:
         case BlocksForgotten():
             apply_bytes.blocks_forgotten(record, rows)
         case BlockBackendsSet():
-            apply_bytes.block_backends_set(record, rows)
+            apply_work.block_backends_set(record, rows, number)
+        case WorkNoted():
+            apply_work.work_noted(record, rows)
+        case WorkBegun():
+            apply_work.work_begun(record, rows, number)
+        case WorkDone():
+            apply_work.work_done(record, rows)
+        case WorkFailed():
+            apply_work.work_failed(record, rows)
+        case CopySuspected():
+            apply_work.copy_suspected(record, rows)
+        case CopiesCleared():
+            apply_work.copies_cleared(record, rows)
+        case PlanAdvanced():
+            apply_work.plan_advanced(record, rows)
+        case BackendLost():
+            apply_work.backend_lost(record, rows)
         case UploadMade():
             apply_uploads.upload_made(record, rows)
         case UploadEnded():

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 from gateway.journal.apply_counts import count_content
 from gateway.journal.packed import Extent, Piece, extents, pack_all, pieces
 from gateway.journal.records import (
-    BlockBackendsSet,
     BlocksForgotten,
     BodyMade,
     ExtentsMoved,
@@ -29,12 +28,14 @@ from gateway.journal.tables import (
     FREED,
     MEMBER,
     RUN,
+    WORK,
     Block,
     Body,
     Freed,
     Member,
     Run,
     Shape,
+    Work,
 )
 
 
@@ -57,6 +58,8 @@ def _settle(
         if block is None:
             fact = facts[block_id]
             block = Block(block_id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
+            if fact.due:
+                rows.put(WORK, Work(block_id, fact.due, fact.due, 0, 0, "", b"", b"", 0))
         joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
         rows.put(
             BLOCK,
@@ -162,7 +165,4 @@ def _release_body(rows: Rows, freed: Freed, most: int, number: int) -> None:
 def blocks_forgotten(record: BlocksForgotten, rows: Rows) -> None:
     for block_id in record.ids:
         rows.drop(BLOCK, (block_id,))
-
-
-def block_backends_set(record: BlockBackendsSet, rows: Rows) -> None:
-    rows.put(BLOCK, must(rows, BLOCK, (record.id,))._replace(backends=record.backends))
+        rows.drop(WORK, (block_id,))

@@ -124,7 +124,7 @@ def session_forgotten(record: SessionForgotten, rows: Rows) -> None:
 
 
 def backend_named(record: BackendNamed, rows: Rows) -> None:
-    rows.put(BACKEND, BackendName(record.name, record.id))
+    rows.put(BACKEND, BackendName(record.name, record.id, 0))
 
 
 def backend_set_named(record: BackendSetNamed, rows: Rows) -> None:

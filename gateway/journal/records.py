@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform
 
 from gateway.journal.packed import Extent, PartFact
 
-FEATURE_LEVEL = 1
-"""The newest level that this code knows."""
+FEATURE_LEVEL = 2
+"""The newest level that this code knows. 2: blocks are brought where they should be (tags 90 and up)."""
 
 T = TypeVar("T")
 
@@ -45,6 +45,8 @@ class NewBlock(NamedTuple):
     size: int
     crc32c: int
     backends: int
+    due: int = 0
+    """When it is to be brought to where it should be, in ns since 1970; 0: it lies there already."""
 
 
 # --- the site -------------------------------------------------------------------------------------------------------
@@ -441,10 +443,11 @@ class BlocksForgotten:
 
 @record(tag=76)
 class BlockBackendsSet:
-    """A block is now held by another set of backends."""
+    """A block is now held by another set of backends. *strays*: those where bytes of it may still lie besides."""
 
     id: bytes
     backends: int
+    strays: tuple[int, ...] = ()
 
 
 # --- multipart uploads ----------------------------------------------------------------------------------------------
@@ -512,6 +515,80 @@ class UploadForgotten:
     id: int
 
 
+# --- what is brought where it should be -------------------------------------------------------------------------------
+
+
+@record(tag=90, feature=2)
+class WorkNoted:
+    """These blocks are to be looked at, at *due_ns* or sooner."""
+
+    ids: tuple[bytes, ...]
+    due_ns: int
+    at_ns: int
+
+
+@record(tag=91, feature=2)
+class WorkBegun:
+    """From here on bytes of the block may lie on these backends as well, unnamed."""
+
+    id: bytes
+    strays: tuple[int, ...]
+
+
+@record(tag=92, feature=2)
+class WorkDone:
+    """These blocks are as they should be, and nowhere else."""
+
+    ids: tuple[bytes, ...]
+
+
+@record(tag=93, feature=2)
+class WorkFailed:
+    """It did not go; *word* says why. It is looked at again at *due_ns*."""
+
+    id: bytes
+    due_ns: int
+    state: int
+    attempts: int
+    word: str
+
+
+@record(tag=94, feature=2)
+class CopySuspected:
+    """Somebody found the block's copy on *backend* absent or damaged."""
+
+    id: bytes
+    backend: int
+    word: str
+    at_ns: int
+
+
+@record(tag=95, feature=2)
+class CopiesCleared:
+    """The copies of the block on these backends are good (again)."""
+
+    id: bytes
+    backends: tuple[int, ...]
+
+
+@record(tag=96, feature=2)
+class PlanAdvanced:
+    """All blocks up to *after* were held against what *fingerprint* says should be. *again_ns*: the walk has reached
+    its end, and the next one is due then; 0 while it goes on."""
+
+    fingerprint: bytes
+    after: bytes
+    walks: int
+    again_ns: int
+
+
+@record(tag=97, feature=2)
+class BackendLost:
+    """Copies on the backend are gone for good."""
+
+    name: str
+
+
 Record = (
     SiteFounded | IncarnationStarted | FeatureRaised
     | TenantMade | UserMade | UserGone | AccessKeyMade | AccessKeyGone | AccessKeyResealed
@@ -523,4 +600,5 @@ Record = (
     | FileAttributesSet | DirAttributesSet | FileXattrsSet | DirXattrsSet | FileHeadersSet | FileContentSet
     | RunMade | BodyMade | PartsJoined | TakenApart | ExtentsMoved | BlocksForgotten | BlockBackendsSet
     | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten
+    | WorkNoted | WorkBegun | WorkDone | WorkFailed | CopySuspected | CopiesCleared | PlanAdvanced | BackendLost
 )  # fmt: skip

@@ -119,6 +119,8 @@ class BackendName(NamedTuple):
 
     name: str
     id: int
+    lost: int = 0
+    """1: its copies are gone for good, somebody said."""
 
 
 class BackendSet(NamedTuple):
@@ -145,6 +147,20 @@ class Session(NamedTuple):
     state: int
     opened_ns: int
     ended_ns: int
+
+
+class Plan(NamedTuple):
+    """How far the blocks were held against what should be; one row, whose `one` is 0."""
+
+    one: int
+    fingerprint: bytes
+    """Of all that says what should be: the walk is one of these."""
+    after: bytes
+    """The last block that was looked at; empty at the beginning of a walk."""
+    walks: int
+    """How often the end was reached under this fingerprint."""
+    again_ns: int
+    """When the next walk is due; 0 while one is under way."""
 
 
 class Bucket(NamedTuple):
@@ -330,6 +346,35 @@ class Block(NamedTuple):
     """The number of the record that took its last extent; 0 while it lives."""
 
 
+class WorkState(IntEnum):
+    """WAITING is tried when it is due; ASIDE failed too often and is tried once a day; LOST has no good copy left."""
+
+    WAITING = 0
+    ASIDE = 1
+    LOST = 2
+
+
+class Work(NamedTuple):
+    """A block whose copies are not what they should be, or about whose copies something is to be found out."""
+
+    block: bytes
+    due_ns: int
+    """When it is looked at next."""
+    since_ns: int
+    """Since when it has not been as it should be."""
+    state: int
+    attempts: int
+    """How often it failed by itself; a backend that does not answer does not count."""
+    word: str
+    """What went wrong the last time."""
+    suspects: bytes
+    """packed: ascending list of backends whose copy is said to be absent or damaged; empty for none."""
+    strays: bytes
+    """packed: ascending list of backends where bytes of it may lie that its set does not name; empty for none."""
+    strays_number: int
+    """The number of the record since which no reader is led to them."""
+
+
 class Member(NamedTuple):
     """A run that has extents in a block: what compaction and draining ask for. No other columns."""
 
@@ -439,6 +484,8 @@ RUN = Table("run", Run)
 BODY = Table("body", Body)
 BLOCK = Table("block", Block)
 MEMBER = Table("member", Member, 2)
+WORK = Table("work", Work)
+PLAN = Table("plan", Plan)
 UPLOAD = Table("upload", Upload, 3, ("bucket", "state", "key", "id"))
 PART = Table("part", Part, 2)
 FREED = Table("freed", Freed)
@@ -446,5 +493,5 @@ SLOT = Table("slot", Slot, 2, truth=False)
 
 TABLES: tuple[Table[Any], ...] = (
     SITE, TENANT, USER, ACCESS_KEY, RING_KEY, BACKEND, BACKEND_SET, POLICY, SESSION, BUCKET, DIR, ENTRY, VERSION,
-    FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, FREED, SLOT,
+    FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, FREED, SLOT, WORK, PLAN,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway import blocks, identity, namespace, placement
+from gateway import blocks, identity, namespace, placement, reconcile
 from gateway.journal.commands import CommandTable
 from gateway.metrics import counter, histogram
 from gateway.metrics.instruments import SIZES
@@ -11,6 +11,7 @@ COMMANDS: CommandTable = {
     **identity.COMMANDS,
     **placement.COMMANDS,
     **blocks.COMMANDS,
+    **reconcile.COMMANDS,
     **namespace.COMMANDS,
 }
 

@@ -12,12 +12,14 @@ from gateway.blocks.commands import (
     ForgetSession,
     Move,
     MoveExtents,
+    NoteStrays,
     SetBlockBackends,
     SweepSession,
     TakeApart,
 )
 from gateway.identity import ring_keys, users
 from gateway.journal import session_commands as site
+from gateway.journal.apply_work import ids_in
 from gateway.journal.batch import Answer, BatchRunner, Job
 from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
@@ -27,6 +29,7 @@ from gateway.journal.records import NewBlock
 from gateway.journal.store import Store
 from gateway.journal.tables import (
     ACCESS_KEY,
+    BACKEND,
     BACKEND_SET,
     BLOCK,
     BUCKET,
@@ -35,12 +38,14 @@ from gateway.journal.tables import (
     FILE,
     FREED,
     PART,
+    PLAN,
     RING_KEY,
     RUN,
     SESSION,
     TENANT,
     UPLOAD,
     USER,
+    WORK,
     Kind,
     Shape,
     Table,
@@ -49,6 +54,7 @@ from gateway.journal.tables import (
 from gateway.namespace import buckets, completing, copies, names, nodes, objects, renaming, uploads
 from gateway.namespace.versions import spell
 from gateway.placement import commands as placement
+from gateway.reconcile import commands as reconcile
 from gateway.site.commands import COMMANDS
 
 MIB = 1 << 20
@@ -142,7 +148,8 @@ class History:
             length = min(size, 8 * MIB)
             placed.append(Extent(block, 64, 0, length))
             if all(block != each.id for each in blocks):
-                blocks.append(NewBlock(block, 1, 2 * length, 7, self.pick(BACKEND_SET).id))
+                due = self.at_ns if self.random.randrange(2) else 0
+                blocks.append(NewBlock(block, 1, 2 * length, 7, self.pick(BACKEND_SET).id, due))
             size -= length
         return tuple(placed), tuple(blocks)
 
@@ -402,3 +409,40 @@ def compact(h: History, r: random.Random, b: Any, who: Any) -> Any:
     after = tuple(Extent(block, 64, 0, before[nth].length) for nth in nths)
     move = Move(run.id, nths, tuple(before[nth] for nth in nths), after)
     return MoveExtents((move,), (NewBlock(block, 1, 99, 7, h.pick(BACKEND_SET).id),))
+
+
+# --- copies -------------------------------------------------------------------------------------------------------
+
+
+@step
+def plan_copies(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    plan, block, backend = h.pick(PLAN), h.pick(BLOCK), h.pick(BACKEND)
+    before, fingerprint = (plan.after, plan.fingerprint) if plan and r.randrange(4) else (b"", b"print")
+    blocks = (block.id,) if block else ()
+    return r.choice(
+        [
+            reconcile.AdvancePlan(fingerprint, before, b"m", r.randrange(3), r.randrange(2), blocks, h.at_ns),
+            block and reconcile.SuspectCopy(block.id, r.choice([1, 2]), "it rots"),
+            block and NoteStrays(((block.id, r.choice([1, 2])),)),
+            reconcile.LoseBackend(backend.name) if not r.randrange(9) else None,
+        ]
+    )
+
+
+@step
+def work_on_copies(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    work = h.pick(WORK)
+    block = work and h.pick(BLOCK, lambda row: row.id == work.block)
+    if block is None:
+        return None
+    was = next(ids_in(row.members) for row in h.shown.dump(BACKEND_SET) if row.id == block.backends)
+    members = r.choice([(1,), (1, 2), (2, 1), (2, 3)])
+    return r.choice(
+        [
+            reconcile.BeginWork((reconcile.Begin(block.id, block.backends, (r.choice([1, 2, 3]),)),)),
+            reconcile.SettleWork((reconcile.Settle(block.id, block.backends, was, members, bool(r.randrange(2))),)),
+            reconcile.FinishWork((reconcile.Finish(block.id, block.backends, ids_in(work.strays)),)),
+            reconcile.FailWork((reconcile.Fail(block.id, h.at_ns, r.randrange(3), work.attempts + 1, "away"),)),
+            reconcile.ClearCopies(block.id, (1, 2)),
+        ]
+    )

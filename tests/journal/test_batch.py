@@ -153,10 +153,10 @@ def test_a_record_above_the_feature_level_is_not_written(bench: Bench, monkeypat
     monkeypatch.setattr(PolicyNamed, "FEATURE", 2)
     (refused,) = bench.run(Name("a"))
     assert "feature level" in str(refused.error)
-    (unknown,) = bench.run(RaiseFeature(2))
-    assert isinstance(unknown.error, Refused), "this code does not know level 2"
-    monkeypatch.setattr("gateway.journal.session_commands.FEATURE_LEVEL", 2)
-    raised, _ = bench.run(RaiseFeature(2), Name("b"))
+    (unknown,) = bench.run(RaiseFeature(3))
+    assert isinstance(unknown.error, Refused), "this code does not know level 3"
+    monkeypatch.setattr("gateway.journal.session_commands.FEATURE_LEVEL", 3)
+    raised, _ = bench.run(RaiseFeature(3), Name("b"))
     assert raised.error is None
     assert bench.run(Name("a"))[0].error is None
 

@@ -17,6 +17,7 @@ from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.schema import STEPS
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import ENTRY, VERSION
+from gateway.placement import commands as placement
 from tests.journal.histories import History
 
 
@@ -191,3 +192,25 @@ def test_a_file_of_schema_1_becomes_one_of_today(tmp_path: Path) -> None:
         node = {"entry": ENTRY, "version": VERSION}[table].row._fields.index("node")
         for then, now in zip(wanted[table], dumped(path, table), strict=True):
             assert then == now or then[node] in rewritten, "what a rewritten node's names showed was stale before"
+
+
+def test_a_file_of_schema_2_becomes_one_of_today(tmp_path: Path) -> None:
+    """As it was before there was work on copies."""
+    path = tmp_path / "journal.db"
+    store = made(path)
+    LocalCommitter(store, placement.COMMANDS).run(placement.NameBackend("disk"))
+    store.close()
+    with sqlite3.connect(path) as fresh:
+        wanted = set(fresh.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall())
+    fresh.close()
+    base = sqlite3.connect(path, isolation_level=None)
+    for statement in ("DROP INDEX block_backends", "DROP TABLE work", "DROP TABLE plan"):
+        base.execute(statement)
+    base.execute("ALTER TABLE backend DROP COLUMN lost")
+    base.execute("PRAGMA user_version = 2")
+    base.close()
+    SqliteStore(path).close()
+    with sqlite3.connect(path) as moved:
+        assert set(moved.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall()) == wanted
+        assert [row[::2] for row in moved.execute("SELECT name, id, lost FROM backend")] == [("disk", 0)]
+    moved.close()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.packed import checksum_kind
-from gateway.journal.tables import TABLES, Table
+from gateway.journal.tables import PLAN, TABLES, WORK, Table
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -58,6 +58,9 @@ _INDEXES = (
     "CREATE INDEX file_rewritten ON file (id) WHERE rewritten = 1",
     "CREATE INDEX block_dead ON block (died) WHERE died > 0",
     "CREATE INDEX block_sparse ON block (live, plain) WHERE died = 0 AND live * 5 < plain * 4",
+    "CREATE INDEX block_backends ON block (backends, size)",
+    "CREATE INDEX work_due ON work (due_ns)",
+    "CREATE INDEX work_state ON work (state) WHERE state > 0",
     "CREATE INDEX upload_open ON upload (made_ns) WHERE state = 0",
     "CREATE INDEX upload_ended ON upload (ended_ns) WHERE state > 0",
     "CREATE INDEX upload_parts ON upload (id) WHERE state > 0 AND parts > 0",
@@ -106,7 +109,19 @@ def _names_remember(base: Database) -> None:
     base.execute("CREATE INDEX file_rewritten ON file (id) WHERE rewritten = 1")
 
 
-STEPS: tuple[Callable[[Database], None], ...] = (_first, _names_remember)
+def _work_on_copies(base: Database) -> None:
+    """Blocks whose copies are not what they should be have rows, and a backend may be lost."""
+    if "work" in base.table_names():
+        return
+    for table in (WORK, PLAN):
+        base.execute(_create(table))
+    base.execute("ALTER TABLE backend ADD COLUMN lost INTEGER NOT NULL DEFAULT 0")
+    for statement in _INDEXES:
+        if any(name in statement for name in ("block_backends", "work_due", "work_state")):
+            base.execute(statement)
+
+
+STEPS: tuple[Callable[[Database], None], ...] = (_first, _names_remember, _work_on_copies)
 """The n-th step makes schema n + 1 out of schema n."""
 
 

@@ -1,0 +1,90 @@
+"""What the records of copies do: which set holds a block, and the rows of blocks that are not yet as they should be.
+Pure.
+
+A block that is as it should be has no row. A row's `strays` say where bytes of the block may lie that its set does not
+name: a copy that is being made, or one that was dropped and whose bytes still stand. So whoever deletes a block
+altogether knows every place, and nothing that a kill left half-way is forgotten.
+"""
+
+from __future__ import annotations
+
+from gateway.journal.packed import pack, unpack
+from gateway.journal.records import (
+    BackendLost,
+    BlockBackendsSet,
+    CopiesCleared,
+    CopySuspected,
+    PlanAdvanced,
+    WorkBegun,
+    WorkDone,
+    WorkFailed,
+    WorkNoted,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import BACKEND, BLOCK, PLAN, WORK, Plan, Work, WorkState
+
+
+def block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> None:
+    rows.put(BLOCK, must(rows, BLOCK, (record.id,))._replace(backends=record.backends))
+    work = rows.get(WORK, (record.id,))
+    if work is not None:
+        strays = packed_ids(record.strays)
+        rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", strays=strays, strays_number=number))
+
+
+def work_noted(record: WorkNoted, rows: Rows) -> None:
+    for block in record.ids:
+        work = rows.get(WORK, (block,))
+        if work is None:
+            rows.put(WORK, Work(block, record.due_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0))
+        else:
+            rows.put(WORK, work._replace(due_ns=min(work.due_ns, record.due_ns)))
+
+
+def work_begun(record: WorkBegun, rows: Rows, number: int) -> None:
+    work = must(rows, WORK, (record.id,))
+    strays = {*ids_in(work.strays), *record.strays}
+    rows.put(WORK, work._replace(strays=packed_ids(strays), strays_number=number))
+
+
+def work_done(record: WorkDone, rows: Rows) -> None:
+    for block in record.ids:
+        rows.drop(WORK, (block,))
+
+
+def work_failed(record: WorkFailed, rows: Rows) -> None:
+    work = must(rows, WORK, (record.id,))
+    rows.put(WORK, work._replace(due_ns=record.due_ns, state=record.state, attempts=record.attempts, word=record.word))
+
+
+def copy_suspected(record: CopySuspected, rows: Rows) -> None:
+    work = rows.get(WORK, (record.id,))
+    if work is None:
+        work = Work(record.id, record.at_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0)
+    suspects = {*ids_in(work.suspects), record.backend}
+    due_ns = min(work.due_ns, record.at_ns)
+    rows.put(WORK, work._replace(due_ns=due_ns, suspects=packed_ids(suspects), word=record.word))
+
+
+def copies_cleared(record: CopiesCleared, rows: Rows) -> None:
+    work = must(rows, WORK, (record.id,))
+    left = [each for each in ids_in(work.suspects) if each not in record.backends]
+    rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", suspects=packed_ids(left)))
+
+
+def plan_advanced(record: PlanAdvanced, rows: Rows) -> None:
+    rows.put(PLAN, Plan(0, record.fingerprint, record.after, record.walks, record.again_ns))
+
+
+def backend_lost(record: BackendLost, rows: Rows) -> None:
+    rows.put(BACKEND, must(rows, BACKEND, (record.name,))._replace(lost=1))
+
+
+def ids_in(packed: bytes) -> tuple[int, ...]:
+    """The backends of a packed column."""
+    return unpack(packed) or ()
+
+
+def packed_ids(ids: tuple[int, ...] | set[int] | list[int]) -> bytes:
+    """A column of backends."""
+    return pack(sorted(ids)) if ids else b""
