@@ -17,7 +17,8 @@ from __future__ import annotations
 
 
 class BackendError(Exception):
-    """The root of the tree. `backend` names the place, `key` the value, where there is one."""
+    """The root of the tree. `backend` names the place, `key` the value, where there is one; `retry_after_s` is how long
+    the place asked to be left alone, where it did."""
 
     word = "error"  # how metrics spell the outcome
 
@@ -26,6 +27,7 @@ class BackendError(Exception):
         self.message = message
         self.backend = backend
         self.key = key
+        self.retry_after_s: float | None = None
 
     def __str__(self) -> str:
         where = f"backend {self.backend!r}: " if self.backend else ""

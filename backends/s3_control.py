@@ -1,0 +1,253 @@
+"""The slow side of an S3 backend, over one aiobotocore client: finding the bucket, making it, its marker, its habits.
+
+Bytes of values never pass here. botocore is loaded, and its models are read, in a thread, since that takes a second.
+It retries nothing by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from backends import errors
+from backends.base import Listed
+from backends.s3_credentials import Credentials, resolve
+from backends.s3_errors import Said, Where, said_by_botocore, translated
+from backends.s3_settings import S3Settings
+
+CONTROL = ".entrepot"
+"""Below the prefix, what the driver keeps for itself; no key of a value begins with a dot."""
+
+REGION_DEFAULT = "us-east-1"
+_ELSEWHERE = frozenset({301, 307, 400})
+_NOT_SO = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
+"""A condition that does not hold; an If-Match finds no key at all where the object was deleted meanwhile."""
+_SLOW_PAGE = 50  # botocore takes 80 µs of the loop for each line that it parses
+_LIE = "AAAAAAAAAAA="  # as the CRC64NVME of `_PROBE`, whose true one is another
+_PROBE = b"does this place check what it is told?"
+
+
+class Control:
+    """One client for one bucket. Every method raises `backends.errors`."""
+
+    def __init__(self, client: Any, settings: S3Settings, region: str) -> None:
+        self._client, self._settings, self.region = client, settings, region
+        self.endpoint = str(client.meta.endpoint_url)
+        self.where = Where(settings.name, settings.bucket, self.endpoint)
+        self._region_told = ""
+        client.meta.events.register_first("needs-retry.s3", self._listen_for_region)
+
+    @classmethod
+    async def start(cls, session: Any, settings: S3Settings, region: str) -> Control:
+        """A client for *region*; nothing is asked of the server yet."""
+        return cls(await _client(session, settings, region).__aenter__(), settings, region)
+
+    async def region_elsewhere(self) -> str | None:
+        """Ask for one line below the prefix: None if it is answered here, else the region where the bucket lies.
+        Raises what stands in the way."""
+        self._region_told = ""
+        try:
+            with self._translating(None):
+                await self._client.list_objects_v2(**self._in_bucket, Prefix=self._settings.prefix, MaxKeys=1)
+        except errors.Misconfigured:
+            if self._region_told in ("", self.region):
+                raise
+        return self._region_told if self._region_told not in ("", self.region) else None
+
+    async def create_bucket(self) -> None:
+        """Make the bucket in this region; that we made it already is fine."""
+        place = {} if self.region == REGION_DEFAULT else {"LocationConstraint": self.region}
+        wanted = {"CreateBucketConfiguration": place} if place else {}
+        with self._translating(None, fine="BucketAlreadyOwnedByYou"):
+            await self._client.create_bucket(**self._in_bucket, **wanted)
+
+    async def keeps_versions(self) -> bool:
+        """Whether what is deleted stays in the bucket as an old version. False where we may not know."""
+        try:
+            with self._translating(None):
+                answer = await self._client.get_bucket_versioning(**self._in_bucket)
+        except errors.BackendError:
+            return False
+        return bool(answer.get("Status") == "Enabled")
+
+    async def habits(self) -> Literal["checksum", "etag", "read"]:
+        """How this server can confirm a put: it is told a wrong CRC64NVME. One that refuses checks what it is told;
+        of one that stores it all the same, the ETag is worth something if it is the MD5 of what was sent."""
+        at = self._own("probe")
+        try:
+            with self._translating(at):
+                answer = await self._client.put_object(
+                    **self._in_bucket, Key=at, Body=_PROBE, ChecksumCRC64NVME=_LIE, ChecksumAlgorithm="CRC64NVME"
+                )
+        except errors.Damaged:
+            return "checksum"
+        with self._translating(at):
+            await self._client.delete_object(**self._in_bucket, Key=at)
+        return "etag" if is_md5(answer.get("ETag"), hashlib.md5(_PROBE, usedforsecurity=False).hexdigest()) else "read"
+
+    async def read_own(self, name: str) -> tuple[bytes, str] | None:
+        """What stands in the control folder under *name*, and its ETag."""
+        at = self._own(name)
+        try:
+            with self._translating(at):
+                answer = await self._client.get_object(**self._in_bucket, Key=at)
+                async with answer["Body"] as stream:
+                    return bytes(await stream.read()), str(answer.get("ETag", ""))
+        except errors.NotFound:
+            return None
+
+    async def write_own(self, name: str, value: bytes, replacing: str | None) -> bool:
+        """Write *value* under *name* in the control folder, if what stands there has the ETag *replacing* (None: if
+        nothing does); False if that is not so. A server that knows no such conditions writes all the same."""
+        if replacing is None:
+            return await self._write_if(name, value, IfNoneMatch="*")
+        # Ceph compares with what stands between the quotes, RFC 9110 with what stands there quotes and all.
+        return await self._write_if(name, value, IfMatch=replacing) or await self._write_if(
+            name, value, IfMatch=replacing.strip('"')
+        )
+
+    async def _write_if(self, name: str, value: bytes, **condition: str) -> bool:
+        at = self._own(name)
+        try:
+            await self._client.put_object(**self._in_bucket, Key=at, Body=value, **condition)
+        except Exception as error:
+            said = said_by_botocore(error)
+            if said.status == 412 or said.code in _NOT_SO:
+                return False
+            if said.status != 501:
+                raise self._translated(error, at) from error
+            with self._translating(at):
+                await self._client.put_object(**self._in_bucket, Key=at, Body=value)
+        return True
+
+    async def pages(self, prefix: str, after: str) -> AsyncIterator[list[Listed]]:
+        """What the bucket holds under whole keys from *prefix* behind *after*, whatever their names. In small pages,
+        since parsing one holds the loop."""
+        query = {"Prefix": prefix, "StartAfter": after, "MaxKeys": _SLOW_PAGE}
+        while True:
+            with self._translating(None):
+                answer = await self._client.list_objects_v2(**self._in_bucket, **query)
+            yield [Listed(line["Key"], line["Size"]) for line in answer.get("Contents", ())]
+            if not answer.get("IsTruncated"):
+                return
+            query = query | {"ContinuationToken": answer["NextContinuationToken"]}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.__aexit__(None, None, None)
+
+    def _own(self, name: str) -> str:
+        return f"{self._settings.prefix}{CONTROL}/{name}"
+
+    @property
+    def _in_bucket(self) -> dict[str, str]:
+        return {"Bucket": self._settings.bucket}
+
+    def _listen_for_region(self, response: Any = None, **_: object) -> None:
+        """botocore follows a redirect by itself; obstore, which carries the bytes, does not, so we want to know."""
+        if response is None:
+            return
+        http, parsed = response
+        if http.status_code in _ELSEWHERE:
+            fault = parsed.get("Error", {})
+            self._region_told = str(fault.get("Region") or http.headers.get("x-amz-bucket-region") or "")
+
+    @contextmanager
+    def _translating(self, key: str | None, fine: str = "") -> Iterator[None]:
+        """Turn what botocore raises into our errors; the code *fine* is no error."""
+        try:
+            yield
+        except errors.BackendError:
+            raise
+        except Exception as error:
+            if not fine or said_by_botocore(error).code != fine:
+                raise self._translated(error, key) from error
+
+    def _translated(self, error: Exception, key: str | None) -> errors.BackendError:
+        said = said_by_botocore(error)
+        if said.status == 0 and not _is_of_botocore(error):
+            raise error  # a mistake of ours
+        return translated(said, self.where, key, error)
+
+
+async def open_control(settings: S3Settings) -> tuple[Control, Credentials]:
+    """Find the keys, the region and the bucket, which is made where that is asked for. Raises what is in the way."""
+    session = await asyncio.to_thread(_prepared, settings)
+    credentials = await resolve(session, settings)
+    region = settings.region or session.get_config_variable("region") or REGION_DEFAULT
+    control = await Control.start(session, settings, region)
+    try:
+        elsewhere = await _found_or_made(control, settings)
+        if elsewhere is not None and settings.region is None:
+            await control.close()
+            control = await Control.start(session, settings, elsewhere)
+            elsewhere = await _found_or_made(control, settings)
+        if elsewhere is not None:
+            raise translated(Said(301, "", "", elsewhere), control.where, None, errors.Misconfigured("wrong region"))
+    except BaseException:
+        await control.close()
+        raise
+    return control, credentials
+
+
+async def _found_or_made(control: Control, settings: S3Settings) -> str | None:
+    try:
+        return await control.region_elsewhere()
+    except errors.Misconfigured as error:
+        if not settings.create_bucket or said_by_botocore(error.__cause__ or error).code != "NoSuchBucket":
+            raise
+    await control.create_bucket()
+    return await control.region_elsewhere()
+
+
+def is_md5(etag: str | None, digest: str) -> bool:
+    """Whether *etag* is that MD5."""
+    return etag is not None and etag.strip('"').lower() == digest
+
+
+def _is_of_botocore(error: Exception) -> bool:
+    import aiohttp
+    from botocore.exceptions import BotoCoreError
+
+    return isinstance(error, BotoCoreError | aiohttp.ClientError | OSError | TimeoutError)
+
+
+def _prepared(settings: S3Settings) -> Any:
+    """A session that has read its models: a client is made and thrown away here, so that the next takes 6 ms."""
+    from aiobotocore.session import AioSession
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        session = AioSession(profile=settings.profile)
+        asyncio.run(_warm(session, settings))
+    except (BotoCoreError, ValueError) as error:
+        raise errors.Misconfigured(str(error), backend=settings.name) from error
+    return session
+
+
+async def _warm(session: Any, settings: S3Settings) -> None:
+    """With keys that are nobody's, so that the chain is left for the loop that will use it."""
+    async with _client(session, settings, REGION_DEFAULT, aws_access_key_id="warm", aws_secret_access_key="up"):  # noqa: S106
+        pass
+
+
+def _client(session: Any, settings: S3Settings, region: str, **keys: str) -> Any:
+    from aiobotocore.config import AioConfig
+
+    config = AioConfig(
+        signature_version="s3v4",
+        connect_timeout=settings.connect_timeout_s,
+        read_timeout=settings.timeout_s,
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": settings.style},
+        # Servers older than these checksums refuse the trailers that they come in.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        max_pool_connections=4,
+    )
+    return session.create_client(
+        "s3", region_name=region, endpoint_url=settings.endpoint, verify=settings.ca_file, config=config, **keys
+    )

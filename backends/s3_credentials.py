@@ -1,0 +1,78 @@
+"""The keys that requests are signed with: the chain of aiobotocore (given keys, environment, profile, web identity,
+container, instance), handed to obstore a little while at a time, so that a key is replaced before it expires.
+
+botocore refreshes what expires within 15 minutes, and lets nobody have what expires within 10 without trying. obstore
+keeps what it was given until `expires_at`; we say a moment at which it shall ask again, not when the key expires.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from backends import errors
+from backends.s3_settings import S3Settings
+
+if TYPE_CHECKING:
+    from obstore.store import S3Credential
+
+ASK_AGAIN_S = (60, 30, 15, 8, 4, 2, 1)
+"""Which of these it is: the longest that is at most half of what the key has left."""
+
+
+class Credentials:
+    """What obstore calls for a key: an asynchronous provider over a chain that was resolved."""
+
+    refresh_threshold = timedelta(0)  # `expires_at` is already a moment before the end
+
+    def __init__(self, chain: Any) -> None:
+        self._chain = chain
+        self.failure: BaseException | None = None  # why there was no key the last time
+
+    async def __call__(self) -> S3Credential:
+        """The key for now. What the chain raises goes on to obstore, and stays in `failure`, which obstore's lacks."""
+        try:
+            frozen = await self._chain.get_frozen_credentials()
+        except Exception as error:
+            self.failure = error
+            raise
+        self.failure = None
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": self._ask_again_at(),
+        }
+
+    def _ask_again_at(self) -> datetime | None:
+        """None for keys that do not expire."""
+        expires_within = getattr(self._chain, "refresh_needed", None)
+        if expires_within is None:
+            return None
+        wait_s = next((wait_s for wait_s in ASK_AGAIN_S if not expires_within(2 * wait_s)), 0)
+        return datetime.now(UTC) + timedelta(seconds=wait_s)
+
+
+async def resolve(session: Any, settings: S3Settings) -> Credentials:
+    """The keys that *settings* name, or the first that the chain finds. Raises `Misconfigured` where there are none,
+    and `Unavailable` where whoever gives them out does not answer."""
+    from botocore import exceptions
+
+    if settings.access_key is not None:
+        session.set_credentials(settings.access_key, settings.secret_key, settings.session_token)
+    try:
+        chain = await session.get_credentials()
+        if chain is not None:
+            await chain.get_frozen_credentials()
+            return Credentials(chain)
+    except (exceptions.CredentialRetrievalError, exceptions.HTTPClientError, OSError, TimeoutError) as error:
+        raise errors.Unavailable(f"credentials are not to be had: {error}", backend=settings.name) from error
+    except exceptions.ClientError as error:
+        raise errors.Denied(f"credentials are refused: {error}", backend=settings.name) from error
+    except exceptions.BotoCoreError as error:
+        raise errors.Misconfigured(f"credentials: {error}", backend=settings.name) from error
+    raise errors.Misconfigured(
+        "no credentials: there is no access_key, and neither the environment (AWS_ACCESS_KEY_ID, …), a profile in "
+        "~/.aws, a web identity, a container's role nor an instance's has any",
+        backend=settings.name,
+    )

@@ -1,0 +1,209 @@
+"""What S3 servers and the way to them say, in the words of `backends.errors`: one table of codes, one of states.
+
+obstore answers with text that quotes the server's XML; botocore with parsed fields, or an exception of its own where
+there was no answer. Both become a `Said`, and a `Said` becomes one error that tells what, where, and what to do.
+Quoted are a server's code and message alone: the rest of such a body may hold what was signed.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any, NamedTuple
+
+from backends import errors
+from backends.errors import BackendError, Damaged, Denied, Full, Misconfigured, NotFound, Unavailable
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_FIELD = {name: re.compile(rf"<{name}>([^<]*)</{name}>") for name in ("Code", "Message", "Region", "ActualObjectSize")}
+_QUOTED_CHARS_MAX = 300
+
+_REGION = "the bucket lies in another region, or behind another endpoint"
+_SLOW = "it asks for fewer requests"
+_ALLOW = (
+    "these credentials may not do this; allow s3:ListBucket and s3:GetBucketLocation on the bucket, s3:GetObject, "
+    "s3:PutObject and s3:DeleteObject on what is in it"
+)
+_KEYS = "the access key is not known there; check access_key, the profile or the environment"
+_EXPIRED = "the session token is not valid (any more)"
+_NO_BUCKET = "there is no such bucket; create it, or set create_bucket"
+_QUOTA = "a quota is used up, or the store is full"
+_CLOCK = "the clocks differ too much; set this machine's by NTP"
+_BODY = "the bytes that arrived there are not those that were sent"
+
+_CODES: dict[str, tuple[type[BackendError], str]] = {
+    "NoSuchKey": (NotFound, "no such value"),
+    "InvalidRange": (Damaged, "the value ends before that"),
+    # who we are, and what we may
+    "AccessDenied": (Denied, _ALLOW),
+    "AllAccessDisabled": (Denied, "access to the bucket is switched off"),
+    "AccountProblem": (Denied, "the account has a problem"),
+    "InvalidAccessKeyId": (Denied, _KEYS),
+    "InvalidClientTokenId": (Denied, _KEYS),
+    "SignatureDoesNotMatch": (Denied, "the secret key does not belong to the access key; check secret_key"),
+    "ExpiredToken": (Denied, _EXPIRED),
+    "InvalidToken": (Denied, _EXPIRED),
+    "TokenRefreshRequired": (Denied, _EXPIRED),
+    # what somebody has to change
+    "NoSuchBucket": (Misconfigured, _NO_BUCKET),
+    "InvalidBucketName": (Misconfigured, "it takes no bucket of such a name"),
+    "BucketAlreadyExists": (Misconfigured, "the bucket is somebody else's; choose another name"),
+    "TooManyBuckets": (Misconfigured, "the account may have no more buckets; name one that exists"),
+    "PermanentRedirect": (Misconfigured, _REGION),
+    "TemporaryRedirect": (Unavailable, "the bucket is being moved"),
+    "AuthorizationHeaderMalformed": (Misconfigured, _REGION),
+    "IllegalLocationConstraintException": (Misconfigured, _REGION),
+    "InvalidLocationConstraint": (Misconfigured, "it knows no such region"),
+    "RequestTimeTooSkewed": (Misconfigured, _CLOCK),
+    "RequestExpired": (Misconfigured, _CLOCK),
+    "InvalidObjectState": (Misconfigured, "the value lies in an archive; keep this prefix out of such lifecycle rules"),
+    "NotImplemented": (Misconfigured, "it does not know this request"),
+    # no room
+    "QuotaExceeded": (Full, _QUOTA),
+    "XMinioAdminBucketQuotaExceeded": (Full, _QUOTA),
+    "XMinioStorageFull": (Full, _QUOTA),
+    "InsufficientStorage": (Full, _QUOTA),
+    "StorageFull": (Full, _QUOTA),
+    # what was sent is not what arrived
+    "BadDigest": (Damaged, _BODY),
+    "InvalidDigest": (Damaged, _BODY),
+    "XAmzContentChecksumMismatch": (Damaged, _BODY),
+    "XAmzContentSHA256Mismatch": (Damaged, _BODY),
+    # what may be well in a moment
+    "SlowDown": (Unavailable, _SLOW),
+    "SlowDownRead": (Unavailable, _SLOW),
+    "SlowDownWrite": (Unavailable, _SLOW),
+    "Throttling": (Unavailable, _SLOW),
+    "ThrottlingException": (Unavailable, _SLOW),
+    "RequestLimitExceeded": (Unavailable, _SLOW),
+    "TooManyRequests": (Unavailable, _SLOW),
+    "TooManyRequestsException": (Unavailable, _SLOW),
+    "InternalError": (Unavailable, "it has an error of its own"),
+    "ServiceUnavailable": (Unavailable, "it is not available"),
+    "RequestTimeout": (Unavailable, "it waited too long for our bytes"),
+    "IncompleteBody": (Unavailable, "it did not get all our bytes"),
+    "OperationAborted": (Unavailable, "another request for the same thing is under way"),
+    "ConditionalRequestConflict": (Unavailable, "another request for the same key is under way"),
+}
+
+_STATES: dict[int, tuple[type[BackendError], str]] = {
+    301: (Misconfigured, _REGION),
+    307: (Misconfigured, _REGION),
+    401: (Denied, "it does not accept these credentials"),
+    403: (Denied, _ALLOW),
+    404: (Misconfigured, "what answers there does not seem to be S3, or is another bucket's"),
+    405: (Misconfigured, "it does not allow this request"),
+    408: (Unavailable, "it waited too long"),
+    409: (Unavailable, "another request is in the way"),
+    416: (Damaged, "the value ends before that"),
+    425: (Unavailable, _SLOW),
+    429: (Unavailable, _SLOW),
+    501: (Misconfigured, "it does not know this request"),
+    507: (Full, _QUOTA),
+}
+
+# What the libraries say where no answer came; the first that is in their text counts.
+_NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
+    (
+        ("InvalidCertificate", "certificate verify failed", "CERTIFICATE_VERIFY_FAILED", "invalid peer certificate"),
+        Misconfigured,
+        "its certificate is not trusted; name the authority that signed it in ca_file",
+    ),
+    (
+        ("InvalidContentType", "CorruptMessage", "WRONG_VERSION_NUMBER", "record layer failure"),
+        Misconfigured,
+        "it does not speak TLS; is it http:// instead of https://?",
+    ),
+    (("dns error", "Name or service not known", "getaddrinfo"), Unavailable, "its host's name is not known"),
+    (("ConnectionRefused", "Connect call failed", "Connection refused"), Unavailable, "nobody listens there"),
+    (("TimedOut", "Timeout", "timed out"), Unavailable, "no answer in time"),
+    (("BareRedirect", "without LOCATION"), Misconfigured, _REGION),
+    (("MissingEtag", "ETag Header missing"), Damaged, "its answer to a put does not say what it stored (no ETag)"),
+    (("IncompleteMessage", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
+)
+
+
+class Where(NamedTuple):
+    """The place, as errors tell it."""
+
+    name: str
+    bucket: str
+    endpoint: str
+
+    def __str__(self) -> str:
+        return f"bucket {self.bucket} at {self.endpoint}"
+
+
+class Said(NamedTuple):
+    """An answer that was a refusal, or why there was none (then *status* is 0)."""
+
+    status: int = 0
+    code: str = ""
+    message: str = ""
+    region: str = ""
+    size: int | None = None  # of the value, where a range was refused
+    retry_after_s: float | None = None
+
+
+def said_by_obstore(error: BaseException) -> Said:
+    """What the text of one of obstore's exceptions tells."""
+    text = str(error)
+    told = text.partition("\n\nDebug source")[0]
+    status = _STATUS.search(told)
+    if status is None:
+        return Said(message=text)
+    field = {name: html.unescape(found[1]) if (found := rule.search(told)) else "" for name, rule in _FIELD.items()}
+    size = int(field["ActualObjectSize"]) if field["ActualObjectSize"].isdecimal() else None
+    return Said(int(status[1]), field["Code"], field["Message"], field["Region"], size)
+
+
+def said_by_botocore(error: BaseException) -> Said:
+    """What one of botocore's exceptions tells; any other is what has gone wrong on the way."""
+    response: dict[str, Any] | None = getattr(error, "response", None)
+    if not isinstance(response, dict):
+        return Said(message=f"{type(error).__name__}: {error}")
+    fault, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
+    headers = meta.get("HTTPHeaders", {})
+    code, status = str(fault.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
+    return Said(
+        status,
+        "" if code.isdecimal() else code,
+        str(fault.get("Message") or ""),
+        str(fault.get("Region") or headers.get("x-amz-bucket-region") or ""),
+        retry_after_s=seconds_of(headers.get("retry-after")),
+    )
+
+
+def seconds_of(header: str | None) -> float | None:
+    """A Retry-After in seconds (RFC 9110, 10.2.3); its form as a date is passed over."""
+    return float(header) if header is not None and header.isdecimal() else None
+
+
+def translated(said: Said, where: Where, key: str | None, cause: BaseException) -> BackendError:
+    """The one error that says what *said* means, with *cause* as its source."""
+    kind, meaning = _meaning(said)
+    if kind is NotFound and key is None:
+        kind = Misconfigured
+    if said.region and meaning is _REGION:
+        meaning = f"the bucket lies in the region {said.region}; set region = {said.region!r}"
+    quoted = ": ".join(filter(None, [said.code, said.message])) if said.status else ""
+    answer = f" ({said.status} {quoted[:_QUOTED_CHARS_MAX]})".replace(" )", ")") if said.status else ""
+    made = kind(f"{where}: {meaning}{answer}", backend=where.name, key=key)
+    made.retry_after_s = said.retry_after_s
+    made.__cause__ = cause
+    return made
+
+
+def _meaning(said: Said) -> tuple[type[BackendError], str]:
+    if said.code in _CODES:
+        return _CODES[said.code]
+    if said.status in _STATES:
+        return _STATES[said.status]
+    if said.status >= 500:
+        return Unavailable, "it has an error of its own"
+    if said.status:
+        return Misconfigured, "it refuses the request"
+    for marks, kind, meaning in _NO_ANSWER:
+        if any(mark in said.message for mark in marks):
+            return kind, meaning
+    return errors.Unavailable, "no answer: " + said.message.partition("\n")[0][:_QUOTED_CHARS_MAX]

@@ -1,0 +1,58 @@
+"""The marker of an S3 backend: a small JSON object in the control folder, replaced on a condition.
+
+The first write says If-None-Match, a later one If-Match, so of two that claim at once a server that heeds conditions
+lets one through and tells the other, which then judges the winner's marker. Whether it heeds them is found out by
+saying the same write again: its condition no longer holds, so it must be refused. If it is not, the server heeds none
+(some clones of S3); then we wait until whoever read before our write has written too, and read who came last. That
+is a convention among claimants that take less than `SETTLE_S` between reading and writing, and no proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from backends import errors
+from backends.base import Marker, check_claim
+from backends.s3_control import Control
+
+MARKER = "marker"
+SETTLE_S = 1.0
+_ROUNDS = 20
+
+
+async def read_marker(control: Control) -> Marker | None:
+    """Whose place this is; None while nobody claimed it. Raises `Foreign` if what stands there is no marker."""
+    return (await _read(control))[0]
+
+
+async def write_claim(control: Control, wanted: Marker) -> None:
+    """Put *wanted* there if `check_claim` allows it. One that was written, but whose answer was lost, is found by the
+    next call's reading."""
+    value = json.dumps(wanted._asdict()).encode()
+    for _ in range(_ROUNDS):
+        held, etag = await _read(control)
+        reason = check_claim(held, wanted)
+        if reason is not None:
+            raise errors.Foreign(f"{control.where}: {reason}", backend=control.where.name)
+        if held == wanted:
+            return
+        if not await control.write_own(MARKER, value, replacing=etag):
+            continue  # somebody was faster
+        if not await control.write_own(MARKER, value, replacing=etag):
+            continue  # conditions are heeded, so ours it is, unless somebody took it over since
+        await asyncio.sleep(SETTLE_S)
+    raise errors.Unavailable(f"{control.where}: others claim it all the time", backend=control.where.name)
+
+
+async def _read(control: Control) -> tuple[Marker | None, str | None]:
+    found = await control.read_own(MARKER)
+    if found is None:
+        return None, None
+    raw, etag = found
+    try:
+        held = json.loads(raw)
+        return Marker(str(held["site"]), int(held["backend"]), int(held["incarnation"])), etag
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"{control.where}: {MARKER!r} in its control folder is no marker; see whose bucket this is"
+        raise errors.Foreign(message, backend=control.where.name) from error

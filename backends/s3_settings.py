@@ -1,0 +1,106 @@
+"""Where an S3 backend lies and how it is reached: checked values, without a connection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from backends import errors
+
+Style = Literal["auto", "path", "virtual"]
+Confirm = Literal["auto", "checksum", "etag", "read"]
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+_PREFIX_SEGMENT = re.compile(r"[0-9A-Za-z_=+@-][0-9A-Za-z._=+@-]*")
+_AWS = re.compile(r"\.amazonaws\.com(\.cn)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """What `S3.open` was given. `prefix` is empty or ends with a slash; `endpoint` None means AWS itself."""
+
+    name: str
+    bucket: str
+    prefix: str
+    endpoint: str | None
+    region: str | None
+    profile: str | None
+    access_key: str | None
+    secret_key: str | None
+    session_token: str | None
+    style: Style
+    create_bucket: bool
+    ca_file: str | None
+    connections: int
+    connect_timeout_s: float
+    timeout_s: float
+    confirm: Confirm
+
+    def check(self) -> None:
+        """Raise `Misconfigured` with what is wrong and where."""
+        if not _BUCKET.fullmatch(self.bucket):
+            raise self._wrong(f"bucket {self.bucket!r} is no bucket's name")
+        for segment in self.prefix.split("/")[:-1]:
+            if not _PREFIX_SEGMENT.fullmatch(segment):
+                raise self._wrong(f"prefix {self.prefix!r}: {segment!r} is no segment of letters, digits and ._=+@-")
+        if self.endpoint is not None:
+            self._check_endpoint(self.endpoint)
+        if (self.access_key is None) != (self.secret_key is None):
+            raise self._wrong("access_key and secret_key belong together: give both, or neither")
+        if self.session_token is not None and self.access_key is None:
+            raise self._wrong("a session_token belongs to an access_key")
+        if self.profile is not None and self.access_key is not None:
+            raise self._wrong("give a profile or an access_key, not both")
+        for field in ("connections", "connect_timeout_s", "timeout_s"):
+            if getattr(self, field) <= 0:
+                raise self._wrong(f"{field} is {getattr(self, field)}, and must be above 0")
+        if self.style not in ("auto", "path", "virtual"):
+            raise self._wrong(f"style {self.style!r} is none of auto, path, virtual")
+        if self.confirm not in ("auto", "checksum", "etag", "read"):
+            raise self._wrong(f"confirm {self.confirm!r} is none of auto, checksum, etag, read")
+
+    def _check_endpoint(self, endpoint: str) -> None:
+        try:
+            parts = urlsplit(endpoint)
+            sound = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        except ValueError as error:
+            raise self._wrong(f"endpoint {endpoint!r}: {error}") from error
+        if not sound:
+            raise self._wrong(f"endpoint {endpoint!r} is no http:// or https:// address of a host")
+        if parts.path.strip("/") or parts.query or parts.fragment or parts.username:
+            raise self._wrong(f"endpoint {endpoint!r} has more than scheme, host and port")
+
+    def ca_pem(self) -> bytes | None:
+        """The certificates of `ca_file`. Blocking. Raises `Misconfigured` where there are none in it."""
+        if self.ca_file is None:
+            return None
+        try:
+            pem = Path(self.ca_file).read_bytes()
+        except OSError as error:
+            raise self._wrong(f"ca_file {self.ca_file}: {error.strerror}") from error
+        if b"-----BEGIN CERTIFICATE-----" not in pem:
+            raise self._wrong(f"ca_file {self.ca_file}: holds no certificate in PEM")
+        return pem
+
+    def address(self, reached: str) -> tuple[str, bool]:
+        """For a client that takes addresses literally: where this bucket is asked for when the service is *reached*
+        at that URL, and whether the bucket's name is in the host. `auto` is virtual for AWS alone, and never for a
+        name with a dot, which no wildcard certificate covers."""
+        parts = urlsplit(reached.rstrip("/"))
+        virtual = self.style == "virtual"
+        if self.style == "auto":
+            virtual = bool(_AWS.search(parts.hostname or "")) and "." not in self.bucket
+        host = f"{self.bucket}.{parts.netloc}" if virtual else parts.netloc
+        return f"{parts.scheme}://{host}", virtual
+
+    def _wrong(self, message: str) -> errors.Misconfigured:
+        return errors.Misconfigured(message, backend=self.name)
+
+
+def normal_prefix(prefix: str) -> str:
+    """*prefix* without slashes in front and with one behind; empty stays empty."""
+    bare = prefix.strip("/")
+    return f"{bare}/" if bare else ""

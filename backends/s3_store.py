@@ -1,0 +1,75 @@
+"""The client that carries the bytes: obstore's `S3Store` over what was settled, and what goes in and comes out.
+
+It retries nothing, so that the retries of `retrying` do not multiply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import obstore
+from obstore.store import S3Store
+
+from backends import base
+from backends.base import Buffer
+from backends.s3_control import Control
+from backends.s3_credentials import Credentials
+from backends.s3_settings import S3Settings
+
+_PIECE_BYTES_MIN = 4 << 10  # shorter buffers than that, on average, are cheaper joined than handed over one by one
+
+
+def new_store(
+    settings: S3Settings, control: Control, credentials: Credentials, ca_pem: bytes | None, *, checked: bool
+) -> S3Store:
+    """A client for the bucket that *control* found. *checked* sends each value's CRC64NVME along; over HTTPS, whose
+    line nobody can change, that spares the SHA-256 which else is signed."""
+    address, virtual = settings.address(control.endpoint)
+    options: Any = {
+        "allow_http": address.startswith("http://"),
+        "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
+        "timeout": timedelta(seconds=settings.timeout_s),
+        "pool_max_idle_per_host": str(settings.connections),
+    }
+    if ca_pem is not None:
+        options["root_certificate"] = ca_pem
+    more: Any = {"checksum_algorithm": "CRC64NVME"} if checked else {}
+    return S3Store(
+        settings.bucket,
+        region=control.region,
+        endpoint=address,
+        virtual_hosted_style_request=virtual,
+        unsigned_payload=checked and not options["allow_http"],
+        disable_bulk_delete=True,
+        client_options=options,
+        retry_config={"max_retries": 0},
+        credential_provider=credentials,
+        **more,
+    )
+
+
+async def whole(store: S3Store, path: str) -> tuple[int, obstore.Bytes]:
+    """The size that the answer announced, and the value."""
+    answer = await obstore.get_async(store, path)
+    return answer.meta["size"], await answer.bytes_async()
+
+
+def body(value: Sequence[Buffer]) -> Any:
+    """What obstore takes without a copy: one buffer, or the list of them; many tiny ones are joined."""
+    if len(value) == 1:
+        return value[0]
+    filled = [buffer for buffer in value if len(buffer)]
+    if base.size_of(filled) < _PIECE_BYTES_MIN * len(filled):
+        return b"".join(filled)
+    return filled or b""
+
+
+def md5_of(value: Sequence[Buffer]) -> str:
+    """In hex, as ETags have it."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for buffer in value:
+        digest.update(buffer)
+    return digest.hexdigest()

@@ -1,0 +1,84 @@
+"""The S3 servers that the S3 driver is tried on. Each is started once a run, by the first test that asks for it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from backends.s3 import S3
+from tests.endpoint import Endpoint
+from tests.servers.moto import moto
+from tests.servers.radosgw import radosgw
+from tests.servers.running import S3Server
+
+MINIO = "ENTREPOT_TEST_MINIO"
+
+OpenS3 = Callable[..., Awaitable[S3]]
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with moto(tmp_path_factory.mktemp("moto")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def radosgw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with radosgw(tmp_path_factory.mktemp("radosgw")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def entrepot_server(endpoint: Endpoint) -> S3Server:
+    return S3Server(endpoint.url, endpoint.access_key, endpoint.secret_key, endpoint.region)
+
+
+@pytest.fixture(scope="session")
+def minio_server() -> S3Server:
+    """The one that the environment names: `http://key:secret@host:port`."""
+    parts = urlsplit(os.environ[MINIO])
+    host = parts.netloc.rpartition("@")[2]
+    return S3Server(f"{parts.scheme}://{host}", unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+@pytest.fixture(params=["radosgw", "entrepot", *(["minio"] if MINIO in os.environ else [])])
+def server(request: pytest.FixtureRequest) -> S3Server:
+    """Each that serves for more than tests, in turn."""
+    running: S3Server = request.getfixturevalue(f"{request.param}_server")
+    return running
+
+
+@pytest.fixture
+def no_own_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Whoever runs the tests may have an AWS account; nothing here may know it."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "no-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "no-credentials"))
+
+
+@pytest.fixture
+async def open_s3(no_own_keys: None) -> AsyncIterator[OpenS3]:
+    """Opens a backend on a server, in a bucket of its own unless told otherwise, and closes it behind the test."""
+    opened: list[S3] = []
+
+    async def one(server: S3Server, **settings: Any) -> S3:
+        given = {
+            "bucket": f"entrepot-{uuid.uuid4().hex}",
+            "endpoint": server.url,
+            "access_key": server.access_key,
+            "secret_key": server.secret_key,
+            "create_bucket": True,
+        }
+        opened.append(await S3.open(**(given | settings)))
+        return opened[-1]
+
+    yield one
+    for backend in opened:
+        await backend.close()

@@ -1,0 +1,26 @@
+"""moto: S3, IAM and STS in memory, as one process. It checks no signature unless it is told to; region by region."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.servers.running import S3Server, absent, answers, free_port, process, wait_until
+
+
+@contextmanager
+def moto(folder: Path) -> Iterator[S3Server]:
+    """A `moto_server` until the block ends; its log is in *folder*."""
+    if find_spec("moto") is None:
+        absent("moto", "it is among the test dependencies; run `make env`")
+    folder.mkdir(parents=True, exist_ok=True)
+    port, log = free_port(), folder / "moto.log"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with process(command, log, clean) as running:
+        wait_until(lambda: answers(port), "moto_server", log, running)
+        yield S3Server(f"http://127.0.0.1:{port}", "motoaccesskey", "motosecretkey")
