@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from gateway.metrics import counter, histogram
+from collections.abc import Mapping
+
+from gateway.metrics import counter, gauge, histogram
 from gateway.metrics.instruments import SIZES
+from gateway.placement.breaker import Health, State
 
 STORED = counter("entrepot_blocks_stored_total", "Blocks that were made durable.", ("kind",))
 STORED_BYTES = counter("entrepot_blocks_stored_bytes_total", "Sealed bytes of those.", ("kind",))
 PACKED = histogram("entrepot_pack_bodies", "How many bodies shared a pack.", (), SIZES)
 OPENED = counter("entrepot_block_reads_total", "Stretches of blocks that were opened.", ("how",))
 FAILED = counter("entrepot_block_copies_failed_total", "Copies that did not answer, or were not what was sealed.")
+BAD = counter("entrepot_block_copies_bad_total", "Copies that were found absent or damaged by reads.", ("word",))
+HEDGED = counter("entrepot_block_reads_hedged_total", "Reads that asked a second copy since one was slow.", ("what",))
+JOINED = counter("entrepot_block_fetches_joined_total", "Readers who shared somebody else's fetch of a block.")
+CIRCUIT = gauge(
+    "entrepot_backend_circuit", "Whether reads avoid a backend: 0 no, 1 being tried again, 2 yes.", ("backend",), "max"
+)
 
 PACK, WHOLE = "pack", "whole"
 AT_HAND, FETCHED = "at hand", "fetched"
+ASKED, WON = "asked", "won"
+_CIRCUITS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
 def stored(kind: str, size: int) -> None:
     """A block of so many sealed bytes is durable."""
     STORED.add(1, kind)
     STORED_BYTES.add(size, kind)
+
+
+def circuits(healths: Mapping[str, Health]) -> None:
+    """What is thought of each backend, by name."""
+    for name, health in healths.items():
+        CIRCUIT.set(_CIRCUITS[health.state], name)

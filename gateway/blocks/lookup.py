@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from backends.base import Backend
-from gateway.blocks.values import BlockFacts
+from gateway.blocks.values import BlockFacts, Target
 from gateway.errors import Damaged
 from gateway.journal.packed import Extent, extents, unpack
+from gateway.placement.routes import Routes
 
 
 class Reads(Protocol):
@@ -18,33 +19,35 @@ class Reads(Protocol):
         """All rows of one statement, on a snapshot of its own or on that of the enclosing one."""
 
 
-Order = Callable[[Sequence[int]], Iterable[int]]
-"""In which order a reader here tries these backends, by id."""
-
-
-def as_they_come(backends: Sequence[int]) -> Iterable[int]:
-    """The order of who has no preference."""
-    return backends
-
-
 class Lookup:
     """Runs, bodies, blocks and sets of backends by their ids. For one thread."""
 
-    def __init__(self, store: Reads, backends: Mapping[int, Backend], order: Order = as_they_come) -> None:
-        """*backends*: those that this process has opened, by the journal's ids."""
+    def __init__(self, store: Reads, backends: Mapping[int, Backend], routes: Routes | None = None) -> None:
+        """*backends*: those that this process has opened, by the journal's ids; there may come to be more."""
         self._store = store
         self._backends = backends
-        self._order = order
+        self._routes = routes or Routes()
         self._sets: dict[int, tuple[int, ...]] = {}  # an interned set never changes, and there are few
+        self._copies: dict[int, tuple[Target, ...]] = {}  # of those sets, as long as this stays as it is:
+        self._known = (self._routes.version, len(backends))
 
     def facts(self, block: bytes) -> BlockFacts | None:
         """A block's facts; None if the journal does not name it."""
         rows = self._store.query("SELECT ring_key, size, backends FROM block WHERE id = ?", (block,))
         return BlockFacts._make(rows[0]) if rows else None
 
-    def copies_of(self, facts: BlockFacts) -> list[Backend]:
-        """The backends that hold a block, of those that are open here, best first."""
-        return [self._backends[each] for each in self._order(self.members(facts.backends)) if each in self._backends]
+    def copies_of(self, facts: BlockFacts) -> tuple[Target, ...]:
+        """The backends that hold a block, of those that are open here, best first as the topology has it."""
+        known = (self._routes.version, len(self._backends))
+        if known != self._known:
+            self._copies.clear()
+            self._known = known
+        found = self._copies.get(facts.backends)
+        if found is None:
+            order = self._routes.standing(self.members(facts.backends))
+            open_here = tuple(Target(self._backends[each], each) for each in order if each in self._backends)
+            found = self._copies[facts.backends] = open_here
+        return found
 
     def members(self, set_id: int) -> tuple[int, ...]:
         """The backends of an interned set, by id. Raises `Damaged` for a set that nobody named."""

@@ -14,15 +14,15 @@ looked up once more, in case it moved.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from backends.base import Buffer
 from gateway.blocks.budget import Budget
-from gateway.blocks.copies import Copies, Fetched
+from gateway.blocks.copies import Arrived, Copies
+from gateway.blocks.flights import Ticket
 from gateway.blocks.values import Want
-from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
+from gateway.crypto.sealing import FRAME_PLAIN
 
 PIECE_BYTES = 512 << 10
 """So many plain bytes are opened and handed on at once: about 0.1 ms. Twice as many were no faster."""
@@ -64,20 +64,29 @@ class Reader:
 
 
 class _Fetch:
-    """A block's worth being fetched, and what it holds of the budget."""
+    """A stretch to read, and its place on the fetch that brings it, where there is one."""
 
-    def __init__(self, want: Want, charged: int, task: asyncio.Task[Fetched | None] | None) -> None:
+    def __init__(self, want: Want) -> None:
         self.want = want
-        self.charged = charged
-        self.task = task
-        self._fetched: Fetched | None = None
+        self._ticket: Ticket[Arrived] | None = None
 
-    async def arrived(self) -> Fetched | None:
-        """What was fetched, None if nothing is or can be."""
-        if self.task is not None:
-            self._fetched = await self.task
-            self.task = None
-        return self._fetched
+    async def arrived(self) -> Ticket[Arrived] | None:
+        """Where it can be opened from; None if nothing was fetched or could be."""
+        ticket = self._ticket
+        if ticket is None or (await ticket.landed()).fetched is None:
+            return None
+        return ticket
+
+    def begin(self, ticket: Ticket[Arrived] | None) -> None:
+        """It is fetched by that."""
+        self.leave()
+        self._ticket = ticket
+
+    def leave(self) -> None:
+        """It is not needed any more."""
+        if self._ticket is not None:
+            self._ticket.leave()
+            self._ticket = None
 
 
 class _Reading:
@@ -100,18 +109,20 @@ class _Reading:
         current = self._current()
         if current is None:
             return None
-        fetched = await current.arrived()
-        if fetched is None:
+        ticket = await current.arrived()
+        if ticket is None:
             if (plain := self._at_hand(current.want)) is not None:
                 return self._step(plain)
             self._fetch_rest(current)
             self._look_ahead()
-            fetched = await current.arrived()
-        length = self._length(current.want, PIECE_BYTES if fetched else SMALL_PIECE_BYTES)
-        if fetched is None:
+            ticket = await current.arrived()
+        if ticket is None:
+            length = self._length(current.want, SMALL_PIECE_BYTES)
             return self._step(await self._copies.read(current.want, self._at, length))
+        # the charge for a fetch covers a piece of whoever began it
+        length = self._charged_length(current.want) if ticket.joined else self._length(current.want, PIECE_BYTES)
         self._look_ahead()
-        return self._step(await self._copies.open(fetched, self._at, length))
+        return self._step(await self._copies.open(ticket, current.want, self._at, length))
 
     def close(self) -> None:
         """Let go of everything."""
@@ -119,21 +130,15 @@ class _Reading:
         self._piece_charged = 0
         for fetch in (self._now, *self._ahead):
             if fetch is not None:
-                self._drop(fetch)
+                fetch.leave()
         self._now = None
         self._ahead.clear()
-
-    def _drop(self, fetch: _Fetch) -> None:
-        if fetch.task is not None:
-            fetch.task.cancel()
-        self._budget.give(fetch.charged)
-        fetch.charged = 0
 
     def _current(self) -> _Fetch | None:
         """The stretch that the next byte is in."""
         while self._now is None or self._at == self._now.want.start + self._now.want.length:
             if self._now is not None:
-                self._drop(self._now)
+                self._now.leave()
             self._now = self._ahead.popleft() if self._ahead else self._upcoming()
             if self._now is None:
                 return None
@@ -142,16 +147,22 @@ class _Reading:
 
     def _upcoming(self) -> _Fetch | None:
         want = next(self._wants, None)
-        return None if want is None else _Fetch(want, 0, None)
+        return None if want is None else _Fetch(want)
 
     def _at_hand(self, want: Want) -> Buffer | None:
+        return self._copies.read_now(want, self._at, self._charged_length(want))
+
+    def _charged_length(self, want: Want) -> int:
+        """How many bytes to take next, which are charged until the next piece; few where that is not to be had."""
         length = self._length(want, PIECE_BYTES)
+        self._budget.give(self._piece_charged)
+        self._piece_charged = 0
         if length > SMALL_PIECE_BYTES:
             if self._budget.take_now(length):
                 self._piece_charged = length
             else:
                 length = self._length(want, SMALL_PIECE_BYTES)
-        return self._copies.read_now(want, self._at, length)
+        return length
 
     def _length(self, want: Want, most: int) -> int:
         """How many bytes to take next: up to the end of a frame, so that none is opened twice."""
@@ -166,12 +177,8 @@ class _Reading:
         """Fetch the rest of the stretch, if the budget has room for it."""
         start = self._at if fetch is self._now else fetch.want.start
         length = fetch.want.start + fetch.want.length - start
-        charge = sealed_length(length) + FRAME_PLAIN
-        self._budget.give(fetch.charged)
-        fetch.charged = 0
-        if self._budget.take_now(charge):
-            fetch.charged = charge
-            fetch.task = asyncio.create_task(self._copies.fetch(fetch.want, start, length))
+        fetch.leave()
+        fetch.begin(self._copies.board(fetch.want, start, length, self._budget))
 
     def _look_ahead(self) -> None:
         """While one block is drained, the next ones are on their way."""

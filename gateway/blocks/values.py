@@ -16,7 +16,7 @@ BLOCK_BYTES = MAX_BLOCK_PLAIN
 
 
 class Target(NamedTuple):
-    """A backend that a block is to be put on, and the id that the journal knows it by."""
+    """A backend that a copy is to be put on or read from, and the id that the journal knows it by."""
 
     backend: Backend
     id: int
@@ -54,8 +54,11 @@ class BlockFacts(NamedTuple):
 
 FactsOf = Callable[[bytes], BlockFacts | None]
 """A block's facts by its id; None when the journal does not (or no longer) name it."""
-ReadOrder = Callable[[BlockFacts], Sequence[Backend]]
+CopiesOf = Callable[[BlockFacts], Sequence[Target]]
 """The backends that hold a block, the one to try first in front."""
+Report = Callable[[bytes, int, str], None]
+"""Told of a block, a backend whose copy of it is no good, and a word for why: `ABSENT` or `DAMAGED`. Must not wait."""
+ABSENT, DAMAGED = "absent", "damaged"
 
 
 class Want(NamedTuple):

@@ -1,41 +1,42 @@
-"""In which order a reader tries the copies of a block. Pure: the lines and what is broken come as values."""
+"""In which order a reader tries the copies of a block. Pure: what is expected and what is broken come as values."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from random import Random
+from typing import NamedTuple
 
-from gateway.placement.policy import Place
+EXPLORED = 0.01
+"""The share of reads that begin with another copy than the best one, so that what was measured long ago is measured
+again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A dedicated line between two clusters."""
+class Way(NamedTuple):
+    """A copy, as a reader sees the way to it."""
 
-    latency_s: float
-    bytes_per_s: float
+    id: int
+    """The backend's, as interned in the journal."""
+    near: bool
+    """It stands in the reader's cluster."""
+    expected_s: float
     price_per_gib: float
+    broken: bool
 
 
-LineTable = Mapping[frozenset[str], Line]
-"""Lines by the two clusters that they join."""
+def read_order(ways: Iterable[Way]) -> list[Way]:
+    """The copies to try, best first: near, then fast, then cheap; broken ones last, for they may be all there is.
+    Ties go by id, so the order is always the same."""
+    return sorted(ways, key=lambda way: (way.broken, not way.near, way.expected_s, way.price_per_gib, way.id))
 
-BLOCK_BYTES = 8 << 20  # what an expected time is reckoned for
 
-
-def read_order(
-    copies: Iterable[Place], reader_cluster: str, lines: LineTable, broken: Collection[int] = ()
-) -> list[Place]:
-    """The copies to try, best first: near, then fast, then cheap; those without a line behind them; *broken* ones
-    (backends' ids) last, for they may be all there is. Ties go by id, so the order is always the same."""
-
-    def cost(place: Place) -> tuple[bool, bool, float, float, int]:
-        if place.cluster == reader_cluster:
-            return (place.id in broken, False, 0.0, 0.0, place.id)
-        line = lines.get(frozenset((place.cluster, reader_cluster)))
-        if line is None:
-            return (place.id in broken, True, 0.0, 0.0, place.id)
-        expected_s = line.latency_s + BLOCK_BYTES / line.bytes_per_s
-        return (place.id in broken, False, expected_s, line.price_per_gib, place.id)
-
-    return sorted(copies, key=cost)
+def explored(order: list[Way], chance: Random) -> list[Way]:
+    """*order* itself, or now and then with another copy in front that is as near as the first and not broken: nobody
+    crosses a line just to find out how fast it is."""
+    if len(order) < 2 or chance.random() >= EXPLORED:
+        return order
+    first = order[0]
+    others = [each for each in order[1:] if each.near == first.near and not each.broken]
+    if not others:
+        return order
+    chosen = chance.choice(others)
+    return [chosen, *(each for each in order if each is not chosen)]

@@ -20,7 +20,8 @@ from gateway.crypto.sealing import BlockKeys
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.journal.client import Journal
 from gateway.metrics import counter, gauge, histogram
-from gateway.placement import order, policy
+from gateway.placement import policy
+from gateway.placement.routes import Routes
 from gateway.site.ring import Ring, Rows
 from gateway.topology import BackendPlace, Topology
 
@@ -96,12 +97,13 @@ class Warehouse:
         wanted = policy.targets(topology.default, topology, places)
         copies = tuple(Target(backends[place.id], place.id) for place in wanted)
         targets = Targets(names.policy, _set_id(rows, [place.id for place in wanted]), copies)
-        lookup = Lookup(rows, backends, _remembered_order(list(places.values()), topology.home))
+        routes = Routes(places.values(), topology.home, topology.lines)
+        lookup = Lookup(rows, backends, routes)
         writing = int(bytes_in_flight * WRITING_SHARE)
         writer = Writer(lambda: journal.session, journal.reading, Budget(writing), wait_seconds=wait_seconds)
         keys = BlockKeys(ring.sealing)
         reading = Budget(bytes_in_flight - writing)
-        reader = Reader(Copies(lookup.facts, lookup.copies_of, keys, lookup.extent_at), reading)
+        reader = Reader(Copies(lookup.facts, lookup.copies_of, keys, lookup.extent_at, routes=routes), reading)
         return cls(backends, targets, lookup, writer, reader, keys, reading, rows)
 
     async def check_markers(self) -> None:
@@ -198,22 +200,6 @@ def _set_id(rows: Rows, members: Sequence[int]) -> int:
     if not found:
         raise Misconfigured("the journal has not met the set of backends that the policy names")
     return int(found[0][0])
-
-
-def _remembered_order(places: Sequence[policy.Place], home: str) -> Callable[[Sequence[int]], Iterable[int]]:
-    """The read order here of each set of backends, worked out once."""
-    by_id = {place.id: place for place in places}
-    known: dict[tuple[int, ...], tuple[int, ...]] = {}
-
-    def ordered(backends: Sequence[int]) -> Iterable[int]:
-        key = tuple(backends)
-        found = known.get(key)
-        if found is None:
-            copies = [by_id[each] for each in key if each in by_id]
-            found = known[key] = tuple(place.id for place in order.read_order(copies, home, {}))
-        return found
-
-    return ordered
 
 
 async def _close(backends: Iterable[Backend]) -> None:

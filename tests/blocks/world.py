@@ -41,7 +41,7 @@ class World:
         self.budget = Budget(budget_bytes)
         self.reading = Budget(64 << 20)
         self.writer = Writer(lambda: self.session, self.reading_now, self.budget, **options)  # type: ignore[arg-type]
-        self.order = list(self.places)
+        self.order = [Target(place, number) for number, place in enumerate(self.places, 1)]
         opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
         self.copies = Copies(self.facts.get, lambda _: self.order, opened, self.extent_at)
         self.reader = Reader(self.copies, self.reading)

@@ -1,0 +1,172 @@
+"""Asking the copies of a block one after the other, and two at once where the first is slow.
+
+What an answer is worth is for the caller to check. Each outcome is told to the routes, so that the next read knows.
+One copy alone is simply awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from backends import errors as backend_errors
+from backends.base import Buffer
+from gateway.blocks import counting
+from gateway.blocks.values import Target, block_key
+from gateway.placement.routes import Routes
+
+_log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+"""Seconds since whenever; never goes back."""
+
+
+class Stretch(NamedTuple):
+    """Sealed bytes of a block."""
+
+    block: bytes
+    start: int
+    length: int
+    first: int
+    """Which of its extent's frames they begin with."""
+
+
+class Failure(NamedTuple):
+    """A copy that did not answer."""
+
+    copy: Target
+    error: backend_errors.BackendError
+
+
+class Asking:
+    """Reads stretches from the first of several copies that answers."""
+
+    def __init__(self, routes: Routes, clock: Clock) -> None:
+        self._routes = routes
+        self._clock = clock
+
+    async def first(
+        self, copies: Sequence[Target], stretch: Stretch, failures: list[Failure]
+    ) -> tuple[Target, Buffer] | None:
+        """The copy that answered first, and what; None if none did. *copies*: best first. *failures* gains those that
+        did not. No copy is asked twice."""
+        if len(copies) > 1:
+            return await _Race(self, self._routes, self._clock, stretch, failures).run(deque(copies))
+        for copy in copies:
+            try:
+                return copy, await self.ask(copy, stretch)
+            except backend_errors.BackendError as error:
+                failures.append(Failure(copy, error))
+        return None
+
+    async def ask(self, copy: Target, stretch: Stretch) -> Buffer:
+        """What *copy* answers. Raises `BackendError`."""
+        backend, backend_id = copy
+        began = self._clock()
+        self._routes.asked(backend_id, began)
+        try:
+            sealed = await backend.get(block_key(stretch.block), stretch.start, stretch.length)
+        except backend_errors.BackendError as error:
+            counting.FAILED.add()
+            _log.warning("a copy does not answer: %s", error)
+            now = self._clock()
+            if isinstance(error, (backend_errors.NotFound, backend_errors.Damaged)):
+                self._works(self._routes.refused(backend_id, now), copy)
+            elif self._routes.failed(backend_id, error.word, now):
+                _log.warning("backend %r is asked last from now on: %s", backend.name, error)
+            raise
+        now = self._clock()
+        self._works(self._routes.answered(backend_id, len(sealed), now - began, now), copy)
+        return sealed
+
+    def outrun(self, copy: Target, stretch: Stretch, seconds: float) -> None:
+        """Another copy answered before this one did, which had been waited for long enough."""
+        _log.warning(
+            "backend %r is slow: no answer within %.3g s (block %s)", copy.backend.name, seconds, stretch.block.hex()
+        )
+        if self._routes.outrun(copy.id, stretch.length, seconds, self._clock()):
+            _log.warning("backend %r is asked last from now on: it is slow", copy.backend.name)
+
+    def _works(self, again: bool, copy: Target) -> None:
+        if again:
+            _log.warning("backend %r works again", copy.backend.name)
+
+
+class _Race:
+    """One stretch asked of several copies."""
+
+    def __init__(self, asking: Asking, routes: Routes, clock: Clock, stretch: Stretch, failures: list[Failure]) -> None:
+        self._asking = asking
+        self._routes = routes
+        self._clock = clock
+        self._stretch = stretch
+        self._failures = failures
+        self._running: dict[asyncio.Task[Buffer], tuple[Target, float]] = {}  # since when
+
+    async def run(self, left: deque[Target]) -> tuple[Target, Buffer] | None:
+        self._routes.begun()
+        try:
+            while self._running or left:
+                if not self._running:
+                    self._start(left.popleft())
+                patience = self._patience_s(left)
+                done, _ = await asyncio.wait(self._running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                found = self._best(done)
+                if found is not None:
+                    return found
+                if left and (done or self._may_hedge()):
+                    self._start(left.popleft())
+            return None
+        finally:
+            for task in self._running:
+                task.cancel()
+
+    def _start(self, copy: Target) -> None:
+        task = asyncio.create_task(self._asking.ask(copy, self._stretch))
+        task.add_done_callback(_heard)
+        self._running[task] = (copy, self._clock())
+
+    def _slow(self) -> tuple[Target, float]:
+        """Who was asked last, and when: nobody else is asked before it is slow too."""
+        return next(reversed(self._running.values()))
+
+    def _patience_s(self, left: deque[Target]) -> float | None:
+        return self._routes.patience_s(self._slow()[0].id, left[0].id, self._stretch.length) if left else None
+
+    def _may_hedge(self) -> bool:
+        if not self._routes.may_hedge(self._slow()[0].id, self._clock()):
+            return False
+        counting.HEDGED.add(1, counting.ASKED)
+        return True
+
+    def _best(self, done: set[asyncio.Task[Buffer]]) -> tuple[Target, Buffer] | None:
+        """An answer among those who are done; who was asked earlier and did not get so far was outrun."""
+        earlier: list[tuple[Target, float]] = []
+        for task, (copy, since) in list(self._running.items()):
+            if task not in done:
+                earlier.append((copy, since))
+                continue
+            del self._running[task]
+            error = task.exception()
+            if error is None:
+                self._outran(earlier)
+                return copy, task.result()
+            if not isinstance(error, backend_errors.BackendError):
+                raise error
+            self._failures.append(Failure(copy, error))
+        return None
+
+    def _outran(self, earlier: list[tuple[Target, float]]) -> None:
+        if earlier:
+            counting.HEDGED.add(1, counting.WON)
+        for copy, since in earlier:
+            self._asking.outrun(copy, self._stretch, self._clock() - since)
+
+
+def _heard(task: asyncio.Task[Buffer]) -> None:
+    """An error of who was called off is nobody's business."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,122 @@
+"""A circuit breaker: opened by failures, tried again after a pause, closed by an answer."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.placement.breaker import Breaker, Limits, State
+
+LIMITS = Limits(in_a_row=5, share=0.5, of_at_least=20, window_s=30, first_pause_s=1, longest_pause_s=60)
+
+
+def opened(now_s: float = 0.0) -> Breaker:
+    breaker = Breaker(LIMITS)
+    assert [breaker.failed(now_s, "down") for _ in range(5)] == [False] * 4 + [True]
+    return breaker
+
+
+def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
+    health = opened(7.0).health(7.5)
+    assert health.state is State.OPEN
+    assert health.why == "5 failures in a row, the last: down"
+    assert (health.since_s, health.retry_s) == (7.0, 8.0)
+
+
+def test_an_answer_in_between_breaks_the_row() -> None:
+    breaker = Breaker(LIMITS)
+    for _ in range(4):
+        breaker.failed(0.0, "down")
+    breaker.answered(0.0)
+    for _ in range(4):
+        assert not breaker.failed(0.0, "down")
+    assert breaker.health(0.0).state is State.CLOSED
+
+
+def test_it_opens_when_every_other_call_of_many_fails() -> None:
+    breaker = Breaker(LIMITS)
+    found = []
+    for at in range(10):
+        breaker.answered(float(at))
+        found.append(breaker.failed(float(at), "down"))
+    assert found == [False] * 9 + [True]
+    assert breaker.health(9.0).why == "10 failures in 20 calls, the last: down"
+
+
+def test_failures_of_long_ago_do_not_count_in_the_share() -> None:
+    breaker = Breaker(LIMITS)
+    for at in range(9):
+        breaker.answered(float(at))
+        breaker.failed(float(at), "down")
+    for at in range(100, 109):
+        breaker.answered(float(at))
+        assert not breaker.failed(float(at), "down")
+
+
+def test_after_the_pause_one_call_finds_out_and_each_failure_of_those_doubles_the_pause_up_to_a_limit() -> None:
+    breaker = opened()
+    now, pauses = 0.0, []
+    for _ in range(8):
+        health = breaker.health(now)
+        pauses.append(health.retry_s - now)
+        now = health.retry_s
+        assert not breaker.broken(now)
+        assert breaker.health(now).state is State.HALF_OPEN
+        breaker.asked(now)
+        assert breaker.broken(now), "one call at a time finds out"
+        breaker.failed(now, "still down")
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_who_asks_it_while_it_is_open_and_fails_does_not_make_the_pause_longer() -> None:
+    breaker = opened()
+    for _ in range(20):
+        breaker.asked(0.5)
+        breaker.failed(0.5, "down")
+    assert breaker.health(0.5).retry_s == 1.0
+
+
+def test_a_call_that_never_says_how_it_went_is_followed_by_another_after_the_pause() -> None:
+    breaker = opened()
+    breaker.asked(1.0)
+    assert breaker.broken(1.5)
+    assert not breaker.broken(2.0)
+
+
+def test_an_answer_closes_it_and_the_next_time_begins_with_the_first_pause() -> None:
+    breaker = opened()
+    breaker.asked(1.0)
+    breaker.failed(1.0, "down")
+    breaker.asked(3.0)
+    assert breaker.answered(3.0)
+    assert breaker.health(3.0) == ("closed", "", 0.0, 0.0)
+    assert not breaker.answered(3.0)
+    for _ in range(5):
+        breaker.failed(4.0, "down")
+    assert breaker.health(4.0).retry_s == 5.0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["asked", "answered", "failed"]), st.floats(0, 5)), max_size=200))
+def test_whatever_happens_it_is_open_only_after_failures_for_a_bounded_time_and_never_after_an_answer(
+    calls: list[tuple[str, float]],
+) -> None:
+    breaker, now, failures, row = Breaker(LIMITS), 0.0, 0, 0
+    for what, later in calls:
+        now += later
+        was = breaker.health(now).state
+        match what:
+            case "asked":
+                breaker.asked(now)
+            case "answered":
+                assert breaker.answered(now) is (was is not State.CLOSED)
+                row = 0
+                assert breaker.health(now).state is State.CLOSED
+            case "failed":
+                failures, row = failures + 1, row + 1
+                if breaker.failed(now, "down"):
+                    assert was is State.CLOSED
+                    assert row >= LIMITS.in_a_row or failures >= LIMITS.share * LIMITS.of_at_least
+        health = breaker.health(now)
+        assert breaker.broken(now) is (health.state is State.OPEN)
+        assert health.state is State.CLOSED or health.retry_s <= now + LIMITS.longest_pause_s
+        assert row < LIMITS.in_a_row or health.state is not State.CLOSED
