@@ -28,6 +28,8 @@ T = TypeVar("T")
 Told = Callable[[str, errors.Unavailable, float], None]
 """Called before a retry with the verb, what went wrong, and the seconds until then."""
 
+_PAGE = 1_000  # so many lines of a listing count as one call
+
 
 class Budget:
     """How many retries are allowed: *reserve* at once, and in the long run *share* of a retry for each call."""
@@ -98,7 +100,7 @@ class Retrying(Backend):
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         attempts = self._begun("list")
-        last = after
+        last, lines_told = after, 0
         while True:
             async with aclosing(_as_generator(self._inner.list(prefix, last))) as lines:
                 while True:
@@ -109,8 +111,11 @@ class Retrying(Backend):
                         break
                     if line is None:
                         return
-                    last = line.key
-                    attempts = self._begun("list", earn=False) if attempts.failed else attempts
+                    last, lines_told = line.key, lines_told + 1
+                    if attempts.failed:
+                        attempts = _Attempts(self, "list", self._clock())  # it gets on, so it has all its tries again
+                    if lines_told % _PAGE == 0:
+                        self._budget.earn()
                     yield line
 
     async def marker(self) -> Marker | None:
@@ -140,9 +145,8 @@ class Retrying(Backend):
             except errors.Unavailable as error:
                 await attempts.pause(error)
 
-    def _begun(self, verb: str, *, earn: bool = True) -> _Attempts:
-        if earn:
-            self._budget.earn()
+    def _begun(self, verb: str) -> _Attempts:
+        self._budget.earn()
         return _Attempts(self, verb, self._clock())
 
     def _pause_s(self, error: errors.Unavailable, failed: int, began: float) -> float | None:

@@ -119,6 +119,7 @@ _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
     (("TimedOut", "Timeout", "timed out"), Unavailable, "no answer in time"),
     (("BareRedirect", "without LOCATION"), Misconfigured, _REGION),
     (("MissingEtag", "ETag Header missing"), Damaged, "its answer to a put does not say what it stored (no ETag)"),
+    (("Generic S3 error: Requested ",), Damaged, "it answers with other bytes than were asked for"),
     (("IncompleteMessage", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
 )
 

@@ -11,6 +11,7 @@ from backends import errors
 from backends.base import Backend, Marker
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
+from backends.retrying import Retrying
 from backends.wrappers import Deadlined, Limited, Metered
 from tests.backends.contract import SITE, Contract, key, listed, put
 
@@ -45,7 +46,7 @@ class TestAllAtOnce(Contract):
         yield Metered(Deadlined(Limited(Faulty(Memory(), Plan()), 3), 60), lambda *_: None)
 
 
-@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty])
+@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty, Retrying])
 def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
     assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,6 +27,10 @@ class S3Server:
     access_key: str
     secret_key: str
     region: str = "us-east-1"
+
+    def at(self, url: str) -> S3Server:
+        """The same, reached at *url*."""
+        return replace(self, url=url)
 
 
 def absent(what: str, how: str) -> NoReturn:
