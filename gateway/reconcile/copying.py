@@ -1,0 +1,97 @@
+"""Copies of one block, byte by byte: fetching one that is good, putting it elsewhere, deleting what nobody names.
+
+What is copied was verified, frame by frame; a copy counts once the backend has confirmed its checksum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from backends import errors as backend_errors
+from backends.base import Backend, Buffer
+from gateway import errors
+from gateway.blocks.values import block_key
+from gateway.blocks.verifying import verify
+from gateway.blocks.working import Tables
+from gateway.crypto.sealing import BlockKeys
+
+
+class Task(NamedTuple):
+    """A block with a row of work, as both were read."""
+
+    block: bytes
+    due_ns: int
+    attempts: int
+    suspects: tuple[int, ...]
+    strays: tuple[int, ...]
+    strays_number: int
+    ring_key: int
+    size: int
+    """Sealed bytes."""
+    crc32c: int
+    set_id: int
+    policy: int
+    died: int
+
+
+class Trouble(Exception):
+    """A backend does not do what it is asked, whatever the block."""
+
+    def __init__(self, place: int, why: BaseException) -> None:
+        super().__init__(str(why))
+        self.place = place
+        self.why = why
+
+
+class Hands:
+    """What touches copies."""
+
+    def __init__(self, store: Tables, keys: BlockKeys, backends: Mapping[int, Backend]) -> None:
+        self._store = store
+        self._keys = keys
+        self._backends = backends
+
+    async def examine(self, task: Task, place: int) -> Buffer | None:
+        """The whole copy there, verified; None if it is absent or damaged. Raises `Trouble`."""
+        try:
+            copy = await self._at(place).get(block_key(task.block))
+            await verify(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
+        except (backend_errors.NotFound, backend_errors.Damaged, errors.Damaged):
+            return None
+        except backend_errors.BackendError as error:
+            raise Trouble(place, error) from error
+        return copy
+
+    async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[Exception]]:
+        """Put *copy* on each of *places*. Answers where it stands now, confirmed, and what went wrong elsewhere."""
+        wanted = list(places)
+        outcomes = await asyncio.gather(*(self._put(task, copy, place) for place in wanted))
+        done = {place for place, outcome in zip(wanted, outcomes, strict=True) if outcome is None}
+        return done, [outcome for outcome in outcomes if outcome is not None]
+
+    async def _put(self, task: Task, copy: Buffer, place: int) -> Exception | None:
+        try:
+            await self._at(place).put(block_key(task.block), [copy], task.crc32c)
+        except backend_errors.Damaged as error:
+            return error
+        except backend_errors.BackendError as error:
+            return Trouble(place, error)
+        except Trouble as error:
+            return error
+        return None
+
+    async def delete(self, task: Task, places: Iterable[int]) -> None:
+        """Delete what lies there. Raises `Trouble`."""
+        for place in places:
+            try:
+                await self._at(place).delete(block_key(task.block))
+            except backend_errors.BackendError as error:
+                raise Trouble(place, error) from error
+
+    def _at(self, place: int) -> Backend:
+        backend = self._backends.get(place)
+        if backend is None:
+            raise Trouble(place, errors.Unavailable("the config does not name it"))
+        return backend

@@ -1,0 +1,343 @@
+"""The mover: works off the rows of work, many at a time: copies are made, mended, dropped, and at last their bytes go.
+
+**The crash argument**, for each block:
+1. *Begun*: a record says on which further backends bytes of it may lie from now on (its strays).
+2. *Put*: a good copy, verified frame by frame, is put there; it counts once the backend has confirmed its checksum.
+3. *Settled*: one record, conditional on the set that was read, names the set that holds it now. Those that held it and
+   do not any more are strays from here on. A copy is let go of only where all that should be there is, and one of it
+   was read or put a moment ago.
+4. *Cleared*: strays' bytes go once every reader's and backup's floor is at the number of that record: whoever looked
+   the old set up has finished. Only then does the row go.
+
+Killed anywhere, the row stands and names every place where bytes may be; everything is done again, to the same end. A
+block that dies meanwhile is the sweeper's, which deletes strays as well; it waits for this process's floor, which is
+held from before step 1 until step 3 was answered.
+
+Work whose backend is in trouble is passed over, in memory, until that has rested: it costs no record, and holds up
+nobody behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Mapping
+
+from backends.base import Backend, Buffer
+from gateway import errors, failpoints
+from gateway.blocks.budget import Budget
+from gateway.blocks.lookup import Lookup
+from gateway.blocks.working import Journal, Tables, Worker
+from gateway.crypto.sealing import BlockKeys
+from gateway.journal.apply_work import ids_in
+from gateway.journal.tables import WorkState
+from gateway.reconcile.batching import Batching
+from gateway.reconcile.commands import (
+    Begin,
+    BeginWork,
+    ClearCopies,
+    Fail,
+    FailWork,
+    Finish,
+    FinishWork,
+    Settle,
+    SettleWork,
+    SuspectCopy,
+)
+from gateway.reconcile.copying import Hands, Task, Trouble
+from gateway.reconcile.resting import Resting
+from gateway.reconcile.wishes import Wishes
+
+AT_ONCE = 64
+"""Blocks that are worked on at a time, and"""
+BYTES_AT_ONCE = 64 << 20
+"""the sealed bytes of them that are held."""
+ATTEMPTS = 10
+"""After so many a block is set aside."""
+FIRST_SECONDS = 1.0
+"""Before the second attempt; twice as long before each next one."""
+MOST_SECONDS = 3_600.0
+ASIDE_SECONDS = 86_400.0
+PINNED_SECONDS = 600.0
+"""How long nobody looks at what waits for backups alone, and at what is dead."""
+
+_ROWS = (
+    "SELECT w.block, w.due_ns, w.attempts, w.suspects, w.strays, w.strays_number, b.ring_key, b.size, b.crc32c, "
+    "b.backends, b.policy, b.died FROM work w JOIN block b ON b.id = w.block "
+    "WHERE w.due_ns <= ? AND (w.due_ns, w.block) > (?, ?) ORDER BY w.due_ns, w.block LIMIT ?"
+)
+_START = (0, b"")
+ROWS = 256
+"""Looked at between two turns of the loop."""
+REVISIT_SECONDS = 0.5
+"""How long at least what was passed over is not looked at again, and"""
+SKIP_SECONDS = 0.000_1
+"""for each such row."""
+_log = logging.getLogger(__name__)
+
+
+class Mover(Worker):
+    """Brings blocks where they should be."""
+
+    name = "mover"
+
+    def __init__(
+        self,
+        store: Tables,
+        journal: Journal,
+        lookup: Lookup,
+        backends: Mapping[int, Backend],
+        keys: BlockKeys,
+        wishes: Wishes,
+        *,
+        at_once: int = AT_ONCE,
+        bytes_at_once: int = BYTES_AT_ONCE,
+    ) -> None:
+        super().__init__(store)
+        self._journal = journal
+        self._lookup = lookup
+        self._wishes = wishes
+        self._hands = Hands(store, keys, backends)
+        self._budget = Budget(bytes_at_once)
+        self._at_once = at_once
+        self._begin = Batching(journal, BeginWork)
+        self._settle = Batching(journal, SettleWork)
+        self._finish = Batching(journal, FinishWork)
+        self._fail = Batching(journal, FailWork)
+        self._under_way: dict[bytes, asyncio.Task[bool]] = {}
+        self._cursor = _START
+        self._progress = False
+        self._skipped = 0
+        self._again = 0.0
+        self._floors: tuple[int, int] | None = None
+        self.resting = Resting()
+        self.copied = self.copied_bytes = self.dropped = self.mended = self.failed = 0
+
+    # ---- the loop ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        try:
+            await super().run()
+        finally:
+            for task in self._under_way.values():
+                task.cancel()
+            await asyncio.gather(*self._under_way.values(), return_exceptions=True)
+
+    async def step(self) -> bool:
+        if not self._wishes.refresh():
+            return False
+        if self._cursor == _START and not self._under_way:
+            self._progress = self.held_back = False
+            self._floors, self._skipped = None, 0
+        await self._start_some()
+        if self._under_way:
+            await self._some_end()
+            return True
+        return self._end_of_rows()
+
+    def _end_of_rows(self) -> bool:
+        """Begin anew, sooner or later: all of them that are passed over are looked at again."""
+        now = time.monotonic()
+        if self._cursor == _START or now < self._again:
+            return False
+        self._cursor = _START
+        self._again = now + max(0.0 if self._progress else REVISIT_SECONDS, self._skipped * SKIP_SECONDS)
+        return self._progress
+
+    async def _start_some(self) -> None:
+        """Begin as many of the next rows as there is room for."""
+        now_ns = time.time_ns()
+        while len(self._under_way) < self._at_once:
+            rows = self.store.query(_ROWS, (now_ns, *self._cursor, ROWS))
+            for row in rows:
+                if len(self._under_way) >= self._at_once:
+                    return
+                self._cursor = (row[1], row[0])
+                task = Task._make((*row[:3], ids_in(row[3]), ids_in(row[4]), *row[5:]))
+                if task.block in self._under_way:
+                    continue
+                if self._must_wait(task):
+                    self._skipped += 1
+                else:
+                    self._under_way[task.block] = asyncio.create_task(self._work(task))
+            if len(rows) < ROWS:
+                return
+            await asyncio.sleep(0)
+
+    def _must_wait(self, task: Task) -> bool:
+        """Whether all that could be done for it now would fail: its backends rest."""
+        if not self.resting:
+            return False
+        members = self._lookup.members(task.set_id)
+        have = [each for each in members if each not in self._wishes.lost]
+        missing = self._wishes.should(task.policy, members).difference(have)
+        matter = missing.union(each for each in task.suspects if each in have)
+        return any(places and all(each in self.resting for each in places) for places in (matter, have))
+
+    async def _some_end(self) -> None:
+        done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
+        for block in [block for block, task in self._under_way.items() if task in done]:
+            self._progress |= self._under_way.pop(block).result()
+
+    # ---- one block --------------------------------------------------------------------------------------------------
+
+    async def _work(self, task: Task) -> bool:
+        """Answers whether anything came of it."""
+        try:
+            if task.died:  # the sweeper takes it, and its row; it may come back to life as long as it has not
+                return await self._later(task, PINNED_SECONDS, "it is dead")
+            with self._journal.reading():
+                return await self._bring(task)
+        except Trouble as trouble:
+            if self.resting.trouble(trouble.place, str(trouble.why)):
+                name = self._wishes.names.get(trouble.place, "?")
+                _log.warning("copies on backend %r wait: %s", name, trouble.why)
+            return False
+        except errors.EntrepotError as error:
+            _log.warning("block %s: %s", task.block.hex(), error)
+            return False
+        except Exception as error:  # noqa: BLE001 (it is put off, and the others go on)
+            _log.exception("block %s", task.block.hex())
+            return await self._failed(task, f"{type(error).__name__}: {error}")
+
+    async def _bring(self, task: Task) -> bool:
+        members = self._lookup.members(task.set_id)
+        have = [each for each in members if each not in self._wishes.lost]
+        should = self._wishes.should(task.policy, members)
+        if not task.suspects and should == set(members):
+            return await self._clear(task, should)
+        await self._budget.take(min(self._budget.limit, task.size))
+        try:
+            return await self._make(task, members, have, should)
+        finally:
+            self._budget.give(min(self._budget.limit, task.size))
+
+    async def _make(self, task: Task, members: tuple[int, ...], have: list[int], should: frozenset[int]) -> bool:
+        copy, bad, good = await self._examined(task, have, should)
+        missing = should.difference(have)
+        wanted = {place for place in missing | (bad & should) if place not in self.resting}
+        if copy is None:
+            return await self._lost(task, have, bad) if set(have) <= bad else False
+        new = tuple(sorted(wanted & missing))
+        if new:
+            if not await self._begin.send(Begin(task.block, task.set_id, new)):
+                return True
+            failpoints.reach("copies-begun")
+        put, wrong = await self._hands.put(task, copy, sorted(wanted))
+        self.resting.well(put)
+        if put:
+            failpoints.reach("copies-put")
+        self._count(task, put, bad)
+        good |= put
+        held = (set(have) | put) if should - set(have) - put or (bad & should) - put else set(should)
+        progress = await self._named(task, members, held, good, should)
+        for error in wrong:
+            if isinstance(error, Trouble):
+                raise error
+            return await self._failed(task, str(error))
+        return progress
+
+    async def _examined(
+        self, task: Task, have: list[int], should: frozenset[int]
+    ) -> tuple[Buffer | None, set[int], set[int]]:
+        """A good copy if any, which ones are bad, and which good. All that are suspected are looked at; of the others
+        one, and the next where that is bad; last of all what no set names."""
+        copy: Buffer | None = None
+        bad: set[int] = set()
+        good: set[int] = set()
+        trouble: Trouble | None = None
+        suspected = [place for place in have if place in task.suspects]
+        others = sorted(
+            (place for place in have if place not in task.suspects),
+            key=lambda place: (place in self.resting, place not in should),
+        )
+        last = [place for place in task.strays if place not in have and place not in self._wishes.lost]
+        for place in [*suspected, *others, *last]:
+            if copy is not None and place not in task.suspects:
+                break
+            try:
+                found = await self._hands.examine(task, place)
+            except Trouble as error:
+                trouble = error
+                self.resting.trouble(place, str(error.why))
+                continue
+            (bad if found is None else good).add(place)
+            if found is not None:
+                self.resting.well([place])
+                copy = found
+        if copy is None and trouble is not None:
+            raise trouble
+        return copy, bad, good
+
+    async def _named(
+        self, task: Task, members: tuple[int, ...], held: set[int], good: set[int], should: frozenset[int]
+    ) -> bool:
+        """The journal says who holds it now, and which copies are good again. Only a set with a good copy is named."""
+        progress = False
+        settled = good.union(each for each in task.suspects if each not in held).intersection(task.suspects)
+        if settled:
+            await self._journal.send(ClearCopies(task.block, tuple(sorted(settled))))
+            progress = True
+        if held != set(members) and held & good:
+            item = Settle(task.block, task.set_id, members, tuple(sorted(held)), held == should)
+            progress = await self._settle.send(item) or progress
+            failpoints.reach("copies-settled")
+        return progress
+
+    def _count(self, task: Task, put: set[int], bad: set[int]) -> None:
+        self.copied += len(put - bad)
+        self.mended += len(put & bad)
+        self.copied_bytes += len(put) * task.size
+
+    # ---- what is left ------------------------------------------------------------------------------------------------
+
+    async def _clear(self, task: Task, should: frozenset[int]) -> bool:
+        """It is where it should be: what lies elsewhere goes, once nobody can be led there, and then the row."""
+        strays = [each for each in task.strays if each not in should and each not in self._wishes.lost]
+        if strays:
+            if self._floors is None:
+                self._floors = await self._journal.floors(), await self._journal.floors(pins=False)
+            floor, without_pins = self._floors
+            if without_pins < task.strays_number:
+                self.held_back = True
+                return False
+            if floor < task.strays_number:
+                return await self._later(task, PINNED_SECONDS, "it waits for a backup that names it")
+            if any(place in self.resting for place in strays):
+                return False
+            await self._hands.delete(task, strays)
+            self.dropped += len(strays)
+            failpoints.reach("strays-deleted")
+        return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
+
+    async def _lost(self, task: Task, have: list[int], bad: set[int]) -> bool:
+        """No good copy is left."""
+        names = ", ".join(self._wishes.names[place] for place in have) or "a backend that was lost"
+        _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
+        self.failed += 1
+        for place in have:  # so that each is looked at again before it is believed
+            await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
+        word = f"no good copy on {names}"
+        due_ns = time.time_ns() + int(ASIDE_SECONDS * 1e9)
+        await self._fail.send(Fail(task.block, due_ns, WorkState.LOST, task.attempts + 1, word))
+        return True
+
+    async def _failed(self, task: Task, word: str) -> bool:
+        """It is tried again, later each time, and in the end once a day."""
+        self.failed += 1
+        attempts = task.attempts + 1
+        state = WorkState.ASIDE if attempts >= ATTEMPTS else WorkState.WAITING
+        seconds = min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(attempts, 20))
+        if state is WorkState.ASIDE:
+            seconds = ASIDE_SECONDS
+        due_ns = time.time_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
+        await self._fail.send(Fail(task.block, due_ns, state, attempts, word))
+        return True
+
+    async def _later(self, task: Task, seconds: float, word: str) -> bool:
+        """Nothing is wrong, and nothing can be done for a while."""
+        due_ns = time.time_ns() + int(seconds * 1e9)
+        await self._fail.send(Fail(task.block, due_ns, WorkState.WAITING, task.attempts, word))
+        return True
