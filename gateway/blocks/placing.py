@@ -13,11 +13,15 @@
   stored until all of them have said how it went: it keeps this session's floor below any record that could kill the
   block, and the sweeper takes only what died below every floor. After an unknown outcome the command may still stand
   in the committer's queue, so the token is held on, longer than any queue.
+- Where a policy awaits only some of its copies, the others go on behind the answer. The row names those that were
+  there when it was made, and is due at once: whoever settles copies makes sure of the rest, whatever became of it.
+  A block that nobody named is deleted only once nobody puts it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from backends import errors as backend_errors
@@ -27,16 +31,23 @@ from gateway.blocks.values import Targets, block_key
 from gateway.crypto.sealing import Sealed
 from gateway.journal.records import NewBlock
 
+Late = tuple["asyncio.Future[None]", ...]
+"""Puts of a block that go on although it may be named already."""
+
 
 class Stake:
     """A stored block, and those in this process who have extents in it and have yet to say whether it was named."""
 
-    __slots__ = ("_end", "_holders", "block", "doubtful", "named", "targets")
+    __slots__ = ("_end", "_holders", "block", "doubtful", "late", "named", "targets")
 
-    def __init__(self, block: NewBlock, targets: Targets, holders: int, end: Callable[[Stake], None]) -> None:
+    def __init__(
+        self, block: NewBlock, targets: Targets, holders: int, end: Callable[[Stake], None], late: Late = ()
+    ) -> None:
         """*end* is called once all *holders* have said how it went."""
         self.block = block
         self.targets = targets
+        self.late = late
+        """Copies that are still being made, and that nobody awaits."""
         self.named = False
         """Somebody named the block, or may have."""
         self.doubtful = False
@@ -61,32 +72,57 @@ class Stake:
             self._end(self)
 
 
-async def place(sealed: Sealed, ring_key: int, targets: Targets) -> NewBlock:
-    """Store *sealed* on every target. Durable on all of them once this returns.
+async def place(sealed: Sealed, ring_key: int, targets: Targets) -> tuple[NewBlock, Late]:
+    """Store *sealed* on as many targets as are needed. Durable on those once this returns; answers the block's facts
+    and the copies that are still being made.
 
-    Raises `DiskFull` where one has no room, `Unavailable` where one fails; then none is left behind, as far as may be.
-    """
+    Raises `DiskFull` where there is no room on too many, `Unavailable` where too many fail; then none is left behind,
+    as far as may be."""
     key = block_key(sealed.block_id)
-    backends = [target.backend for target in targets.copies]
+    set_id, settled = targets.set_id, targets.settled
+    late: Late = ()
     try:
-        if len(backends) == 1:
-            await backends[0].put(key, sealed.buffers, sealed.crc32c)
+        if len(targets.copies) == 1:
+            await targets.copies[0].backend.put(key, sealed.buffers, sealed.crc32c)
         else:
-            await _put_on_all(key, sealed, backends)
+            done, late = await _put(key, sealed, targets)
+            if len(done) < len(targets.copies):
+                set_id, settled = targets.some[frozenset(done)], False
     except backend_errors.Full as error:
         raise errors.DiskFull(str(error)) from error
     except backend_errors.BackendError as error:
         raise errors.Unavailable(str(error)) from error
-    return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, targets.set_id)
+    due_ns = 0 if settled else time.time_ns()
+    return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, set_id, due_ns), late
 
 
-async def _put_on_all(key: str, sealed: Sealed, backends: list[Backend]) -> None:
-    puts = [asyncio.ensure_future(each.put(key, sealed.buffers, sealed.crc32c)) for each in backends]
-    done = await asyncio.gather(*puts, return_exceptions=True)
-    failed = [outcome for outcome in done if isinstance(outcome, BaseException)]
-    if failed:
-        await delete(key, backends)
-        raise failed[0]
+async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], Late]:
+    """Put it on all targets at once, until enough have it. Answers which do, and the puts that go on."""
+    needed = targets.needed or len(targets.copies)
+    puts = {
+        asyncio.ensure_future(each.backend.put(key, sealed.buffers, sealed.crc32c)): each.id for each in targets.copies
+    }
+    waiting, done, failed = set(puts), list[int](), list[BaseException]()
+    try:
+        while waiting and len(done) < needed <= len(done) + len(waiting):
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in ended:
+                error = each.exception()
+                done.append(puts[each]) if error is None else failed.append(error)
+        if len(done) < needed:
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await delete(key, [each.backend for each in targets.copies])
+            raise failed[0]
+    except asyncio.CancelledError:
+        for each in waiting:
+            each.cancel()
+        raise
+    return done, tuple(waiting)
+
+
+async def settle(late: Late) -> None:
+    """Wait until nothing of *late* is on its way any more, however it went."""
+    await asyncio.gather(*late, return_exceptions=True)
 
 
 async def delete(key: str, backends: list[Backend]) -> list[backend_errors.BackendError]:

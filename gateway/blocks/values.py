@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from backends.base import Backend
@@ -24,13 +24,19 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Where blocks of one policy must lie before a write is answered."""
+    """Where blocks of one policy are put, and how many of those must have one before a write is answered."""
 
     policy: int
     """The policy's id."""
     set_id: int
     """The id of the interned set of these backends."""
     copies: tuple[Target, ...]
+    settled: bool = True
+    """A block that lies on all of them lies where it should in the end; otherwise there is work to be done."""
+    needed: int = 0
+    """How many must have it; 0: all."""
+    some: Mapping[frozenset[int], int] = field(default_factory=dict)
+    """Where not all must: the id of every interned set of *needed* or more of them, by its members."""
 
 
 @dataclass(frozen=True, slots=True)

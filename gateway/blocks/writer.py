@@ -19,7 +19,7 @@ from gateway.blocks import counting, placing
 from gateway.blocks.budget import Budget
 from gateway.blocks.cutting import Cutter
 from gateway.blocks.packing import Cut, Member, Packer
-from gateway.blocks.placing import Stake
+from gateway.blocks.placing import Late, Stake
 from gateway.blocks.pressure import Pressure
 from gateway.blocks.values import BLOCK_BYTES, Stamp, block_key
 from gateway.crypto.sealing import Sealed, Sealer
@@ -32,6 +32,8 @@ PIECE_BYTES = 1 << 20
 """A chunk is taken in pieces of at most so many bytes, so that nothing on the loop takes longer than a millisecond."""
 PATIENCE_SECONDS = 2.0
 """How long a block may be filling while others wait for bytes: at 4 MiB a second it is full by then."""
+LATE_SHARE = 4
+"""Copies that nobody awaits hold at most this part of what the writer may hold besides."""
 DOUBT_SECONDS = 600.0
 """How long a command whose answer never came is reckoned with."""
 
@@ -91,7 +93,9 @@ class Writer:
         self._reading = reading
         self._flights = flights
         self._packers: dict[tuple[int, int, int], Packer] = {}
-        self._background: set[asyncio.Task[Any]] = set()
+        self._stamps: dict[tuple[int, int, int], Stamp] = {}
+        self._background: set[asyncio.Future[Any]] = set()
+        self._late_bytes = 0
 
     async def store(self, stamp: Stamp, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink) -> StoredRun:
         """Store *body*; every byte is durable on every target once this returns. *size_hint*: its length in bytes,
@@ -179,22 +183,26 @@ class Writer:
     async def store_small(self, stamp: Stamp, buffers: Sequence[Buffer], size: int) -> Cut:
         """A body, or the end of one, into a pack."""
         name = (stamp.key.id, stamp.targets.policy, stamp.targets.set_id)
+        self._stamps[name] = stamp  # a later one of that name may know more of the same policy and set
         packer = self._packers.get(name)
         if packer is None:
-            packer = self._packers[name] = Packer(lambda pack: self._store_pack(stamp, pack), self._flights)
-            self._forget_idle()
+            packer = self._packers[name] = Packer(
+                lambda pack: self._store_pack(self._stamps[name], pack), self._flights
+            )
+            self._forget_idle(name)
         return await packer.add(buffers, size)
 
     async def store_block(self, stamp: Stamp, sealed: Sealed) -> Stake:
         """A block of one body. Nobody else will ever name it, so that it cannot die before it is named, and needs no
         token."""
         failpoints.reach("block-sealed")
-        block = await placing.place(sealed, stamp.key.id, stamp.targets)
+        block, late = await placing.place(sealed, stamp.key.id, stamp.targets)
         failpoints.reach("block-stored")
         counting.stored(counting.WHOLE, block.size)
-        return Stake(block, stamp.targets, 1, self._ended)
+        self._go_on(block, late)
+        return Stake(block, stamp.targets, 1, self._ended, late)
 
-    def background(self, task: asyncio.Task[Any]) -> None:
+    def background(self, task: asyncio.Future[Any]) -> None:
         """Keep *task* until it is done."""
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -211,10 +219,11 @@ class Writer:
                 member.buffers = ()
             sealed = sealer.finish()
             failpoints.reach("pack-sealed")
-            block = await placing.place(sealed, stamp.key.id, stamp.targets)
+            block, late = await placing.place(sealed, stamp.key.id, stamp.targets)
             failpoints.reach("pack-stored")
             counting.stored(counting.PACK, block.size)
             counting.PACKED.observe(len(pack))
+            self._go_on(block, late)
             held = token.pop_all()
 
         def ended(stake: Stake) -> None:
@@ -224,17 +233,36 @@ class Writer:
                 held.close()
             self._ended(stake)
 
-        stake = Stake(block, stamp.targets, len(pack), ended)
+        stake = Stake(block, stamp.targets, len(pack), ended, late)
         return [Cut(Extent(sealed.block_id, at.offset, at.frame, at.length), stake) for at in placed]
+
+    def _go_on(self, block: NewBlock, late: Late) -> None:
+        """Let copies that nobody awaits be made, as long as they hold little memory. Those of a backend that falls
+        behind are broken off: the block's row says that they are still to be made."""
+        if self._late_bytes + block.size > self.budget.limit // LATE_SHARE:
+            for each in late:
+                each.cancel()
+            return
+
+        def ended(put: asyncio.Future[None]) -> None:
+            self._late_bytes -= block.size
+            if not put.cancelled() and put.exception() is not None:
+                _log.info("a copy is left for later: %s", put.exception())
+
+        for each in late:
+            self._late_bytes += block.size
+            self._background.add(each)
+            each.add_done_callback(self._background.discard)
+            each.add_done_callback(ended)
 
     def _ended(self, stake: Stake) -> None:
         if not stake.named:
             self.background(asyncio.create_task(_drop(stake)))
 
-    def _forget_idle(self) -> None:
+    def _forget_idle(self, but: tuple[int, int, int]) -> None:
         for name, packer in list(self._packers.items()):
-            if packer.idle and len(self._packers) > 64:
-                del self._packers[name]
+            if packer.idle and len(self._packers) > 64 and name != but:
+                del self._packers[name], self._stamps[name]
 
 
 def _pieces(chunk: Buffer) -> Sequence[Buffer]:
@@ -255,6 +283,7 @@ def _stored(cuts: Sequence[Cut]) -> StoredRun:
 
 
 async def _drop(stake: Stake) -> None:
+    await placing.settle(stake.late)
     backends = [target.backend for target in stake.targets.copies]
     for error in await placing.delete(block_key(stake.block.id), backends):
         _log.info("a block that nobody named stays until its session is swept: %s", error)

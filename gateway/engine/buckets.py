@@ -28,7 +28,9 @@ class Buckets(Counter):
         """Make a bucket that the caller owns. Raises `InvalidBucketName`, `BucketOwned`, `BucketExists`."""
         check_bucket_name(name)
         made_ns = await self._send(
-            MakeBucket(name, caller.user_id, caller.user, caller.tenant, region or self._region, self._targets.policy)
+            MakeBucket(
+                name, caller.user_id, caller.user, caller.tenant, region or self._region, self._placing.default.policy
+            )
         )
         return BucketInfo(name, region or self._region, made_ns, caller.user_id, 0)
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from gateway.blocks.digests import Digests
 from gateway.engine.counter import pack_checksums, preconditions
 from gateway.engine.ranges import resolve_whole
-from gateway.engine.reads import Reads
+from gateway.engine.rewriting import Rewriting
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
-from gateway.engine.writes import CRC64, FULL, Writes
+from gateway.engine.writes import CRC64, FULL
 from gateway.errors import Busy
 from gateway.journal.packed import Checksum, checksum, checksums, pack_map
 from gateway.journal.tables import Shape
@@ -24,7 +24,7 @@ TRIES = 5
 """How often a source is looked at again that changed meanwhile."""
 
 
-class Copies(Reads, Writes):
+class Copies(Rewriting):
     async def copy(
         self,
         caller: Caller,
@@ -43,9 +43,16 @@ class Copies(Reads, Writes):
 
         Answers what was stored, and the source's version. Raises as a read of the source and a write of the target."""
         keys.check(key)
-        self._owned(caller, bucket)
+        row = self._owned(caller, bucket)
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
+            stamp = self._stamp(caller, row, key, file.size)
+            if self._elsewhere(stamp, file):
+                packed_tags = file.tags if tags is None else pack_map(tags)
+                stored = await self._rewritten(
+                    caller, found, file, stamp, bucket, key, meta, packed_tags, conditions, checksum_algorithm
+                )
+                return stored, found.shown_version
             new_checksums = await self._checksums(caller, found, file, checksum_algorithm)
             source = Source(
                 source_bucket, source_key, source_version or "", preconditions(source_conditions),
@@ -90,11 +97,17 @@ class Copies(Reads, Writes):
         """A stretch of an object becomes a part of an upload. Answers the part, and the source's version.
 
         Raises as a read of the source and `put_part`; `InvalidArgument` for a stretch that is not all there."""
-        self._owned(caller, bucket)
+        row = self._owned(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             start, length = resolve_whole(byte_range, file.size)
+            stamp = self._stamp(caller, row, key, None)
+            if self._elsewhere(stamp, file):
+                part = await self._rewritten_part(
+                    caller, found, file, stamp, bucket, key, upload, number, start, length, algorithm
+                )
+                return part, found.shown_version
             etag, crc64nvme, value = await self._digests(caller, found, file, start, length, algorithm)
             source = Source(source_bucket, source_key, source_version or "", preconditions(source_conditions), file.id)
             try:

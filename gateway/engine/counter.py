@@ -29,6 +29,20 @@ class Keys(Protocol):
     def active(self, tenant: int, /) -> ActiveKey: ...
 
 
+class Placing(Protocol):
+    """Where the policies want what is written. Both raise `Unavailable` for one that cannot be used yet."""
+
+    def for_write(self, bucket: str, key: bytes, size: int | None, user: str, /) -> Targets: ...
+
+    @property
+    def default(self) -> Targets: ...
+
+    @property
+    def varied(self) -> bool:
+        """There are several policies."""
+        ...
+
+
 class Counter:
     """The parts of the desk share these; each adds the verbs of one resource."""
 
@@ -41,7 +55,7 @@ class Counter:
         reader: Reader,
         lookup: Lookup,
         ring: Keys,
-        targets: Targets,
+        placing: Placing,
         credentials: Credentials,
         region: str,
     ) -> None:
@@ -51,7 +65,7 @@ class Counter:
         self._reader = reader
         self._lookup = lookup
         self._ring = ring
-        self._targets = targets
+        self._placing = placing
         self._credentials = credentials
         self._region = region
 
@@ -71,9 +85,10 @@ class Counter:
         check_owner(caller, found)
         return found
 
-    def _stamp(self, bucket: Bucket | Owned) -> Stamp:
-        """Under what bytes for this bucket are written."""
-        return Stamp(self._ring.active(bucket.tenant), self._targets)
+    def _stamp(self, caller: Caller, bucket: Owned, key: bytes, size: int | None) -> Stamp:
+        """Under what *size* bytes of this key are written; None where nobody knows how many there will be."""
+        targets = self._placing.for_write(bucket.name, key, size, caller.user)
+        return Stamp(self._ring.active(bucket.tenant), targets)
 
     async def _send(self, command: Any) -> Any:
         failpoints.reach("command-ready")

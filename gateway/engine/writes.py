@@ -50,7 +50,8 @@ class Writes(Counter):
         row = self._owned(caller, bucket)
         algorithm = checksum_algorithm or (promised.checksum[0] if promised.checksum else None)
         digests = Digests(algorithm, sha256=promised.sha256 is not None)
-        async with self._writer.storing(self._stamp(row), aiter(body), promised.size, digests) as stored:
+        stamp = self._stamp(caller, row, key, promised.size)
+        async with self._writer.storing(stamp, aiter(body), promised.size, digests) as stored:
             await digests.finish()
             _keep_promises(promised, body, digests, stored)
             shown = Checksum(algorithm or CRC64, FULL, digests.value(algorithm or CRC64))
@@ -59,7 +60,7 @@ class Writes(Counter):
             version, modified_ns = await self._send(
                 PutObject(
                     bucket, key, caller.user_id, caller.root, stored.size, etag, stored.extents, stored.blocks,
-                    self._targets.policy, pack_map(meta.headers), pack_checksums(checksums), pack_map(meta.tags),
+                    stamp.targets.policy, pack_map(meta.headers), pack_checksums(checksums), pack_map(meta.tags),
                     preconditions(conditions),
                 )
             )  # fmt: skip
@@ -75,7 +76,8 @@ class Writes(Counter):
         algorithm = self._open_upload(bucket, key, upload).checksum or None
         told = promised.checksum[0] if promised.checksum else checksum_algorithm
         digests = Digests(algorithm or told, sha256=promised.sha256 is not None)
-        async with self._writer.storing(self._stamp(row), aiter(body), promised.size, digests) as stored:
+        stamp = self._stamp(caller, row, key, None)
+        async with self._writer.storing(stamp, aiter(body), promised.size, digests) as stored:
             await digests.finish()
             _keep_promises(promised, body, digests, stored)
             checksum = digests.value(algorithm) if algorithm else ""
@@ -83,7 +85,7 @@ class Writes(Counter):
             modified_ns = await self._send(
                 PutPart(
                     bucket, key, caller.user_id, caller.root, upload, number, stored.size, etag, stored.extents,
-                    stored.blocks, self._targets.policy, digests.crc64nvme, checksum,
+                    stored.blocks, stamp.targets.policy, digests.crc64nvme, checksum,
                 )
             )  # fmt: skip
         return PartInfo(number, stored.size, etag, modified_ns, checksum)

@@ -27,13 +27,14 @@ from gateway.journal.paths import JournalPaths, make_folder, sync_folder
 from gateway.journal.reserve import RESERVE_BYTES
 from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.reading import ReadStore
-from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
 from gateway.site.committers import open_journal
 from gateway.site.files import beside, write_file
+from gateway.site.introducing import introduce
+from gateway.site.opening import open_backend
 from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
 from gateway.site.people import TENANT
 from gateway.site.ring import MODES
-from gateway.site.warehouse import open_backend, site_row
+from gateway.site.standing import site_row
 from gateway.topology import Topology
 
 ROOT = "root"
@@ -80,14 +81,11 @@ async def found(
         await journal.send(FoundSite(secrets.token_hex(16), config.site.name))
         await journal.send(AddTenant(TENANT))
         failpoints.reach("init-founded")
-        await name_all(journal, config.topology(folder))
-        failpoints.reach("init-named")
+        await _introduce(config.topology(folder), journal, store)
         await _first_ring_key(journal, store, keys.current, MODES[config.sealing.mode])
         failpoints.reach("init-ringed")
         root = await _root_user(folder, journal, store, keys.current, access_key, secret)
         failpoints.reach("init-rooted")
-        await claim_all(config.topology(folder), store)
-        failpoints.reach("init-claimed")
         site, _ = site_row(store)
     finally:
         await journal.close()
@@ -134,13 +132,9 @@ def finish(folder: Path) -> None:
     sync_folder(folder)
 
 
-async def name_all(journal: Journal, topology: Topology) -> None:
-    """Give every backend, every policy, and the policies' sets of backends an id in the journal."""
-    ids = {name: await journal.send(NameBackend(name)) for name in topology.backends}
-    for policy in topology.policies.values():
-        await journal.send(NamePolicy(policy.name))
-        for members in (topology.acked_on(policy), topology.kept_on(policy)):
-            await journal.send(NameBackendSet(tuple(ids[name] for name in members)))
+async def _introduce(topology: Topology, journal: Journal, store: ReadStore) -> None:
+    for why in (await introduce(topology, journal, store)).values():
+        raise Misconfigured(why)
 
 
 async def claim_all(topology: Topology, store: ReadStore) -> None:

@@ -8,6 +8,7 @@ back by itself, and what is written then bears the new session.
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +21,16 @@ from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.committers import Committer, open_journal
+from gateway.site.introducing import introduce
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.ring import Ring
-from gateway.site.warehouse import CACHED, Warehouse, site_row
+from gateway.site.standing import site_row
+from gateway.site.warehouse import CACHED, Warehouse
 
 if TYPE_CHECKING:
     from gateway.engine.desk import Engine
+
+_log = logging.getLogger(__name__)
 
 SUPERVISED = {"worker", "keeper"}
 """Processes that the supervisor has a committer for."""
@@ -52,10 +57,10 @@ class Site:
         self._tending: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, folder: Path, kind: str = "client", *, bytes_too: bool = True) -> Site:
+    async def open(cls, folder: Path, kind: str = "client", *, bytes_too: bool = True, strict: bool = True) -> Site:
         """Open the site in *folder* as a session of this *kind*: worker, keeper, cli or client. Without *bytes_too*
         there are no blocks and no engine. Starts a committer if nobody commits, unless there is a supervisor; a client,
-        which may stay for long, also when who commits goes away later.
+        which may stay for long, also when who commits goes away later. *strict*: as `Standing.open`.
 
         Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
         config = load(folder)
@@ -78,21 +83,25 @@ class Site:
                 self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
                 held.push_async_callback(self._stop_tending)
             if bytes_too:
-                self._warehouse = await self._open_bytes(kind)
+                self._warehouse = await self._open_bytes(kind, strict=strict)
                 held.push_async_callback(self._warehouse.close)
             self._held = held.pop_all()
         return self
 
-    async def _open_bytes(self, kind: str) -> Warehouse:
-        server = self.config.server
+    async def _open_bytes(self, kind: str, *, strict: bool) -> Warehouse:
+        server, topology = self.config.server, self.config.topology(self.folder)
+        if kind != "worker":  # for these there is a keeper, which was here before them
+            for why in (await introduce(topology, self.journal, self.store)).values():
+                _log.error("a backend of the config is not in use yet: %s", why)
         return await Warehouse.open(
-            self.config.topology(self.folder),
+            topology,
             self.store,
             self.ring,
             self.journal,
             server.bytes_in_flight,
             writes_much=kind not in {"cli", "keeper"},
             wait_seconds=server.bytes_wait_seconds if kind == "worker" else None,  # others wait for themselves alone
+            strict=strict,
         )
 
     @property
@@ -152,7 +161,7 @@ def make_engine(site: Site) -> Engine:
         reader=warehouse.reader,
         lookup=warehouse.lookup,
         ring=site.ring,
-        targets=warehouse.targets,
+        placing=warehouse.placing,
         credentials=site.credentials,
         region=site.config.site.region,
     )

@@ -31,9 +31,9 @@ def workers_of(site: Site) -> list[Worker]:
     """Everything that is done in the background at a site."""
     store, journal, warehouse = site.store, site.journal, site.warehouse
 
-    def restamp(ring_key: int, policy: int) -> Stamp:  # one policy: what it asks for today is the same for all
+    def restamp(ring_key: int, policy: int) -> Stamp:
         (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
-        return Stamp(site.ring.active(row[0]), warehouse.targets)
+        return Stamp(site.ring.active(row[0]), warehouse.placing.of(policy))
 
     return [
         Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import urllib.error
@@ -104,3 +105,11 @@ def lines(endpoint: Endpoint) -> list[dict[str, Any]]:
 def entrepot(endpoint: Endpoint, *arguments: str) -> Any:
     """What a command answers with `--json`, on this endpoint's site."""
     return json.loads(run_entrepot(*arguments, "--site", str(endpoint.dir), "--json").stdout)
+
+
+async def until_true(look: Callable[[], object]) -> None:
+    """Wait, without blocking the loop, until *look* answers something true."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not look():
+        assert time.monotonic() < deadline, "waited in vain"
+        await asyncio.sleep(0.05)

@@ -117,11 +117,10 @@ STEPS = [
     "_write_config",
     "_master_keys",
     "open_journal",
-    "name_all",
     "_first_ring_key",
     "write_file",
     "_root_user",
-    "claim_all",
+    "_introduce",
     "finish",
 ]
 

@@ -1,0 +1,89 @@
+"""A backend that could not be opened stands in as one that is not available, and is tried again until it can be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from backends import errors
+from backends.base import Backend, Buffer, Listed, Marker, Stat
+
+AGAIN_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Pauses between two tries; the last one stays."""
+
+_log = logging.getLogger(__name__)
+
+
+class Absent(Backend):
+    """Raises `Unavailable`, with why it could not be opened, until *reopen* succeeds; from then on it is that backend.
+    For one event loop, whose task it holds until it is closed."""
+
+    def __init__(self, name: str, why: str, reopen: Callable[[], Awaitable[Backend]]) -> None:
+        self.why = why
+        """Why it could not be opened the last time; empty once it was."""
+        self.present: Callable[[], None] = lambda: None
+        """Called once it was opened."""
+        self._name = name
+        self._reopen = reopen
+        self._inner: Backend | None = None
+        self._trying = asyncio.create_task(self._try_again())
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def _there(self) -> Backend:
+        if self._inner is None:
+            raise errors.Unavailable(f"it could not be opened: {self.why}", backend=self._name)
+        return self._inner
+
+    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
+        await self._there.put(key, value, crc32c)
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
+        return await self._there.get(key, start, length)
+
+    def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
+        return None if self._inner is None else self._inner.get_now(key, start, length)
+
+    async def stat(self, key: str) -> Stat:
+        return await self._there.stat(key)
+
+    async def delete(self, key: str) -> None:
+        await self._there.delete(key)
+
+    async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
+        async for line in self._there.list(prefix, after):
+            yield line
+
+    async def marker(self) -> Marker | None:
+        return await self._there.marker()
+
+    async def claim(self, marker: Marker) -> None:
+        await self._there.claim(marker)
+
+    async def close(self) -> None:
+        self._trying.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._trying
+        if self._inner is not None:
+            await self._inner.close()
+
+    async def _try_again(self) -> None:
+        tries = 0
+        while self._inner is None:
+            await asyncio.sleep(AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)])
+            tries += 1
+            try:
+                self._inner = await self._reopen()
+            except errors.BackendError as error:
+                self.why = str(error)
+            except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
+                _log.exception("opening backend %r failed", self._name)
+                self.why = f"{type(error).__name__}: {error}"
+        self.why = ""
+        _log.warning("backend %r is there again", self._name)
+        self.present()

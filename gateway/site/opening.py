@@ -1,0 +1,107 @@
+"""Opening a backend that the config names: its driver, its keys, and what stands around it.
+
+Keys of an S3 backend are read from where the config says, at each opening; they go to the driver and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+from backends import errors
+from backends.base import Backend
+from backends.local import INTAKE_BYTES, Local
+from backends.wrappers import Deadlined, Limited, Metered
+from gateway.metrics import counter, histogram
+from gateway.topology import BackendPlace, S3Place
+
+CALLS = counter("entrepot_backend_calls_total", "Calls of backends.", ("backend", "verb", "outcome"))
+SECONDS = histogram("entrepot_backend_seconds", "How long calls of backends took.", ("backend", "verb"))
+MOVED = counter("entrepot_backend_bytes_total", "Sealed bytes that calls of backends moved.", ("backend", "verb"))
+
+DESCRIPTORS_MAX = 16_384
+CONNECTIONS = 12_288
+SECRET_BYTES_MAX = 4_096
+
+
+async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
+    """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too,
+    within its deadline. Who does not write much is spared the logs that make small local writes fast.
+
+    Raises `backends.errors`."""
+    if place.s3 is None:
+        inner: Backend = await Local.open(
+            place.path,
+            name=place.name,
+            descriptors=_descriptors(),
+            intake_bytes=INTAKE_BYTES if writes_much else 0,
+        )
+    else:
+        inner = await _open_s3(place, place.s3)
+    return Metered(Deadlined(Limited(inner, place.calls), place.deadline_seconds), _observer(place.name))
+
+
+async def _open_s3(place: BackendPlace, s3: S3Place) -> Backend:
+    from backends.retrying import Retrying  # only who has such a backend loads what it takes
+    from backends.s3 import S3
+
+    driver = await S3.open(
+        name=place.name,
+        bucket=s3.bucket,
+        prefix=s3.prefix,
+        endpoint=s3.endpoint or None,
+        region=s3.region or None,
+        profile=s3.profile or None,
+        access_key=s3.access_key or _from_environment(place, s3.access_key_env),
+        secret_key=_from_environment(place, s3.secret_key_env) or _from_file(place, s3.secret_key_file),
+        session_token=_from_environment(place, s3.session_token_env),
+        style=s3.style,
+        create_bucket=s3.create_bucket,
+        ca_file=s3.ca_file or None,
+        connections=place.calls,
+        timeout_s=place.deadline_seconds,
+    )
+    return Retrying(driver, within_s=place.deadline_seconds)
+
+
+def _from_environment(place: BackendPlace, variable: str) -> str | None:
+    if not variable:
+        return None
+    found = os.environ.get(variable)
+    if not found:
+        raise errors.Misconfigured(f"the variable {variable} is not set, which the config names", backend=place.name)
+    return found
+
+
+def _from_file(place: BackendPlace, path: str) -> str | None:
+    if not path:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            found = file.read(SECRET_BYTES_MAX).decode("ascii").strip()
+    except UnicodeDecodeError:
+        found = ""
+    except OSError as error:
+        raise errors.Misconfigured(f"{path} cannot be read: {error.strerror}", backend=place.name) from error
+    if not found:
+        raise errors.Misconfigured(f"{path} holds no secret key", backend=place.name)
+    return found
+
+
+def _descriptors() -> int:
+    """How many of a backend's files are kept open, so that a small read is one system call: what the process may open
+    beyond its connections' share, which is twelve thousand, or three quarters where there are not so many."""
+    may, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(DESCRIPTORS_MAX, max(may - CONNECTIONS, may // 4)))
+
+
+def _observer(name: str) -> Callable[[str, str, float, int], None]:
+    def observe(verb: str, outcome: str, seconds: float, moved: int) -> None:
+        CALLS.add(1, name, verb, outcome)
+        SECONDS.observe(seconds, name, verb)
+        if moved:
+            MOVED.add(moved, name, verb)
+
+    return observe

@@ -1,0 +1,100 @@
+"""Where the bytes of a write go: the policy that the topology picks for it, as backends that are open and sets that
+the journal has names for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import TypeVar
+
+from backends.base import Backend
+from gateway.blocks.values import Target, Targets
+from gateway.errors import Unavailable
+from gateway.journal.packed import pack
+from gateway.site.ring import Rows
+from gateway.topology import Policy, Topology
+
+T = TypeVar("T")
+
+
+class Placing:
+    """The targets of every policy. For one thread."""
+
+    def __init__(self, rows: Rows, backends: Mapping[int, Backend], topology: Topology) -> None:
+        self._rows = rows
+        self._backends = backends
+        self.learn(topology)
+
+    def learn(self, topology: Topology) -> None:
+        """From here on it is *topology* that says where writes go."""
+        self._topology = topology
+        self._known: dict[str, Targets] = {}
+
+    def for_write(self, bucket: str, key: bytes, size: int | None, user: str) -> Targets:
+        """Where to put what *user* writes as *key*; *size* as `Topology.policy_for` takes it. Raises `Unavailable` for
+        a policy of which the journal has yet to learn."""
+        return self._of(self._topology.policy_for(bucket, key, size, user))
+
+    @property
+    def default(self) -> Targets:
+        """Those of the policy `default`. Raises as `for_write`."""
+        return self._of(self._topology.default)
+
+    @property
+    def varied(self) -> bool:
+        """There is more than one policy."""
+        return len(self._topology.policies) > 1
+
+    def of(self, policy: int) -> Targets:
+        """Where what was written under the policy of this id is written anew today. One that the config no longer has
+        goes where the default one does, and keeps its name."""
+        rows = self._rows.query("SELECT name FROM policy WHERE id = ?", (policy,))
+        named = self._topology.policies.get(rows[0][0]) if rows else None
+        return replace(self.default, policy=policy) if named is None else self._of(named)
+
+    def _of(self, policy: Policy) -> Targets:
+        found = self._known.get(policy.name)
+        if found is None:
+            found = self._known[policy.name] = self._resolved(policy)
+        return found
+
+    def _resolved(self, policy: Policy) -> Targets:
+        topology, acked = self._topology, self._topology.acked_on(policy)
+        ids = [self._id("backend", name) for name in acked]
+        needed = topology.copies_before_answer(policy)
+        return Targets(
+            policy=self._id("policy", policy.name),
+            set_id=self._set(ids),
+            copies=tuple(Target(self._backends[each], each) for each in sorted(ids)),
+            settled=set(acked) == set(topology.kept_on(policy)),
+            needed=needed,
+            some={frozenset(each): self._set(each) for each in _choices(ids, needed)},
+        )
+
+    def _id(self, table: str, name: str) -> int:
+        rows = self._rows.query(f"SELECT id FROM {table} WHERE name = ?", (name,))
+        if not rows or (table == "backend" and rows[0][0] not in self._backends):
+            raise Unavailable(f"the {table} {name!r} is in the config, and not yet in use: try again")
+        return int(rows[0][0])
+
+    def _set(self, members: Collection[int]) -> int:
+        rows = self._rows.query("SELECT id FROM backend_set WHERE members = ?", (pack(sorted(members)),))
+        if not rows:
+            raise Unavailable("a backend that the policy names was not claimed yet: try again")
+        return int(rows[0][0])
+
+
+def sets_of(topology: Topology) -> list[tuple[str, ...]]:
+    """Every set of backends, by name, that a write or its settling may need."""
+    found: dict[tuple[str, ...], None] = {}
+    for policy in topology.policies.values():
+        acked = topology.acked_on(policy)
+        for names in (acked, topology.kept_on(policy), *_choices(acked, topology.copies_before_answer(policy))):
+            found[tuple(sorted(names))] = None
+    return list(found)
+
+
+def _choices(members: Sequence[T], least: int) -> list[tuple[T, ...]]:
+    """Those of *members* that may have a block when its write is answered, which awaits *least* of them."""
+    return [chosen for size in range(least, len(members)) for chosen in combinations(members, size)]

@@ -1,0 +1,139 @@
+"""Writes that are answered before all of their copies are there: what the journal is told, and what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from backends import errors as backend_errors
+from backends.base import Buffer
+from backends.memory import Memory
+from gateway.blocks.digests import Digests
+from gateway.blocks.values import Stamp, Target, Targets
+from gateway.blocks.writer import StoredRun
+from gateway.errors import Unavailable
+from tests.blocks.world import World, chunks
+
+SETS = {frozenset({1}): 10, frozenset({2}): 20}
+
+
+class Slow(Memory):
+    """Puts nothing before it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+        self.error: Exception | None = None
+        self.cancelled = 0
+
+    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
+        try:
+            await self.may.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        await super().put(key, value, crc32c)
+
+
+def stamp(world: World, *, settled: bool = True, needed: int = 1) -> Stamp:
+    copies = tuple(Target(place, number) for number, place in enumerate(world.places, 1))
+    return Stamp(world.keys[5], Targets(1, 3, copies, settled, needed, SETS))
+
+
+async def store(world: World, data: bytes, at: Stamp) -> StoredRun:
+    return await world.writer.store(at, chunks(data, 65_536), len(data), Digests())
+
+
+async def test_one_of_two_is_enough_and_the_other_goes_on_behind_the_answer() -> None:
+    slow = Slow()
+    world = World(Memory(), slow)
+    stored = await store(world, b"x" * 1000, stamp(world))
+    (block,) = stored.blocks
+    assert block.backends == SETS[frozenset({1})]
+    assert block.due > 0
+    world.writer.named(stored)
+    assert len(await world.keys_stored(0)) == 1
+    assert await world.keys_stored(1) == []
+    slow.may.set()
+    await world.writer.close()
+    assert await world.keys_stored(1) == await world.keys_stored(0)
+
+
+async def test_whichever_is_first_counts() -> None:
+    slow = Slow()
+    world = World(slow, Memory())
+    stored = await store(world, b"x" * (3 << 20), stamp(world))
+    assert {block.backends for block in stored.blocks} == {SETS[frozenset({2})]}
+    slow.may.set()
+
+
+async def test_what_lies_on_all_of_its_targets_is_due_only_where_more_is_to_be_kept() -> None:
+    world = World(Memory(), Memory())
+    (settled,) = (await store(world, b"x", stamp(world, needed=2))).blocks
+    assert (settled.backends, settled.due) == (3, 0)
+    (unsettled,) = (await store(world, b"x", stamp(world, settled=False, needed=2))).blocks
+    assert unsettled.backends == 3
+    assert unsettled.due > 0
+
+
+async def test_one_that_fails_is_made_good_by_the_other() -> None:
+    slow = Slow()
+    slow.error = backend_errors.Unavailable("gone")
+    slow.may.set()
+    world = World(slow, Memory())
+    (block,) = (await store(world, b"x", stamp(world))).blocks
+    assert block.backends == SETS[frozenset({2})]
+    assert block.due > 0
+
+
+async def test_where_too_many_fail_nothing_is_left_behind() -> None:
+    slow = Slow()
+    slow.error = backend_errors.Unavailable("gone")
+    slow.may.set()
+    world = World(slow, Memory())
+    with pytest.raises(Unavailable, match="gone"):
+        await store(world, b"x", stamp(world, needed=2))
+    assert await world.keys_stored(1) == []
+
+
+async def test_a_block_that_nobody_named_goes_only_once_nobody_puts_it_any_more() -> None:
+    slow = Slow()
+    world = World(Memory(), slow)
+    stored = await store(world, b"x", stamp(world))
+    world.writer.give_back(stored)
+    await asyncio.sleep(0)
+    assert len(await world.keys_stored(0)) == 1
+    slow.may.set()
+    await world.writer.close()
+    assert await world.keys_stored(0) == []
+    assert await world.keys_stored(1) == []
+
+
+async def test_copies_that_nobody_awaits_hold_a_bounded_share_of_memory() -> None:
+    slow = Slow()
+    world = World(Memory(), slow, budget_bytes=32 << 20)
+    for _ in range(4):
+        world.writer.named(await store(world, b"x" * (4 << 20), stamp(world)))
+    await asyncio.sleep(0)
+    assert slow.cancelled == 3, "a quarter of 32 MiB holds one block of 4 MiB and its seal, not two"
+    slow.may.set()
+    await world.writer.close()
+    assert len(await world.keys_stored(1)) == 1
+
+
+async def test_a_write_that_is_given_up_stops_its_puts() -> None:
+    slow, other = Slow(), Slow()
+    world = World(slow, other)
+    task = asyncio.create_task(store(world, b"x" * (9 << 20), stamp(world)))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    slow.may.set(), other.may.set()
+    await world.writer.close()
+    assert await world.keys_stored(0) == []
+    assert await world.keys_stored(1) == []
