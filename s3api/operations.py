@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from s3api import (
     attributes,
+    beside,
     buckets,
     completing,
     copying,
@@ -85,6 +86,8 @@ ROWS = (
     Row("PUT", OBJECT, "CopyObject", copying.copy_object, (), SOURCE),
     Row("PUT", OBJECT, "PutObject", putting.put_object),
     Row("DELETE", OBJECT, "DeleteObject", deleting.delete_object),
+    #
+    Row("POST", OBJECT, "Unknown", beside.post),
 )
 
 ROUTES = Routes(ROWS)

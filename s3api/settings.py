@@ -1,8 +1,12 @@
-"""What the S3 door is told by the site that opens it: plain values with defaults. Pure."""
+"""What the S3 door is told by the site that opens it: values with defaults. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from s3api.beside import Beside
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
@@ -45,3 +49,6 @@ class S3Settings:
     part_bytes: int = 5 * GIB
     metadata_bytes: int = 2 * KIB
     """Names and values of user metadata together."""
+
+    beside: Beside | None = None
+    """Another protocol on this port: see `s3api.beside`."""

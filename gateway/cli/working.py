@@ -1,4 +1,5 @@
-"""A gateway worker's process: the site's front desk, and S3 over it, on the port that the workers share."""
+"""A gateway worker's process: the site's front desk, and over it S3 and the file systems' verbs, on the port that the
+workers share."""
 
 from __future__ import annotations
 
@@ -6,16 +7,19 @@ import os
 import resource
 import socket
 import time
+from contextlib import closing
 from hashlib import blake2b
 
 from gateway.errors import Damaged
 from gateway.journal.packed import unpack
 from gateway.metrics import gauge
 from gateway.metrics.requests import Requests
+from gateway.posix.wire_server import WireServer
 from gateway.site.child import Child, run_child
 from gateway.site.serving import BACKLOG, LISTEN_FD
 from gateway.site.site import Site
 from gateway.site.tls import Certificate
+from s3api.beside import Beside
 from s3api.server import make_server, serve
 from s3api.settings import S3Settings
 
@@ -26,30 +30,35 @@ CONNECTIONS = gauge("entrepot_connections", "Open connections of clients.")
 async def work(child: Child) -> None:
     """Answer S3 requests until told to stop; then finish those under way."""
     async with await Site.open(child.folder, kind="worker") as site:
-        certificate = Certificate.of(child.folder, child.config.server, child.lines)
-        context = None if certificate is None else certificate.context
-        observer = Requests(child.lines if child.config.log.requests else None)
-        server = make_server(site.engine, _settings(site), observer, clock=time.time)
-        listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
-        listening.setblocking(False)
-        serving = await serve(server, listening, ssl_context=context, backlog=BACKLOG)
+        with closing(WireServer(site)) as wire:
+            await _serve(child, site, wire)
 
-        def each_second() -> None:
-            IN_FLIGHT.set(server.in_flight)
-            CONNECTIONS.set(server.admission.connections)
-            site.count()
-            if certificate is not None:
-                certificate.look()
 
-        child.before_report = each_second
+async def _serve(child: Child, site: Site, wire: WireServer) -> None:
+    certificate = Certificate.of(child.folder, child.config.server, child.lines)
+    context = None if certificate is None else certificate.context
+    observer = Requests(child.lines if child.config.log.requests else None)
+    server = make_server(site.engine, _settings(site, wire.answer), observer, clock=time.time)
+    listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
+    listening.setblocking(False)
+    serving = await serve(server, listening, ssl_context=context, backlog=BACKLOG)
+
+    def each_second() -> None:
+        IN_FLIGHT.set(server.in_flight)
+        CONNECTIONS.set(server.admission.connections)
+        site.count()
         if certificate is not None:
-            child.reload = certificate.reload
-        child.ready(root_access_key=_root_access_key(site))
-        await child.stopping.wait()
-        await serving.stop(child.config.server.stop_seconds)
+            certificate.look()
+
+    child.before_report = each_second
+    if certificate is not None:
+        child.reload = certificate.reload
+    child.ready(root_access_key=_root_access_key(site))
+    await child.stopping.wait()
+    await serving.stop(child.config.server.stop_seconds)
 
 
-def _settings(site: Site) -> S3Settings:
+def _settings(site: Site, beside: Beside) -> S3Settings:
     server = site.config.server
     return S3Settings(
         region=site.config.site.region,
@@ -60,6 +69,7 @@ def _settings(site: Site) -> S3Settings:
         idle_seconds=server.idle_seconds,
         body_idle_seconds=server.body_idle_seconds,
         write_idle_seconds=server.write_idle_seconds,
+        beside=beside,
     )
 
 

@@ -16,11 +16,14 @@ from typing import Any
 
 from fsspec.asyn import AsyncFileSystem, get_loop, sync_wrapper
 
+from gateway.config import CONFIG_NAME
 from gateway.engine.types import Meta, ObjectInfo
 from gateway.errors import NotFound
+from gateway.posix.gateways import ENDPOINT_VARIABLE, TIMEOUT_SECONDS, Gateway, Options, gateway_of
 from gateway.posix.in_process import InProcess, caller_of
 from gateway.posix.infos import META
-from gateway.posix.opened import let_go, site_at
+from gateway.posix.opened import let_go, opened_at
+from gateway.posix.over_http import OverHttp
 from gateway.posix.paths import PROTOCOL, Place, place_of
 from gateway.posix.verbs import Verbs
 from gateway.site.site import Site
@@ -48,18 +51,39 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         access_key: str | None = None,
         use_listings_cache: bool = False,
         batch_size: int | None = None,
+        endpoint: str | None = None,
+        key: str | None = None,
+        secret: str | None = None,
+        credentials_file: str | os.PathLike[str] | None = None,
+        ca_file: str | os.PathLike[str] | None = None,
+        region: str | None = None,
+        timeout: float = TIMEOUT_SECONDS,
         **options: Any,
     ) -> None:
-        """*site*: its directory; where it is None, the one that the variable ENTREPOT_SITE names at the time. *user*
-        or *access_key*: who acts, the root user without either. Listings are looked up anew unless
-        *use_listings_cache*: that takes microseconds, and others may write to the site."""
+        """In process: *site* is its directory, or the config file in it. *user* or *access_key*: who acts, the root
+        user without either. Over HTTP: *endpoint* is a gateway's `http(s)://host:port`; *key* and *secret*, or a
+        *credentials_file*, say who acts. Without either of *site* and *endpoint* it is what ENTREPOT_SITE or
+        ENTREPOT_ENDPOINT names at the time. *ca_file*: certificates that vouch for the gateway's, instead of the
+        system's; *region*: the gateway's; *timeout*: seconds for an answer to go on.
+
+        Listings are looked up anew unless *use_listings_cache*: that takes microseconds in process and a trip over
+        HTTP, and others may write to the site."""
+        if site is not None and endpoint is not None:
+            raise ValueError("site and endpoint are two ways to the same: give one of them")
+        if endpoint is not None and (user is not None or access_key is not None):
+            raise ValueError("over HTTP it is key and secret that say who acts; user and access_key do in process")
         if batch_size is not None and batch_size < 1 and batch_size != EVERYTHING:
             raise ValueError(f"batch_size is a number from 1 on, or -1 for all at once, not {batch_size}")
         super().__init__(use_listings_cache=use_listings_cache, batch_size=batch_size or AT_ONCE, **options)
         self._site = site
         self._user = user
         self._access_key = access_key
+        self._gateway_options = Options(
+            endpoint or "", key or "", secret or "", os.fspath(credentials_file or ""), os.fspath(ca_file or ""),
+            region or "", float(timeout),
+        )  # fmt: skip
         self._number = next(_numbers)
+        self._gateway: Gateway | None = None
         self._known: tuple[Site, Verbs] | None = None
 
     @property
@@ -74,25 +98,41 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
 
     @property
     def fsid(self) -> str:
-        """Which tree this is: the same for file systems over the same site."""
-        return f"{PROTOCOL}-{self._folder()}"
+        """Which tree this is: the same for file systems over the same site or gateway."""
+        at = self._at()
+        return f"{PROTOCOL}-{at}" if isinstance(at, Path) else f"{PROTOCOL}-{at.scheme}://{at.host}"
 
-    def _folder(self) -> Path:
-        site = self._site or os.environ.get(SITE_VARIABLE)
-        if not site:
-            raise ValueError(f"{PROTOCOL}:// needs a site: give site=DIR, or set {SITE_VARIABLE}")
-        return Path(site).expanduser().absolute()
+    def _at(self) -> Path | Gateway:
+        """Where the tree is. Raises `ValueError`, `Misconfigured`."""
+        site, endpoint = self._site, self._gateway_options.endpoint
+        if not site and not endpoint:
+            site, endpoint = os.environ.get(SITE_VARIABLE), os.environ.get(ENDPOINT_VARIABLE, "")
+            if site and endpoint:
+                raise ValueError(f"{SITE_VARIABLE} and {ENDPOINT_VARIABLE} are both set: give site= or endpoint=")
+            if not site and not endpoint:
+                raise ValueError(
+                    f"{PROTOCOL}:// needs a site or a gateway: give site=DIR or endpoint=URL, or set {SITE_VARIABLE} "
+                    f"or {ENDPOINT_VARIABLE}"
+                )
+        if site:
+            folder = Path(site).expanduser().absolute()
+            return folder.parent if folder.name == CONFIG_NAME else folder
+        if self._gateway is None:
+            self._gateway = gateway_of(self._gateway_options)
+        return self._gateway
 
     async def _connect(self) -> Verbs:
         """The verbs, on the running loop. Raises `gateway.errors`."""
-        site = await site_at(self._folder(), self._number)
-        if self._known is None or self._known[0] is not site:
-            self._known = (site, InProcess(site, caller_of(site, self._user, self._access_key)))
+        opened = await opened_at(self._at(), self._number)
+        if isinstance(opened, OverHttp):
+            return opened
+        if self._known is None or self._known[0] is not opened:
+            self._known = (opened, InProcess(opened, caller_of(opened, self._user, self._access_key)))
         return self._known[1]
 
     async def _close(self) -> None:
         """End this file system's session on the running loop; using it again opens another one."""
-        self._known = None
+        self._known = self._gateway = None
         await let_go(self._number)
 
     close = sync_wrapper(_close)

@@ -19,29 +19,54 @@ class Whole(Body):
     """Bytes that are in memory already."""
 
     def __init__(self, data: Buffer) -> None:
-        self._data = data
+        self.data = data
 
     async def __aiter__(self) -> AsyncIterator[Buffer]:
-        if len(self._data):
-            yield self._data
+        if len(self.data):
+            yield self.data
+
+
+class Vouched(Body):
+    """Another body whose bytes have to be those of a hash that was signed; None for one that vouches for itself."""
+
+    def __init__(self, body: Body, sha256: str | None) -> None:
+        self._body = body
+        self.sha256 = sha256
+        self.ended = False
+        """All of it came; before that, nothing of it can have been committed."""
+
+    async def __aiter__(self) -> AsyncIterator[Buffer]:
+        async for piece in self._body:
+            yield piece
+        self.ended = True
+
+    def trailing_checksum(self) -> tuple[str, str] | None:
+        return self._body.trailing_checksum()
 
 
 class FromFile(Body):
-    """*size* bytes of an open local file, from where it stands; read in a thread."""
+    """*size* bytes of an open local file, from where it stands; read in a thread. It may be read again."""
 
     def __init__(self, file: BinaryIO, size: int, progress: Progress) -> None:
         self._file = file
+        self._start = file.tell()
         self._size = size
+        self._told = 0
         self._progress = progress
 
     async def __aiter__(self) -> AsyncIterator[Buffer]:
         left = self._size
+        await asyncio.to_thread(self._file.seek, self._start)
+        if self._told:
+            self._progress(-self._told)
+            self._told = 0
         while left:
             piece = await asyncio.to_thread(self._file.read, min(left, PIECE_BYTES))
             if not piece:
                 return  # shorter than it was: the promised size does not hold, and nothing is stored
             left -= len(piece)
             yield piece
+            self._told += len(piece)
             self._progress(len(piece))
 
 

@@ -41,7 +41,7 @@ from gateway.errors import (
     SessionOver,
 )
 from gateway.journal.packed import PartFact
-from gateway.posix.bodies import Whole
+from gateway.posix.bodies import Vouched, Whole
 from gateway.posix.paths import SLASH, Place
 from gateway.posix.verbs import Directory, Verbs
 from gateway.site.site import Site
@@ -112,7 +112,7 @@ class InProcess(Verbs):
         self, bucket: str, key: bytes, body: Body, size: int, meta: Meta, conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
         def put() -> Awaitable[Stored]:
-            return self._engine.put(self._caller, bucket, key, body, Promised(size=size), meta, conditions)
+            return self._engine.put(self._caller, bucket, key, body, _promised(body, size), meta, conditions)
 
         return await (self._again(put) if isinstance(body, Whole) and conditions == NO_CONDITIONS else put())
 
@@ -161,7 +161,7 @@ class InProcess(Verbs):
 
     async def put_part(self, bucket: str, key: bytes, upload: str, number: int, body: Body, size: int) -> PartInfo:
         def put() -> Awaitable[PartInfo]:
-            return self._engine.put_part(self._caller, bucket, key, upload, number, body, Promised(size=size))
+            return self._engine.put_part(self._caller, bucket, key, upload, number, body, _promised(body, size))
 
         return await (self._again(put) if isinstance(body, Whole) else put())
 
@@ -190,6 +190,10 @@ class InProcess(Verbs):
 
     async def abort_upload(self, bucket: str, key: bytes, upload: str) -> None:
         await self._engine.abort_upload(self._caller, bucket, key, upload)
+
+
+def _promised(body: Body, size: int) -> Promised:
+    return Promised(size=size, sha256=body.sha256 if isinstance(body, Vouched) else None)
 
 
 def _plain(bucket: str, path: bytes) -> bytes:

@@ -1,8 +1,9 @@
-"""The sites that this process has open: one for each folder and event loop, shared by every file system there.
+"""What this process has open: one site for each folder, one connection for each gateway, on each event loop, shared by
+every file system there.
 
-A site lives on the loop that it was opened on, as its journal's connection and its readers do. A forked child has
-none: what its parent opened stays untouched in it, and it opens its own. When the interpreter ends, the sessions are
-ended; whoever is killed leaves that to the lease.
+A site lives on the loop that it was opened on, as its journal's connection and its readers do, and so do the
+connections to a gateway. A forked child has none: what its parent opened stays untouched in it, and it opens its own.
+When the interpreter ends, the sessions are ended; whoever is killed leaves that to the lease.
 """
 
 from __future__ import annotations
@@ -16,68 +17,77 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from gateway.errors import EntrepotError
+from gateway.posix.gateways import Gateway
+from gateway.posix.over_http import OverHttp
 from gateway.site.site import Site
 
 LEAVE_SECONDS = 5.0
 
+Opened = Site | OverHttp
+
 
 class _Shared:
-    """A site that is open or being opened, and who uses it."""
+    """What is open or being opened, and who uses it."""
 
-    def __init__(self, opening: asyncio.Task[Site]) -> None:
+    def __init__(self, opening: asyncio.Task[Opened]) -> None:
         self.opening = opening
         self.users: set[int] = set()
 
 
-_ByFolder = dict[Path, _Shared]
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, _ByFolder] = WeakKeyDictionary()
+_Sharing = dict[Path | Gateway, _Shared]
+_open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Sharing] = WeakKeyDictionary()
 _inherited: list[object] = []
 """The parent's, kept as they are: tidying them up here would touch what the parent still uses."""
 
 
-async def site_at(folder: Path, user: int) -> Site:
-    """The site in *folder*, opened on the running loop if it is not yet. *user*: a number that `let_go` will be told.
+async def opened_at(at: Path | Gateway, user: int) -> Opened:
+    """The site in that folder, or the gateway, opened on the running loop if it is not yet. *user*: a number that
+    `let_go` will be told.
 
-    Raises `Misconfigured`, `CommitterGone`."""
+    Raises `Misconfigured`, `CommitterGone`; of a gateway also `AccessDenied`, `Unavailable`."""
     loop = asyncio.get_running_loop()
-    sites = _open.setdefault(loop, {})
-    shared = sites.get(folder)
+    known = _open.setdefault(loop, {})
+    shared = known.get(at)
     if shared is None:
-        shared = sites[folder] = _Shared(loop.create_task(Site.open(folder, "client")))
+        shared = known[at] = _Shared(loop.create_task(_opening(at)))
     shared.users.add(user)
     if shared.opening.done() and not shared.opening.cancelled() and shared.opening.exception() is None:
         return shared.opening.result()
     try:
         return await asyncio.shield(shared.opening)
     except BaseException:
-        if shared.opening.done() and sites.get(folder) is shared:
-            del sites[folder]  # so that the next one tries again
+        if shared.opening.done() and known.get(at) is shared:
+            del known[at]  # so that the next one tries again
         raise
+
+
+async def _opening(at: Path | Gateway) -> Opened:
+    return await Site.open(at, "client") if isinstance(at, Path) else await OverHttp.connect(at)
 
 
 async def let_go(user: int) -> None:
     """*user* needs what it opened on this loop no longer: what nobody else uses is closed."""
-    sites = _open.get(asyncio.get_running_loop(), {})
-    for folder, shared in list(sites.items()):
+    known = _open.get(asyncio.get_running_loop(), {})
+    for at, shared in list(known.items()):
         shared.users.discard(user)
         if not shared.users:
-            del sites[folder]
+            del known[at]
             with suppress(EntrepotError):
                 await (await shared.opening).close()
 
 
-async def _leave(sites: _ByFolder) -> None:
-    for shared in list(sites.values()):
+async def _leave(known: _Sharing) -> None:
+    for shared in list(known.values()):
         if shared.opening.done() and not shared.opening.cancelled() and shared.opening.exception() is None:
             with suppress(EntrepotError, OSError):
                 await shared.opening.result().leave()
 
 
 def _at_exit() -> None:
-    for loop, sites in list(_open.items()):
-        if loop.is_running() and sites:
+    for loop, known in list(_open.items()):
+        if loop.is_running() and known:
             with suppress(TimeoutError, RuntimeError):
-                asyncio.run_coroutine_threadsafe(_leave(sites), loop).result(LEAVE_SECONDS)
+                asyncio.run_coroutine_threadsafe(_leave(known), loop).result(LEAVE_SECONDS)
     _open.clear()
 
 
@@ -85,6 +95,13 @@ def _in_child() -> None:
     global _open  # noqa: PLW0603 (the child begins with nothing open)
     _inherited.append(_open)
     _inherited.extend(list(_open.items()))
+    for shared in [each for known in _open.values() for each in known.values()]:
+        opening = shared.opening
+        if opening.done() and not opening.cancelled() and opening.exception() is None:
+            found = opening.result()
+            if isinstance(found, OverHttp):
+                found.forget()
+                _inherited.append(found)
     _open = WeakKeyDictionary()
 
 

@@ -1,4 +1,5 @@
-"""A site that the tests of this folder share, and a file system over it in this process."""
+"""The two ways to a tree that the tests of this folder go, a site in this process and a gateway over HTTP, and a file
+system over each, which they share."""
 
 from __future__ import annotations
 
@@ -6,25 +7,66 @@ import asyncio
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.site.founding import found
+from tests.endpoint import Endpoint, started
 
 _numbers = itertools.count()
 
+IN_PROCESS, OVER_HTTP = "in-process", "over-http"
+
+
+class Way(NamedTuple):
+    """A way to a tree: *options* are the file system's; *folder* holds the site."""
+
+    folder: Path
+    options: dict[str, Any]
+    variables: dict[str, str]
+    """The same, said by the environment."""
+
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site that nobody serves."""
-    return asyncio.run(found(tmp_path_factory.mktemp("posix") / "site")).folder
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A gateway that all who go over HTTP share."""
+    with started(tmp_path_factory.mktemp("served") / "site", ["--workers", "2"]) as (running, _):
+        yield running
+
+
+@pytest.fixture(scope="session", params=[IN_PROCESS, OVER_HTTP])
+def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
+    """Each test that asks for it runs once in process and once over HTTP."""
+    if request.param == IN_PROCESS:
+        folder = asyncio.run(found(tmp_path_factory.mktemp("posix") / "site")).folder
+        return Way(folder, {"site": folder}, {"ENTREPOT_SITE": str(folder)})
+    running: Endpoint = request.getfixturevalue("served")
+    url, key, secret = running.url, running.access_key, running.secret_key
+    return Way(
+        running.dir,
+        {"endpoint": url, "key": key, "secret": secret},
+        {"ENTREPOT_ENDPOINT": url, "ENTREPOT_ACCESS_KEY": key, "ENTREPOT_SECRET_KEY": secret},
+    )
 
 
 @pytest.fixture(scope="session")
-def shared(folder: Path) -> Iterator[EntrepotFileSystem]:
+def folder(way: Way) -> Path:
+    """The site, for those who look at its journal beside the file system."""
+    return way.folder
+
+
+@pytest.fixture(scope="session")
+def reach(way: Way) -> dict[str, Any]:
+    """The options of a file system that goes this way."""
+    return way.options
+
+
+@pytest.fixture(scope="session")
+def shared(reach: dict[str, Any]) -> Iterator[EntrepotFileSystem]:
     """One file system for all, so that the site is opened once."""
-    fs = EntrepotFileSystem(site=folder)
+    fs = EntrepotFileSystem(**reach)
     yield fs
     fs.close()
 

@@ -14,8 +14,8 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-async def own(folder):
-    fs = EntrepotFileSystem(site=folder, asynchronous=True)
+async def own(reach):
+    fs = EntrepotFileSystem(**reach, asynchronous=True)
     yield fs
     await fs._close()
 
@@ -79,8 +79,8 @@ async def test_a_reader_is_told_of_a_change(own, bucket):
     assert stale.value.errno == errno.ESTALE
 
 
-def test_each_loop_opens_the_site_for_itself(fs, folder, bucket):
-    own = EntrepotFileSystem(site=folder, asynchronous=True)
+def test_each_loop_opens_the_site_for_itself(fs, reach, bucket):
+    own = EntrepotFileSystem(**reach, asynchronous=True)
 
     async def once(number: int) -> bytes:
         await own._pipe_file(f"{bucket}/{number}", b"%d" % number)

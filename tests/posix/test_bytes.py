@@ -400,16 +400,18 @@ def test_a_transaction_that_fails_leaves_nothing(fs, folder, bucket):
 # --- by its protocol --------------------------------------------------------------------------------------------------
 
 
-def test_the_protocol_is_found_by_its_entry_point(fs, folder, bucket, monkeypatch):
-    with fsspec.open(f"entrepot://{bucket}/x", "wb", site=folder) as opened:
+def test_the_protocol_is_found_by_its_entry_point(fs, way, bucket, monkeypatch):
+    with fsspec.open(f"entrepot://{bucket}/x", "wb", **way.options) as opened:
         opened.write(b"by url")
-    monkeypatch.setenv("ENTREPOT_SITE", str(folder))
+    for name, value in way.variables.items():
+        monkeypatch.setenv(name, value)
     with fsspec.open(f"entrepot://{bucket}/x") as opened:
         assert opened.read() == b"by url"
-    again, path = fsspec.url_to_fs(f"entrepot://{bucket}/x", site=folder)
+    again, path = fsspec.url_to_fs(f"entrepot://{bucket}/x", **way.options)
     assert again is fs
     assert path == f"{bucket}/x"
-    monkeypatch.delenv("ENTREPOT_SITE")
+    for name in way.variables:
+        monkeypatch.delenv(name)
     with pytest.raises(ValueError, match="ENTREPOT_SITE"):
         fsspec.filesystem("entrepot").ls("")
 
@@ -420,16 +422,16 @@ def test_a_folder_that_is_no_site_is_said_to_be_none(tmp_path):
             fsspec.filesystem("entrepot", site=tmp_path).ls("")
 
 
-def test_it_is_pickled_told_as_json_and_made_once(fs, folder):
+def test_it_is_pickled_told_as_json_and_made_once(fs, reach):
     assert pickle.loads(pickle.dumps(fs)) is fs
-    assert type(fs)(site=folder) is fs
+    assert type(fs)(**reach) is fs
     assert fsspec.AbstractFileSystem.from_json(fs.to_json()) is fs
-    assert type(fs)(site=folder, user="root") is not fs
-    assert str(folder) in fs.fsid
+    assert type(fs)(**reach, batch_size=3) is not fs
+    assert str(reach.get("site", reach.get("endpoint"))) in fs.fsid
 
 
-def test_a_closed_file_system_opens_anew(folder, bucket):
-    own = fsspec.filesystem("entrepot", site=folder, skip_instance_cache=True)
+def test_a_closed_file_system_opens_anew(reach, bucket):
+    own = fsspec.filesystem("entrepot", **reach, skip_instance_cache=True)
     own.pipe_file(f"{bucket}/x", b"1")
     own.close()
     own.close()
@@ -451,9 +453,9 @@ def test_a_mapper_is_a_dict_of_files(fs, bucket):
 
 
 @pytest.mark.parametrize("cache", ["simplecache", "filecache"])
-def test_fsspecs_own_caches_go_in_front(fs, folder, bucket, tmp_path, cache):
+def test_fsspecs_own_caches_go_in_front(fs, reach, bucket, tmp_path, cache):
     fs.pipe_file(f"{bucket}/x", b"one")
-    options = {"entrepot": {"site": folder}, cache: {"cache_storage": str(tmp_path / cache), "check_files": True}}
+    options = {"entrepot": reach, cache: {"cache_storage": str(tmp_path / cache), "check_files": True}}
     if cache == "simplecache":
         options[cache].pop("check_files")
     for value in (b"one", b"two") if cache == "filecache" else (b"one",):

@@ -92,8 +92,8 @@ def test_renaming_a_directory_is_one_record_and_moves_no_bytes(fs, folder, bucke
 
 
 @pytest.mark.parametrize("batch_size", [-1, 3])
-def test_a_directory_moved_to_another_bucket_is_there_whatever_the_size_of_a_batch(fs, folder, bucket, batch_size):
-    own = EntrepotFileSystem(site=folder, batch_size=batch_size)
+def test_a_directory_moved_to_another_bucket_is_there_whatever_the_size_of_a_batch(fs, reach, bucket, batch_size):
+    own = EntrepotFileSystem(**reach, batch_size=batch_size)
     fs.pipe({f"{bucket}/d/{number}": b"%d" % number for number in range(10)})
     fs.mkdir(f"{bucket}-other")
     own.mv(f"{bucket}/d", f"{bucket}-other/d", recursive=True)
@@ -103,9 +103,9 @@ def test_a_directory_moved_to_another_bucket_is_there_whatever_the_size_of_a_bat
     own.close()
 
 
-def test_a_batch_has_a_size(folder):
+def test_a_batch_has_a_size(reach):
     with pytest.raises(ValueError, match="batch_size"):
-        EntrepotFileSystem(site=folder, batch_size=-2)
+        EntrepotFileSystem(**reach, batch_size=-2)
 
 
 def test_the_first_error_ends_what_else_runs_and_begins_nothing_more():
@@ -267,24 +267,27 @@ def test_metadata_is_set_and_taken_away_without_touching_the_bytes(fs, bucket):
     assert fs.cat_file(f"{bucket}/x") == b"bytes"
 
 
-def test_a_user_has_what_is_his_and_no_more(fs, folder, bucket):
-    async def make() -> str:
+def test_a_user_has_what_is_his_and_no_more(fs, reach, folder, bucket):
+    async def make() -> tuple[str, str]:
         async with await Site.open(folder, "cli", bytes_too=False) as site:
-            return (await add_user(site, "carla")).access_key
+            made = await add_user(site, "carla")
+            return made.access_key, made.secret
 
-    access_key = asyncio.run(make())
+    key, secret = asyncio.run(make())
     fs.pipe_file(f"{bucket}/x", b"root's")
-    carla = EntrepotFileSystem(site=folder, user="carla")
+    served = "endpoint" in reach
+    carla = EntrepotFileSystem(**(reach | {"key": key, "secret": secret} if served else reach | {"user": "carla"}))
     assert bucket not in carla.ls("", detail=False)
     for ask in (carla.cat_file, carla.info, carla.rm):
         with pytest.raises(PermissionError):
             ask(f"{bucket}/x")
     carla.mkdir("carlas")
     carla.pipe_file("carlas/x", b"hers")
-    assert EntrepotFileSystem(site=folder, access_key=access_key).cat_file("carlas/x") == b"hers"
+    assert EntrepotFileSystem(site=folder, access_key=key).cat_file("carlas/x") == b"hers"
     assert fs.cat_file("carlas/x") == b"hers"
     with pytest.raises(PermissionError, match="nobody"):
         EntrepotFileSystem(site=folder, user="nobody").ls("")
+    stranger = reach | {"key": "AKNONE", "secret": secret} if served else reach | {"access_key": "AKNONE"}
     with pytest.raises(PermissionError):
-        EntrepotFileSystem(site=folder, access_key="AKNONE").ls("")
+        EntrepotFileSystem(**stranger).ls("")
     carla.rm("carlas", recursive=True)

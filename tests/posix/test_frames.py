@@ -10,8 +10,9 @@ import pytest
 
 
 @pytest.fixture
-def url(folder, bucket, monkeypatch) -> str:
-    monkeypatch.setenv("ENTREPOT_SITE", str(folder))
+def url(way, bucket, monkeypatch) -> str:
+    for name, value in way.variables.items():
+        monkeypatch.setenv(name, value)
     return f"entrepot://{bucket}"
 
 
@@ -28,8 +29,8 @@ def test_pandas_writes_and_reads_parquet_and_csv_without_any_option(url, frame):
     assert pandas.read_csv(f"{url}/runs.csv.gz").equals(frame)
 
 
-def test_pandas_takes_the_site_as_an_option(folder, bucket, frame):
-    options = {"site": str(folder)}
+def test_pandas_takes_the_site_or_the_gateway_as_an_option(reach, bucket, frame):
+    options = {name: str(value) for name, value in reach.items()}
     frame.to_parquet(f"entrepot://{bucket}/runs.parquet", storage_options=options)
     assert pandas.read_parquet(f"entrepot://{bucket}/runs.parquet", storage_options=options).equals(frame)
 

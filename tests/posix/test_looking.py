@@ -147,8 +147,8 @@ def test_a_checksum_changes_with_the_content_only(fs, bucket):
     assert fs.ukey(f"{bucket}/x") != before
 
 
-def test_listings_are_kept_only_where_that_was_asked_for_and_forgotten_with_each_change(fs, folder, bucket):
-    cached = EntrepotFileSystem(site=folder, use_listings_cache=True)
+def test_listings_are_kept_only_where_that_was_asked_for_and_forgotten_with_each_change(fs, reach, bucket):
+    cached = EntrepotFileSystem(**reach, use_listings_cache=True)
     fs.pipe_file(f"{bucket}/d/x", b"1")
     assert cached.ls(f"{bucket}/d", detail=False) == [f"{bucket}/d/x"]
     fs.pipe_file(f"{bucket}/d/y", b"22")

@@ -23,6 +23,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.site.paths import journal_folder
 from tests.endpoint import command_environment, run_entrepot, started
+from tests.posix.conftest import IN_PROCESS
 from tests.posix.looking_in import sessions_of, uploads_of
 from tests.site.running import client, until
 
@@ -61,9 +62,9 @@ def inputs(fs, bucket) -> dict[str, bytes]:
     return values
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_loaders_workers_read_and_write_with_the_file_system_of_their_parent(fs, bucket, inputs, way):
-    with multiprocessing.get_context(way).Pool(2) as pool:
+@pytest.mark.parametrize("start", WAYS)
+def test_a_loaders_workers_read_and_write_with_the_file_system_of_their_parent(fs, bucket, inputs, start):
+    with multiprocessing.get_context(start).Pool(2) as pool:
         asked = pool.map_async(DataSet(fs, bucket), range(2))
         for number in range(50):  # while the parent goes on itself
             fs.pipe_file(f"{bucket}/parent/{number}", b"%d" % number)
@@ -157,13 +158,13 @@ def test_fsspec_and_boto3_see_the_same_at_once(endpoint):
     fs.close()
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_loaders_work_beside_a_gateway(endpoint, way):
+@pytest.mark.parametrize("start", WAYS)
+def test_loaders_work_beside_a_gateway(endpoint, start):
     fs, s3 = EntrepotFileSystem(site=endpoint.dir), client(endpoint)
-    bucket = f"loaded-by-{way}"
+    bucket = f"loaded-by-{start}"
     fs.mkdir(bucket)
     fs.pipe({f"{bucket}/in/{number:02}": os.urandom(20_000) for number in range(20)})
-    with multiprocessing.get_context(way).Pool(2) as pool:
+    with multiprocessing.get_context(start).Pool(2) as pool:
         asked = pool.map_async(DataSet(fs, bucket), range(2))
         for number in range(20):
             s3.put_object(Bucket=bucket, Key=f"s3/{number}", Body=b"%d" % number)
@@ -324,6 +325,7 @@ def test_a_process_that_was_held_up_for_longer_than_its_lease_goes_on(tmp_path):
     fs.close()
 
 
+@pytest.mark.parametrize("way", [IN_PROCESS], indirect=True)
 def test_a_session_of_a_forked_worker_ends_with_it(fs, bucket, inputs, folder):
     before = sessions_of(folder)
     with multiprocessing.get_context("fork").Pool(2) as pool:

@@ -1,0 +1,131 @@
+"""Which gateway a file system speaks to, and as whom: from its options, the environment, or a file of credentials.
+
+A secret that came from the environment or a file is looked up where it is used, so that a pickled file system carries
+none.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gateway.errors import EntrepotError, Misconfigured
+from gateway.identity.names import check_access_key, check_secret
+
+ENDPOINT_VARIABLE = "ENTREPOT_ENDPOINT"
+KEY_VARIABLE = "ENTREPOT_ACCESS_KEY"
+SECRET_VARIABLE = "ENTREPOT_SECRET_KEY"  # noqa: S105 (a variable's name)
+FILE_VARIABLE = "ENTREPOT_CREDENTIALS_FILE"
+CA_VARIABLE = "ENTREPOT_CA_FILE"
+REGION_VARIABLE = "ENTREPOT_REGION"
+REGION = "us-east-1"
+TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a program said of its gateway; empty where the environment is to say it."""
+
+    endpoint: str = ""
+    key: str = ""
+    secret: str = field(default="", repr=False)
+    credentials_file: str = ""
+    ca_file: str = ""
+    region: str = ""
+    timeout: float = TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """A gateway, and who speaks to it."""
+
+    scheme: str
+    host: str
+    """With its port, as the `Host` header has it."""
+    key: str
+    secret: str = field(repr=False)
+    region: str
+    ca_file: str
+    timeout: float
+    """Seconds for a connection to be made, and for an answer to go on."""
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """How the gateway shows who it is. Raises `Misconfigured`."""
+        if not self.ca_file:
+            return True
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise Misconfigured(f"the file of certificates {self.ca_file} cannot be used: {error}") from error
+
+
+def gateway_of(options: Options) -> Gateway:
+    """The gateway that *options* and the environment name. Raises `Misconfigured`."""
+    endpoint = options.endpoint or os.environ.get(ENDPOINT_VARIABLE, "")
+    scheme, host = _address(endpoint)
+    key, secret = _credentials(options)
+    return Gateway(
+        scheme, host, key, secret,
+        options.region or os.environ.get(REGION_VARIABLE) or REGION,
+        options.ca_file or os.environ.get(CA_VARIABLE, ""),
+        options.timeout,
+    )  # fmt: skip
+
+
+def _address(endpoint: str) -> tuple[str, str]:
+    try:
+        parts = urlsplit(endpoint)
+        port = parts.port
+    except ValueError as error:
+        raise Misconfigured(f"the endpoint {endpoint!r} is no address: {error}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise Misconfigured(f"the endpoint {endpoint!r} is not of the form http(s)://host:port")
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise Misconfigured(f"the endpoint {endpoint!r} has a path: a gateway's address is http(s)://host:port")
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    usual = port is None or port == {"http": 80, "https": 443}[parts.scheme]
+    return parts.scheme, name if usual else f"{name}:{port}"
+
+
+def _credentials(options: Options) -> tuple[str, str]:
+    """Options go before a file that they name, that before variables, those before the file that a variable names."""
+    if options.key or options.secret:
+        return _checked(options.key, options.secret, "the options key and secret")
+    if options.credentials_file:
+        return _from_file(Path(options.credentials_file).expanduser())
+    key, secret = os.environ.get(KEY_VARIABLE, ""), os.environ.get(SECRET_VARIABLE, "")
+    if key or secret:
+        return _checked(key, secret, f"{KEY_VARIABLE} and {SECRET_VARIABLE}")
+    if path := os.environ.get(FILE_VARIABLE):
+        return _from_file(Path(path).expanduser())
+    raise Misconfigured(
+        f"no credentials: give key and secret, or credentials_file, or set {KEY_VARIABLE} and {SECRET_VARIABLE}, or "
+        f"{FILE_VARIABLE}"
+    )
+
+
+def _from_file(path: Path) -> tuple[str, str]:
+    try:
+        found = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise Misconfigured(f"the file of credentials {path} cannot be read: {type(error).__name__}") from None
+    unknown = sorted(set(found) - {"access_key", "secret_key"})
+    if unknown:
+        raise Misconfigured(f"the file of credentials {path} has {unknown[0]!r}; it has access_key and secret_key")
+    key, secret = found.get("access_key", ""), found.get("secret_key", "")
+    if not isinstance(key, str) or not isinstance(secret, str):
+        raise Misconfigured(f"in the file of credentials {path} access_key and secret_key are texts")
+    return _checked(key, secret, f"access_key and secret_key in {path}")
+
+
+def _checked(key: str, secret: str, what: str) -> tuple[str, str]:
+    if not key or not secret:
+        raise Misconfigured(f"{what} are needed together")
+    try:
+        return check_access_key(key), check_secret(secret)
+    except EntrepotError as error:
+        raise Misconfigured(f"{what}: {error}") from None

@@ -1,0 +1,347 @@
+"""The gateway's end of the wire: what was posted, asked of the site in process, and the answer.
+
+Who asks was verified, and what the request's head says; the payload's hash, where the whole of it is read here, is
+checked here. What is held of requests and answers is bounded: past that, one is answered `Busy`, which S3's door tells
+as SlowDown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from gateway.engine.types import Body, Buffer, Caller, Opened
+from gateway.errors import (
+    BadDigest,
+    Busy,
+    CommitterGone,
+    EntityTooLarge,
+    EntrepotError,
+    IncompleteBody,
+    InvalidArgument,
+)
+from gateway.posix import wire
+from gateway.posix.answered import AnsweredMemory
+from gateway.posix.bodies import Vouched
+from gateway.posix.in_process import InProcess
+from gateway.posix.shapes import Malformed
+from gateway.posix.wire import Asked, Verb
+from gateway.posix.wire_frames import framed, framed_bytes
+from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING, Travelling
+from gateway.site.site import Site
+
+HELD_BYTES_MOST = 64 << 20
+"""Requests that are read and answers that are not sent yet, of one worker together."""
+ONE_PIECE_BYTES = 64 << 10
+"""Answers up to here are not counted: they are handed to the socket at once."""
+OPEN_VERB = "open"
+
+
+class Reply(NamedTuple):
+    """What goes back."""
+
+    operation: str
+    """What metrics and the log call it."""
+    body: Buffer = b""
+    chunks: AsyncIterator[Buffer] | None = None
+    """The body in pieces, *length* bytes together, where it is not `body`."""
+    length: int = 0
+    code: str = ""
+    """The first error's name, for the log."""
+    content_type: str = wire.CONTENT_TYPE
+
+
+class WireServer:
+    """Answers what is posted below `/.entrepot/`. For one worker."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._memory = AnsweredMemory(site.folder, self._lives)
+        self._held = 0
+
+    def close(self) -> None:
+        self._memory.close()
+
+    def _lives(self, session: int) -> bool:
+        rows = self._site.store.query("SELECT state FROM session WHERE id = ?", (session,))
+        return session != 0 and bool(rows) and rows[0][0] == 0
+
+    async def answer(
+        self, caller: Caller, name: str, query: Mapping[str, str], body: Body, size: int, sha256: str | None
+    ) -> Reply:
+        """The answer to *body*, of *size* bytes with that hash, that *caller* posted to *name*. Raises what is wrong
+        with the request as a whole."""
+        verbs = InProcess(self._site, caller)
+        if name == wire.VERBS:
+            return await self._verbs(verbs, caller, _attempt(query), body, size, sha256)
+        if name == wire.READ:
+            return await self._read(verbs, query, size)
+        if name == wire.WRITE:
+            return await self._write(verbs, caller, query, body, size, sha256)
+        raise InvalidArgument(f"nothing is asked at {wire.PREFIX}{name[:80]}")
+
+    # --- verbs --------------------------------------------------------------------------------------------------------
+
+    async def _verbs(
+        self, verbs: InProcess, caller: Caller, attempt: int, body: Body, size: int, sha256: str | None
+    ) -> Reply:
+        if size > wire.REQUEST_BYTES_MOST:
+            raise EntityTooLarge(size, wire.REQUEST_BYTES_MOST)
+        held = self._hold(size)
+        try:
+            packed = await _whole(body, size, sha256)
+            asked = wire.read_request(packed)
+            operation = _operation(asked)
+            once = _once(caller, asked.once, packed)
+            results = await self._once(once, asked, attempt, lambda: self._run(verbs, asked))
+        finally:
+            held.release()
+        return self._reply(operation, asked.version, results)
+
+    async def _once(
+        self, once: bytes, asked: Asked, attempt: int, run: Callable[[], Awaitable[list[bytes]]],
+        untouched: Callable[[], bool] = lambda: False,
+    ) -> list[bytes]:  # fmt: skip
+        """The packed results; those of an earlier try, if it had any. *untouched*: where *run* raised, whether it is
+        sure that it changed nothing."""
+        if not once:
+            if any(_changes(each.name) for each in asked.verbs):
+                raise InvalidArgument(f"what changes something needs `once`, {wire.ONCE_BYTES} bytes")
+            return await run()
+        try:
+            kept = self._memory.claim(once, self._site.journal.session, attempt, asked.knows)
+        except CommitterGone as unknown:
+            return _all_refused(asked, unknown)
+        if kept is not None:
+            return list(wire.unpack(kept, "an answer that was kept"))
+        results = _all_refused(asked, CommitterGone("what became of an earlier try is not known: it was cut short"))
+        try:
+            results = await run()
+        except BaseException:
+            if untouched():
+                results = []
+            raise
+        finally:
+            if not results or (len(results) == 1 and _code(results[0]) == "Busy"):
+                self._memory.drop(once)
+            else:
+                self._memory.keep(once, wire.pack(results))
+        if _code(results[0]) == "Busy" and len(results) == 1:
+            raise Busy("the verb's own")
+        return results
+
+    async def _run(self, verbs: InProcess, asked: Asked) -> list[bytes]:
+        results: list[bytes] = []
+        size, stopped = 0, False
+        for each in asked.verbs:
+            if stopped or size > wire.ANSWER_BYTES_ENOUGH:
+                results.append(wire.pack([wire.NOT_RUN]))
+                continue
+            try:
+                result = wire.pack([wire.OK, await _one(verbs, each)])
+            except EntrepotError as error:
+                result = wire.pack([wire.REFUSED, *wire.plain_error(error)])
+                stopped = asked.stop
+            results.append(result)
+            size += len(result)
+        return results
+
+    # --- bytes --------------------------------------------------------------------------------------------------------
+
+    async def _read(self, verbs: InProcess, query: Mapping[str, str], size: int) -> Reply:
+        if size:
+            raise InvalidArgument("a read has no body")
+        asked, _ = _call(query)
+        (each,) = asked.verbs
+        if each.name != OPEN_VERB:
+            raise InvalidArgument(f"`{each.name[:80]}` reads no bytes")
+        try:
+            arguments, _ = _read_arguments(OPEN, each)
+            opened = await verbs.open(*arguments)
+        except EntrepotError as error:
+            if isinstance(error, Busy):
+                raise
+            result = wire.pack([wire.REFUSED, *wire.plain_error(error)])
+            head = wire.packed_answer(asked.version, self._memory.name, [result])
+            return Reply("fs.open", framed_bytes(head, b""), code=type(error).__name__)
+        return self._reading(opened, asked.version)
+
+    def _reading(self, opened: Opened, version: int) -> Reply:
+        told = OPEN.result.plain((opened.info, opened.start, opened.length))
+        head = wire.packed_answer(version, self._memory.name, [wire.pack([wire.OK, told])])
+        if opened.whole is not None:
+            return Reply("fs.open", framed_bytes(head, opened.whole))
+        chunks = framed(head, opened.chunks, opened.length)
+        return Reply("fs.open", chunks=chunks, length=chunks.length)
+
+    async def _write(
+        self, verbs: InProcess, caller: Caller, query: Mapping[str, str], body: Body, size: int, sha256: str | None
+    ) -> Reply:
+        asked, packed = _call(query)
+        (each,) = asked.verbs
+        travelling = WRITING.get(each.name)
+        if travelling is None:
+            raise InvalidArgument(f"`{each.name[:80]}` writes no bytes")
+        arguments, _ = _read_arguments(travelling, each)
+        told = arguments[list(travelling.arguments).index("size")]
+        if told != size:
+            raise IncompleteBody(told, size)
+        vouched = Vouched(body, sha256)
+
+        async def run() -> list[bytes]:
+            try:
+                if each.name == "put":
+                    bucket, key, _, meta, conditions = arguments
+                    result: Any = await verbs.put(bucket, key, vouched, size, meta, conditions)
+                else:
+                    bucket, key, upload, number, _ = arguments
+                    result = await verbs.put_part(bucket, key, upload, number, vouched, size)
+            except (BadDigest, IncompleteBody):
+                vouched.ended = False
+                raise  # the bytes did not come as they were sent: as if nothing had been asked
+            except EntrepotError as error:
+                return [wire.pack([wire.REFUSED, *wire.plain_error(error)])]
+            return [wire.pack([wire.OK, travelling.result.plain(result)])]
+
+        results = await self._once(
+            _once(caller, asked.once, packed), asked, _attempt(query), run, lambda: not vouched.ended
+        )
+        return self._reply(f"fs.{each.name}", asked.version, results)
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _reply(self, operation: str, version: int, results: list[bytes]) -> Reply:
+        body = wire.packed_answer(version, self._memory.name, results)
+        code = next((code for code in map(_code, results) if code), "")
+        if len(body) <= ONE_PIECE_BYTES:
+            return Reply(operation, body, code=code)
+        return Reply(operation, chunks=_Sent(body, self._hold(len(body))), length=len(body), code=code)
+
+    def _hold(self, size: int) -> _Held:
+        if self._held + size > HELD_BYTES_MOST:
+            raise Busy("requests and answers of the file systems' wire")
+        return _Held(self, size)
+
+    def count(self, size: int) -> None:
+        """*size* bytes more, or less, are held."""
+        self._held += size
+
+
+class _Held:
+    """Bytes that count against the bound until they are released."""
+
+    def __init__(self, server: WireServer, size: int) -> None:
+        self._server = server
+        self._size = size
+        server.count(size)
+
+    def release(self) -> None:
+        size, self._size = self._size, 0
+        self._server.count(-size)
+
+
+class _Sent:
+    """An answer in pieces, which is held until it is sent or given up."""
+
+    def __init__(self, body: bytes, held: _Held) -> None:
+        self._pieces = iter([memoryview(body)[at : at + (1 << 18)] for at in range(0, len(body), 1 << 18)])
+        self._held = held
+
+    def __aiter__(self) -> _Sent:
+        return self
+
+    async def __anext__(self) -> Buffer:
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._held.release()
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        self._held.release()
+
+
+async def _one(verbs: InProcess, verb: Verb) -> Any:
+    """Run one verb; its result, plain."""
+    travelling = TRAVELLING.get(verb.name)
+    if travelling is None:
+        raise InvalidArgument(f"`{verb.name[:80]}` is no verb")
+    values, by_name = _read_arguments(travelling, verb)
+    return travelling.result.plain(await getattr(verbs, verb.name)(*values, **by_name))
+
+
+def _read_arguments(travelling: Travelling, verb: Verb) -> tuple[list[Any], dict[str, Any]]:
+    try:
+        return travelling.read(verb.name, verb.arguments)
+    except Malformed as wrong:
+        raise InvalidArgument(str(wrong)) from None
+
+
+async def _whole(body: Body, size: int, sha256: str | None) -> bytes:
+    """All of a body that is small. Raises `IncompleteBody`, `BadDigest`."""
+    collected = bytearray()
+    async for chunk in body:
+        collected += chunk
+        if len(collected) > size:
+            break
+    if len(collected) != size:
+        raise IncompleteBody(size, len(collected))
+    computed = hashlib.sha256(collected).hexdigest()
+    if sha256 is not None and computed != sha256:
+        raise BadDigest(sha256, computed)
+    return bytes(collected)
+
+
+def _call(query: Mapping[str, str]) -> tuple[Asked, bytes]:
+    """The request in a query, which is for one verb."""
+    text = query.get(wire.CALL, "")
+    if len(text) > wire.CALL_CHARS_MOST:
+        raise EntityTooLarge(len(text), wire.CALL_CHARS_MOST)
+    try:
+        packed = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise InvalidArgument(f"?{wire.CALL}= is base64, in the alphabet for addresses") from None
+    asked = wire.read_request(packed)
+    if len(asked.verbs) != 1:
+        raise InvalidArgument("bytes are read and written by one verb")
+    return asked, packed
+
+
+def _attempt(query: Mapping[str, str]) -> int:
+    text = query.get(wire.ATTEMPT, "1")
+    if not (text.isascii() and text.isdigit() and len(text) < 4):
+        raise InvalidArgument(f"?{wire.ATTEMPT}= is a number")
+    return int(text)
+
+
+def _once(caller: Caller, once: bytes, packed: bytes) -> bytes:
+    """What a change is known by: who asks, its `once`, and all that is asked; empty without a `once`."""
+    if not once:
+        return b""
+    return hashlib.blake2b(packed, digest_size=24, key=once, salt=caller.user_id.to_bytes(8, "big") * 2).digest()
+
+
+def _changes(name: str) -> bool:
+    travelling = TRAVELLING.get(name) or WRITING.get(name)
+    return travelling is not None and travelling.changes
+
+
+def _operation(asked: Asked) -> str:
+    """What a request is called: few names, whatever clients send."""
+    if len(asked.verbs) == 1 and asked.verbs[0].name in TRAVELLING:
+        return f"fs.{asked.verbs[0].name}"
+    return "fs.verbs"
+
+
+def _code(result: bytes) -> str:
+    """The error's name in a packed result."""
+    if result[1:2] != bytes((wire.REFUSED,)):
+        return ""
+    return str(wire.unpack(result, "a result")[1])
+
+
+def _all_refused(asked: Asked, error: EntrepotError) -> list[bytes]:
+    return [wire.pack([wire.REFUSED, *wire.plain_error(error)]) for _ in asked.verbs]

@@ -1,0 +1,322 @@
+"""The wire between a file system and a gateway, as it is and on a bad line."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo
+from gateway.errors import AccessDenied, BucketOwned, CommitterGone, NoSuchKey, NoSuchName, PreconditionFailed
+from gateway.posix import over_http, posting, wire
+from gateway.posix.bodies import Whole, read_all
+from gateway.posix.gateways import Options, gateway_of
+from gateway.posix.over_http import OverHttp
+from gateway.posix.verbs import Directory
+from gateway.posix.wire import Asked, Verb
+from gateway.posix.wire_frames import FRAME_BYTES
+from gateway.posix.wire_verbs import TRAVELLING
+from tests.posix.looking_in import records_of
+from tests.posix.meddling import BadLine
+from tests.s3api.client import Signer
+
+MIB = 1 << 20
+
+
+@asynccontextmanager
+async def connected(served, url: str = ""):
+    options = Options(endpoint=url or served.url, key=served.access_key, secret=served.secret_key)
+    verbs = await OverHttp.connect(gateway_of(options))
+    try:
+        yield verbs
+    finally:
+        await verbs.close()
+
+
+@pytest.fixture
+async def verbs(served):
+    async with connected(served) as verbs:
+        yield verbs
+
+
+@pytest.fixture
+async def place(verbs):
+    """A bucket with the objects `x` and `d/y`."""
+    name = f"wire-{secrets.token_hex(6)}"
+    await verbs.make_bucket(name)
+    for key in (b"x", b"d/y"):
+        await verbs.put(name, key, Whole(key), len(key), Meta({"x-amz-meta-a": "é"}, {"tag": "1"}))
+    return name
+
+
+@pytest.fixture
+def line(served):
+    bad = BadLine(served.url)
+    yield bad
+    bad.close()
+
+
+async def test_each_verb_answers_what_it_answers_in_process(verbs, place):
+    found = await verbs.look(place, b"x")
+    assert isinstance(found, ObjectInfo)
+    assert (found.key, found.size, found.tags_count) == (b"x", 1, 1)
+    assert found.headers["x-amz-meta-a"] == "é"
+    assert found.checksum is not None
+    assert await verbs.look(place, b"d") == Directory(made=False)
+    assert await verbs.tags(place, b"x") == {"tag": "1"}
+    assert await verbs.parts(place, b"x") == []
+    assert (await verbs.bucket(place)).name == place
+    page = await verbs.page(place, b"", b"/")
+    assert ([each.key for each in page.keys], page.prefixes, page.next) == ([b"x"], [b"d/"], None)
+    with pytest.raises(BucketOwned):
+        await verbs.make_bucket(place)
+    with pytest.raises(NoSuchName):
+        await verbs.look(place, b"none")
+    with pytest.raises(PreconditionFailed):
+        await verbs.open(place, b"x", None, Conditions(if_match=("other",)))
+    missing, gone = await verbs.remove(place, [b"none", b"x"], must_exist=True)
+    assert isinstance(missing, NoSuchKey)
+    assert gone is None
+
+
+async def test_several_verbs_go_in_one_trip_and_run_in_their_order(verbs, place, monkeypatch):
+    trips = 0
+    post = verbs._posting.post
+
+    async def counted(*arguments, **options):
+        nonlocal trips
+        trips += 1
+        return await post(*arguments, **options)
+
+    monkeypatch.setattr(verbs._posting, "post", counted)
+    calls = [
+        ("mkdir", (place, b"a")),
+        ("mkdir", (place, b"a/b")),
+        ("mkdir", (place, b"a")),
+        ("rename", (place, b"d", b"a/b/c", True)),
+        ("look", (place, b"a/b/c/y")),
+    ]
+    *made, there, moved, found = await verbs.compound(calls)
+    assert made == [None, None]
+    assert type(there).__name__ == "NameExists"
+    assert moved is None
+    assert found.size == 3
+    assert trips == 1
+    *_, refused, behind = await verbs.compound(
+        [("look", (place, b"x")), ("look", (place, b"none")), ("rmdir", (place, b"a"))], stop=True
+    )
+    assert isinstance(refused, NoSuchName)
+    assert behind is None
+    assert await verbs.look(place, b"a") == Directory(made=True)
+    many = await verbs.compound([("look", (place, b"x"))] * 150)
+    assert {each.size for each in many} == {1}
+    assert trips == 1 + 1 + 1 + 3
+
+
+async def test_an_answer_that_grows_long_is_broken_off_and_asked_for_on(verbs, place, monkeypatch):
+    keys = [b"long/%04d-" % number + b"k" * 900 for number in range(1000)]
+    for at in range(0, 1000, 100):
+        await asyncio.gather(*[verbs.put(place, key, Whole(b""), 0, Meta()) for key in keys[at : at + 100]])
+    found = await verbs.compound([("page", (place, b"long/", b"", b""))] * 12)
+    assert len(found) == 12
+    assert all([each.key for each in page.keys] == keys for page in found)
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 9 * MIB + 7])
+async def test_bytes_come_back_as_they_went_whole_and_in_part(verbs, place, size):
+    data = os.urandom(size)
+    stored = await verbs.put(place, b"bytes", Whole(data), size, Meta())
+    assert stored.etag == hashlib.md5(data).hexdigest()
+    opened = await verbs.open(place, b"bytes")
+    assert (opened.info.size, opened.length) == (size, size)
+    assert await read_all(opened) == data
+    if size > 2:
+        opened = await verbs.open(place, b"bytes", ByteRange(1, size - 2))
+        assert (opened.start, opened.length) == (1, size - 2)
+        assert await read_all(opened) == data[1:-1]
+
+
+@pytest.mark.parametrize("after", [0, 100, 500_000, 3 * MIB + 99, 7 * MIB])
+async def test_a_read_that_breaks_off_goes_on_where_it_was(served, place, line, verbs, after):
+    data = os.urandom(8 * MIB)
+    await verbs.put(place, b"bytes", Whole(data), len(data), Meta())
+    async with connected(served, line.url) as far:
+        line.suffer(b"POST /.entrepot/read", times=3, after_bytes=after)
+        assert await read_all(await far.open(place, b"bytes")) == data
+        assert line.suffered >= 2
+
+
+async def test_a_read_whose_object_is_replaced_while_it_breaks_off_is_ended(served, place, line, verbs):
+    await verbs.put(place, b"bytes", Whole(bytes(8 * MIB)), 8 * MIB, Meta())
+    async with connected(served, line.url) as far:
+        line.suffer(b"POST /.entrepot/read", after_bytes=3 * MIB)
+        opened = await far.open(place, b"bytes")
+        await verbs.put(place, b"bytes", Whole(b"other"), 5, Meta())
+        with pytest.raises(PreconditionFailed):
+            await read_all(opened)
+
+
+async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(verbs, place, monkeypatch):
+    data = os.urandom(2 * MIB)
+    await verbs.put(place, b"bytes", Whole(data), len(data), Meta())
+    read_frame, spoilt = over_http.read_frame, 0
+
+    class Spoiling:
+        def __init__(self, stream) -> None:
+            self.stream = stream
+
+        async def readexactly(self, count: int) -> bytes:
+            read = bytearray(await self.stream.readexactly(count))
+            read[5] ^= 1
+            return bytes(read)
+
+    async def spoils(stream, left):
+        nonlocal spoilt
+        spoilt += 1
+        return await read_frame(Spoiling(stream) if spoilt == 2 else stream, left)
+
+    monkeypatch.setattr(over_http, "read_frame", spoils)
+    assert await read_all(await verbs.open(place, b"bytes")) == data
+    assert spoilt == 3
+
+
+# --- once -------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_rename_whose_answer_is_lost_is_one_rename(served, place, line, verbs):
+    """Run again, it would move what somebody else has put there since."""
+    async with connected(served, line.url) as far:
+        before = records_of(served.dir)
+        line.suffer(b"rename", times=3)
+        await far.rename(place, b"d", b"e", directory=True)
+        assert line.suffered == 3
+        assert records_of(served.dir) - before <= 3
+        assert isinstance(await verbs.look(place, b"e"), Directory)
+        with pytest.raises(NoSuchName):
+            await verbs.look(place, b"d")
+
+
+async def test_every_change_is_made_once_however_often_its_answer_is_lost(served, place, line, verbs):
+    async with connected(served, line.url) as far:
+        line.suffer(b"POST /.entrepot/", times=2)
+        await far.make_bucket(f"{place}-2")
+        line.suffer(b"POST /.entrepot/", times=2)
+        await far.mkdir(place, b"made")
+        line.suffer(b"POST /.entrepot/", times=2)
+        assert await far.remove(place, [b"x"], must_exist=True) == [None]
+        line.suffer(b"POST /.entrepot/", times=2)
+        await far.move(place, b"d/y", f"{place}-2", b"y")
+        line.suffer(b"POST /.entrepot/", times=2)
+        await far.put(place, b"new", Whole(b"bytes"), 5, Meta(), Conditions(if_none_match=("*",)))
+        line.suffer(b"POST /.entrepot/", times=2)
+        await far.rmdir(place, b"made")
+        assert line.suffered == 2
+    assert await read_all(await verbs.open(place, b"new")) == b"bytes"
+    assert (await verbs.look(f"{place}-2", b"y")).size == 3
+
+
+async def posted(served, name: str, body: bytes, query: str = "", **options):
+    signer = Signer(
+        type("Site", (), {"port": int(served.url.rpartition(":")[2])}), served.access_key, served.secret_key
+    )
+    return await signer.request("POST", f"/.entrepot/{name}", query, body, **options)
+
+
+def asked(*verbs: Verb, once: bytes = b"", knows: str = "", stop: bool = False) -> bytes:
+    return wire.packed_request(Asked(list(verbs), stop, once, knows))
+
+
+async def test_any_worker_knows_what_another_one_answered(served, place, verbs):
+    """Each request here is a connection of its own, and goes to any of the two."""
+    rename = Verb("rename", TRAVELLING["rename"].plain(place, b"d", b"e", True))
+    body = asked(rename, once=secrets.token_bytes(16), knows=verbs._memory)
+    answers = [await posted(served, "verbs", body, f"attempt={number}" if number > 1 else "") for number in range(1, 9)]
+    assert {each.body for each in answers} == {answers[0].body}
+    assert wire.read_answer(answers[0].body).results == ((wire.OK, None),)
+    other = await posted(served, "verbs", asked(rename, once=secrets.token_bytes(16)))
+    assert wire.read_answer(other.body).results[0][:2] == (wire.REFUSED, "NoSuchName")
+
+
+async def test_a_memory_that_was_lost_says_that_it_does_not_know(served, place):
+    body = asked(Verb("mkdir", (place, b"new")), once=secrets.token_bytes(16), knows="another memory")
+    answer = wire.read_answer((await posted(served, "verbs", body, "attempt=2")).body)
+    assert answer.results[0][:2] == (wire.REFUSED, "CommitterGone")
+    answer = wire.read_answer((await posted(served, "verbs", body)).body)
+    assert answer.results == ((wire.OK, None),), "the first try is made whoever one knows"
+
+
+async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(verbs, place, monkeypatch):
+    results, tries = verbs._results, 0
+
+    async def unknown(calls, stop):
+        nonlocal tries
+        tries += 1
+        return [CommitterGone("nobody knows")] if tries == 1 else await results(calls, stop)
+
+    monkeypatch.setattr(verbs, "_results", unknown)
+    assert await verbs.begin_upload(place, b"up", Meta())
+    tries = 0
+    with pytest.raises(CommitterGone):
+        await verbs.mkdir(place, b"new")
+
+
+# --- a gateway that has too much to do --------------------------------------------------------------------------------
+
+
+async def test_a_gateway_that_says_slow_down_is_asked_again_when_it_said(served, place, line):
+    body = b"<Error><Code>SlowDown</Code><Message>no</Message></Error>"
+    head = b"HTTP/1.1 503 Slow Down\r\nRetry-After: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+    async with connected(served, line.url) as far:
+        line.suffer(b"POST /.entrepot/verbs", times=1, says=head + body)
+        began = asyncio.get_running_loop().time()
+        await far.look(place, b"x")
+        assert line.suffered == 1
+        assert asyncio.get_running_loop().time() - began >= 1
+
+
+async def test_one_that_does_not_answer_at_all_is_told_so(monkeypatch, served, place, line):
+    async with connected(served, line.url) as far:
+        monkeypatch.setattr(over_http, "RETRY_SECONDS", 0.3)
+        line.suffer(b"POST /.entrepot/verbs", times=1000)
+        with pytest.raises(posting.Unavailable, match="does not answer"):
+            await far.look(place, b"x")
+        assert line.suffered > 1
+
+
+async def test_a_wrong_secret_is_no_reason_to_try_again(served):
+    options = Options(endpoint=served.url, key=served.access_key, secret="another-secret")
+    with pytest.raises(AccessDenied, match="signature"):
+        await OverHttp.connect(gateway_of(options))
+
+
+async def test_the_region_is_learnt_from_the_gateway(served, place):
+    options = Options(endpoint=served.url, key=served.access_key, secret=served.secret_key, region="eu-north-7")
+    verbs = await OverHttp.connect(gateway_of(options))
+    assert (await verbs.look(place, b"x")).size == 1
+    await verbs.close()
+
+
+# --- what the log says ------------------------------------------------------------------------------------------------
+
+
+async def test_each_request_leaves_a_line_that_names_its_verb_and_no_secret(served, place, verbs):
+    await verbs.rename(place, b"d", b"line", directory=True)
+    await verbs.compound([("look", (place, b"x")), ("look", (place, b"none"))])
+    await read_all(await verbs.open(place, b"x"))
+    await verbs.close()
+    await asyncio.sleep(0.5)
+    text = served.log.read_text()
+    lines = [json.loads(each) for each in text.splitlines() if '"event":"request"' in each]
+    ours = [each for each in lines if each["path"].startswith("/.entrepot/")]
+    assert {"fs.rename", "fs.verbs", "fs.open", "fs.put"} <= {each["operation"] for each in ours}
+    assert "NoSuchName" in {each.get("error") for each in ours if each["operation"] == "fs.verbs"}
+    assert served.secret_key not in text
+    assert "call=" not in text
