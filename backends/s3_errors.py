@@ -162,7 +162,8 @@ def said_by_botocore(error: BaseException) -> Said:
     """What one of botocore's exceptions tells; any other is what has gone wrong on the way."""
     response: dict[str, Any] | None = getattr(error, "response", None)
     if not isinstance(response, dict):
-        return Said(message=f"{type(error).__name__}: {error}")
+        source = getattr(error, "kwargs", {}).get("error", "")  # what the connection said, which botocore leaves out
+        return Said(message=" ".join(filter(None, [f"{type(error).__name__}: {error}", str(source)])))
     fault, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
     headers = meta.get("HTTPHeaders", {})
     code, status = str(fault.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
