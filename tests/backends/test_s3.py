@@ -1,0 +1,212 @@
+"""The S3 driver in a bucket that it shares with others, and how it finds out what its server can confirm."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends import errors
+from backends.base import Listed, Marker
+from backends.s3 import S3
+from backends.s3_listing import just_below
+from backends.s3_store import body, md5_of
+from tests.backends.conftest import OpenS3
+from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
+from tests.servers.between import Forward, Heard, answer, between
+from tests.servers.running import S3Server
+
+FOREIGN = ["a", "a/b", "other/0000000000000005/1", "p.txt", "p-/1", "p", "pa/1", "zz/deep/er", "Upper/Case"]
+ODD = ["p//a", "p/b//c", "p/d/", "p/Upper", "p/ü", "p/with space", "p/.hidden", "p/.entrepot-not", "p/q%20r"]
+
+
+def control(backend: S3) -> Any:
+    """The client beneath, to do what somebody else does to the bucket."""
+    return backend._control._client
+
+
+async def everything(backend: S3) -> dict[str, str]:
+    """Each key of the whole bucket with its ETag."""
+    answer = await control(backend).list_objects_v2(Bucket=backend._settings.bucket)
+    return {line["Key"]: line["ETag"] for line in answer.get("Contents", ())}
+
+
+async def test_what_others_have_in_the_bucket_is_never_seen_or_touched(server: S3Server, open_s3: OpenS3) -> None:
+    backend = await open_s3(server, prefix="/p/")
+    for name in FOREIGN:
+        await control(backend).put_object(Bucket=backend._settings.bucket, Key=name, Body=name.encode())
+    before = await everything(backend)
+    for number in range(20):
+        await put(backend, key(number), b"x")
+    await backend.claim(Marker(SITE, 1, 1))
+    assert [line.key for line in await listed(backend.list())] == [key(number) for number in range(20)]
+    for prefix in ("a", "p", "0", "zz", "other"):
+        assert all(line.key.startswith(f"{5:016x}/") for line in await listed(backend.list(prefix)))
+    for name in ("a", "a/b", "p", "p.txt"):
+        with pytest.raises(errors.NotFound):
+            await backend.get(name)
+        await backend.delete(name)
+    async for line in backend.list():
+        await backend.delete(line.key)
+    after = await everything(backend)
+    assert {name: etag for name, etag in after.items() if not name.startswith("p/")} == before
+    assert [name for name in after if name.startswith("p/")] == ["p/.entrepot/marker"]
+
+
+async def test_two_prefixes_of_one_bucket_do_not_see_each_other(server: S3Server, open_s3: OpenS3) -> None:
+    one = await open_s3(server, prefix="x")
+    other = await open_s3(server, bucket=one._settings.bucket, prefix="x-2")
+    below = await open_s3(server, bucket=one._settings.bucket, prefix="x-2/y")
+    for number, backend in enumerate((one, other, below)):
+        await put(backend, key(number), b"x" * number)
+        await backend.claim(Marker(SITE if number else OTHER_SITE, number, 1))
+    assert await listed(one.list()) == [Listed(key(0), 0)]
+    assert await listed(below.list()) == [Listed(key(2), 2)]
+    assert Listed(key(1), 1) in await listed(other.list())
+    assert (await one.marker(), await other.marker()) == (Marker(OTHER_SITE, 0, 1), Marker(SITE, 1, 1))
+    with pytest.raises(errors.NotFound):
+        await one.get(key(1))
+    await one.delete(key(1))
+    assert bytes(await other.get(key(1))) == b"x"
+
+
+async def test_names_that_nobody_of_ours_wrote_do_not_stop_a_listing(server: S3Server, open_s3: OpenS3) -> None:
+    backend = await open_s3(server, prefix="p")
+    for name in ODD:
+        await control(backend).put_object(Bucket=backend._settings.bucket, Key=name, Body=b"odd")
+    wanted = [key(number, session=session) for session in (1, 2) for number in range(70)]
+    await asyncio.gather(*(put(backend, at, b"x") for at in [*wanted, "b/c", "z"]))
+    assert [line.key for line in await listed(backend.list())] == [*wanted, "b/c", "z"]
+    assert [line.key for line in await listed(backend.list(after=wanted[99]))] == [*wanted[100:], "b/c", "z"]
+    assert [line.key for line in await listed(backend.list(prefix="b"))] == ["b/c"]
+    assert [line.key for line in await listed(backend.list(prefix=f"{2:016x}/"))] == wanted[70:]
+    assert set(ODD) <= set(await everything(backend))
+
+
+SEGMENT = st.text("0129abyz-_.", min_size=1, max_size=3).filter(lambda text: not text.startswith("."))
+PREFIX = st.lists(SEGMENT, min_size=1, max_size=3).map("/".join)
+
+
+@given(PREFIX, st.text("0129abyz-_./", max_size=4))
+def test_a_listing_begins_before_the_first_key_of_its_prefix(prefix: str, rest: str) -> None:
+    """Whatever obstore makes of odd characters (it writes them as %xx) sorts before letters and digits too."""
+    floor = just_below(prefix)
+    assert floor < prefix + rest
+    assert "//" not in floor
+    assert "/./" not in f"/{floor}/"
+
+
+@pytest.mark.parametrize(("which", "habit"), [("moto", "etag"), ("radosgw", "etag"), ("entrepot", "checksum")])
+async def test_how_a_server_confirms_is_found_out_by_telling_it_a_lie(
+    request: pytest.FixtureRequest, open_s3: OpenS3, which: str, habit: str
+) -> None:
+    backend = await open_s3(request.getfixturevalue(f"{which}_server"), prefix="p")
+    await asyncio.gather(*(put(backend, key(number), b"x") for number in range(5)))
+    assert backend._habit == habit
+    assert sorted(await everything(backend)) == [f"p/{key(number)}" for number in range(5)]
+
+
+async def test_a_server_whose_etags_say_nothing_is_read_back(radosgw_server: S3Server, open_s3: OpenS3) -> None:
+    """As with SSE-KMS: every ETag is another thing than the MD5."""
+
+    async def veiled(request: Heard, forward: Forward) -> bytes | None:
+        reply = await forward(request)
+        if request.method != "PUT":
+            return reply
+        real = f'"{hashlib.md5(request.body).hexdigest()}"'.encode()
+        return reply.replace(real, f'"{hashlib.md5(real).hexdigest()}"'.encode())
+
+    async with between(radosgw_server) as way:
+        way.rule = veiled
+        backend = await open_s3(way.server)
+        await put(backend, key(1), b"veiled")
+        assert backend._habit == "read"
+        assert bytes(await backend.get(key(1))) == b"veiled"
+
+
+async def test_a_bucket_that_keeps_versions_is_warned_of(
+    moto_server: S3Server, open_s3: OpenS3, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = await open_s3(moto_server)
+    assert not caplog.records
+    await control(backend).put_bucket_versioning(
+        Bucket=backend._settings.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    with caplog.at_level(logging.WARNING, "backends.s3"):
+        await open_s3(moto_server, bucket=backend._settings.bucket)
+    assert "keeps versions" in caplog.text
+
+
+async def test_no_more_requests_than_connections_run_at_once(radosgw_server: S3Server, open_s3: OpenS3) -> None:
+    inside, most = 0, 0
+
+    async def counting(request: Heard, forward: Forward) -> bytes | None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0.01)
+        inside -= 1
+        return await forward(request)
+
+    async with between(radosgw_server) as way:
+        backend = await open_s3(way.server, connections=3)
+        way.rule = counting
+        await asyncio.gather(*(put(backend, key(number), b"x") for number in range(20)))
+        await asyncio.gather(*(backend.get(key(number)) for number in range(20)))
+    assert most == 3
+
+
+async def test_a_put_that_is_cancelled_lets_go_of_its_buffers(radosgw_server: S3Server, open_s3: OpenS3) -> None:
+    async def stuck(request: Heard, forward: Forward) -> bytes | None:
+        await asyncio.sleep(60)
+        return answer("200 OK")
+
+    async with between(radosgw_server) as way:
+        backend = await open_s3(way.server, connections=1)
+        await put(backend, key(1), b"x")
+        way.rule = stuck
+        value = bytearray(os.urandom(1 << 20))
+        putting = asyncio.create_task(put(backend, key(2), value))
+        while len(way.heard) < 5 and not any(key(2) in request.target for request in way.heard):
+            await asyncio.sleep(0.01)
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        for _ in range(500):
+            try:
+                value.append(0)  # a buffer that somebody still holds cannot grow
+                break
+            except BufferError:
+                await asyncio.sleep(0.01)
+        else:
+            pytest.fail("the buffers of a cancelled put are still held")
+        way.rule = lambda request, forward: forward(request)
+        assert bytes(await backend.get(key(1))) == b"x"
+
+
+def test_buffers_go_to_obstore_as_they_are_unless_they_are_tiny() -> None:
+    big, view = bytes(10_000), memoryview(bytearray(20_000))
+    assert body([big]) is big
+    passed = body([big, b"", view])
+    assert passed[0] is big
+    assert passed[1] is view
+    assert body([b"ab", b"", bytearray(b"c")]) == b"abc"
+    assert body([]) == b""
+    assert body([b"", b""]) == b""
+    assert md5_of([b"ab", memoryview(b"c")]) == hashlib.md5(b"abc").hexdigest()
+
+
+async def test_a_site_without_clouds_loads_none_of_their_libraries() -> None:
+    code = "import sys, backends.retrying, backends.local, gateway.site.site; print(sorted(sys.modules))"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    loaded = out.decode()
+    assert process.returncode == 0
+    assert not [name for name in ("'obstore'", "'botocore'", "'aiobotocore'") if name in loaded]
