@@ -104,8 +104,7 @@ class _Reading:
 
     async def next(self) -> Buffer | None:
         """The next piece, None behind the last."""
-        self._budget.give(self._piece_charged)
-        self._piece_charged = 0
+        self._give_piece()
         current = self._current()
         if current is None:
             return None
@@ -126,8 +125,7 @@ class _Reading:
 
     def close(self) -> None:
         """Let go of everything."""
-        self._budget.give(self._piece_charged)
-        self._piece_charged = 0
+        self._give_piece()
         for fetch in (self._now, *self._ahead):
             if fetch is not None:
                 fetch.leave()
@@ -150,19 +148,24 @@ class _Reading:
         return None if want is None else _Fetch(want)
 
     def _at_hand(self, want: Want) -> Buffer | None:
-        return self._copies.read_now(want, self._at, self._charged_length(want))
+        plain = self._copies.read_now(want, self._at, self._charged_length(want))
+        if plain is None:
+            self._give_piece()
+        return plain
 
     def _charged_length(self, want: Want) -> int:
         """How many bytes to take next, which are charged until the next piece; few where that is not to be had."""
         length = self._length(want, PIECE_BYTES)
-        self._budget.give(self._piece_charged)
-        self._piece_charged = 0
         if length > SMALL_PIECE_BYTES:
             if self._budget.take_now(length):
                 self._piece_charged = length
             else:
                 length = self._length(want, SMALL_PIECE_BYTES)
         return length
+
+    def _give_piece(self) -> None:
+        self._budget.give(self._piece_charged)
+        self._piece_charged = 0
 
     def _length(self, want: Want, most: int) -> int:
         """How many bytes to take next: up to the end of a frame, so that none is opened twice."""

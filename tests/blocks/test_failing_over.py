@@ -1,0 +1,248 @@
+"""Going over to another copy in the middle of an object: on errors, absence, damage and slowness, unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.base import Backend
+from backends.faulty import Fault, Faulty, Kind, Plan
+from backends.local import Local
+from backends.memory import Memory
+from gateway.blocks import reports
+from gateway.blocks.copies import Copies
+from gateway.blocks.plan import wants_of_run
+from gateway.blocks.reader import Reader
+from gateway.blocks.values import ABSENT, DAMAGED, block_key
+from gateway.blocks.writer import StoredRun
+from gateway.crypto.sealing import BlockKeys
+from gateway.placement.breaker import State
+from gateway.placement.policy import Place
+from gateway.placement.routes import HEDGED_BURST, Routes
+from tests.blocks.places import Gated, until
+from tests.blocks.site import Site
+from tests.blocks.world import World
+
+MIB = 1 << 20
+DATA = random.Random(21).randbytes(20 * MIB)
+
+
+class Watched(World):
+    """Two places, the first one near, and what their reader knows and reports. Its clock stands unless it is set."""
+
+    def __init__(self, near: Backend, far: Backend) -> None:
+        super().__init__(near, far)
+        self.now = 0.0
+        self.told: list[tuple[bytes, int, str]] = []
+        self.routes = Routes([Place(1, "near", "a"), Place(2, "far", "b")], "a", {}, random.Random(1))
+        self.copies = Copies(
+            self.facts.get,
+            lambda _: self.order,
+            BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode)),
+            self.extent_at,
+            routes=self.routes,
+            report=lambda *told: self.told.append(told),
+            clock=lambda: self.now,
+        )
+        self.reader = Reader(self.copies, self.reading)
+
+    def state(self, name: str) -> State:
+        return self.routes.healths(self.now)[name].state
+
+
+async def drained(world: World, stored: StoredRun, then: object) -> bytes:
+    """All bytes, and *then* happens behind the first piece."""
+    reading = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
+    found = [bytes(await anext(reading))]
+    then()  # type: ignore[operator]
+    found += [bytes(piece) async for piece in reading]
+    assert world.reading.used == 0
+    return b"".join(found)
+
+
+async def test_a_backend_that_falls_silent_in_the_middle_of_an_object_is_left_for_another_one() -> None:
+    near, far = Gated("near"), Gated("far")
+    world = Watched(near, far)
+    stored = await world.put(DATA)
+    reading = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
+    near.gate.clear()
+    assert b"".join([bytes(piece) async for piece in reading]) == DATA
+    assert near.cancelled == near.asked, "who lost was called off"
+    assert world.reading.used == 0
+    assert world.told == [], "a slow copy is a good one"
+
+
+async def test_a_backend_that_stays_silent_is_asked_last_after_a_few_reads_and_first_again_when_it_answers() -> None:
+    near, far = Gated("near", is_open=False), Gated("far")
+    world = Watched(near, far)
+    stored = await world.put(DATA[:100])
+    for _ in range(5):
+        assert await world.get(stored.extents) == DATA[:100]
+    assert world.state("near") is State.OPEN
+    assert near.asked == 5
+    for _ in range(20):
+        assert await world.get(stored.extents) == DATA[:100]
+    assert near.asked == 5
+    near.gate.set()
+    world.now = 3.0
+    assert world.state("near") is State.HALF_OPEN
+    assert await world.get(stored.extents) == DATA[:100]
+    assert near.asked == 6
+    assert world.state("near") is State.CLOSED
+
+
+async def test_a_hundred_reads_of_a_silent_backend_go_over_although_few_of_them_may_hedge() -> None:
+    near, far = Gated("near", is_open=False), Gated("far")
+    world = Watched(near, far)
+    stored = [await world.put(DATA[at : at + 100]) for at in range(100)]
+    reads = [asyncio.create_task(world.get(each.extents)) for each in stored]
+    await until(lambda: near.asked == 100)
+    found = await asyncio.gather(*reads)
+    assert found == [DATA[at : at + 100] for at in range(100)]
+    assert world.state("near") is State.OPEN
+    assert (near.asked, far.asked) == (100, 100)
+
+
+async def test_while_a_slow_backend_is_not_broken_only_few_reads_ask_another_copy_as_well() -> None:
+    near, far = Gated("near", is_open=False), Gated("far", is_open=False)
+    world = Watched(near, far)
+    stored = [await world.put(DATA[at : at + 100]) for at in range(40)]
+    reads = [asyncio.create_task(world.get(each.extents)) for each in stored]
+    await until(lambda: near.asked == 40)
+    await until(lambda: far.asked >= HEDGED_BURST)
+    await asyncio.sleep(0.6)
+    assert far.asked == HEDGED_BURST
+    near.gate.set()
+    assert await asyncio.gather(*reads) == [DATA[at : at + 100] for at in range(40)]
+    await until(lambda: far.cancelled == far.asked)
+    assert world.state("near") is State.CLOSED
+
+
+async def test_a_backend_that_errs_in_the_middle_of_an_object_is_left_and_broken_after_a_few_errors() -> None:
+    plan = Plan()
+    world = Watched(Faulty(Gated("near"), plan), Gated("far"))
+    stored = await world.put(DATA)
+    down = Fault(Kind.ERROR, verb="get")
+    assert await drained(world, stored, lambda: plan.add(down)) == DATA
+    for _ in range(5):
+        assert await world.get(stored.extents, 0, 100) == DATA[:100]
+    assert world.state("near") is State.OPEN
+    assert world.told == [], "who is down may have whole copies"
+    plan.clear()
+    world.now = 2.0
+    assert await world.get(stored.extents) == DATA
+    assert world.state("near") is State.CLOSED
+
+
+@pytest.mark.parametrize("how", [ABSENT, DAMAGED])
+async def test_copies_that_vanished_or_rotted_on_a_disk_are_left_for_others_and_reported_once(
+    tmp_path: Path, how: str
+) -> None:
+    near, far = [await Local.open(str(tmp_path / name), name=name) for name in ("near", "far")]
+    world = Watched(near, far)
+    stored = await world.put(DATA)
+
+    for block in stored.blocks:
+        (path,) = (tmp_path / "near").rglob(block_key(block.id).split("/")[1])
+        if how == ABSENT:
+            path.unlink()
+        else:
+            path.write_bytes(bytes(path.stat().st_size))
+    for _ in range(3):
+        assert await world.get(stored.extents) == DATA
+    assert sorted(world.told) == sorted((block.id, 1, how) for block in stored.blocks), "each of them once"
+    assert world.state("near") is State.CLOSED, "as a whole it works"
+    await near.close()
+    await far.close()
+
+
+async def test_a_folder_that_is_deleted_in_the_middle_of_an_object_is_not_noticed(tmp_path: Path) -> None:
+    import shutil
+
+    near, far = [await Local.open(str(tmp_path / name), name=name) for name in ("near", "far")]
+    world = Watched(near, far)
+    stored = await world.put(DATA)
+    assert await drained(world, stored, lambda: shutil.rmtree(tmp_path / "near", ignore_errors=True)) == DATA
+    await near.close()
+    await far.close()
+
+
+async def test_the_same_copy_is_reported_once_a_minute_and_only_so_many_a_second() -> None:
+    now = 0.0
+    told: list[tuple[bytes, int, str]] = []
+    known = reports.Reports(lambda *each: told.append(each), lambda: now)
+    for _ in range(3):
+        known.tell(b"one", 1, DAMAGED)
+    assert told == [(b"one", 1, DAMAGED)]
+    now = 61.0
+    known.tell(b"one", 1, ABSENT)
+    assert len(told) == 2
+    for number in range(1000):
+        known.tell(b"%d" % number, 1, ABSENT)
+    assert len(told) <= 2 + reports.MOST_A_SECOND
+
+
+async def test_a_report_that_goes_wrong_does_not_make_a_read_go_wrong() -> None:
+    def report(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    known = reports.Reports(report, lambda: 0.0)
+    known.tell(b"one", 1, DAMAGED)
+
+
+async def test_a_copy_that_the_journal_no_longer_names_is_not_reported() -> None:
+    world = Watched(Gated("near"), Gated("far"))
+    old = await world.put(DATA[:MIB])
+    wanted = list(wants_of_run(9, old.extents, 0, old.size))
+    new = await world.put(DATA[:MIB])
+    reading = world.reader.read(wanted)
+    world.runs[9] = list(new.extents)
+    for place in world.places:
+        await place.delete(block_key(old.blocks[0].id))
+    del world.facts[old.blocks[0].id]
+    assert b"".join([bytes(piece) async for piece in reading]) == DATA[:MIB]
+    assert world.told == []
+
+
+async def test_what_is_read_from_any_copy_is_not_swept_while_the_read_goes_on(tmp_path: Path) -> None:
+    plan = Plan()
+    site = Site(tmp_path, Faulty(Memory("one"), plan), Gated("two"))
+    await site.put(b"k", DATA)
+    reader = site.client()
+    with reader.reading():
+        reading = site.open(b"k")
+        found = [bytes(await anext(reading))]
+        await site.delete(b"k")
+        await site.work()
+        assert await site.stored(0), "somebody reads"
+        plan.add(Fault(Kind.ERROR, verb="get"))
+        found += [bytes(piece) async for piece in reading]
+    assert b"".join(found) == DATA
+    plan.clear()
+    await site.work()
+    assert await site.stored(0) == await site.stored(1) == {}
+    site.close()
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.sampled_from("nfb"), st.sampled_from([Kind.ERROR, Kind.FLIP, Kind.GONE, Kind.SHORT])),
+             min_size=3, max_size=3),
+    st.integers(0, 9),
+)  # fmt: skip
+async def test_each_block_may_be_bad_on_another_backend_and_the_object_is_whole(
+    bad: list[tuple[str, Kind]], seed: int
+) -> None:
+    plans = Plan(seed=seed), Plan(seed=seed)
+    world = Watched(Faulty(Memory("near"), plans[0]), Faulty(Gated("far"), plans[1]))
+    stored = await world.put(DATA)
+    for block, (where, kind) in zip(stored.blocks, bad, strict=True):
+        if where != "b":
+            plans["nf".index(where)].add(Fault(kind, verb="get", key=block_key(block.id)))
+    assert await world.get(stored.extents) == DATA
+    assert world.reading.used == 0

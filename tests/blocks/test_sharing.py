@@ -1,0 +1,173 @@
+"""One fetch for all who want the same bytes: started once, charged once, alive while anybody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from backends import errors as backend_errors
+from backends.faulty import Fault, Faulty, Kind, Plan
+from gateway import errors
+from gateway.blocks.budget import Budget
+from gateway.blocks.flights import Flights
+from gateway.blocks.reader import SMALL_PIECE_BYTES
+from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
+from tests.blocks.places import Gated, until
+from tests.blocks.world import World
+
+MIB = 1 << 20
+DATA = random.Random(12).randbytes(8 * MIB)
+
+
+async def test_a_thousand_readers_of_one_cold_block_make_one_fetch_that_is_charged_once() -> None:
+    place = Gated(is_open=False)
+    world = World(place)
+    stored = await world.put(DATA[:MIB])
+    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(1000)]
+    await until(lambda: place.asked)
+    await asyncio.sleep(0)
+    assert world.reading.used == sealed_length(MIB) + FRAME_PLAIN
+    place.gate.set()
+    for read in reads:
+        assert await read == DATA[:MIB]
+    assert place.asked == 1
+    assert world.reading.used == 0
+
+
+async def test_readers_of_whole_blocks_share_them_and_their_pieces_stay_within_the_budget() -> None:
+    place = Gated(is_open=False)
+    world = World(place)
+    stored = await world.put(DATA)
+    world.reading.limit = 10 * MIB
+    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(40)]
+    await until(lambda: place.asked)
+    place.gate.set()
+    for read in reads:
+        assert await read == DATA
+    assert place.asked == 1
+    assert world.reading.greatest <= 10 * MIB
+    assert world.reading.used == 0
+
+
+@pytest.mark.parametrize("budget", [1, SMALL_PIECE_BYTES, 64 * MIB])
+async def test_readers_without_bytes_of_the_budget_share_pieces_all_the_same(budget: int) -> None:
+    place = Gated(is_open=False)
+    world = World(place)
+    stored = await world.put(DATA[:SMALL_PIECE_BYTES])
+    world.reading.limit = budget
+    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(50)]
+    await until(lambda: place.asked)
+    place.gate.set()
+    for read in reads:
+        assert await read == DATA[:SMALL_PIECE_BYTES]
+    assert place.asked == 1
+
+
+@pytest.mark.parametrize("who", [0, 5])
+async def test_a_reader_who_goes_away_disturbs_nobody_even_if_the_fetch_was_begun_by_it(who: int) -> None:
+    place = Gated(is_open=False)
+    world = World(place)
+    stored = await world.put(DATA[:MIB])
+    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(10)]
+    await until(lambda: place.asked)
+    reads[who].cancel()
+    await asyncio.wait([reads[who]])
+    place.gate.set()
+    for read in (each for each in reads if each is not reads[who]):
+        assert await read == DATA[:MIB]
+    assert (place.asked, place.cancelled) == (1, 0)
+    assert world.reading.used == 0
+
+
+async def test_the_last_reader_to_go_away_calls_the_fetch_off() -> None:
+    place = Gated(is_open=False)
+    world = World(place)
+    stored = await world.put(DATA[:MIB])
+    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(10)]
+    await until(lambda: place.asked)
+    for read in reads:
+        read.cancel()
+    await asyncio.wait(reads)
+    await until(lambda: place.cancelled)
+    assert (place.asked, place.cancelled, world.reading.used) == (1, 1, 0)
+    place.gate.set()
+    assert await world.get(stored.extents) == DATA[:MIB]
+
+
+async def test_a_failure_is_shared_by_who_waits_and_not_remembered_for_who_comes_later() -> None:
+    place = Gated(is_open=False)
+    plan = Plan()
+    world = World(Faulty(place, plan))
+    stored = await world.put(DATA[:MIB])
+    plan.add(Fault(Kind.ERROR_AFTER, verb="get", error=backend_errors.Unavailable))
+    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(100)]
+    await until(lambda: place.asked)
+    place.gate.set()
+    found = await asyncio.gather(*reads, return_exceptions=True)
+    assert {type(each) for each in found} == {errors.Unavailable}
+    assert place.asked == 2, "all that was wanted, and then the piece that would have been enough"
+    plan.clear()
+    assert await world.get(stored.extents) == DATA[:MIB]
+
+
+async def test_who_comes_while_somebody_holds_the_bytes_gets_them_without_a_fetch() -> None:
+    place = Gated()
+    world = World(place)
+    stored = await world.put(DATA)
+    from gateway.blocks.plan import wants_of_run
+
+    slow = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
+    await anext(slow)
+    assert await world.get(stored.extents) == DATA
+    assert place.asked == 1
+    await slow.aclose()
+    assert world.reading.used == 0
+    assert await world.get(stored.extents) == DATA
+    assert place.asked == 2, "nothing is kept that nobody reads"
+
+
+async def test_bytes_that_were_torn_on_their_way_are_not_shared_with_who_comes_later() -> None:
+    place = Gated()
+    plan = Plan([Fault(Kind.FLIP, verb="get", nth=1)])
+    world = World(Faulty(place, plan))
+    stored = await world.put(DATA[: 2 * MIB])
+    reads = [world.get(stored.extents) for _ in range(20)]
+    assert set(await asyncio.gather(*reads)) == {DATA[: 2 * MIB]}
+    assert await world.get(stored.extents) == DATA[: 2 * MIB]
+    assert world.reading.used == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whoever_comes_goes_and_fails_in_whatever_order_nothing_stays_behind(seed: int) -> None:
+    chance = random.Random(seed)
+    budget = Budget(10)
+    flights: Flights[int] = Flights(lambda found: found > 0)
+
+    async def fetch() -> int:
+        await asyncio.sleep(chance.choice([0, 0, 0.001]))
+        if chance.random() < 0.1:
+            raise RuntimeError("a bug")
+        return chance.choice([0, 1])
+
+    async def reader() -> None:
+        for _ in range(20):
+            ticket = flights.board(chance.randrange(4), fetch, budget, 3)
+            if ticket is None:
+                await asyncio.sleep(0)
+                continue
+            try:
+                async with asyncio.timeout(chance.choice([0, 0.0005, None])):
+                    await ticket.landed()
+                    await asyncio.sleep(0)
+            except (TimeoutError, RuntimeError):
+                pass
+            finally:
+                ticket.leave()
+                ticket.leave()
+
+    await asyncio.gather(*(reader() for _ in range(50)))
+    assert len(flights) == 0
+    assert budget.used == 0
+    assert budget.greatest <= 10
