@@ -27,7 +27,7 @@ from backends.s3_errors import said_by_obstore, translated
 from backends.s3_listing import listed
 from backends.s3_marker import read_marker, write_claim
 from backends.s3_settings import Confirm, S3Settings, Style, normal_prefix
-from backends.s3_store import body, md5_of, new_store, whole
+from backends.s3_store import body, check_threads, md5_of, new_store, whole
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class S3(base.Backend):
             style, create_bucket, ca_file, connections, connect_timeout_s, timeout_s, confirm,
         )  # fmt: skip
         settings.check()
+        check_threads(name)
         ca_pem = await asyncio.to_thread(settings.ca_pem)
         control, credentials = await open_control(settings)
         try:

@@ -6,6 +6,7 @@ It retries nothing, so that the retries of `retrying` do not multiply.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -13,12 +14,14 @@ from typing import Any
 import obstore
 from obstore.store import S3Store
 
-from backends import base
+from backends import base, errors
 from backends.base import Buffer
 from backends.s3_control import Control
 from backends.s3_credentials import Credentials
 from backends.s3_settings import S3Settings
 
+_carrying: int | None = None
+"""The process that has obstore's threads, once one has."""
 _PIECE_BYTES_MIN = 4 << 10  # shorter buffers than that, on average, are cheaper joined than handed over one by one
 
 
@@ -49,6 +52,19 @@ def new_store(
         credential_provider=credentials,
         **more,
     )
+
+
+def check_threads(name: str) -> None:
+    """Raise `Misconfigured` in a process that was forked from one which has used obstore: its threads stayed behind,
+    nothing brings them back, and the first call would wait for ever."""
+    global _carrying  # noqa: PLW0603 (obstore's threads are the process's too)
+    if _carrying not in (None, os.getpid()):
+        message = (
+            "this process was forked from one that had a cloud's backend open, which does not work; start it with "
+            "multiprocessing's `spawn` or `forkserver`, or fork before anything is opened"
+        )
+        raise errors.Misconfigured(message, backend=name)
+    _carrying = os.getpid()
 
 
 async def whole(store: S3Store, path: str) -> tuple[int, obstore.Bytes]:
