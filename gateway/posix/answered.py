@@ -25,8 +25,10 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STEM = "answered-"
 FORGET_SECONDS = 10.0
 """How often what is old is forgotten."""
-WAIT_SECONDS = 5.0
+WAIT_SECONDS = 0.1
 """How long another worker's write is waited for; each takes microseconds."""
+PAGES_MOST = 64 << 10
+"""Of 4 KiB: a memory that is full takes no more changes for a while."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS memory (name TEXT NOT NULL);
@@ -50,6 +52,7 @@ class AnsweredMemory:
             self._file = sqlite3.connect(folder / f"{STEM}{boot}.sqlite", timeout=WAIT_SECONDS, isolation_level=None)
             self._file.execute("PRAGMA journal_mode = WAL")
             self._file.execute("PRAGMA synchronous = OFF")
+            self._file.execute(f"PRAGMA max_page_count = {PAGES_MOST}")
             self._file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
             self.name = self._named(boot)
         except sqlite3.Error as error:
@@ -68,6 +71,12 @@ class AnsweredMemory:
         """The answer that *once* had already; None where it is *session*'s to make now.
 
         Raises `Busy` while somebody is at it, `CommitterGone` where nobody knows what became of an earlier try."""
+        try:
+            return self._claim(once, session, attempt, knows)
+        except sqlite3.OperationalError as error:
+            raise Busy(f"the memory of answers: {error}") from error
+
+    def _claim(self, once: bytes, session: int, attempt: int, knows: str) -> bytes | None:
         now = self._clock()
         self._forget(now)
         if attempt > 1:
@@ -91,12 +100,14 @@ class AnsweredMemory:
         raise CommitterGone("what became of an earlier try is not known: the worker that made it is gone")
 
     def keep(self, once: bytes, answer: bytes) -> None:
-        """*answer* is what *once* gets from now on."""
-        self._file.execute("UPDATE answered SET answer = ? WHERE once = ?", (answer, once))
+        """*answer* is what *once* gets from now on. One that cannot be kept is not: asked again, nobody knows."""
+        with suppress(sqlite3.OperationalError):
+            self._file.execute("UPDATE answered SET answer = ? WHERE once = ?", (answer, once))
 
     def drop(self, once: bytes) -> None:
         """Nothing was changed, and it may be tried again."""
-        self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
+        with suppress(sqlite3.OperationalError):
+            self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
 
     def _forget(self, now: float) -> None:
         if now - self._forgot >= FORGET_SECONDS:

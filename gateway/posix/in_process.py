@@ -42,6 +42,7 @@ from gateway.errors import (
 )
 from gateway.journal.packed import PartFact
 from gateway.posix.bodies import Vouched, Whole
+from gateway.posix.metas import check_meta
 from gateway.posix.paths import SLASH, Place
 from gateway.posix.verbs import Directory, Verbs
 from gateway.site.site import Site
@@ -114,12 +115,15 @@ class InProcess(Verbs):
         def put() -> Awaitable[Stored]:
             return self._engine.put(self._caller, bucket, key, body, _promised(body, size), meta, conditions)
 
+        check_meta(meta)
         return await (self._again(put) if isinstance(body, Whole) and conditions == NO_CONDITIONS else put())
 
     async def copy(
         self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: Meta | None = None,
         conditions: Conditions = NO_CONDITIONS,
     ) -> Stored:  # fmt: skip
+        if meta is not None:
+            check_meta(meta)
         stored, _ = await self._engine.copy(self._caller, bucket, key, None, conditions, to_bucket, to_key, meta, None)
         return stored
 
@@ -157,6 +161,7 @@ class InProcess(Verbs):
         return await write()
 
     async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
+        check_meta(meta)
         return await self._again(lambda: self._engine.create_upload(self._caller, bucket, key, meta, "", ""))
 
     async def put_part(self, bucket: str, key: bytes, upload: str, number: int, body: Body, size: int) -> PartInfo:

@@ -45,7 +45,7 @@ class _Plain:
         if type(plain) is not self._kind:
             raise Malformed(f"{at} is {self._said}, not {_kind_of(plain)}")
         if not self._fits(plain):
-            raise Malformed(f"{at} is {self._said}: too much of it")
+            raise Malformed(f"{at} is {self._said}; this is out of bounds")
         return plain
 
 
@@ -54,6 +54,11 @@ class _Key(_Plain):
 
     def plain(self, value: Any) -> Any:
         return bytes(value)
+
+
+def between(least: int, most: int) -> Shape:
+    """A whole number from *least* to *most*, both among them."""
+    return _Plain(int, f"a whole number from {least} to {most}", lambda number: least <= number <= most)
 
 
 TEXT: Shape = _Plain(str, "a text", lambda text: len(text) <= TEXT_CHARS_MOST)

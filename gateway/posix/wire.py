@@ -43,6 +43,8 @@ CALL_CHARS_MOST = 24 << 10
 VERBS_MOST = 64
 ANSWER_BYTES_ENOUGH = 4 << 20
 """Behind so many no further verb of the request is run."""
+KEPT_BYTES_ENOUGH = 256 << 10
+"""The same where the answer is kept."""
 ARGUMENTS_MOST = 16
 FRAME_BYTES = 1 << 20
 CRC_BYTES = 4
@@ -83,14 +85,14 @@ class Answered(NamedTuple):
 
 
 def pack(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
+    packed: bytes = msgpack.packb(value)
     return packed
 
 
 def unpack(packed: bytes, what: str) -> Any:
     """Raises `Malformed`."""
     try:
-        return msgpack.unpackb(packed, use_list=False, unicode_errors="surrogateescape", max_ext_len=0)
+        return msgpack.unpackb(packed, use_list=False, max_ext_len=0)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
         raise Malformed(f"{what} is not msgpack as it is spoken here") from None
 
@@ -156,8 +158,13 @@ def read_answer(packed: bytes) -> Answered:
 
 def plain_error(error: EntrepotError) -> list[Any]:
     """An error by its class's name and plain arguments."""
-    args = [each if isinstance(each, str | bytes | int | float | bool | None) else str(each) for each in error.args]
-    return [type(error).__name__, args]
+    return [type(error).__name__, [_plain(each) for each in error.args]]
+
+
+def _plain(argument: Any) -> Any:
+    if isinstance(argument, bytes | int | float | bool | None):
+        return argument
+    return str(argument).encode("utf-8", "backslashreplace").decode()
 
 
 def error_of(name: Any, args: Any) -> EntrepotError:

@@ -38,6 +38,8 @@ HELD_BYTES_MOST = 64 << 20
 ONE_PIECE_BYTES = 64 << 10
 """Answers up to here are not counted: they are handed to the socket at once."""
 OPEN_VERB = "open"
+_BESIDE_CHANGES = frozenset({"look", "bucket"})
+"""What changes nothing, and may go together with what does: its answers are short."""
 
 
 class Reply(NamedTuple):
@@ -111,6 +113,8 @@ class WireServer:
             if any(_changes(each.name) for each in asked.verbs):
                 raise InvalidArgument(f"what changes something needs `once`, {wire.ONCE_BYTES} bytes")
             return await run()
+        if any(not _changes(each.name) and each.name not in _BESIDE_CHANGES for each in asked.verbs):
+            raise InvalidArgument("listings are not asked for together with changes, whose answers are kept")
         try:
             kept = self._memory.claim(once, self._site.journal.session, attempt, asked.knows)
         except CommitterGone as unknown:
@@ -136,8 +140,9 @@ class WireServer:
     async def _run(self, verbs: InProcess, asked: Asked) -> list[bytes]:
         results: list[bytes] = []
         size, stopped = 0, False
+        enough = wire.KEPT_BYTES_ENOUGH if asked.once else wire.ANSWER_BYTES_ENOUGH
         for each in asked.verbs:
-            if stopped or size > wire.ANSWER_BYTES_ENOUGH:
+            if stopped or size > enough:
                 results.append(wire.pack([wire.NOT_RUN]))
                 continue
             try:

@@ -36,6 +36,7 @@ from gateway.posix.shapes import (
     Shape,
     Texts,
     Together,
+    between,
     named,
 )
 from gateway.posix.verbs import Directory
@@ -62,12 +63,14 @@ CONDITIONS = named(
     Conditions, if_match=ETAGS, if_none_match=ETAGS, if_modified_since_ns=Optional(INTEGER),
     if_unmodified_since_ns=Optional(INTEGER), if_size=Optional(INTEGER), if_modified_at_ns=Optional(INTEGER),
 )  # fmt: skip
-RANGE = named(ByteRange, start=Optional(INTEGER), end=Optional(INTEGER))
+OFFSET = between(0, (1 << 63) - 1)
+NUMBER = between(1, PARTS_MOST)
+SIZE = between(0, 5 << 30)
+"""Of what one request writes: S3's greatest."""
+RANGE = named(ByteRange, start=Optional(OFFSET), end=Optional(OFFSET))
 META = named(Meta, headers=Texts(HEADERS_MOST), tags=Texts(HEADERS_MOST))
 CHECKSUM = named(Checksum, algorithm=TEXT, type=TEXT, value=TEXT)
-WANTED_PARTS = Many(
-    named(WantedPart, number=INTEGER, etag=TEXT, checksum=Optional(Together(TEXT, TEXT))), PARTS_MOST
-)  # fmt: skip
+WANTED_PARTS = Many(named(WantedPart, number=NUMBER, etag=TEXT), PARTS_MOST)
 BUCKET = named(BucketInfo, name=TEXT, region=TEXT, made_ns=INTEGER, owner=INTEGER, versioning=INTEGER)
 OBJECT = named(
     ObjectInfo, key=BYTES, size=INTEGER, etag=TEXT, modified_ns=INTEGER, version=Optional(TEXT), is_latest=BOOLEAN,
@@ -144,7 +147,7 @@ TRAVELLING: dict[str, Travelling] = {
     "rmdir": _verb(changes=True, bucket=TEXT, path=BYTES),
     "begin_upload": _verb(TEXT, changes=True, **_AT, meta=META),
     "copy_part": _verb(
-        PART, changes=True, **_AT, upload=TEXT, number=INTEGER, source=BYTES, wanted=RANGE, etag=TEXT
+        PART, changes=True, **_AT, upload=TEXT, number=NUMBER, source=BYTES, wanted=RANGE, etag=TEXT
     ),
     "tags": _verb(Texts(HEADERS_MOST), **_AT),
     "parts": _verb(FACTS, **_AT),
@@ -159,7 +162,7 @@ OPEN = _verb(OPENED, **_AT, wanted=Optional(RANGE), conditions=CONDITIONS)
 """What `read` carries, as the verb `open`."""
 
 WRITING: dict[str, Travelling] = {
-    "put": _verb(STORED, changes=True, **_AT, size=INTEGER, meta=META, conditions=CONDITIONS),
-    "put_part": _verb(PART, changes=True, **_AT, upload=TEXT, number=INTEGER, size=INTEGER),
+    "put": _verb(STORED, changes=True, **_AT, size=SIZE, meta=META, conditions=CONDITIONS),
+    "put_part": _verb(PART, changes=True, **_AT, upload=TEXT, number=NUMBER, size=SIZE),
 }
 """What `write` carries. The size in bytes is that of the body."""

@@ -1,0 +1,228 @@
+"""Whatever a known client sends over the file systems' wire, it gets an answer that blames nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+from types import SimpleNamespace
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo, Page, WantedPart
+from gateway.errors import BY_NAME, InvalidArgument
+from gateway.posix import wire
+from gateway.posix.metas import check_meta
+from gateway.posix.shapes import Malformed
+from gateway.posix.wire import Asked, Verb
+from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING
+from tests.s3api.client import Signer
+
+UNHURRIED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def signer(served):
+    site = SimpleNamespace(port=int(served.url.rpartition(":")[2]))
+    return Signer(site, served.access_key, served.secret_key)
+
+
+def post(signer, name: str, body: bytes = b"", query: str = "", **options):
+    return asyncio.run(signer.request("POST", f"/.entrepot/{name}", query, body, **options))
+
+
+def in_query(packed: bytes) -> str:
+    return f"call={base64.urlsafe_b64encode(packed).decode().replace('=', '%3D')}"
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from([*TRAVELLING, *WRITING, "open", "close", "__init__", "_again", "none"])
+
+
+@UNHURRIED
+@given(body=st.binary(max_size=200) | PLAIN.map(msgpack.packb))
+def test_what_is_no_request_is_refused(signer, body):
+    answer = post(signer, "verbs", body)
+    assert (answer.status, answer.code) == (400, "InvalidArgument")
+
+
+@UNHURRIED
+@given(
+    verbs=st.lists(st.tuples(NAMES, st.lists(PLAIN, max_size=8)), min_size=1, max_size=4),
+    once=st.booleans(),
+    stop=st.booleans(),
+    knows=st.text(max_size=5),
+)
+def test_any_arguments_of_any_verb_are_answered(signer, verbs, once, stop, knows):
+    body = wire.packed_request(
+        Asked([Verb(*each) for each in verbs], stop, secrets.token_bytes(16) if once else b"", knows)
+    )
+    answer = post(signer, "verbs", body)
+    assert answer.status in (200, 400), answer.body
+    if answer.status == 200:
+        results = wire.read_answer(answer.body).results
+        assert len(results) == len(verbs)
+        assert all(each[0] != wire.OK for each in results)
+
+
+@UNHURRIED
+@given(data=st.data())
+def test_plausible_arguments_are_never_the_gateways_fault(signer, data):
+    text = st.sampled_from(["", "b", "bucket-0", "a" * 300, "..", "\x00", "é"]) | st.text(max_size=20)
+    key = st.sampled_from([b"", b"/", b"a//b", b"..", b"\xff", b"k" * 1025, b"\x00", b"a/b"]) | st.binary(max_size=20)
+    values = {
+        "bucket": text, "to_bucket": text, "name": text, "after": text | key, "key": key, "to_key": key, "path": key,
+        "to_path": key, "source": key, "prefix": key, "delimiter": key, "upload": text, "etag": text,
+        "keys": st.lists(key, max_size=4), "must_exist": st.booleans(), "directory": st.booleans(),
+        "number": st.integers(-2, 10_002), "size": st.integers(-1, 2),
+        "wanted": st.none() | st.tuples(st.none() | st.integers(-2, 99), st.none() | st.integers(-2, 99)),
+        "meta": st.tuples(st.dictionaries(text, text, max_size=3), st.dictionaries(text, text, max_size=3)),
+        "conditions": st.tuples(
+            st.lists(text, max_size=2), st.lists(text, max_size=2), *[st.none() | st.integers(-(1 << 63), 1 << 63)] * 4
+        ),
+        "parts": st.lists(st.tuples(st.integers(-1, 3), text), max_size=3),
+    }  # fmt: skip
+    name, travelling = data.draw(st.sampled_from([*TRAVELLING.items(), *WRITING.items(), ("open", OPEN)]))
+    arguments = [data.draw(values[each]) for each in travelling.arguments]
+    asked = wire.packed_request(Asked([Verb(name, arguments)], once=secrets.token_bytes(16)))
+    if name in WRITING:
+        answer = post(signer, "write", b"ab", in_query(asked))
+    elif name == "open":
+        answer = post(signer, "read", b"", in_query(asked))
+    else:
+        answer = post(signer, "verbs", asked)
+    assert answer.status in (200, 400), answer.body
+    assert b"failed" not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("said", "match"),
+    [
+        ({"speaks": [2, 3], "verbs": []}, "spoken here: 1"),
+        ({"verbs": []}, "speaks is a list"),
+        ({"speaks": [1], "verbs": [["look", ["b", b"k"]]] * 65}, "at most 64"),
+        ({"speaks": [1], "verbs": [["mkdir", ["b", b"k"]]]}, "needs `once`"),
+        ({"speaks": [1], "verbs": [["look", ["b", b"k"]]], "once": b"short"}, "once is 16 bytes"),
+        ({"speaks": [1], "verbs": [["page", ["b", b"", b"", b""]]], "once": bytes(16)}, "listings"),
+        ({"speaks": [1], "verbs": [["look"]]}, "a name and a list"),
+    ],
+)
+def test_a_request_that_is_wrong_is_told_what_is_wrong(signer, said, match):
+    answer = post(signer, "verbs", msgpack.packb(said))
+    assert (answer.status, answer.code) == (400, "InvalidArgument")
+    assert match in answer.xml("Message")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["b"], "needs bucket, key"),
+        (["b", "text"], "look.key is bytes, not a text"),
+        ([7, b"k"], "look.bucket is a text, not a number"),
+        (["b", b"k" * 5000], "out of bounds"),
+    ],
+)
+def test_a_verb_that_is_wrong_is_told_what_is_wrong(signer, arguments, match):
+    answer = post(signer, "verbs", wire.packed_request(Asked([Verb("look", arguments)])))
+    _, name, (said,) = wire.read_answer(answer.body).results[0]
+    assert name == "InvalidArgument"
+    assert match in said
+
+
+def test_what_is_too_long_or_too_deep_is_refused(signer):
+    assert post(signer, "verbs", bytes(wire.REQUEST_BYTES_MOST + 1)).code == "EntityTooLarge"
+    assert post(signer, "verbs", b"\x91" * 100_000 + b"\x01").code == "InvalidArgument"
+    assert post(signer, "read", b"", "call=" + "A" * (wire.CALL_CHARS_MOST + 4)).code == "EntityTooLarge"
+    assert post(signer, "read", b"", "call=%21").code == "InvalidArgument"
+    assert post(signer, "read", b"body", in_query(wire.packed_request(Asked([])))).code == "InvalidArgument"
+    assert post(signer, "elsewhere").code == "InvalidArgument"
+    assert post(signer, "verbs", wire.packed_request(Asked([])), "attempt=x").code == "InvalidArgument"
+
+
+def test_a_request_is_signed_with_its_payload_and_by_its_head(signer):
+    body = wire.packed_request(Asked([]))
+    assert post(signer, "verbs", body).status == 200
+    assert post(signer, "verbs", body, payload="UNSIGNED-PAYLOAD").code == "AccessDenied"
+    assert post(signer, "verbs", body, payload="0" * 64).code == "XAmzContentSHA256Mismatch"
+    stranger = Signer(signer.site, signer.access_key, "another-secret")
+    assert post(stranger, "verbs", body).code == "SignatureDoesNotMatch"
+
+
+def test_other_methods_and_other_keys_are_s3s(signer):
+    for method, path in (("GET", "/.entrepot/verbs"), ("PUT", "/.entrepot/verbs"), ("DELETE", "/.entrepot/x")):
+        assert asyncio.run(signer.request(method, path)).code in ("NoSuchBucket", "InvalidBucketName")
+    assert asyncio.run(signer.request("POST", "/bucket/key")).code == "MethodNotAllowed"
+    assert asyncio.run(signer.request("PUT", "/.entrepot")).code == "InvalidBucketName"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        Meta({"x-amz-meta-a\r\nset-cookie": "x"}), Meta({"x-amz-meta-a": "x\r\nset-cookie: y"}),
+        Meta({"content-length": "7"}), Meta({"x-amz-meta-": "x"}), Meta({"x-amz-meta-A": "x"}),
+        Meta({"x-amz-meta-a": "x" * 3000}), Meta({"content-type": "\ud800"}),
+        Meta({}, {"": "x"}), Meta({}, {"aws:x": "y"}), Meta({}, {str(number): "" for number in range(11)}),
+    ],
+)  # fmt: skip
+def test_metadata_that_no_header_can_hold_is_refused(meta):
+    with pytest.raises(InvalidArgument):
+        check_meta(meta)
+
+
+# --- the format -------------------------------------------------------------------------------------------------------
+
+TEXTS = st.dictionaries(st.text(max_size=9), st.text(max_size=9), max_size=3)
+NUMBERS = st.integers(0, 1 << 62)
+OBJECTS = st.builds(
+    ObjectInfo, key=st.binary(max_size=99), size=NUMBERS, etag=st.text(max_size=40), modified_ns=NUMBERS,
+    version=st.none() | st.text(max_size=9), is_latest=st.booleans(), headers=TEXTS, tags_count=NUMBERS,
+    checksums=st.binary(max_size=99), parts_count=NUMBERS, owner=NUMBERS,
+)  # fmt: skip
+SHOWN = st.tuples(st.binary(max_size=9), NUMBERS, st.text(max_size=9), NUMBERS, NUMBERS, st.none() | st.binary())
+PAGES = st.builds(
+    Page, groups=st.lists(st.tuples(st.binary(max_size=9), st.lists(SHOWN, max_size=3)), max_size=3),
+    prefixes=st.lists(st.binary(max_size=9), max_size=3), next=st.none() | st.binary(max_size=9),
+)  # fmt: skip
+RANGES = st.builds(ByteRange, st.none() | NUMBERS, st.none() | NUMBERS)
+CONDITIONS = st.builds(
+    Conditions, if_match=st.lists(st.text(max_size=9), max_size=2).map(tuple), if_size=st.none() | NUMBERS
+)  # fmt: skip
+
+
+def there_and_back(shape, value):
+    return shape.read(wire.unpack(wire.pack(shape.plain(value)), "it"), "it")
+
+
+@given(found=OBJECTS, page=PAGES, wanted=RANGES, conditions=CONDITIONS, meta=st.builds(Meta, TEXTS, TEXTS))
+def test_every_value_comes_back_as_it_went(found, page, wanted, conditions, meta):
+    assert there_and_back(TRAVELLING["look"].result, found) == found
+    assert there_and_back(TRAVELLING["page"].result, page) == page
+    arguments = ("bucket", b"key", wanted, conditions)
+    assert OPEN.read("open", wire.unpack(wire.pack(OPEN.plain(*arguments)), "it")) == (list(arguments), {})
+    arguments = ("bucket", b"key", "upload", [WantedPart(1, "etag")], conditions)
+    travelling = TRAVELLING["complete_upload"]
+    assert travelling.read("x", wire.unpack(wire.pack(travelling.plain(*arguments)), "it"))[0] == list(arguments)
+    assert there_and_back(TRAVELLING["begin_upload"].arguments["meta"], meta) == meta
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_every_error_comes_back_as_it_went(name):
+    error = BY_NAME[name]("text", b"bytes", 7)
+    name, args = wire.unpack(wire.pack(wire.plain_error(error)), "it")
+    again = wire.error_of(name, args)
+    assert type(again) is type(error)
+    assert again.args == error.args
+
+
+def test_what_a_newer_speaker_adds_behind_is_passed_over():
+    assert TRAVELLING["mkdir"].read("mkdir", ("b", b"k", "more")) == (["b", b"k"], {})
+    assert type(wire.error_of("FromTomorrow", ("said",))).__name__ == "Refused"
+    with pytest.raises(Malformed):
+        wire.read_answer(wire.packed_answer(7, "", []))
