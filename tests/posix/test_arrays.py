@@ -1,0 +1,96 @@
+"""zarr, dask and PyTorch's DataLoader, over both ways."""
+
+from __future__ import annotations
+
+import io
+
+import dask.array
+import numpy
+import pytest
+import zarr
+from zarr.storage import FsspecStore
+
+from gateway.posix.filesystem import EntrepotFileSystem
+
+
+def texts(reach: dict) -> dict:
+    """The options as a program says them that knows nothing of paths."""
+    return {name: str(value) for name, value in reach.items()}
+
+
+@pytest.fixture
+def table() -> numpy.ndarray:
+    return numpy.arange(200 * 300, dtype="f8").reshape(200, 300)
+
+
+def test_zarr_writes_and_reads_an_array_by_its_address(reach, fs, bucket, table):
+    url, options = f"entrepot://{bucket}/array.zarr", texts(reach)
+    array = zarr.open_array(
+        url, mode="w", shape=table.shape, chunks=(50, 100), dtype=table.dtype, storage_options=options
+    )
+    array[:] = table
+    array[10:20, 5] = -1
+    again = zarr.open_array(url, mode="r", storage_options=options)
+    wanted = table.copy()
+    wanted[10:20, 5] = -1
+    assert numpy.array_equal(again[:], wanted)
+    assert numpy.array_equal(again[40:60, 90:110], wanted[40:60, 90:110])
+    assert len(fs.find(f"{bucket}/array.zarr/c")) == 12
+
+
+def test_zarr_writes_and_reads_a_group_in_shards(reach, bucket, table):
+    fs = EntrepotFileSystem(**reach, asynchronous=True)
+    store = FsspecStore(fs, path=f"{bucket}/group.zarr")
+    group = zarr.create_group(store, attributes={"run": 7})
+    group.create_array("a/b", shape=table.shape, chunks=(10, 50), shards=(100, 150), dtype=table.dtype)[:] = table
+    again = zarr.open_group(FsspecStore(fs, path=f"{bucket}/group.zarr", read_only=True), mode="r")
+    assert again.attrs["run"] == 7
+    assert sorted(again["a"].array_keys()) == ["b"]
+    assert numpy.array_equal(again["a/b"][15:25, 60:160], table[15:25, 60:160])
+
+
+def test_dask_writes_and_computes_an_array(reach, bucket, table):
+    url, options = f"entrepot://{bucket}/dask.zarr", texts(reach)
+    dask.array.from_array(table, chunks=(100, 100)).to_zarr(url, storage_options=options)
+    found = dask.array.from_zarr(url, storage_options=options)
+    assert float((found + 1).sum().compute(scheduler="threads")) == float((table + 1).sum())
+
+
+def test_dasks_processes_read_for_themselves(reach, bucket, table):
+    url, options = f"entrepot://{bucket}/dask.zarr", texts(reach)
+    dask.array.from_array(table, chunks=(100, 150)).to_zarr(url, storage_options=options)
+    found = dask.array.from_zarr(url, storage_options=options)
+    assert float(found.sum().compute(scheduler="processes", num_workers=2)) == float(table.sum())
+
+
+class Samples:
+    """A data set as PyTorch takes it: a length, and items by their number."""
+
+    def __init__(self, fs: EntrepotFileSystem, folder: str) -> None:
+        self.fs = fs
+        self.paths = fs.find(folder)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, number: int) -> numpy.ndarray:
+        return numpy.load(io.BytesIO(self.fs.cat_file(self.paths[number])))
+
+
+@pytest.fixture
+def samples(fs, bucket) -> Samples:
+    for number in range(24):
+        file = io.BytesIO()
+        numpy.save(file, numpy.full(8, number, dtype="f4"))
+        fs.pipe_file(f"{bucket}/samples/{number:02}.npy", file.getvalue())
+    return Samples(fs, f"{bucket}/samples")
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_pytorchs_loader_reads_with_workers_that_are_forked_or_spawned(samples, start):
+    data = pytest.importorskip(
+        "torch.utils.data", reason="PyTorch is not installed: on the registry its wheel is larger than all else here"
+    )
+    loader = data.DataLoader(samples, batch_size=4, num_workers=2, multiprocessing_context=start)
+    found = [batch[:, 0].tolist() for batch in loader]
+    assert found == [[float(number) for number in range(at, at + 4)] for at in range(0, 24, 4)]
