@@ -1,9 +1,11 @@
 """The sweeper: bytes go when nobody can ask for them any more.
 
 **Dead blocks.** A block that died at number n is deleted once every live session, follower and backup sees at least
-what n made: whoever looks anything up from then on finds no extent in it. Its row goes after its bytes, so a sweeper
-killed in between only deletes once more. What died may come back to life only through a command of the session that
-wrote it, and that session holds its floor below n until all such commands are answered (see `placing`).
+what n made: whoever looks anything up from then on finds no extent in it. It goes from each backend of its set, and
+from those where a row of work says that bytes of it may lie besides; a backend that does not answer holds up nobody
+but what lies there. Its row goes after its bytes, so a sweeper killed in between only deletes once more. What died may
+come back to life only through a command of the session that wrote it, and that session holds its floor below n until
+all such commands are answered (see `placing`).
 
 **Sessions that ended.** A block is first named by a commit of the session that its id begins with; a command that
 names somebody else's is refused. The end of a session is a record, and behind it its commits are refused. So when its
@@ -17,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from backends import errors as backend_errors
 from backends.base import Backend
@@ -26,8 +28,15 @@ from gateway.blocks.commands import Dead, ForgetBlocks, ForgetSession, SweepSess
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.values import block_id, block_key, session_prefix
 from gateway.blocks.working import Journal, Tables, Worker
+from gateway.journal.apply_work import ids_in
 from gateway.journal.tables import SessionState
 
+_DEAD = (
+    "SELECT b.id, b.died, b.backends, w.strays FROM block b LEFT JOIN work w ON w.block = b.id "
+    "WHERE b.died > 0 AND b.died <= ? AND (b.died, b.id) > (?, ?) ORDER BY b.died, b.id LIMIT ?"
+)
+AGAIN_SECONDS = 30.0
+"""Before a session that could not be listed on every backend is tried again."""
 BLOCKS = 256
 """Dead blocks of one step."""
 AT_ONCE = 16
@@ -58,6 +67,9 @@ class Sweeper(Worker):
         self._backends = backends
         self._lookup = Lookup(store, backends)
         self._upload_ns_max = int(upload_seconds_max * 1e9)
+        self._after = (0, b"")  # how far this pass over the dead has come, and
+        self._away: set[int] = set()  # who did not answer during it
+        self._put_off: dict[int, float] = {}  # sessions that could not be swept, and when they are tried again
         self.deleted = 0
         """Blocks so far."""
 
@@ -69,37 +81,45 @@ class Sweeper(Worker):
         if not self.held_back:
             return False
         floor = await self._journal.floors()
-        rows = self.store.query(
-            "SELECT id, died, backends FROM block WHERE died > 0 AND died <= ? ORDER BY died LIMIT ?", (floor, BLOCKS)
-        )
-        gone = await self._delete_all([(block, self._lookup.members(set_id)) for block, _, set_id in rows])
-        dead = tuple(Dead(block, died) for block, died, _ in rows if block in gone)
+        rows = self.store.query(_DEAD, (floor, *self._after, BLOCKS))
+        lost = {place for (place,) in self.store.query("SELECT id FROM backend WHERE lost = 1")}
+        wanted = [
+            (block, {*self._lookup.members(set_id), *ids_in(strays or b"")} - lost) for block, _, set_id, strays in rows
+        ]
+        gone = await self._delete_all([(block, places) for block, places in wanted if not places & self._away])
+        dead = tuple(Dead(block, died) for block, died, _, _ in rows if block in gone)
         if dead:
             failpoints.reach("dead-deleted")
             await self._journal.send(ForgetBlocks(dead))
             failpoints.reach("dead-forgotten")
-        return bool(dead)
+        if len(rows) < BLOCKS:  # the next pass begins with the first again, and asks everybody
+            self._after = (0, b"")
+            self._away.clear()
+            return bool(dead)
+        self._after = (rows[-1][1], rows[-1][0])
+        return True
 
-    async def _delete_all(self, blocks: Sequence[tuple[bytes, Sequence[int]]]) -> set[bytes]:
+    async def _delete_all(self, blocks: Sequence[tuple[bytes, Collection[int]]]) -> set[bytes]:
         """Delete each block on each of its backends; answers those that are gone from all of them."""
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def delete(block: bytes, places: Sequence[int]) -> bytes | None:
+        async def delete(block: bytes, places: Collection[int]) -> bytes | None:
             async with slots:
                 return block if await self._delete(block, places) else None
 
         done = await asyncio.gather(*(delete(block, places) for block, places in blocks))
         return {block for block in done if block is not None}
 
-    async def _delete(self, block: bytes, places: Sequence[int]) -> bool:
+    async def _delete(self, block: bytes, places: Collection[int]) -> bool:
         for place in places:
             backend = self._backends.get(place)
-            if backend is None:
+            if backend is None or place in self._away:
                 return False  # it comes back, or somebody drains it
             try:
                 await backend.delete(block_key(block))
             except backend_errors.BackendError as error:
-                _log.warning("a dead block stays for now: %s", error)
+                _log.warning("dead blocks stay for now: %s", error)
+                self._away.add(place)
                 return False
         self.deleted += 1
         return True
@@ -108,14 +128,23 @@ class Sweeper(Worker):
 
     async def _sweep_session(self) -> bool:
         latest_ns = time.time_ns() - self._upload_ns_max
+        now = time.monotonic()
         rows = self.store.query(
-            "SELECT id, state FROM session WHERE state = 1 OR (state = 2 AND ended_ns < ?) LIMIT 1", (latest_ns,)
+            "SELECT id, state FROM session WHERE state = 1 OR (state = 2 AND ended_ns < ?) ORDER BY id LIMIT ?",
+            (latest_ns, 1 + len(self._put_off)),
         )
-        if not rows:
+        due = [(session, state) for session, state in rows if self._put_off.get(session, 0.0) <= now]
+        if not due:
             return False
-        ((session, state),) = rows
-        for place, backend in self._backends.items():
-            await self._sweep_prefix(session, place, backend)
+        session, state = due[0]
+        try:
+            for place, backend in list(self._backends.items()):
+                await self._sweep_prefix(session, place, backend)
+        except backend_errors.BackendError as error:  # it has to be listed everywhere; others need not wait for that
+            _log.warning("what session %x left is not swept for now: %s", session, error)
+            self._put_off[session] = now + AGAIN_SECONDS
+            return True
+        self._put_off.pop(session, None)
         failpoints.reach("session-listed")
         await self._journal.send(SweepSession(session) if state == SessionState.ENDED else ForgetSession(session))
         return True

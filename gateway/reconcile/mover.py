@@ -126,7 +126,7 @@ class Mover(Worker):
             await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
     async def step(self) -> bool:
-        if not self._wishes.refresh():
+        if not self._wishes.refresh() or not self._planned():
             return False
         if self._cursor == _START and not self._under_way:
             self._progress = self.held_back = False
@@ -136,6 +136,10 @@ class Mover(Worker):
             await self._some_end()
             return True
         return self._end_of_rows()
+
+    def _planned(self) -> bool:
+        """The planner knows what should be now: so where it changes back, all that is done until then is walked."""
+        return self.store.query("SELECT fingerprint FROM plan") == [(self._wishes.fingerprint,)]
 
     def _end_of_rows(self) -> bool:
         """Begin anew, sooner or later: all of them that are passed over are looked at again."""

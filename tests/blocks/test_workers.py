@@ -84,7 +84,7 @@ async def test_uploads_that_nobody_came_back_to_expire_and_ended_ones_are_forgot
     await site.part(b"k", upload, 1, DATA[: 5 * MIB])
     await site.work()
     assert site.rows("part") == 1
-    site.expiry._expire_ns = 0
+    site.expiry.expire_seconds = 0
     await site.work()
     assert site.rows("part") == 0
     assert site.rows("upload") == 1, "it is remembered a while"
@@ -384,7 +384,7 @@ async def test_no_worker_ever_scans_a_table_that_grows_with_the_site(site: Site)
     await asyncio.gather(*(site.put(b"%d" % n, b"x" * 100) for n in range(10)))
     for n in range(9):
         await site.delete(b"%d" % n)
-    site.expiry._expire_ns = 0
+    site.expiry.expire_seconds = 0
     site.store.query = explained  # type: ignore[method-assign]
     await site.work()
     assert len(plans) > 10

@@ -72,6 +72,7 @@ class Shores(Site):
 
     async def move(self, mover: Mover | None = None) -> None:
         """Until nothing more can be done now."""
+        await self.plan()
         mover = mover or self.mover
         mover._again = 0.0
         while await mover.step():

@@ -258,6 +258,7 @@ async def test_a_block_that_dies_while_it_is_copied_leaves_no_copy_behind(site: 
     await site.put(b"k", DATA[:1000])
     plan = Plan([Fault(Kind.DELAY, verb="put", seconds=0.05)])
     site.backends[site.ids[1]] = Faulty(site.places[1], plan)
+    await site.plan()
     moving = asyncio.create_task(site.mover.step())
     while not plan.struck:
         await asyncio.sleep(0)
