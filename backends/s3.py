@@ -175,7 +175,7 @@ class S3(base.Backend):
         try:
             async for line in listed(self._store, self._control, self._prefix, prefix, after):
                 yield line
-        except obstore.exceptions.BaseError as error:
+        except (obstore.exceptions.BaseError, OSError) as error:
             raise self._translated(error, None) from error
 
     async def marker(self) -> Marker | None:

@@ -75,15 +75,19 @@ class Control:
 
     async def habits(self) -> Literal["checksum", "etag", "read"]:
         """How this server can confirm a put: it is told a wrong CRC64NVME. One that refuses checks what it is told;
-        of one that stores it all the same, the ETag is worth something if it is the MD5 of what was sent."""
+        of one that stores it all the same, or does not want to hear of it, the ETag is worth something if it is the
+        MD5 of what was sent."""
         at = self._own("probe")
+        probe = {**self._in_bucket, "Key": at, "Body": _PROBE}
+        lie = {"ChecksumCRC64NVME": _LIE, "ChecksumAlgorithm": "CRC64NVME"}
         try:
             with self._translating(at):
-                answer = await self._client.put_object(
-                    **self._in_bucket, Key=at, Body=_PROBE, ChecksumCRC64NVME=_LIE, ChecksumAlgorithm="CRC64NVME"
-                )
+                answer = await self._client.put_object(**probe, **lie)
         except errors.Damaged:
             return "checksum"
+        except errors.Misconfigured:
+            with self._translating(at):
+                answer = await self._client.put_object(**probe)
         with self._translating(at):
             await self._client.delete_object(**self._in_bucket, Key=at)
         return "etag" if is_md5(answer.get("ETag"), hashlib.md5(_PROBE, usedforsecurity=False).hexdigest()) else "read"

@@ -7,7 +7,9 @@ import hashlib
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import given
@@ -20,7 +22,7 @@ from backends.s3_listing import just_below
 from backends.s3_store import body, md5_of
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
-from tests.servers.between import Forward, Heard, answer, between
+from tests.servers.between import Forward, Heard, answer, between, refusal
 from tests.servers.running import S3Server
 
 FOREIGN = ["a", "a/b", "other/0000000000000005/1", "p.txt", "p-/1", "p", "pa/1", "zz/deep/er", "Upper/Case"]
@@ -131,6 +133,21 @@ async def test_a_server_whose_etags_say_nothing_is_read_back(radosgw_server: S3S
         assert bytes(await backend.get(key(1))) == b"veiled"
 
 
+async def test_a_server_that_does_not_want_to_hear_of_checksums_is_asked_without(
+    radosgw_server: S3Server, open_s3: OpenS3
+) -> None:
+    async def strict(request: Heard, forward: Forward) -> bytes | None:
+        if "x-amz-checksum-crc64nvme" in request.headers:
+            return refusal("400 Bad Request", "InvalidArgument", "Unknown header.")
+        return await forward(request)
+
+    async with between(radosgw_server) as way:
+        way.rule = strict
+        backend = await open_s3(way.server)
+        await put(backend, key(1), b"x")
+        assert backend._habit == "etag"
+
+
 async def test_a_bucket_that_keeps_versions_is_warned_of(
     moto_server: S3Server, open_s3: OpenS3, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,6 +178,28 @@ async def test_no_more_requests_than_connections_run_at_once(radosgw_server: S3S
         await asyncio.gather(*(put(backend, key(number), b"x") for number in range(20)))
         await asyncio.gather(*(backend.get(key(number)) for number in range(20)))
     assert most == 3
+
+
+def connections_to(server: S3Server) -> int:
+    """How many of this machine's TCP connections end at *server* and are open on the other side."""
+    port = f":{urlsplit(server.url).port:04X}"
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(remote.endswith(port) and state == "01" for _, _, remote, state, *_ in lines)
+
+
+async def test_closing_leaves_no_connection_open(radosgw_server: S3Server, open_s3: OpenS3) -> None:
+    before = connections_to(radosgw_server)
+    backend = await open_s3(radosgw_server)
+    await asyncio.gather(*(put(backend, key(number), b"x") for number in range(10)))
+    await backend.marker()
+    assert connections_to(radosgw_server) >= before + 2
+    await backend.close()
+    for _ in range(500):
+        if connections_to(radosgw_server) <= before:
+            break
+        await asyncio.sleep(0.02)
+    else:
+        pytest.fail("connections are still open")
 
 
 async def test_a_put_that_is_cancelled_lets_go_of_its_buffers(radosgw_server: S3Server, open_s3: OpenS3) -> None:

@@ -1,0 +1,92 @@
+"""What S3 servers say, and what it means: from obstore's text, and from botocore's fields."""
+
+from __future__ import annotations
+
+import pytest
+from botocore.exceptions import ClientError, ConnectTimeoutError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends import errors
+from backends.s3_errors import Where, said_by_botocore, said_by_obstore, seconds_of, translated
+
+WHERE = Where("far", "bkt", "http://h:9000")
+
+MEANINGS: list[tuple[int, str, type[errors.BackendError]]] = [
+    (404, "NoSuchKey", errors.NotFound),
+    (404, "NoSuchBucket", errors.Misconfigured),
+    (404, "", errors.Misconfigured),
+    (403, "AccessDenied", errors.Denied),
+    (403, "InvalidAccessKeyId", errors.Denied),
+    (403, "SignatureDoesNotMatch", errors.Denied),
+    (400, "ExpiredToken", errors.Denied),
+    (401, "", errors.Denied),
+    (403, "", errors.Denied),
+    (403, "QuotaExceeded", errors.Full),
+    (403, "RequestTimeTooSkewed", errors.Misconfigured),
+    (403, "InvalidObjectState", errors.Misconfigured),
+    (301, "PermanentRedirect", errors.Misconfigured),
+    (400, "AuthorizationHeaderMalformed", errors.Misconfigured),
+    (400, "InvalidArgument", errors.Misconfigured),
+    (400, "BadDigest", errors.Damaged),
+    (400, "XAmzContentSHA256Mismatch", errors.Damaged),
+    (400, "RequestTimeout", errors.Unavailable),
+    (416, "InvalidRange", errors.Damaged),
+    (409, "OperationAborted", errors.Unavailable),
+    (429, "", errors.Unavailable),
+    (500, "InternalError", errors.Unavailable),
+    (502, "", errors.Unavailable),
+    (503, "SlowDown", errors.Unavailable),
+    (503, "SomethingNew", errors.Unavailable),
+    (507, "", errors.Full),
+    (507, "XMinioStorageFull", errors.Full),
+    (501, "NotImplemented", errors.Misconfigured),
+]
+
+
+def obstores(status: int, code: str, message: str = "why &amp; how") -> Exception:
+    """An error as obstore words it."""
+    page = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message><Key>k</Key></Error>"
+    head = "Generic S3 error: Error performing PUT http://h:9000/bkt/k in 1ms - Server returned non-2xx status code: "
+    return OSError(f"{head}{status} Reason: {page if code else ''}\n\nDebug source:\nGeneric {{ status code: 200 }}")
+
+
+@pytest.mark.parametrize(("status", "code", "kind"), MEANINGS)
+def test_each_answer_has_one_word_by_either_library(status: int, code: str, kind: type[errors.BackendError]) -> None:
+    theirs = ClientError(
+        {
+            "Error": {"Code": code or str(status), "Message": "why & how"},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        },
+        "PutObject",
+    )
+    for said, cause in ((said_by_obstore(obstores(status, code)), OSError()), (said_by_botocore(theirs), theirs)):
+        assert (said.status, said.code) == (status, code)
+        made = translated(said, WHERE, "k", cause)
+        assert type(made) is kind
+        assert made.__cause__ is cause
+        assert (made.backend, made.key) == ("far", "k")
+        assert "bucket bkt at http://h:9000" in str(made)
+        if code:
+            assert f"({status} {code}: why & how)" in str(made)
+
+
+def test_a_missing_value_without_a_key_is_no_missing_value() -> None:
+    assert type(translated(said_by_obstore(obstores(404, "NoSuchKey")), WHERE, None, OSError())) is errors.Misconfigured
+
+
+def test_no_answer_is_unavailable_and_a_pause_is_read() -> None:
+    said = said_by_botocore(ConnectTimeoutError(endpoint_url="http://h:9000"))
+    assert said.status == 0
+    assert type(translated(said, WHERE, None, OSError())) is errors.Unavailable
+    assert [seconds_of(text) for text in ("7", "0", None, "Sat, 21 Nov 2026 12:00:00 GMT", "-1", "1e9", "")] == [
+        7.0, 0.0, None, None, None, None, None,
+    ]  # fmt: skip
+
+
+@given(st.text(max_size=300))
+def test_whatever_is_said_becomes_an_error_of_ours_of_bounded_length(text: str) -> None:
+    for error in (OSError(text), obstores(400, "Odd", text)):
+        made = translated(said_by_obstore(error), WHERE, "k", error)
+        assert isinstance(made, errors.BackendError)
+        assert len(str(made)) < 600
