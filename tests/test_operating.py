@@ -11,14 +11,21 @@ from pydantic import BaseModel
 
 from gateway.cli.main import app
 from gateway.config import default_text
-from gateway.config.models import BackendSection, Config, PolicySection
+from gateway.config.models import Config
+from gateway.config.places import LineSection, LocalSection, PolicySection, RuleSection, S3Section
 from tests.endpoint import ENTREPOT, command_environment
 from tests.flows.test_readme import MARK, matches
 from tests.pages import ROOT, fences, steps
 
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
 OPERATING = (ROOT / "docs" / "operating.md").read_text()
-NAMED = {"clusters": None, "backends": BackendSection, "policies": PolicySection}
+NAMED = {
+    "clusters": ("clusters.NAME", ()),
+    "lines": ("lines", (LineSection,)),
+    "backends": ("backends.NAME", (LocalSection, S3Section)),
+    "policies": ("policies.NAME", (PolicySection,)),
+    "rules": ("rules", (RuleSection,)),
+}
 
 
 def settings() -> dict[str, object]:
@@ -26,15 +33,12 @@ def settings() -> dict[str, object]:
     written = tomllib.loads(default_text())
     found: dict[str, object] = {}
     for section, field in Config.model_fields.items():
-        if section in NAMED:
-            model, path, before = NAMED[section], f"{section}.NAME", {}
-        else:
-            model, path, before = field.annotation, section, written[section]
-        if model is None:
-            continue
-        assert issubclass(model, BaseModel)
-        for name, each in model.model_fields.items():
-            found[f"{path}.{name}"] = before.get(name, None if each.is_required() else each.default)
+        path, models = NAMED.get(section) or (section, (field.annotation,))
+        before = {} if section in NAMED else written[section]
+        for model in models:
+            assert issubclass(model, BaseModel)
+            for name, each in model.model_fields.items():
+                found[f"{path}.{name}"] = before.get(name, None if each.is_required() else each.default)
     return found
 
 
@@ -83,7 +87,7 @@ def test_every_command_explains_itself_and_each_of_its_options(words, command):
     for parameter in command.params:
         if parameter.name != "help":
             assert parameter.help, f"{' '.join(words)}: {parameter.name}"
-    if words != ("config", "default"):  # whose answer is TOML
+    if words not in {("config", "default"), ("config", "schema")}:  # whose answers are TOML and JSON
         assert any("--json" in parameter.opts for parameter in command.params), "every answer comes as JSON, too"
 
 

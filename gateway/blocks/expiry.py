@@ -22,12 +22,13 @@ class Expiry(Worker):
     def __init__(self, store: Tables, journal: Journal, *, expire_seconds: float) -> None:
         super().__init__(store)
         self._journal = journal
-        self._expire_ns = int(expire_seconds * 1e9)
+        self.expire_seconds = expire_seconds
+        """May be changed at any time."""
 
     async def step(self) -> bool:
         rows = self.store.query(
             "SELECT bucket, key, id FROM upload WHERE state = 0 AND made_ns < ? ORDER BY made_ns LIMIT ?",
-            (time.time_ns() - self._expire_ns, UPLOADS),
+            (time.time_ns() - int(self.expire_seconds * 1e9), UPLOADS),
         )
         ended = 0
         for bucket, key, upload in rows:

@@ -11,7 +11,7 @@ import sys
 import typer
 from typer.exceptions import Abort, Exit, TyperException
 
-from gateway.cli import keeping_house, keys, serving, sites, users
+from gateway.cli import configs, keeping_house, keys, serving, sites, users
 from gateway.cli.output import complain
 from gateway.errors import EntrepotError
 
@@ -30,9 +30,9 @@ app = typer.Typer(
 sites.add_to(app)
 serving.add_to(app)
 keeping_house.add_to(app)
+configs.add_to(app)
 app.add_typer(users.app, name="user")
 app.add_typer(keys.app, name="keys")
-app.add_typer(sites.config_app, name="config")
 
 
 def main() -> None:

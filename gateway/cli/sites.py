@@ -1,4 +1,4 @@
-"""`entrepot init`, `status`, `config check`, `version`: making a site and looking at it."""
+"""`entrepot init`, `status`, `version`: making a site and looking at it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.options import Json, SiteArgument, SiteOption
-from gateway.cli.output import say, tell, when
+from gateway.cli.options import Json, SiteArgument
+from gateway.cli.output import tell, when
 from gateway.cli.users import on_site
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
-
-config_app = typer.Typer(help="The site's config file.", no_args_is_help=True)
 
 ROOT_ACCESS_KEY = "ENTREPOT_ROOT_ACCESS_KEY"
 ROOT_SECRET_KEY = "ENTREPOT_ROOT_SECRET_KEY"  # noqa: S105 (a variable's name)
@@ -74,24 +72,6 @@ def status(folder: SiteArgument, json: Json = False) -> None:
 
     facts = {**on_site(folder, work), "serving": read_serving(folder)}
     tell(facts, as_json=json, text=lambda: "\n".join(f"{key}: {_shown(key, value)}" for key, value in facts.items()))
-
-
-@config_app.command("check")
-def check(folder: SiteOption, json: Json = False) -> None:
-    """Say what is wrong with the config, if anything is."""
-    from gateway.config import CONFIG_NAME, load
-
-    load(folder)
-    path = str(folder / CONFIG_NAME)
-    tell({"config": path, "ok": True}, as_json=json, text=lambda: f"{path} is sound")
-
-
-@config_app.command("default")
-def default() -> None:
-    """The config that `init` writes, every line explained."""
-    from gateway.config import default_text
-
-    say(default_text().rstrip())
 
 
 def version(json: Json = False) -> None:

@@ -15,6 +15,7 @@ from gateway.journal.packed import unpack
 from gateway.metrics import gauge
 from gateway.metrics.requests import Requests
 from gateway.posix.wire_server import WireServer
+from gateway.site.adopting import answer_supervisor
 from gateway.site.child import Child, run_child
 from gateway.site.serving import BACKLOG, LISTEN_FD
 from gateway.site.site import Site
@@ -29,7 +30,8 @@ CONNECTIONS = gauge("entrepot_connections", "Open connections of clients.")
 
 async def work(child: Child) -> None:
     """Answer S3 requests until told to stop; then finish those under way."""
-    async with await Site.open(child.folder, kind="worker") as site:
+    async with await Site.open(child.folder, kind="worker", strict=not child.again) as site:
+        answer_supervisor(child, site)
         with closing(WireServer(site)) as wire:
             await _serve(child, site, wire)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -39,10 +40,7 @@ def read(path: Path) -> str:
 
 def load_text(text: str, folder: Path, source: str = CONFIG_NAME) -> Config:
     """The config in *text*, whose relative paths are below *folder*. Raises `Misconfigured` as `load` does."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise Misconfigured(f"{source}: is not TOML: {error}") from error
+    tables = tables_of(text, source)
     try:
         config = Config.model_validate(tables)
     except ValidationError as error:
@@ -52,6 +50,14 @@ def load_text(text: str, folder: Path, source: str = CONFIG_NAME) -> Config:
     if wrong:
         raise _misconfigured(source, wrong)
     return config
+
+
+def tables_of(text: str, source: str = CONFIG_NAME) -> dict[str, Any]:
+    """What stands in *text*, unchecked. Raises `Misconfigured` where it is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Misconfigured(f"{source}: is not TOML: {error}") from error
 
 
 def default_text(name: str = "entrepot", mode: str = "aes-256-gcm") -> str:

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
 
 from gateway.config.units import Bandwidth, Size
 from gateway.topology import NEAR, BackendPlace, Line, Policy, Rule, S3Place
@@ -141,8 +151,11 @@ def _names(written: Any) -> Any:
     return [written] if written == NEAR else written
 
 
+_ACK_SCHEMA: JsonSchemaValue = {"anyOf": [{"const": NEAR}, {"type": "array", "items": {"type": "string"}}]}
+
+
 class PolicySection(Section):
-    ack: Annotated[list[str], BeforeValidator(_names)]
+    ack: Annotated[list[str], BeforeValidator(_names), WithJsonSchema(_ACK_SCHEMA)]
     keep: list[str]
     ack_copies: Annotated[int, Field(ge=0, le=64)] = 0
     within_seconds: Annotated[float, Field(gt=0, le=31 * 86_400)] = WITHIN_SECONDS

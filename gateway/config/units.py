@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SIZE = re.compile(r"(\d+) ?(|B|KiB|MiB|GiB|TiB)")
@@ -55,11 +55,15 @@ def parse_address(written: Any) -> Address:
     return Address(found[1] or found[2], int(found[3]))
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+_TEXT_OR_NUMBER = [{"type": "string"}, {"type": "number", "minimum": 0}]
+
+Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"anyOf": _TEXT_OR_NUMBER})]
 """Bytes, written as `"64 MiB"` or a number."""
 
-Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
+Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), WithJsonSchema({"anyOf": _TEXT_OR_NUMBER})]
 """Bytes a second, written as `"10 Gbit/s"`, `"50 MB/s"` or a number."""
 
-Listen = Annotated[Address, BeforeValidator(parse_address)]
+Listen = Annotated[
+    Address, BeforeValidator(parse_address), PlainSerializer(str), WithJsonSchema({"type": "string"}, mode="validation")
+]
 """An address, written as `"HOST:PORT"`."""

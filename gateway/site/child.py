@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gateway.config import Config, load
+from gateway.config import Config, load_text
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics.instruments import BOARD
 from gateway.metrics.lines import ERROR, INFO, LEVELS, Lines, take_over_logging
 from gateway.metrics.loop_lag import watch_loop
 from gateway.site.control import CONTROL_FD, Line, Message
+from gateway.site.in_force import load_in_force, tell_version
 from gateway.site.memory import keep_freed_memory
 
 REPORT_SECONDS = 1.0
@@ -27,7 +28,10 @@ EXIT_MISCONFIGURED = 78
 """sysexits.h's EX_CONFIG: starting again would not help."""
 EXIT_FAILED = 70
 
-Probe = Callable[[], Awaitable[Message]]
+AGAIN = "ENTREPOT_AGAIN"
+"""Set for a process that takes the place of one which did its work: what has gone since must not keep it from that."""
+
+Answer = Callable[[Message], Awaitable[Message]]
 
 
 class Child:
@@ -44,17 +48,28 @@ class Child:
         """The supervisor is gone without having asked for a stop."""
         self.reload: Callable[[], None] = lambda: None
         """What to do when files should be read again."""
-        self.probe: Probe | None = None
-        """What to do when asked whether all is well."""
+        self.answers: dict[str, Answer] = {"stand": _nothing, "adopt": self._adopt}
+        """What to do when asked for it, once this process is ready."""
+        self.adopt: Callable[[Config], Awaitable[None]] = _take
+        """What to do when another config is in force."""
         self.before_report: Callable[[], None] = lambda: None
         """Called each second before the counts are told: the place for gauges."""
         self._line = line
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_ready = asyncio.Event()
+        self._adopting = asyncio.Lock()
+        tell_version(config)
 
     def ready(self, **facts: Any) -> None:
         """This process does its work from here on."""
-        self._line.tell({"is": "ready", **facts})
-        self.lines.write(INFO, "ready", pid=os.getpid())
+        self._line.tell({"is": "ready", "config": self.config.version, **facts})
+        self._is_ready.set()
+        self.lines.write(INFO, "ready", pid=os.getpid(), config=self.config.version)
+
+    @property
+    def again(self) -> bool:
+        """Another process did this one's work before it."""
+        return AGAIN in os.environ
 
     def log(self, level: int, event: str, **fields: Any) -> None:
         self.lines.write(level, event, **fields)
@@ -67,8 +82,8 @@ class Child:
                     self.stopping.set()
                 case "reload":
                     self.reload()
-                case "probe":
-                    task = asyncio.create_task(self._answer_probe(message["number"]))
+                case str(what) if "number" in message:
+                    task = asyncio.create_task(self._answer(what, message))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
         self.orphaned = not self.stopping.is_set()
@@ -82,15 +97,40 @@ class Child:
 
     def tell_counts(self) -> None:
         self.before_report()
-        self._line.tell({"is": "report", "metrics": BOARD.snapshot()})
+        self._line.tell({"is": "report", "config": self.config.version, "metrics": BOARD.snapshot()})
 
-    async def _answer_probe(self, number: int) -> None:
+    def config_in(self, message: Message) -> Config:
+        """The config that came with a message."""
+        return load_text(message["text"], self.folder)
+
+    async def _adopt(self, message: Message) -> Message:
+        async with self._adopting:
+            new = self.config_in(message)
+            await self.adopt(new)
+            tell_version(new, self.config)
+            self.config = new
+            self.lines.level = LEVELS[new.log.level]
+        self.lines.write(INFO, "config adopted", version=new.version)
+        return {}
+
+    async def _answer(self, what: str, message: Message) -> None:
         try:
-            found = {} if self.probe is None else await self.probe()
-            answer: Message = {"ok": True, **found}
-        except Exception as error:  # noqa: BLE001 (whatever goes wrong is the probe's answer)
+            if what != "probe":
+                await self._is_ready.wait()
+            answer: Message = {"ok": True, **await self.answers[what](message)}
+        except Misconfigured as error:
+            answer = {"ok": False, "why": str(error)}
+        except Exception as error:  # noqa: BLE001 (whatever goes wrong is the answer)
             answer = {"ok": False, "why": f"{type(error).__name__}: {error}"}
-        self._line.tell({"is": "probed", "number": number, **answer})
+        self._line.tell({"is": "answered", "number": message["number"], "config": self.config.version, **answer})
+
+
+async def _nothing(message: Message) -> Message:
+    return {}
+
+
+async def _take(config: Config) -> None:
+    """Another config, for a process to which nothing that it changes matters."""
 
 
 Main = Callable[[Child], Awaitable[None]]
@@ -120,7 +160,7 @@ async def _run(name: str, folder: Path, main: Main) -> int:
     line = await Line.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
     lines = Lines(name)
     try:
-        config = load(folder)
+        config = load_in_force(folder)
         lines.level = LEVELS[config.log.level]
         take_over_logging(lines)
         await _under_control(Child(name, folder, config, lines, line), main)

@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from gateway.config import Config, load
+from gateway.config import Config
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server import CommitterSettings, Server, held_lock, open_store
@@ -24,6 +24,7 @@ from gateway.metrics.lines import INFO
 from gateway.site.child import Child, run_child
 from gateway.site.commands import COMMANDS, observe_commit
 from gateway.site.control import CONTROL_FD
+from gateway.site.in_force import load_in_force
 from gateway.site.locks import read_serving
 from gateway.site.paths import journal_folder
 
@@ -93,7 +94,7 @@ def commit_for_client(folder: Path) -> None:
     """Be the committer for the client that started this process, whose end of the pipe is our standard input."""
     import uvloop
 
-    config = load(folder)
+    config = load_in_force(folder)
     paths = JournalPaths(journal_folder(folder, config))
     with ExitStack() as held:
         try:

@@ -13,19 +13,23 @@ from awscrt import checksums
 
 from backends.errors import BackendError
 from gateway.blocks.compactor import Compactor
+from gateway.blocks.expiry import Expiry
 from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.values import block_key
 from gateway.blocks.working import Worker
+from gateway.config import Config
 from gateway.crypto.sealing import new_block_id
-from gateway.errors import Damaged
+from gateway.errors import Damaged, Misconfigured
 from gateway.identity.ring_keys import DrawRingKeyId
 from gateway.metrics import counter, gauge
 from gateway.metrics.lines import INFO
+from gateway.site.adopting import answer_supervisor, see_that_none_is_needed
 from gateway.site.child import Child, run_child
 from gateway.site.control import Message
+from gateway.site.introducing import introduce
 from gateway.site.keyring import renew_if_the_mode_changed
 from gateway.site.site import Site
-from gateway.site.upkeep import workers_of
+from gateway.site.upkeep import expire_seconds, workers_of
 
 BACKLOG_SECONDS = 5.0
 MARKERS_SECONDS = 2.0
@@ -43,11 +47,14 @@ _COUNTS = {
 
 async def keep(child: Child) -> None:
     """Keep house until told to stop."""
-    async with await Site.open(child.folder, kind="keeper") as site:
+    async with await Site.open(child.folder, kind="keeper", strict=not child.again) as site:
         if await renew_if_the_mode_changed(site):
             child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)
-        child.probe = lambda: probe(site)
         workers = workers_of(site)
+        answer_supervisor(child, site)
+        child.adopt = lambda config: adopt(site, workers, config)
+        child.answers["probe"] = lambda _: probe(site)
+        child.answers["prepare"] = lambda message: prepare(site, child.config_in(message))
         child.before_report = lambda: _count(site, workers)
         child.ready()
         working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
@@ -60,6 +67,25 @@ async def keep(child: Child) -> None:
         await asyncio.gather(stopping, *working, return_exceptions=True)
         for task in done - {stopping}:
             await task  # a worker ends only by a mistake of its own, or where the site was shut out: say which
+
+
+async def adopt(site: Site, workers: list[Worker], config: Config) -> None:
+    """Go on under another config. Those who settle copies ask the warehouse for its topology at each step."""
+    await site.adopt(config)
+    for worker in workers:
+        if isinstance(worker, Expiry):
+            worker.expire_seconds = expire_seconds(config)
+
+
+async def prepare(site: Site, config: Config) -> Message:
+    """Make what *config* names anew known to the journal, and claim it. Raises `Misconfigured` where that fails, and
+    for a backend that would leave while it is needed."""
+    topology = config.topology(site.folder)
+    await see_that_none_is_needed(site.warehouse.topology, topology, site.journal_path)
+    for why in (await introduce(topology, site.journal, site.store)).values():
+        raise Misconfigured(why)
+    await site.warehouse.try_out(topology)
+    return {}
 
 
 async def probe(site: Site) -> Message:

@@ -63,6 +63,22 @@ def read_serving(folder: Path) -> dict[str, Any] | None:
         os.close(descriptor)
 
 
+def is_served(folder: Path) -> bool:
+    """Whether a supervisor serves the site, or is about to."""
+    try:
+        descriptor = os.open(_path(folder), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def _path(folder: Path) -> Path:
     run = folder / "run"
     run.mkdir(mode=0o700, exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gateway
-from gateway.site.child import EXIT_MISCONFIGURED
+from gateway.site.child import AGAIN, EXIT_MISCONFIGURED
 from gateway.site.control import CONTROL_FD, Line, Message, pair
 
 BACKOFF_SECONDS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -60,10 +60,13 @@ class Process:
         self._ended = ended
         self._line: Line | None = None
         self._was_ready = False
+        self._was_ever_ready = False
         self._last_heard = time.monotonic()
         self._stop = asyncio.Event()
-        self._probes: dict[int, asyncio.Future[Message]] = {}
-        self._probe_number = 0
+        self.version = ""
+        """Of the config that it runs, as it told last."""
+        self._asked: dict[int, asyncio.Future[Message]] = {}
+        self._asked_number = 0
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.subprocess.Process | None = None
 
@@ -78,27 +81,30 @@ class Process:
 
     def describe(self) -> dict[str, Any]:
         """For people who ask how it is."""
-        found: dict[str, Any] = {"pid": self.pid, "well": self.well, "restarts": max(0, self.restarts)}
+        restarts = max(0, self.restarts)
+        found: dict[str, Any] = {"pid": self.pid, "well": self.well, "restarts": restarts, "config": self.version}
         return {**found, "why": self.why} if self.why else found
 
     def tell(self, message: Message) -> None:
         if self._line is not None:
             self._line.tell(message)
 
-    async def probe(self, seconds: float) -> Message:
-        """What it finds when asked whether all is well; not ok when it doesn't say within so many seconds."""
-        self._probe_number += 1
-        number = self._probe_number
+    async def ask(self, what: str, seconds: float, **details: Any) -> Message:
+        """What it answers when told to do *what*; not ok when it doesn't say within so many seconds, or ends."""
+        if self._line is None:
+            return {"ok": False, "why": f"the {self.role.name} is not running"}
+        self._asked_number += 1
+        number = self._asked_number
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._probes[number] = waiting
-        self.tell({"do": "probe", "number": number})
+        self._asked[number] = waiting
+        self.tell({"do": what, "number": number, **details})
         try:
             async with asyncio.timeout(seconds):
                 return await waiting
         except TimeoutError:
             return {"ok": False, "why": f"the {self.role.name} did not answer within {seconds:g} s"}
         finally:
-            self._probes.pop(number, None)
+            self._asked.pop(number, None)
 
     async def stop(self, seconds: float) -> None:
         """Ask it to finish; kill it when it has not after so many seconds."""
@@ -137,6 +143,8 @@ class Process:
         """One life, from start to end. Answers its exit status."""
         ours, theirs = pair()
         environment = {**os.environ, "PYTHONPATH": python_path(), CONTROL_FD: str(theirs.fileno())}
+        if self._was_ever_ready:
+            environment[AGAIN] = "1"
         for variable, inherited in self.role.inherits.items():
             environment[variable] = str(inherited.fileno())
         self._running = await asyncio.create_subprocess_exec(
@@ -161,18 +169,23 @@ class Process:
         self._was_ready = self.facts is not None
         self._line, self.facts = None, None
         self.became_ready.clear()
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_result({"ok": False, "why": f"the {self.role.name} ended before it answered"})
         return status
 
     def _hear(self, message: Message) -> None:
         self._last_heard = time.monotonic()
+        self.version = message.get("config", self.version)
         match message.get("is"):
             case "ready":
                 self.facts = message
+                self._was_ever_ready = True
                 self.became_ready.set()
             case "failed":
                 self.why = message["why"]
-            case "probed":
-                waiting = self._probes.get(message["number"])
+            case "answered":
+                waiting = self._asked.get(message["number"])
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
         self._heard(self, message)

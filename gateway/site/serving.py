@@ -28,6 +28,7 @@ from gateway.site.control import Message
 from gateway.site.locks import ServeLock
 from gateway.site.overview import Overview
 from gateway.site.processes import Process, Role
+from gateway.site.reloading import Reloading
 
 LISTEN_FD = "ENTREPOT_LISTEN_FD"
 BACKLOG = 1_024
@@ -52,6 +53,7 @@ class Serving:
         self.metrics = ""
         self.root_access_key = ""
         self._config = config
+        self._reloading: Reloading
         self._lines = lines
         self._lock = lock
         self._gathered = Gathered()
@@ -60,6 +62,7 @@ class Serving:
         self._keeper = Process(Role("keeper", KEEPER_MODULE), folder, self._heard, self._ended)
         self._workers: list[Process] = []
         self._overview: Overview | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._stop_asked = asyncio.Event()
         self._stopping = False
         self._failed: list[str] = []
@@ -85,14 +88,17 @@ class Serving:
         await self._stop_asked.wait()
 
     def reload(self) -> None:
-        """The workers read their TLS files again."""
+        """The workers read their TLS files again, and the config is taken over if it was edited."""
         self._lines.write(INFO, "reload")
         for worker in self._workers:
             worker.tell({"do": "reload"})
+        self._reloading.ask()
 
     async def stop(self) -> None:
         """Stop in order; requests under way may finish within the config's time."""
         self._stopping = True
+        if self._watching is not None:
+            self._watching.cancel()
         self._lines.write(INFO, "stopping")
         for listening in self._sockets:
             listening.close()
@@ -114,6 +120,7 @@ class Serving:
 
     async def _start(self, worker_module: str, listen: Address, metrics: Address) -> None:
         _raise_descriptor_limit()
+        self._reloading = Reloading(self.folder, self._lines, self._all, self._keeper)
         loop = asyncio.get_running_loop()
         for asked in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(asked, self._stop_asked.set)
@@ -128,13 +135,15 @@ class Serving:
         for number, each in enumerate(self._sockets):
             role = Role(f"worker {number}", worker_module, {LISTEN_FD: each})
             self._workers.append(Process(role, self.folder, self._heard, self._ended))
-        for group in ([self._committer], [self._keeper, *self._workers]):
+        # the keeper makes known what the config names anew, before a worker uses it
+        for group in ([self._committer], [self._keeper], self._workers):
             for process in group:
                 process.start()
             await asyncio.gather(*(self._until_ready(process) for process in group))
         facts = self._workers[0].facts or {}
         self.root_access_key = facts.get("root_access_key", "")
         self._lock.tell({"pid": os.getpid(), "endpoint": self.endpoint, "metrics": self.metrics, "since": time.time()})
+        self._watching = asyncio.create_task(self._reloading.watch(), name="config")
         self._lines.write(INFO, "serving", endpoint=self.endpoint, metrics=self.metrics, workers=count)
 
     async def _until_ready(self, process: Process) -> None:
@@ -154,8 +163,11 @@ class Serving:
     # ---- hearing -------------------------------------------------------------------------------------------------
 
     def _heard(self, process: Process, message: Message) -> None:
-        if message.get("is") == "report":
-            self._gathered.tell(process.role.name, message["metrics"])
+        match message.get("is"):
+            case "report":
+                self._gathered.tell(process.role.name, message["metrics"])
+            case "ready":
+                self._reloading.catch_up(process)
 
     def _ended(self, process: Process, helps: bool) -> None:
         """A life of *process* ended; *helps*: it is started again, unless that was asked for."""
@@ -181,13 +193,14 @@ class Serving:
     def _health(self) -> tuple[bool, dict[str, Any]]:
         """Alive: every process was heard lately."""
         processes = {each.role.name: each.describe() for each in self._all()}
-        return all(each.well for each in self._all()), {"processes": processes}
+        told = {"config": self._reloading.config.version, "processes": processes}
+        return all(each.well for each in self._all()), told
 
     async def _readiness(self) -> tuple[bool, dict[str, Any]]:
         """Able to do the work: all processes up, a commit goes through, a block can be stored and read."""
         well, told = self._health()
-        probed = await self._keeper.probe(5.0)
-        found = {key: value for key, value in probed.items() if key not in {"is", "number"}}
+        probed = await self._keeper.ask("probe", 5.0)
+        found = {key: value for key, value in probed.items() if key not in {"is", "number", "config"}}
         return well and bool(probed["ok"]), {**told, "probe": found}
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gateway.config import Config, load
+from gateway.config import Config
 from gateway.errors import Misconfigured
 from gateway.identity.credentials import Credentials
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.committers import Committer, open_journal
+from gateway.site.in_force import load_in_force
 from gateway.site.introducing import introduce
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.ring import Ring
@@ -63,7 +64,7 @@ class Site:
         which may stay for long, also when who commits goes away later. *strict*: as `Standing.open`.
 
         Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
-        config = load(folder)
+        config = load_in_force(folder)
         if (folder / UNFINISHED).exists():
             command = (folder / UNFINISHED).read_text().strip()
             raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was cut short; run it again")
@@ -105,6 +106,10 @@ class Site:
         )
 
     @property
+    def journal_path(self) -> Path:
+        return journal_folder(self.folder, self.config)
+
+    @property
     def warehouse(self) -> Warehouse:
         """Its blocks. Only where they were opened."""
         assert self._warehouse is not None, "opened without bytes"
@@ -116,6 +121,15 @@ class Site:
         if self._engine is None:
             self._engine = make_engine(self)
         return self._engine
+
+    async def stand(self, config: Config) -> None:
+        """Open what *config* names anew, and the journal knows; nothing is written there yet."""
+        await self.warehouse.stand(config.topology(self.folder))
+
+    async def adopt(self, config: Config) -> None:
+        """Go on under *config*: what a reload may change of it."""
+        await self.warehouse.adopt(config.topology(self.folder))
+        self.config = config
 
     def count(self) -> None:
         """Bring what its parts counted themselves to the metrics; called each second."""

@@ -81,6 +81,16 @@ class Standing:
             _log.error("backend %r is not available: %s", name, error)
             self._stand_in(wanted[name], error)
 
+    async def try_out(self, topology: Topology) -> None:
+        """See that those of *topology* that do not stand yet can be opened, and let go of them. Raises `Misconfigured`,
+        also for one that the journal has not met."""
+        for name, place in topology.backends.items():
+            if name not in self._ids:
+                try:
+                    await close_all([await self._try(place)])
+                except backend_errors.BackendError as error:
+                    raise Misconfigured(str(error)) from error
+
     async def leave(self, topology: Topology) -> None:
         """Let go of those that *topology* has no more, once their calls under way have had their time."""
         for name in [name for name in self._ids if name not in topology.backends]:
@@ -121,7 +131,7 @@ class Standing:
     async def _try(self, place: BackendPlace) -> Backend:
         backend = await open_backend(place, writes_much=self._writes_much)
         try:
-            await check_marker(backend, self._ids[place.name], self._rows)
+            await check_marker(backend, _id(self._rows, place.name), self._rows)
         except BaseException:
             await close_all([backend])
             raise

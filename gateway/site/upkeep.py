@@ -14,6 +14,7 @@ from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.takedown import Takedown
 from gateway.blocks.values import Stamp
 from gateway.blocks.working import Worker
+from gateway.config import Config
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.paths import JournalPaths
 from gateway.site.paths import journal_folder
@@ -25,6 +26,11 @@ WASTE = int(Severity.WASTE)
 DAY_SECONDS = 86_400.0
 REMEMBER_SECONDS = DAY_SECONDS
 """How long a completed upload is remembered, so that a completion that is repeated gets its answer."""
+
+
+def expire_seconds(config: Config) -> float:
+    """After how long an upload that nobody came back to is aborted."""
+    return config.uploads.expire_days * DAY_SECONDS
 
 
 def workers_of(site: Site) -> list[Worker]:
@@ -39,7 +45,7 @@ def workers_of(site: Site) -> list[Worker]:
         Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),
         Sweeper(store, journal, warehouse.backends),
         Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
-        Expiry(store, journal, expire_seconds=site.config.uploads.expire_days * DAY_SECONDS),
+        Expiry(store, journal, expire_seconds=expire_seconds(site.config)),
     ]
 
 

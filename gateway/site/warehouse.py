@@ -83,6 +83,15 @@ class Warehouse:
         """Where the policy `default` puts blocks."""
         return self.placing.default
 
+    async def try_out(self, topology: Topology) -> None:
+        """As `Standing.try_out`."""
+        await self._standing.try_out(topology)
+
+    async def stand(self, topology: Topology) -> None:
+        """Open the backends that *topology* names anew: they can be read from here on."""
+        await self._standing.open(topology, strict=False)
+        self.routes.learn(_places(self._rows, topology).values(), self.topology.home, self.topology.lines)
+
     async def adopt(self, topology: Topology) -> None:
         """Go on under another topology, whose names the journal knows. What is under way goes on as it began."""
         await self._standing.open(topology, strict=False)

@@ -1,0 +1,56 @@
+"""What a process of a served site does when its supervisor takes another config over."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gateway.errors import Misconfigured
+from gateway.journal.packed import unpack
+from gateway.journal.paths import JournalPaths
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.site.child import Child
+from gateway.site.control import Message
+from gateway.site.site import Site
+from gateway.topology import Topology
+
+
+def answer_supervisor(child: Child, site: Site) -> None:
+    """Have *site* follow the config that the supervisor puts in force."""
+
+    async def stand(message: Message) -> Message:
+        await site.stand(child.config_in(message))
+        return {}
+
+    child.answers["stand"] = stand
+    child.adopt = site.adopt
+
+
+async def see_that_none_is_needed(before: Topology, after: Topology, journal: Path) -> None:
+    """See that every backend that leaves the config is empty, and that nobody writes there any more. Raises
+    `Misconfigured`: a block whose only copy lies there could not be read."""
+    for name in before.backends.keys() - after.backends.keys():
+        using = [policy.name for policy in before.policies.values() if name in before.acked_on(policy)]
+        if using:
+            raise Misconfigured(
+                f"backends.{name}: is still written to, by {', '.join(using)}: first let it drain, or take it out of "
+                "the policies; then remove it once it is empty"
+            )
+        blocks = await asyncio.to_thread(_blocks_on, name, journal)
+        if blocks:
+            raise Misconfigured(f"backends.{name}: still holds {blocks} block(s): remove it once it is empty")
+
+
+def _blocks_on(name: str, journal: Path) -> int:
+    """How many blocks name the backend as one of those that hold them; in a thread, since it looks at all of them."""
+    store = ReadStore(JournalPaths(journal).database)
+    try:
+        rows = store.query("SELECT id FROM backend WHERE name = ?", (name,))
+        ids = {each for (each,) in rows}
+        sets = [
+            each for each, members in store.query("SELECT id, members FROM backend_set") if ids & {*unpack(members)}
+        ]
+        marks = ", ".join("?" * len(sets))
+        return int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks})", tuple(sets))[0][0])
+    finally:
+        store.close()

@@ -1,0 +1,76 @@
+"""Which config is in force: while a site is served, the one that its supervisor adopted last; otherwise the file.
+
+The supervisor keeps a copy of what it adopted in the site's `run` folder, which every process that starts reads: so one
+that starts in the middle of an edit, or behind a bad one, runs what the others run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gateway.config import CONFIG_NAME, Config, load, load_text
+from gateway.config.loading import read
+from gateway.metrics import gauge
+from gateway.site.files import write_file
+from gateway.site.locks import is_served
+
+VERSION = gauge("entrepot_config_info", "Processes that run this version of the config.", ("version",))
+
+IN_FORCE = "in-force.toml"
+
+
+def load_in_force(folder: Path) -> Config:
+    """The config that the site in *folder* runs under, or would. Raises `Misconfigured`."""
+    path = _path(folder)
+    if is_served(folder) and path.exists():
+        return load_text(read(path), folder, str(folder / CONFIG_NAME))
+    return load(folder)
+
+
+def put_in_force(folder: Path, text: str) -> None:
+    """From here on who starts reads *text*. The supervisor's alone."""
+    write_file(_path(folder), text)
+
+
+def _path(folder: Path) -> Path:
+    return folder / "run" / IN_FORCE
+
+
+def tell_version(config: Config, before: Config | None = None) -> None:
+    """Count this process among those that run *config*, and no more among those that run *before*."""
+    if before is not None:
+        VERSION.set(0, before.version)
+    VERSION.set(1, config.version)
+
+
+# ---- what a reload can change ---------------------------------------------------------------------------------------
+
+_CHANGEABLE = {"uploads", "clusters", "lines", "policies", "rules"}
+"""Tables of which everything is taken over by a reload."""
+_CHANGEABLE_SETTINGS = {"log.level"}
+_CHANGEABLE_OF_A_BACKEND = {"cluster", "drain"}
+"""Of one that stands already."""
+
+
+def asks_for_restart(old: Config, new: Config) -> list[str]:
+    """The settings, by key path, that differ and that only a restart takes over."""
+    before, after = old.plain(), new.plain()
+    tables = sorted((before.keys() | after.keys()) - _CHANGEABLE - {"backends"})
+    found = [path for table in tables for path in _differing(before.get(table), after.get(table), table)]
+    for name in sorted(before["backends"].keys() & after["backends"].keys()):
+        found += [
+            path
+            for path in _differing(before["backends"][name], after["backends"][name], f"backends.{name}")
+            if path.rpartition(".")[2] not in _CHANGEABLE_OF_A_BACKEND
+        ]
+    return [path for path in found if path not in _CHANGEABLE_SETTINGS]
+
+
+def _differing(before: Any, after: Any, path: str) -> list[str]:
+    if before == after:
+        return []
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = sorted(before.keys() | after.keys())
+        return [found for key in keys for found in _differing(before.get(key), after.get(key), f"{path}.{key}")]
+    return [path]

@@ -1,0 +1,183 @@
+"""Taking over an edited config while the site is served. The supervisor's part, and how a command asks for it.
+
+The order, so that no process ever meets what it does not know: the file is checked; the keeper names and claims what is
+new; it is in force for whoever starts; every process opens the new backends; and only when all have, every process
+writes under the new policies. A config that fails at one of the first two changes nothing anywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gateway.config import CONFIG_NAME, load_text
+from gateway.config.loading import read
+from gateway.errors import Misconfigured
+from gateway.metrics import counter
+from gateway.metrics.lines import ERROR, INFO, LEVELS, WARNING, Lines
+from gateway.site.files import write_file
+from gateway.site.in_force import asks_for_restart, put_in_force, tell_version
+from gateway.site.locks import read_serving
+from gateway.site.processes import Process
+
+LOOK_SECONDS = 1.0
+"""How often the file is looked at; one that changed is read once it stayed the same for so long."""
+PREPARE_SECONDS = 120.0
+ADOPT_SECONDS = 60.0
+ANSWER_SECONDS = PREPARE_SECONDS + 3 * ADOPT_SECONDS
+ASKED, TOLD = "asked", "told"
+
+RELOADS = counter("entrepot_config_reloads_total", "Looks at an edited config, and what came of them.", ("outcome",))
+
+
+class Outcome(NamedTuple):
+    """What came of a reload."""
+
+    outcome: str
+    """`adopted`, `unchanged`, `refused` (the old one stays in force), or `incomplete` (not everybody runs it yet)."""
+    version: str
+    """Of the config in force now."""
+    why: str = ""
+
+    @property
+    def well(self) -> bool:
+        return self.outcome in {"adopted", "unchanged"}
+
+
+class Reloading:
+    """The config in force, and what replaces it. Of the supervisor."""
+
+    def __init__(self, folder: Path, lines: Lines, everybody: Callable[[], Sequence[Process]], keeper: Process) -> None:
+        """Read the file and put it in force. Raises `Misconfigured`."""
+        self._folder, self._path = folder, folder / CONFIG_NAME
+        self._lines, self._everybody, self._keeper = lines, everybody, keeper
+        self._seen = _stamp(self._path)
+        text = read(self._path)
+        self.config = load_text(text, folder, str(self._path))
+        self._message = {"text": text, "version": self.config.version}
+        self._wanted = asyncio.Event()
+        self._telling: set[asyncio.Task[Any]] = set()
+        put_in_force(folder, text)
+        tell_version(self.config)
+        for left in _requests(folder, TOLD):
+            left.unlink(missing_ok=True)
+
+    def ask(self) -> None:
+        """Look at the file now."""
+        self._wanted.set()
+
+    async def watch(self) -> None:
+        """Reload when asked to, and when the file changed and stayed as it is for a moment; until cancelled."""
+        last = self._seen
+        while True:
+            try:
+                await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
+            except TimeoutError:
+                now = _stamp(self._path)
+                if now != last or now == self._seen:
+                    last = now
+                    continue
+            self._wanted.clear()
+            asked = _requests(self._folder, ASKED)
+            last = self._seen = _stamp(self._path)
+            outcome = await self._reload()
+            for request in asked:
+                write_file(request.with_suffix(f".{TOLD}"), json.dumps(outcome._asdict()))
+                request.unlink(missing_ok=True)
+
+    def catch_up(self, process: Process) -> None:
+        """A process is ready: if it read what was in force before, tell it what is now."""
+        if process.version != self.config.version:
+            task = asyncio.create_task(process.ask("adopt", ADOPT_SECONDS, **self._message))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
+
+    async def _reload(self) -> Outcome:
+        try:
+            outcome = await self._take_over()
+        except Misconfigured as error:
+            outcome = Outcome("refused", self.config.version, str(error))
+        RELOADS.add(1, outcome.outcome)
+        level = INFO if outcome.well else WARNING if outcome.outcome == "incomplete" else ERROR
+        fields = {"why": outcome.why} if outcome.why else {}
+        self._lines.write(level, f"config {outcome.outcome}", version=outcome.version, **fields)
+        return outcome
+
+    async def _take_over(self) -> Outcome:
+        text = read(self._path)
+        new = load_text(text, self._folder, str(self._path))
+        if new.version == self.config.version:
+            return await self._all_run("unchanged")
+        fixed = asks_for_restart(self.config, new)
+        if fixed:
+            told = "\n".join(f"{self._path}: {where}: takes a restart of `entrepot serve`" for where in fixed)
+            raise Misconfigured(told)
+        message = {"text": text, "version": new.version}
+        prepared = await self._keeper.ask("prepare", PREPARE_SECONDS, **message)
+        if not prepared["ok"]:
+            raise Misconfigured(str(prepared["why"]))
+        put_in_force(self._folder, text)
+        tell_version(new, self.config)
+        self.config, self._message = new, message
+        self._lines.level = LEVELS[new.log.level]
+        for step in ("stand", "adopt"):
+            await asyncio.gather(*(each.ask(step, ADOPT_SECONDS, **message) for each in self._everybody()))
+        return await self._all_run("adopted")
+
+    async def _all_run(self, outcome: str) -> Outcome:
+        """Wait until every process runs what is in force: one that could not take it over starts again under it."""
+        version = self.config.version
+        for process in self._everybody():
+            if process.facts is not None and process.version != version:
+                process.tell({"do": "stop"})
+        deadline = time.monotonic() + ADOPT_SECONDS
+        while True:
+            others = [each.role.name for each in self._everybody() if each.facts is None or each.version != version]
+            if not others:
+                return Outcome(outcome, version)
+            if time.monotonic() > deadline:
+                return Outcome("incomplete", version, f"not run yet by {', '.join(others)}")
+            await asyncio.sleep(0.02)
+
+
+def request(folder: Path) -> Outcome:
+    """Have who serves the site in *folder* take its config over, and wait for what came of it. Raises `Misconfigured`
+    if nobody serves it, or nobody answers."""
+    serving = read_serving(folder)
+    if serving is None:
+        raise Misconfigured(f"{folder} is not being served: the config is read when it is")
+    asked = folder / "run" / f"reload-{secrets.token_hex(8)}.{ASKED}"
+    told = asked.with_suffix(f".{TOLD}")
+    write_file(asked, "")
+    try:
+        os.kill(serving["pid"], signal.SIGHUP)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not told.exists():
+            if time.monotonic() > deadline or read_serving(folder) is None:
+                raise Misconfigured(f"who serves {folder} (process {serving['pid']}) did not answer")
+            time.sleep(0.02)
+        return Outcome(**json.loads(told.read_text()))
+    except ProcessLookupError as error:
+        raise Misconfigured(f"{folder} is not being served any more") from error
+    finally:
+        asked.unlink(missing_ok=True)
+        told.unlink(missing_ok=True)
+
+
+def _requests(folder: Path, state: str) -> list[Path]:
+    return sorted((folder / "run").glob(f"reload-*.{state}"))
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,207 @@
+"""A config that is edited while its site is served: who takes it over, when, and what a bad edit does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import default_text, load_text
+from gateway.site.in_force import asks_for_restart
+from tests.endpoint import Endpoint, run_entrepot, started
+from tests.site.running import change_config, client, counted, until, watch
+
+VAULT = """
+[backends.vault]
+type = "local"
+cluster = "home"
+path = "vault"
+[policies.far]
+ack = ["vault"]
+keep = ["vault"]
+[[rules]]
+policy = "far"
+bucket = "far"
+"""
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    with started(tmp_path_factory.mktemp("reloading") / "site", ["--workers", "2"]) as (found, _):
+        client(found).create_bucket(Bucket="far")
+        yield found
+
+
+@pytest.fixture
+def config(endpoint: Endpoint) -> Iterator[Path]:
+    """The config's file; what a test made of it is taken back."""
+    path = endpoint.dir / "entrepot.toml"
+    before = path.read_text()
+    yield path
+    path.write_text(before)
+    assert reload(endpoint)["outcome"] in {"adopted", "unchanged"}
+
+
+def reload(endpoint: Endpoint) -> Any:
+    return json.loads(run_entrepot("reload", str(endpoint.dir), "--json").stdout)
+
+
+def refused(endpoint: Endpoint) -> str:
+    done = run_entrepot("reload", str(endpoint.dir), check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def versions(endpoint: Endpoint) -> set[str]:
+    """Of every process, and of the supervisor."""
+    told = watch(endpoint, "/healthz")[1]
+    return {told["config"], *(each["config"] for each in told["processes"].values())}
+
+
+def version_of(endpoint: Endpoint) -> str:
+    return str(watch(endpoint, "/healthz")[1]["config"])
+
+
+def worker(endpoint: Endpoint) -> dict[str, Any]:
+    found: dict[str, Any] = watch(endpoint, "/healthz")[1]["processes"]["worker 0"]
+    return found
+
+
+def files(folder: Path) -> int:
+    """Values and log groups that lie below a backend's folder."""
+    return sum(len(names) for _, _, names in os.walk(folder))
+
+
+def test_a_command_has_every_process_take_it_over(endpoint: Endpoint, config: Path) -> None:
+    before = version_of(endpoint)
+    config.write_text(config.read_text().replace("expire_days = 7.0", "expire_days = 8.0"))
+    told = reload(endpoint)
+    assert told["outcome"] == "adopted"
+    assert told["version"] != before
+    assert versions(endpoint) == {told["version"]}
+    until(
+        lambda: counted(endpoint, "entrepot_config_info", version=told["version"]) == 5, "two workers and three others"
+    )
+    assert counted(endpoint, "entrepot_config_info", version=before) == 0
+    assert counted(endpoint, "entrepot_config_reloads_total", outcome="adopted") >= 1
+    assert run_entrepot("config", "show", "--site", str(endpoint.dir), "--effective").stdout.startswith(
+        f"# version {told['version']}\n"
+    )
+
+
+def test_what_means_the_same_changes_nothing(endpoint: Endpoint, config: Path) -> None:
+    before = version_of(endpoint)
+    config.write_text(config.read_text() + "# a word\n")
+    assert reload(endpoint) == {"outcome": "unchanged", "version": before, "why": ""}
+
+
+def test_a_bad_edit_leaves_the_old_one_in_force_and_says_so(endpoint: Endpoint, config: Path) -> None:
+    before = version_of(endpoint)
+    count = counted(endpoint, "entrepot_config_reloads_total", outcome="refused")
+    config.write_text(config.read_text() + "[server2]\n[policies.more]\nack = ['disc']\nkeep = ['disk']\n")
+    said = refused(endpoint)
+    assert f"{config}: server2: there is no such setting; is server meant?" in said
+    assert f"version {before} stays in force" in said
+    assert versions(endpoint) == {before}
+    until(lambda: counted(endpoint, "entrepot_config_reloads_total", outcome="refused") > count, "the count")
+    assert '"config refused"' in endpoint.log.read_text()
+    # whoever starts meanwhile, and whoever looks, runs what is in force
+    facts = watch(endpoint, "/healthz")[1]["processes"]["worker 0"]
+    os.kill(facts["pid"], signal.SIGKILL)
+    until(
+        lambda: watch(endpoint, "/healthz")[1]["processes"]["worker 0"]["restarts"] > facts["restarts"], "another life"
+    )
+    until(lambda: watch(endpoint, "/healthz")[0] == 200, "all well")
+    assert versions(endpoint) == {before}
+    assert run_entrepot("status", str(endpoint.dir)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "where"),
+    [
+        ('listen = "127.0.0.1:9000"', 'listen = "127.0.0.1:9005"', "server.listen"),
+        ("workers = 0 ", "workers = 3 ", "server.workers"),
+        ('path = "journal"', 'path = "journals"', "journal.path"),
+        ('master_key = "master.key"', 'master_key = "other.key"', "sealing.master_key"),
+        ('path = "blocks"', 'path = "bricks"', "backends.disk.path"),
+        ("calls = 64", "calls = 65", "backends.disk.calls"),
+    ],
+)
+def test_what_takes_a_restart_is_refused_by_name(
+    endpoint: Endpoint, config: Path, line: str, instead: str, where: str
+) -> None:
+    change_config(endpoint.dir, line, instead)
+    assert f"{config}: {where}: takes a restart of `entrepot serve`" in refused(endpoint)
+
+
+def test_a_changed_file_is_taken_over_by_itself(endpoint: Endpoint, config: Path) -> None:
+    before = version_of(endpoint)
+    config.write_text(config.read_text().replace("expire_days = 7.0", "expire_days = 9.0"))
+    until(lambda: version_of(endpoint) != before, "another version")
+    until(lambda: len(versions(endpoint)) == 1, "one version everywhere")
+
+
+def test_a_hangup_has_it_taken_over(endpoint: Endpoint, config: Path) -> None:
+    before = version_of(endpoint)
+    config.write_text(config.read_text().replace('level = "info"', 'level = "debug"'))
+    serving = json.loads((endpoint.dir / "run" / "serve.lock").read_text())
+    os.kill(serving["pid"], signal.SIGHUP)
+    until(lambda: version_of(endpoint) != before, "another version")
+
+
+def test_a_new_backend_and_policy_are_written_to_at_once_and_read_by_all(endpoint: Endpoint, tmp_path: Path) -> None:
+    s3 = client(endpoint)
+    config = endpoint.dir / "entrepot.toml"
+    before = config.read_text()
+    s3.put_object(Bucket="far", Key="early", Body=b"early" * 1000)
+    config.write_text(before + VAULT)
+    assert reload(endpoint)["outcome"] == "adopted"
+    held = files(endpoint.dir / "vault")
+    s3.put_object(Bucket="far", Key="late", Body=b"late" * 500_000)
+    assert files(endpoint.dir / "vault") > held
+    for _ in range(8):  # by each of the workers
+        fresh = client(endpoint)
+        assert fresh.get_object(Bucket="far", Key="late")["Body"].read() == b"late" * 500_000
+        assert fresh.get_object(Bucket="far", Key="early")["Body"].read() == b"early" * 1000
+    # it cannot leave while it is written to, nor while it holds something
+    config.write_text(before)
+    assert "backends.vault: is still written to, by far" in refused(endpoint)
+    config.write_text(before + VAULT.replace('["vault"]', '["disk"]'))
+    assert reload(endpoint)["outcome"] == "adopted"
+    config.write_text(before)
+    assert "backends.vault: still holds 1 block(s)" in refused(endpoint)
+    s3.delete_object(Bucket="far", Key="late")
+
+    def gone() -> bool:
+        return run_entrepot("reload", str(endpoint.dir), check=False).returncode == 0
+
+    until(gone, "an empty vault")
+    assert client(endpoint).get_object(Bucket="far", Key="early")["Body"].read() == b"early" * 1000
+
+
+def test_a_new_backend_that_cannot_be_opened_is_refused(endpoint: Endpoint, config: Path) -> None:
+    config.write_text(config.read_text() + VAULT.replace('"vault"\n[', '"entrepot.toml"\n[').replace("far", "never"))
+    assert "backend 'vault'" in refused(endpoint)
+    config.write_text(config.read_text().replace("vault", "other"))
+    assert "backend 'other'" in refused(endpoint)
+
+
+def test_nobody_reloads_a_site_that_is_not_served(tmp_path: Path) -> None:
+    run_entrepot("init", str(tmp_path / "site"))
+    done = run_entrepot("reload", str(tmp_path / "site"), check=False)
+    assert done.returncode == 1
+    assert "is not being served" in done.stderr
+
+
+def test_settings_that_a_reload_takes_over_ask_for_no_restart() -> None:
+    old = load_text(default_text(), Path("/site"))
+    text = default_text().replace('level = "info"', 'level = "error"').replace("expire_days = 7.0", "expire_days = 1.0")
+    assert asks_for_restart(old, load_text(text + VAULT, Path("/site"))) == []
+    assert asks_for_restart(old, load_text(text.replace("requests = true", "requests = false"), Path("/site"))) == [
+        "log.requests"
+    ]
