@@ -25,6 +25,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STEM = "answered-"
 FORGET_SECONDS = 10.0
 """How often what is old is forgotten."""
+OPEN_SECONDS = 5.0
+"""How long the other workers are waited for that make the same file."""
 WAIT_SECONDS = 0.1
 """How long another worker's write is waited for; each takes microseconds."""
 PAGES_MOST = 64 << 10
@@ -48,19 +50,21 @@ class AnsweredMemory:
         self._clock = clock
         self._forgot = 0.0
         boot = _boot()
+        path = folder / f"{STEM}{boot}.sqlite"
         try:
-            self._file = sqlite3.connect(folder / f"{STEM}{boot}.sqlite", timeout=WAIT_SECONDS, isolation_level=None)
-            self._file.execute("PRAGMA journal_mode = WAL")
-            self._file.execute("PRAGMA synchronous = OFF")
-            self._file.execute(f"PRAGMA max_page_count = {PAGES_MOST}")
-            self._file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT;")
+            try:
+                self._file = _opened(path)
+            except sqlite3.OperationalError:
+                raise
+            except sqlite3.DatabaseError:  # it was torn: as good as none
+                _remove(path)
+                self._file = _opened(path)
             self.name = self._named(boot)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise Misconfigured(f"the memory of answers in {folder} cannot be used: {error}") from error
-        for old in folder.glob(f"{STEM}*"):
-            if not old.name.startswith(f"{STEM}{boot}"):
-                with suppress(OSError):
-                    old.unlink()
+        for old in folder.glob(f"{STEM}*.sqlite"):
+            if old != path:
+                _remove(old)
 
     def _named(self, boot: str) -> str:
         name = f"{boot}-{secrets.token_hex(8)}"
@@ -73,7 +77,7 @@ class AnsweredMemory:
         Raises `Busy` while somebody is at it, `CommitterGone` where nobody knows what became of an earlier try."""
         try:
             return self._claim(once, session, attempt, knows)
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             raise Busy(f"the memory of answers: {error}") from error
 
     def _claim(self, once: bytes, session: int, attempt: int, knows: str) -> bytes | None:
@@ -101,12 +105,12 @@ class AnsweredMemory:
 
     def keep(self, once: bytes, answer: bytes) -> None:
         """*answer* is what *once* gets from now on. One that cannot be kept is not: asked again, nobody knows."""
-        with suppress(sqlite3.OperationalError):
+        with suppress(sqlite3.Error):
             self._file.execute("UPDATE answered SET answer = ? WHERE once = ?", (answer, once))
 
     def drop(self, once: bytes) -> None:
         """Nothing was changed, and it may be tried again."""
-        with suppress(sqlite3.OperationalError):
+        with suppress(sqlite3.Error):
             self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
 
     def _forget(self, now: float) -> None:
@@ -116,6 +120,24 @@ class AnsweredMemory:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    file = sqlite3.connect(path, timeout=OPEN_SECONDS, isolation_level=None)
+    try:
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = OFF")
+        file.execute(f"PRAGMA max_page_count = {PAGES_MOST}")
+        file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT; PRAGMA busy_timeout = {round(WAIT_SECONDS * 1000)}")
+    except sqlite3.Error:
+        file.close()
+        raise
+    return file
+
+
+def _remove(path: Path) -> None:
+    for behind in ("", "-wal", "-shm"):
+        Path(f"{path}{behind}").unlink(missing_ok=True)
 
 
 def _boot() -> str:

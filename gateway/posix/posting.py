@@ -19,7 +19,6 @@ from html import unescape
 from typing import Any, TypeVar
 
 import aiohttp
-from yarl import URL
 
 from gateway.engine.types import Body, Buffer
 from gateway.errors import (
@@ -137,7 +136,7 @@ class Posting:
 
     async def _once(self, name: str, query: str, body: Body | bytes, size: int, take: Take[T], keep: bool) -> T:
         path = PREFIX + name
-        url = URL(f"{self._gateway.scheme}://{self._gateway.host}{path}{'?' if query else ''}{query}", encoded=True)
+        url = f"{self._gateway.scheme}://{self._gateway.host}{path}{'?' if query else ''}{query}"
         sending = await self._sending(path, query, body, size)
         try:
             response = await self._session.post(url, headers=sending.headers, data=sending.data, allow_redirects=False)

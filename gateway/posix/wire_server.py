@@ -31,6 +31,7 @@ from gateway.posix.shapes import Malformed
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_frames import framed, framed_bytes
 from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING, Travelling
+from gateway.site.paths import journal_folder
 from gateway.site.site import Site
 
 HELD_BYTES_MOST = 64 << 20
@@ -61,7 +62,7 @@ class WireServer:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._memory = AnsweredMemory(site.folder, self._lives)
+        self._memory = AnsweredMemory(journal_folder(site.folder, site.config), self._lives)
         self._held = 0
 
     def close(self) -> None:

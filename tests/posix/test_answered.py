@@ -116,6 +116,18 @@ def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monk
     memory.close()
 
 
+def test_a_torn_file_is_as_good_as_none(tmp_path, living):
+    memory = AnsweredMemory(tmp_path, living.__contains__)
+    before = memory.name
+    memory.close()
+    (path,) = tmp_path.glob("answered-*.sqlite")
+    path.write_bytes(b"torn" * 3000)
+    memory = AnsweredMemory(tmp_path, living.__contains__)
+    assert memory.name != before
+    assert memory.claim(ONCE, 1, 1, "") is None
+    memory.close()
+
+
 def test_a_memory_that_cannot_be_kept_is_said(tmp_path, living):
     with pytest.raises(Misconfigured, match="memory of answers"):
         AnsweredMemory(tmp_path / "none", living.__contains__)
