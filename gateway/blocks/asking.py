@@ -95,6 +95,9 @@ class Asking:
             _log.warning("backend %r works again", copy.backend.name)
 
 
+_Outcome = Buffer | backend_errors.BackendError
+
+
 class _Race:
     """One stretch asked of several copies."""
 
@@ -104,7 +107,8 @@ class _Race:
         self._clock = clock
         self._stretch = stretch
         self._failures = failures
-        self._running: dict[asyncio.Task[Buffer], tuple[Target, float]] = {}  # since when
+        self._running: dict[asyncio.Task[_Outcome], tuple[Target, float]] = {}  # since when
+        self._news: asyncio.Future[bool] | None = None  # somebody is done; True: somebody is slow
 
     async def run(self, left: deque[Target]) -> tuple[Target, Buffer] | None:
         self._routes.begun()
@@ -112,12 +116,12 @@ class _Race:
             while self._running or left:
                 if not self._running:
                     self._start(left.popleft())
-                patience = self._patience_s(left)
-                done, _ = await asyncio.wait(self._running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                found = self._best(done)
+                under_way = len(self._running)
+                slow = await self._wait(left)
+                found = self._best()
                 if found is not None:
                     return found
-                if left and (done or self._may_hedge()):
+                if left and (len(self._running) < under_way or (slow and self._may_hedge())):
                     self._start(left.popleft())
             return None
         finally:
@@ -125,38 +129,58 @@ class _Race:
                 task.cancel()
 
     def _start(self, copy: Target) -> None:
-        task = asyncio.create_task(self._asking.ask(copy, self._stretch))
-        task.add_done_callback(_heard)
+        task = asyncio.get_running_loop().create_task(self._ask(copy))
         self._running[task] = (copy, self._clock())
 
-    def _slow(self) -> tuple[Target, float]:
-        """Who was asked last, and when: nobody else is asked before it is slow too."""
-        return next(reversed(self._running.values()))
+    async def _ask(self, copy: Target) -> _Outcome:
+        try:
+            return await self._asking.ask(copy, self._stretch)
+        except backend_errors.BackendError as error:
+            return error
+        finally:
+            self._wake(False)
 
-    def _patience_s(self, left: deque[Target]) -> float | None:
-        return self._routes.patience_s(self._slow()[0].id, left[0].id, self._stretch.length) if left else None
+    async def _wait(self, left: deque[Target]) -> bool:
+        """Until somebody is done, or, where there is somebody left to ask, who was asked last is slow: then True."""
+        loop = asyncio.get_running_loop()
+        self._news = loop.create_future()
+        timer = None
+        if left:
+            patience_s = self._routes.patience_s(self._last().id, left[0].id, self._stretch.length)
+            timer = loop.call_later(patience_s, self._wake, True)
+        try:
+            return await self._news
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self, slow: bool) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(slow)
+
+    def _last(self) -> Target:
+        """Who was asked last: nobody else is asked before that one is slow too."""
+        return next(reversed(self._running.values()))[0]
 
     def _may_hedge(self) -> bool:
-        if not self._routes.may_hedge(self._slow()[0].id, self._clock()):
+        if not self._routes.may_hedge(self._last().id, self._clock()):
             return False
         counting.HEDGED.add(1, counting.ASKED)
         return True
 
-    def _best(self, done: set[asyncio.Task[Buffer]]) -> tuple[Target, Buffer] | None:
+    def _best(self) -> tuple[Target, Buffer] | None:
         """An answer among those who are done; who was asked earlier and did not get so far was outrun."""
         earlier: list[tuple[Target, float]] = []
         for task, (copy, since) in list(self._running.items()):
-            if task not in done:
+            if not task.done():
                 earlier.append((copy, since))
                 continue
             del self._running[task]
-            error = task.exception()
-            if error is None:
+            outcome = task.result()
+            if not isinstance(outcome, backend_errors.BackendError):
                 self._outran(earlier)
-                return copy, task.result()
-            if not isinstance(error, backend_errors.BackendError):
-                raise error
-            self._failures.append(Failure(copy, error))
+                return copy, outcome
+            self._failures.append(Failure(copy, outcome))
         return None
 
     def _outran(self, earlier: list[tuple[Target, float]]) -> None:
@@ -164,9 +188,3 @@ class _Race:
             counting.HEDGED.add(1, counting.WON)
         for copy, since in earlier:
             self._asking.outrun(copy, self._stretch, self._clock() - since)
-
-
-def _heard(task: asyncio.Task[Buffer]) -> None:
-    """An error of who was called off is nobody's business."""
-    if not task.cancelled():
-        task.exception()

@@ -196,8 +196,9 @@ class Copies:
         self, stretch: Stretch, facts: BlockFacts, copies: Sequence[Target], suspect: Target | None
     ) -> Arrived:
         failed: list[Failure] = []
-        ordered = sorted(self._ordered(copies, stretch.length), key=lambda copy: copy == suspect)
-        found = await self._asking.first(ordered, stretch, failed)
+        if len(copies) > 1:
+            copies = sorted(self._ordered(copies, stretch.length), key=lambda copy: copy == suspect)
+        found = await self._asking.first(copies, stretch, failed)
         for copy, error in failed:
             if isinstance(error, backend_errors.NotFound):
                 self._bad(stretch.block, copy, ABSENT)
@@ -207,10 +208,8 @@ class Copies:
             return Arrived(None, tuple(failed))
         return Arrived(Fetched(facts, memoryview(found[1]), stretch.first, found[0]), tuple(failed))
 
-    def _ordered(self, copies: Sequence[Target], size: int) -> Sequence[Target]:
+    def _ordered(self, copies: Sequence[Target], size: int) -> list[Target]:
         """Best first, as it was measured."""
-        if len(copies) < 2:
-            return copies
         by_id = {copy.id: copy for copy in copies}
         return [by_id[each] for each in self._routes.order(by_id, size, self._clock())]
 

@@ -20,32 +20,62 @@ T = TypeVar("T")
 class Flight(Generic[T]):
     """One fetch under way, or landed."""
 
-    def __init__(self, task: asyncio.Task[T], budget: Budget | None, charge: int) -> None:
-        self.task = task
+    __slots__ = ("_budget", "_charge", "_is_good", "_known", "aboard", "key", "task", "waiting")
+
+    def __init__(
+        self,
+        key: Hashable,
+        fetch: Callable[[], Coroutine[Any, Any, T]],
+        known: dict[Hashable, Flight[T]],
+        is_good: Callable[[T], bool],
+        budget: Budget | None,
+        charge: int,
+    ) -> None:
+        self.key = key
+        self.task = asyncio.get_running_loop().create_task(self._fly(fetch))
         self.aboard = 0
+        self.waiting: list[asyncio.Future[None]] = []
+        self._known = known
+        self._is_good = is_good
         self._budget = budget
         self._charge = charge
 
+    def forget(self) -> None:
+        """Nobody boards from here on."""
+        if self._known.get(self.key) is self:
+            del self._known[self.key]
+
     def end(self) -> None:
         """Nobody is aboard any more."""
+        self.forget()
         if not self.task.done():
             self.task.cancel()
         if self._budget is not None:
             self._budget.give(self._charge)
 
+    async def _fly(self, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        found: T | None = None
+        try:
+            found = await fetch()
+            return found
+        finally:
+            # Woken here and not by a callback of the task, so that a reader goes on a turn of the loop earlier.
+            if found is None or not self._is_good(found):
+                self.forget()
+            for waiter in self.waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
+
 
 class Ticket(Generic[T]):
-    """One reader's place on a flight. `leave` exactly when done with what was brought; twice does no harm."""
+    """One reader's place on a flight. `leave` when done with what was brought; twice does no harm."""
 
-    __slots__ = ("_flight", "_flights", "_key", "_waiter", "joined")
+    __slots__ = ("_flight", "joined")
 
-    def __init__(self, flights: Flights[T], key: Hashable, flight: Flight[T], *, joined: bool) -> None:
+    def __init__(self, flight: Flight[T], *, joined: bool) -> None:
         self.joined = joined
         """Somebody else started the flight, and had it charged."""
-        self._flights = flights
-        self._key = key
         self._flight: Flight[T] | None = flight
-        self._waiter: asyncio.Future[None] | None = None
         flight.aboard += 1
 
     async def landed(self) -> T:
@@ -54,13 +84,9 @@ class Ticket(Generic[T]):
         assert flight is not None, "who left does not wait"
         task = flight.task
         if not task.done():
-            self._waiter = asyncio.get_running_loop().create_future()
-            task.add_done_callback(self._wake)
-            try:
-                await self._waiter
-            finally:
-                task.remove_done_callback(self._wake)
-                self._waiter = None
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            flight.waiting.append(waiter)
+            await waiter
         return task.result()
 
     @property
@@ -69,23 +95,18 @@ class Ticket(Generic[T]):
         assert self._flight is not None, "who left has nothing"
         return self._flight.task.result()
 
-    def _wake(self, _task: asyncio.Task[T]) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
     def leave(self) -> None:
         """Let go of what was brought."""
         flight, self._flight = self._flight, None
         if flight is not None:
             flight.aboard -= 1
             if not flight.aboard:
-                self._flights.forget(self._key, flight)
                 flight.end()
 
     def refuse(self) -> None:
         """What was brought is no good: whoever asks from now on starts another flight."""
         if self._flight is not None:
-            self._flights.forget(self._key, self._flight)
+            self._flight.forget()
 
 
 class Flights(Generic[T]):
@@ -110,19 +131,8 @@ class Flights(Generic[T]):
         of *budget*. None where these are not to be had."""
         flight = self._known.get(key)
         if flight is not None:
-            return Ticket(self, key, flight, joined=True)
+            return Ticket(flight, joined=True)
         if budget is not None and not budget.take_now(charge):
             return None
-        flight = self._known[key] = Flight(asyncio.create_task(fetch()), budget, charge)
-        started = flight
-        flight.task.add_done_callback(lambda task: self._landed(key, started, task))
-        return Ticket(self, key, flight, joined=False)
-
-    def forget(self, key: Hashable, flight: Flight[T]) -> None:
-        """Nobody boards this one from here on."""
-        if self._known.get(key) is flight:
-            del self._known[key]
-
-    def _landed(self, key: Hashable, flight: Flight[T], task: asyncio.Task[T]) -> None:
-        if task.cancelled() or task.exception() is not None or not self._is_good(task.result()):
-            self.forget(key, flight)
+        flight = self._known[key] = Flight(key, fetch, self._known, self._is_good, budget, charge)
+        return Ticket(flight, joined=False)

@@ -11,11 +11,13 @@ from random import Random
 from typing import NamedTuple
 
 from gateway.placement.breaker import Breaker, Health, State
-from gateway.placement.measured import Measured, prior
+from gateway.placement.measured import UNKNOWN, Measured, prior
 from gateway.placement.order import Way, explored, read_order
 from gateway.placement.policy import Place
 from gateway.topology import Line
 
+STANDING_BYTES = 8 << 20
+"""What is read as far as a standing order is concerned: a block."""
 PATIENCE_TIMES = 4.0
 """A read that takes so many times what it should is slow: another copy is asked as well."""
 PATIENCE_LEAST_S = 0.25
@@ -50,6 +52,29 @@ class Reason(NamedTuple):
         return f"{told}; being tried again after {self.health.why}" if self.health.why else told
 
 
+class _Known:
+    """What is known of one backend."""
+
+    __slots__ = ("breaker", "measured", "name", "near", "placed", "price_per_gib")
+
+    def __init__(self) -> None:
+        self.measured = Measured(UNKNOWN)
+        self.breaker = Breaker()
+        self.place("", None, "", {})
+
+    def place(self, name: str, cluster: str | None, home: str, lines: Mapping[frozenset[str], Line]) -> None:
+        """The topology has it there, or, *cluster* being None, nowhere."""
+        line = lines.get(frozenset((cluster, home))) if cluster is not None else None
+        self.name = name
+        self.placed = cluster is not None
+        self.near = cluster is not None and cluster == home
+        self.price_per_gib = line.price_per_gib if line is not None else 0.0
+        self.measured.prior = prior(cluster, home, lines)
+
+    def expected_s(self, size: int) -> float:
+        return self.measured.speed.seconds(size)
+
+
 class Routes:
     """The ways from one cluster, with what this process measured."""
 
@@ -62,8 +87,7 @@ class Routes:
     ) -> None:
         """*chance*: decides which reads explore. Backends that are no *places* count as ones of unknown clusters."""
         self._chance = chance or Random()  # noqa: S311 (nobody gains by foreseeing it)
-        self._measured: dict[int, Measured] = {}
-        self._breakers: dict[int, Breaker] = {}
+        self._known: dict[int, _Known] = {}
         self._hedges = HEDGED_BURST
         self.version = 0
         """Grows with each `learn`, for who remembers `standing` orders."""
@@ -71,31 +95,29 @@ class Routes:
 
     def learn(self, places: Iterable[Place], home: str, lines: Mapping[frozenset[str], Line]) -> None:
         """The topology is another one from here on. What was measured stays."""
-        self._places = {place.id: place for place in places}
-        self._home = home
-        self._lines = lines
-        for backend, measured in self._measured.items():
-            measured.prior = prior(self._cluster(backend), home, lines)
+        for known in self._known.values():
+            known.place("", None, home, lines)
+        for place in places:
+            self._of(place.id).place(place.name, place.cluster, home, lines)
         self.version += 1
 
     # ---- orders --------------------------------------------------------------------------------------------------
 
     def standing(self, backends: Iterable[int]) -> list[int]:
         """All of *backends* by what the topology says alone: for what is at hand or is not, and so is never slow."""
-        return [way.id for way in read_order(self._way(each, 0, None) for each in backends)]
+        return [way.id for way in read_order(self._as_said(each) for each in backends)]
 
     def order(self, backends: Iterable[int], size: int, now_s: float) -> list[int]:
         """All of *backends* in which order to read *size* bytes of a copy now."""
-        ranked = read_order(self._way(each, size, now_s) for each in backends)
+        ranked = read_order([self._as_seen(each, size, now_s) for each in backends])
         return [way.id for way in explored(ranked, self._chance)]
 
     def reasons(self, backends: Iterable[int], size: int, now_s: float) -> list[Reason]:
         """As `order`, but without chance, and why."""
         found: list[Reason] = []
-        for way in read_order(self._way(each, size, now_s) for each in backends):
-            place = self._places.get(way.id)
-            name = place.name if place else f"backend {way.id}"
-            reads, health = self._of(way.id).reads, self._breaker(way.id).health(now_s)
+        for way in read_order(self._as_seen(each, size, now_s) for each in backends):
+            known = self._of(way.id)
+            name, reads, health = known.name or f"backend {way.id}", known.measured.reads, known.breaker.health(now_s)
             found.append(Reason(way.id, name, way.near, way.expected_s, reads, way.price_per_gib, health))
         return found
 
@@ -103,13 +125,14 @@ class Routes:
 
     def patience_s(self, asked: int, other: int, size: int) -> float:
         """How long to wait for *asked* before *other* is asked as well."""
-        patience = max(PATIENCE_LEAST_S, PATIENCE_TIMES * self._of(asked).speed.seconds(size))
-        return patience * DEARER_TIMES if self._price(other) > self._price(asked) else patience
+        slow, next_one = self._of(asked), self._of(other)
+        patience = max(PATIENCE_LEAST_S, PATIENCE_TIMES * slow.expected_s(size))
+        return patience * DEARER_TIMES if next_one.price_per_gib > slow.price_per_gib else patience
 
     def may_hedge(self, slow: int, now_s: float) -> bool:
         """Whether another copy may be asked because *slow* is. Where *slow* does not work at all by now, that is no
         hedging, and always allowed."""
-        if self._breaker(slow).health(now_s).state is not State.CLOSED:
+        if self._of(slow).breaker.health(now_s).state is not State.CLOSED:
             return True
         if self._hedges < 1.0:
             return False
@@ -124,59 +147,44 @@ class Routes:
 
     def asked(self, backend: int, now_s: float) -> None:
         """A call of *backend* is made."""
-        self._breaker(backend).asked(now_s)
+        self._of(backend).breaker.asked(now_s)
 
     def answered(self, backend: int, size: int, seconds: float, now_s: float) -> bool:
         """It answered *size* bytes within *seconds*. Answers whether it works again by that."""
-        self._of(backend).answered(size, seconds)
-        return self._breaker(backend).answered(now_s)
+        known = self._of(backend)
+        known.measured.answered(size, seconds)
+        return known.breaker.answered(now_s)
 
     def refused(self, backend: int, now_s: float) -> bool:
         """It answered that it has no such block, or not that of it: the backend as a whole works. As `answered`."""
-        return self._breaker(backend).answered(now_s)
+        return self._of(backend).breaker.answered(now_s)
 
     def failed(self, backend: int, reason: str, now_s: float) -> bool:
         """It did not answer. Answers whether it counts as broken from now on."""
-        return self._breaker(backend).failed(now_s, reason)
+        return self._of(backend).breaker.failed(now_s, reason)
 
     def outrun(self, backend: int, size: int, seconds: float, now_s: float) -> bool:
         """It was given up after *seconds*, since another copy had answered by then. As `failed`."""
-        self._of(backend).unanswered(size, seconds)
+        self._of(backend).measured.unanswered(size, seconds)
         return self.failed(backend, f"no answer within {seconds:.3g} s", now_s)
 
     def healths(self, now_s: float) -> dict[str, Health]:
-        """Every backend that was ever asked, by name."""
-        named = ((self._places.get(backend), breaker) for backend, breaker in self._breakers.items())
-        return {place.name: breaker.health(now_s) for place, breaker in named if place is not None}
+        """Every backend that the topology names, by name."""
+        return {known.name: known.breaker.health(now_s) for known in self._known.values() if known.placed}
 
     # ---- one backend ---------------------------------------------------------------------------------------------
 
-    def _way(self, backend: int, size: int, now_s: float | None) -> Way:
-        cluster = self._cluster(backend)
-        near = cluster is not None and cluster == self._home
-        if now_s is None:
-            expected = prior(cluster, self._home, self._lines).seconds(8 << 20)
-            return Way(backend, near, expected, self._price(backend), broken=False)
-        expected = self._of(backend).speed.seconds(size)
-        return Way(backend, near, expected, self._price(backend), self._breaker(backend).broken(now_s))
+    def _as_said(self, backend: int) -> Way:
+        known = self._of(backend)
+        expected_s = known.measured.prior.seconds(STANDING_BYTES)
+        return Way(backend, known.near, expected_s, known.price_per_gib, broken=False)
 
-    def _cluster(self, backend: int) -> str | None:
-        place = self._places.get(backend)
-        return place.cluster if place is not None else None
+    def _as_seen(self, backend: int, size: int, now_s: float) -> Way:
+        known = self._of(backend)
+        return Way(backend, known.near, known.expected_s(size), known.price_per_gib, known.breaker.broken(now_s))
 
-    def _price(self, backend: int) -> float:
-        cluster = self._cluster(backend)
-        line = self._lines.get(frozenset((cluster, self._home))) if cluster is not None else None
-        return line.price_per_gib if line is not None else 0.0
-
-    def _of(self, backend: int) -> Measured:
-        found = self._measured.get(backend)
+    def _of(self, backend: int) -> _Known:
+        found = self._known.get(backend)
         if found is None:
-            found = self._measured[backend] = Measured(prior(self._cluster(backend), self._home, self._lines))
-        return found
-
-    def _breaker(self, backend: int) -> Breaker:
-        found = self._breakers.get(backend)
-        if found is None:
-            found = self._breakers[backend] = Breaker()
+            found = self._known[backend] = _Known()
         return found
