@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 from gateway.blocks.budget import Budget
 from gateway.blocks.copies import Copies
+from gateway.blocks.counting import circuits
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.reader import Reader
 from gateway.blocks.values import Targets
@@ -116,6 +119,7 @@ class Warehouse:
         IN_FLIGHT.set(self.writer.budget.used, "writing")
         IN_FLIGHT.set(self._reading.used, "reading")
         self._standing.count()
+        circuits(self.routes.healths(time.monotonic()))
 
     async def close(self) -> None:
         """Store what is on its way, and let go of the backends, whatever becomes of that."""
