@@ -44,6 +44,10 @@ def new_store(
         settings.bucket,
         region=control.region,
         endpoint=address,
+        # obstore takes from the environment what it is not told; these would lead it elsewhere, or leave it unsigned.
+        aws_endpoint_url_s3=address,
+        skip_signature=False,
+        s3_express=False,
         virtual_hosted_style_request=virtual,
         unsigned_payload=checked and not options["allow_http"],
         disable_bulk_delete=True,

@@ -16,7 +16,7 @@ from backends import errors
 from backends.s3_credentials import ASK_AGAIN_S, Credentials
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import key, put
-from tests.servers.between import Forward, Heard, answer, between
+from tests.servers.between import Forward, Heard, answer, between, refusal
 from tests.servers.running import S3Server
 
 
@@ -126,3 +126,35 @@ async def test_obstore_asks_again_while_half_of_the_time_is_left(left_s: float) 
     wait_s = (told - before).total_seconds()
     assert wait_s <= max(left_s / 2, 0) + 5
     assert any(abs(wait_s - step) < 5 for step in (*ASK_AGAIN_S, 0))
+
+
+async def test_a_container_that_gives_no_keys_is_unavailable(container: Any, open_s3: OpenS3) -> None:
+    metadata = Metadata(life_s=900)
+    container.rule, metadata.broken = metadata.rule, True
+    with pytest.raises(errors.Unavailable, match="credentials are not to be had"):
+        await open_s3(container.server, access_key=None, secret_key=None)
+
+
+async def test_a_web_identity_that_is_refused_is_denied(
+    moto_server: S3Server, open_s3: OpenS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def refusing(request: Heard, forward: Forward) -> bytes | None:
+        return refusal("403 Forbidden", "AccessDenied", "Not authorized to perform sts:AssumeRoleWithWebIdentity")
+
+    (tmp_path / "token").write_text("header.payload.signature")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/blocks")
+    async with between(moto_server) as way:
+        way.rule = refusing
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", way.server.url)
+        with pytest.raises(errors.Denied, match="credentials are refused"):
+            await open_s3(moto_server, access_key=None, secret_key=None)
+
+
+async def test_half_of_a_profiles_keys_is_a_mistake_in_the_configuration(
+    moto_server: S3Server, open_s3: OpenS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").write_text("[far]\naws_access_key_id = alone\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "shared"))
+    with pytest.raises(errors.Misconfigured, match="aws_secret_access_key"):
+        await open_s3(moto_server, access_key=None, secret_key=None, profile="far")

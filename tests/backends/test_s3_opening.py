@@ -167,6 +167,32 @@ async def test_a_bucket_is_made_in_its_region(moto_server: S3Server, open_s3: Op
     assert place["LocationConstraint"] == "eu-central-1"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_ENDPOINT_URL", "http://127.0.0.1:1"),
+        ("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1"),
+        ("AWS_ENDPOINT", "http://127.0.0.1:1"),
+        ("AWS_BUCKET", "other"),
+        ("AWS_REGION", "nowhere-1"),
+        ("AWS_ACCESS_KEY_ID", "NOBODY"),
+        ("AWS_SESSION_TOKEN", "nobody's"),
+        ("AWS_SKIP_SIGNATURE", "true"),
+        ("AWS_S3_EXPRESS", "true"),
+        ("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true"),
+        ("AWS_ALLOW_HTTP", "false"),
+        ("AWS_CHECKSUM_ALGORITHM", "sha256"),
+    ],
+)
+async def test_the_environment_does_not_lead_the_bytes_elsewhere(
+    radosgw_server: S3Server, open_s3: OpenS3, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    backend = await open_s3(radosgw_server)
+    await put(backend, key(1), b"x")
+    assert bytes(await backend.get(key(1))) == b"x"
+
+
 async def test_what_is_not_there_is_unavailable(radosgw_server: S3Server, open_s3: OpenS3) -> None:
     nobody = radosgw_server.at(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(errors.Unavailable, match="nobody listens there"):
