@@ -40,6 +40,10 @@ def entrepot_server(endpoint: Endpoint) -> S3Server:
 
 @pytest.fixture(scope="session")
 def minio_server() -> S3Server:
+    return minio()
+
+
+def minio() -> S3Server:
     """The one that the environment names: `http://key:secret@host:port`."""
     parts = urlsplit(os.environ[MINIO])
     host = parts.netloc.rpartition("@")[2]
@@ -81,4 +85,17 @@ async def open_s3(no_own_keys: None) -> AsyncIterator[OpenS3]:
 
     yield one
     for backend in opened:
+        if not backend._closed and MINIO in os.environ and backend._settings.endpoint == minio().url:
+            await removed(backend)
         await backend.close()
+
+
+async def removed(backend: S3) -> None:
+    """Take away the bucket of a test and all that is in it: a MinIO goes on when the run has ended."""
+    client, bucket = backend._control._client, {"Bucket": backend._settings.bucket}
+    try:
+        while lines := (await client.list_objects_v2(**bucket)).get("Contents"):
+            await client.delete_objects(**bucket, Delete={"Objects": [{"Key": line["Key"]} for line in lines]})
+        await client.delete_bucket(**bucket)
+    except client.exceptions.NoSuchBucket:
+        pass  # two backends of one test shared it
