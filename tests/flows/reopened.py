@@ -195,8 +195,10 @@ async def reopened(folder: Path) -> AsyncIterator[Reopened]:
         journal = _Journal(store, committer)
         tables = ReadStore(paths.database)
         site = Site(folder, config, journal, Committer(None), tables, Ring(master_key(folder, config), tables))  # type: ignore[arg-type]
+        site._held.callback(tables.close)
         try:
-            await site._open_bytes(writes_much=False)
+            site._warehouse = await site._open_bytes("keeper", strict=True)
+            site._held.push_async_callback(site._warehouse.close)
             yield Reopened(site, store, committer, journal)
         finally:
             await site.close()
