@@ -15,15 +15,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backends import errors as backend_errors
-from backends.base import Backend, crc32c_of
+from backends.base import Backend
 from gateway import errors
 from gateway.blocks.findings import Progress, Report, Severity, silent
 from gateway.blocks.fsck_tables import check_tables
 from gateway.blocks.inventory import Item, State, take_inventory
 from gateway.blocks.lookup import Lookup
-from gateway.blocks.values import block_key
+from gateway.blocks.values import block_id, block_key
+from gateway.blocks.verifying import verify
 from gateway.blocks.working import Tables
-from gateway.crypto.sealing import HEADER_BYTES, BlockKeys, check_header, frames_of, sealed_length
+from gateway.crypto.sealing import BlockKeys
+from gateway.journal.packed import unpack
 
 TOLD_EVERY = 1_000
 """Blocks between two words on the progress."""
@@ -33,6 +35,7 @@ _SAYS = {
     State.MISSING: (Severity.WRONG, "block-missing", "the journal names it, and it is not there"),
     State.WRONG_SIZE: (Severity.WRONG, "block-size", "it has {0.size} bytes, and was stored with {0.named_size}"),
     State.UNNAMED: (Severity.WASTE, "block-unnamed", "its session has ended without naming its {0.size} bytes"),
+    State.STRAY: (Severity.WASTE, "block-stray", "the block lies elsewhere, and nobody makes or drops this copy"),
     State.ORPHAN: (Severity.WASTE, "block-orphan", "nobody names its {0.size} bytes, and nobody knows its session"),
     State.STRANGE: (Severity.WASTE, "key-strange", "it is no block's key, and has {0.size} bytes"),
 }
@@ -56,21 +59,43 @@ async def check(
         loop.call_soon_threadsafe(progress, "tables", done, total)
 
     await asyncio.to_thread(check_tables, path, report, told)
-    for place, backend in backends.items():
-        await _check_places(store, place, backend, report, progress)
+    _check_sets(store, backends, report)
+    for place, backend in list(backends.items()):
+        try:
+            await _check_places(store, place, backend, report, progress)
+        except backend_errors.BackendError as error:
+            report.add(Severity.WRONG, "backend-away", backend.name, f"what is there could not be looked at: {error}")
     if read is not None:
         await _Frames(store, backends, read, report).check(progress)
     return report
 
 
+def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) -> None:
+    """Whether every backend that holds blocks is there to be looked at, but for those that are lost."""
+    for name, place, lost in store.query("SELECT name, id, lost FROM backend"):
+        if place not in backends and not lost:
+            sets = [
+                each for members, each in store.query("SELECT members, id FROM backend_set") if place in unpack(members)
+            ]
+            marks = ", ".join("?" * len(sets))
+            if store.query(f"SELECT 1 FROM block WHERE backends IN ({marks}) AND died = 0 LIMIT 1", tuple(sets)):
+                report.add(Severity.WRONG, "backend-absent", name, "blocks lie there, and the config does not name it")
+
+
 async def _check_places(store: Tables, place: int, backend: Backend, report: Report, progress: Progress) -> None:
     done = 0
     async for item in take_inventory(store, place, backend):
-        _judge(item, backend.name, report)
+        if item.state is not State.STRAY or not _worked_on(store, item.key):
+            _judge(item, backend.name, report)
         done += 1
         if done % TOLD_EVERY == 0:
             progress(f"blocks on {backend.name}", done, 0)
     progress(f"blocks on {backend.name}", done, done)
+
+
+def _worked_on(store: Tables, key: str) -> bool:
+    """Whether somebody makes or drops copies of that block."""
+    return bool(store.query("SELECT 1 FROM work WHERE block = ? AND strays <> x''", (block_id(key),)))
 
 
 def _judge(item: Item, backend: str, report: Report) -> None:
@@ -119,18 +144,8 @@ class _Frames:
 
     async def _look(self, block: bytes, ring_key: int, crc32c: int, backend: Backend) -> str:
         """What is wrong with this copy, nothing if it is whole. May raise it as well."""
-        sealed = memoryview(await backend.get(block_key(block)))
-        opener = self._keys.opener(ring_key, block)
-        check_header(sealed[:HEADER_BYTES], block, ring_key, opener.mode)
-        for (run,) in self._store.query("SELECT run FROM member WHERE block = ?", (block,)):
-            for extent in self._lookup.extents_of(run):
-                if extent.block == block:
-                    frames = sealed[extent.offset : extent.offset + sealed_length(extent.length)]
-                    opener.open(frames, extent.length, extent.frame)
-                    self._report.counted["frames"] += frames_of(extent.length)
-            await asyncio.sleep(0)
-        if crc32c_of([sealed]) != crc32c:
-            return "its checksum is not that of what was stored, though all that lives in it opens"
+        sealed = await backend.get(block_key(block))
+        self._report.counted["frames"] += await verify(self._store, self._keys, block, ring_key, crc32c, sealed)
         return ""
 
     def _lives(self, block: bytes) -> bool:

@@ -122,6 +122,13 @@ CONTENTS = (
         OR NOT EXISTS (SELECT 1 FROM policy p WHERE p.id = b.policy)""",
     ),
     Check(
+        "work-absent",
+        "there is work on it, and it is not there",
+        """
+        SELECT 'block ' || lower(hex(w.block)) FROM work w
+        WHERE NOT EXISTS (SELECT 1 FROM block b WHERE b.id = w.block)""",
+    ),
+    Check(
         "member",
         "run {0} is {1} of it",
         """

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from backends.base import Backend
+from gateway.blocks.commands import NoteStrays
 from gateway.blocks.findings import Progress, silent
 from gateway.blocks.inventory import State, take_inventory
-from gateway.blocks.working import HELD_BACK_SECONDS, Tables, Worker
+from gateway.blocks.values import block_id
+from gateway.blocks.working import HELD_BACK_SECONDS, Journal, Tables, Worker
 
 TOLD_EVERY = 1_000
 HELD_BACK_TRIES = 8
-GOES = (State.DEAD, State.UNNAMED, State.ORPHAN)
+GOES = (State.DEAD, State.UNNAMED, State.ORPHAN, State.STRAY)
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,14 @@ async def survey(store: Tables, backends: Mapping[int, Backend], progress: Progr
 
 
 async def collect(
-    store: Tables, backends: Mapping[int, Backend], workers: Iterable[Worker], progress: Progress = silent
+    store: Tables,
+    journal: Journal,
+    backends: Mapping[int, Backend],
+    workers: Iterable[Worker],
+    progress: Progress = silent,
 ) -> Waste:
-    """Let *workers* do what they find to do now, delete orphans, and answer what is left. What somebody may still read
+    """Let *workers* do what they find to do now, delete orphans, and answer what is left. Strays are left to the
+    keeper, who may be making them this moment; it hears of those that it did not know. What somebody may still read
     stays; a moment is given to readers who are done, and have yet to say so."""
     workers = list(workers)
     steps = 0
@@ -75,4 +82,6 @@ async def collect(
         async for item in take_inventory(store, place, backend):
             if item.state is State.ORPHAN:
                 await backend.delete(item.key)
+            elif item.state is State.STRAY and (block := block_id(item.key)) is not None:
+                await journal.send(NoteStrays(((block, place),)))
     return await survey(store, backends, progress)

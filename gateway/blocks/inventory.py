@@ -35,7 +35,9 @@ class State(Enum):
     UNNAMED = "unnamed"
     """Left by a session that has ended; the sweeper takes it."""
     ORPHAN = "orphan"
-    """Left by a session that is forgotten or was never known, or a copy where the journal names none."""
+    """Left by a session that is forgotten or was never known."""
+    STRAY = "stray"
+    """A copy of a block that lives, where its set does not name it."""
     STRANGE = "strange"
     """The key is no block's."""
 
@@ -132,4 +134,8 @@ def _unnamed(store: Tables, sets: list[int], block: bytes, listed: Listed) -> It
         SessionState.SWEPT: State.UNNAMED,
     }
     known = store.query("SELECT state FROM session WHERE id = ?", (session_of(block),))
-    return Item(states[known[0][0]] if known else State.ORPHAN, listed.key, listed.size, 0)
+    state = states[known[0][0]] if known else State.ORPHAN
+    named = store.query("SELECT size, died FROM block WHERE id = ?", (block,))
+    if named and state is not State.IN_FLIGHT:  # elsewhere: somebody makes this copy, or lets go of it
+        state = State.DEAD if named[0][1] else State.STRAY
+    return Item(state, listed.key, listed.size, named[0][0] if named else 0)

@@ -11,7 +11,7 @@ import sys
 import typer
 from typer.exceptions import Abort, Exit, TyperException
 
-from gateway.cli import configs, keeping_house, keys, serving, sites, users
+from gateway.cli import backends, configs, keeping_house, keys, serving, sites, users
 from gateway.cli.output import complain
 from gateway.errors import EntrepotError
 
@@ -31,6 +31,8 @@ sites.add_to(app)
 serving.add_to(app)
 keeping_house.add_to(app)
 configs.add_to(app)
+app.command("explain")(backends.explain)
+app.add_typer(backends.app, name="backend")
 app.add_typer(users.app, name="user")
 app.add_typer(keys.app, name="keys")
 

@@ -63,15 +63,18 @@ def init(
 
 
 def status(folder: SiteArgument, json: Json = False) -> None:
-    """Who serves the site, and what it holds."""
+    """Who serves the site, what it holds, and what is not yet where it should be."""
+    from gateway.site import standings
     from gateway.site.locks import read_serving
     from gateway.site.status import describe
 
-    async def work(site: Site) -> dict[str, Any]:
-        return describe(site)
+    async def work(site: Site) -> tuple[dict[str, Any], standings.Standings]:
+        return describe(site), await standings.look(site.journal_path, site.config.topology(site.folder))
 
-    facts = {**on_site(folder, work), "serving": read_serving(folder)}
-    tell(facts, as_json=json, text=lambda: "\n".join(f"{key}: {_shown(key, value)}" for key, value in facts.items()))
+    described, found = on_site(folder, work)
+    facts = {**described, "serving": read_serving(folder)}
+    told = "\n".join(f"{key}: {_shown(key, value)}" for key, value in facts.items())
+    tell(facts | standings.plain(found), as_json=json, text=lambda: f"{told}\n{standings.spell(found)}")
 
 
 def version(json: Json = False) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 from awscrt import checksums
 
+from backends.base import Backend
 from backends.errors import BackendError
 from gateway.blocks.compactor import Compactor
 from gateway.blocks.expiry import Expiry
@@ -19,10 +21,12 @@ from gateway.blocks.values import block_key
 from gateway.blocks.working import Worker
 from gateway.config import Config
 from gateway.crypto.sealing import new_block_id
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Misconfigured, Unavailable
 from gateway.identity.ring_keys import DrawRingKeyId
 from gateway.metrics import counter, gauge
 from gateway.metrics.lines import INFO
+from gateway.reconcile.mover import Mover
+from gateway.reconcile.planner import Planner
 from gateway.site.adopting import answer_supervisor, see_that_none_is_needed
 from gateway.site.child import Child, run_child
 from gateway.site.control import Message
@@ -30,6 +34,7 @@ from gateway.site.introducing import introduce
 from gateway.site.keyring import renew_if_the_mode_changed
 from gateway.site.site import Site
 from gateway.site.upkeep import expire_seconds, workers_of
+from gateway.topology import Topology
 
 BACKLOG_SECONDS = 5.0
 MARKERS_SECONDS = 2.0
@@ -96,12 +101,31 @@ async def probe(site: Site) -> Message:
     # a block's key: killed before it is deleted, it goes with whatever else this session leaves unnamed
     key = block_key(new_block_id(site.journal.session))
     value = b"entrepot"
-    for backend in site.warehouse.backends.values():
+    tried = [_try(backend, key, value) for backend in site.warehouse.backends.values()]
+    away = {name: why for name, why in await asyncio.gather(*tried) if why}
+    see_that_writes_can_be_answered(site.warehouse.topology, away)
+    seconds = {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
+    return seconds | ({"backends_away": away} if away else {})
+
+
+async def _try(backend: Backend, key: str, value: bytes) -> tuple[str, str]:
+    """The backend's name, and why it does not do what it should; empty where it does."""
+    try:
         await backend.put(key, [value], checksums.crc32c(value))
-        if bytes(await backend.get(key)) != value:
-            raise Damaged(f"backend {backend.name} gave back something else than it was given")
+        whole = bytes(await backend.get(key)) == value
         await backend.delete(key)
-    return {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
+    except BackendError as error:
+        return backend.name, str(error)
+    return backend.name, "" if whole else "it gave back something else than it was given"
+
+
+def see_that_writes_can_be_answered(topology: Topology, away: Mapping[str, str]) -> None:
+    """Whatever the policy, enough backends take what is written. Raises `Unavailable`."""
+    for policy in topology.policies.values():
+        there = [name for name in topology.acked_on(policy) if name not in away]
+        if len(there) < topology.copies_before_answer(policy):
+            reasons = "; ".join(away[name] for name in topology.acked_on(policy) if name in away)
+            raise Unavailable(f"writes of policy {policy.name!r} cannot be answered: {reasons}")
 
 
 def _count(site: Site, workers: list[Worker]) -> None:
@@ -113,6 +137,14 @@ def _count(site: Site, workers: list[Worker]) -> None:
                 DONE.reach(worker.deleted, "blocks deleted")
             case Compactor():
                 DONE.reach(worker.moved, "extents moved")
+            case Planner():
+                DONE.reach(worker.noted, "blocks planned")
+            case Mover():
+                DONE.reach(worker.copied, "copies made")
+                DONE.reach(worker.copied_bytes, "bytes copied")
+                DONE.reach(worker.mended, "copies mended")
+                DONE.reach(worker.dropped, "copies dropped")
+                DONE.reach(worker.failed, "blocks failed")
 
 
 async def _watch_markers(site: Site) -> None:

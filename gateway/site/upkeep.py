@@ -17,6 +17,9 @@ from gateway.blocks.working import Worker
 from gateway.config import Config
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.paths import JournalPaths
+from gateway.reconcile.mover import Mover
+from gateway.reconcile.planner import Planner
+from gateway.reconcile.wishes import Wishes
 from gateway.site.paths import journal_folder
 
 if TYPE_CHECKING:
@@ -41,11 +44,14 @@ def workers_of(site: Site) -> list[Worker]:
         (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
         return Stamp(site.ring.active(row[0]), warehouse.placing.of(policy))
 
+    wishes = Wishes(store, lambda: warehouse.topology)
     return [
         Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),
         Sweeper(store, journal, warehouse.backends),
         Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
         Expiry(store, journal, expire_seconds=expire_seconds(site.config)),
+        Planner(store, journal, warehouse.lookup, wishes),
+        Mover(store, journal, warehouse.lookup, warehouse.backends, warehouse.keys, wishes),
     ]
 
 
@@ -61,7 +67,9 @@ async def gc(site: Site, *, dry_run: bool = False, progress: Progress = silent) 
     backends = site.warehouse.backends
     if dry_run:
         return await collecting.survey(site.store, backends, progress)
-    return await collecting.collect(site.store, backends, workers_of(site), progress)
+    # copies are the keeper's alone: nobody else puts a block anywhere
+    workers = [each for each in workers_of(site) if not isinstance(each, Planner | Mover)]
+    return await collecting.collect(site.store, site.journal, backends, workers, progress)
 
 
 def plain(report: Report) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gateway.placement.routes import Routes
 from gateway.site.placing import Placing
 from gateway.site.ring import Ring, Rows
 from gateway.site.standing import Live, Standing
+from gateway.site.suspecting import Suspecting
 from gateway.topology import Topology
 
 CACHED = counter("entrepot_cache_lookups_total", "Look-ups in caches, and whether it was there.", ("cache", "outcome"))
@@ -55,7 +56,10 @@ class Warehouse:
         self._keys = BlockKeys(ring.sealing)
         self._reading = Budget(bytes_in_flight - writing)
         lookup = self.lookup
-        copies = Copies(lookup.facts, lookup.copies_of, self._keys, lookup.extent_at, routes=self.routes)
+        copies = Copies(
+            lookup.facts, lookup.copies_of, self._keys, lookup.extent_at,
+            routes=self.routes, report=Suspecting(journal),
+        )  # fmt: skip
         self.reader = Reader(copies, self._reading)
 
     @classmethod
@@ -80,6 +84,11 @@ class Warehouse:
         except BaseException:
             await standing.close()
             raise
+
+    @property
+    def keys(self) -> BlockKeys:
+        """What opens blocks."""
+        return self._keys
 
     @property
     def targets(self) -> Targets:

@@ -12,10 +12,6 @@ from itertools import combinations
 from gateway.topology.places import BackendPlace, Line, Problem, S3Place
 from gateway.topology.policies import DEFAULT, NEAR, Policy, Topology
 
-RECONCILED = False
-"""Whether something makes copies that `keep` asks for beyond `ack`, finishes those that `ack_copies` does not await,
-and empties a backend that drains. While nothing does, a config that asks for any of it is refused (`_unkept`)."""
-
 PARTIAL_ACK_MOST = 6
 """Of so many backends, any `ack_copies` may be the first: each choice is a set that the journal knows by name."""
 
@@ -64,8 +60,6 @@ def _backends(topology: Topology) -> Iterator[Problem]:
             yield Problem(where, f"a backend cannot be called {NEAR!r}: in a policy's ack that means those nearby")
         if backend.cluster not in topology.clusters:
             yield Problem(f"{where}.cluster", _unknown("cluster", backend.cluster, topology.clusters))
-        if backend.drain and not RECONCILED:
-            yield Problem(f"{where}.drain", "nothing empties a backend yet")
     for one, other in combinations(topology.backends.values(), 2):
         reason = _same_place(one, other)
         if reason:
@@ -139,17 +133,6 @@ def _kept(topology: Topology, policy: Policy) -> Iterator[Problem]:
         yield Problem(f"{where}.ack_copies", reason)
     elif policy.ack_copies and policy.ack_copies < len(acked) > PARTIAL_ACK_MOST:
         yield Problem(f"{where}.ack_copies", f"at most {PARTIAL_ACK_MOST} backends can stand in ack, if not all count")
-    if not RECONCILED:
-        yield from _unkept(policy, acked, kept)
-
-
-def _unkept(policy: Policy, acked: tuple[str, ...], kept: tuple[str, ...]) -> Iterator[Problem]:
-    beyond = [name for name in kept if name not in acked]
-    if beyond:
-        reason = f"nothing makes the copies on {', '.join(beyond)} yet, which ack does not name: name them there too"
-        yield Problem(f"policies.{policy.name}.keep", reason)
-    if acked and 0 < policy.ack_copies < len(acked):
-        yield Problem(f"policies.{policy.name}.ack_copies", "nothing finishes the copies that are not awaited yet")
 
 
 # ---- rules ----------------------------------------------------------------------------------------------------------

@@ -115,6 +115,7 @@ TAMPERINGS = {
     "block-death": "UPDATE block SET died = 7 WHERE members > 0",
     "block-absent": "DELETE FROM block WHERE id = (SELECT max(id) FROM block)",
     "block-names": "UPDATE block SET ring_key = 12345",
+    "work-absent": "INSERT INTO work VALUES (x'00', 0, 0, 0, 0, '', x'', x'', 0)",
     "member": "DELETE FROM member WHERE run = (SELECT max(run) FROM member)",
     "dir-counts": "UPDATE dir SET entries = entries + 1",
     "dir-place": "UPDATE dir SET name = x'2f2f' WHERE parent > 0",
@@ -209,7 +210,7 @@ def crc(data: bytes) -> int:
     return crc32c_of([data])
 
 
-async def test_a_copy_where_the_journal_names_none_is_an_orphan(site: Site) -> None:
+async def test_a_copy_where_the_journal_names_none_is_a_stray(site: Site) -> None:
     await site.work()
     one = min(site.backends)
     from gateway.blocks.commands import SetBlockBackends
@@ -224,7 +225,10 @@ async def test_a_copy_where_the_journal_names_none_is_an_orphan(site: Site) -> N
     assert report.findings == []
     assert report.counted["in_flight"] == 1, "its session lives: it may be about to name that copy, too"
     site.end(site.journal)
-    assert (await checked(site)).kinds == {"block-unnamed": 1}
+    assert (await checked(site)).kinds == {"block-stray": 1}
+    await collect(site.store, site.worker_journal, site.backends, site.workers)
+    assert site.store.query("SELECT block, strays FROM work") == [(block, pack([max(site.backends)]))]
+    assert (await checked(site)).findings == [], "who works on copies knows of it"
 
 
 def test_a_report_lists_only_so_many_findings_and_counts_all() -> None:
@@ -246,7 +250,7 @@ async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site)
     assert waste.freed > 0
     assert waste.blocks[State.UNNAMED] == waste.blocks[State.ORPHAN] == 2
     assert waste.bytes[State.ORPHAN] == 2
-    left = await collect(site.store, site.backends, site.workers)
+    left = await collect(site.store, site.worker_journal, site.backends, site.workers)
     assert (left.freed, left.blocks, left.sparse_blocks) == (0, {}, 0)
     report = await checked(site, read=True)
     assert report.findings == []

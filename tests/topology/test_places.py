@@ -6,13 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.topology import BackendPlace, Cluster, Line, Policy, Problem, Rule, S3Place, Topology, checking, problems
-
-
-@pytest.fixture(autouse=True)
-def reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is refused only while nothing settles copies has a test of its own."""
-    monkeypatch.setattr(checking, "RECONCILED", True)
+from gateway.topology import BackendPlace, Cluster, Line, Policy, Problem, Rule, S3Place, Topology, problems
 
 
 def place(name: str = "disk", cluster: str = "home", *, drain: bool = False) -> BackendPlace:
@@ -186,20 +180,3 @@ def test_a_rule_that_nothing_can_match_is_told() -> None:
 def test_a_rule_in_the_shadow_of_one_before_it_is_told(first: Rule, then: Rule, shadowed: bool) -> None:
     found = told(topology(rules=(first, then)))
     assert [each.where for each in found] == (["rules[1]"] if shadowed else [])
-
-
-def test_what_nothing_settles_is_refused_while_nothing_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    asks = topology(
-        backends=by_name(place(), place("more", "away"), place("old", drain=True)),
-        policies=of(
-            Policy("default", ("disk",), ("disk", "more")),
-            Policy("either", ("disk", "more"), ("disk", "more"), ack_copies=1),
-        ),
-    )
-    assert told(asks) == []
-    monkeypatch.setattr(checking, "RECONCILED", False)
-    assert [each.where for each in told(asks)] == [
-        "backends.old.drain",
-        "policies.default.keep",
-        "policies.either.ack_copies",
-    ]

@@ -1,0 +1,99 @@
+"""`entrepot backend …`, `entrepot explain`: what lies where, and why; and what to do about a backend that is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.options import Json, SiteOption
+from gateway.cli.output import table, tell
+from gateway.cli.users import on_site
+
+if TYPE_CHECKING:
+    from gateway.site.losing import Losses
+    from gateway.site.site import Site
+    from gateway.site.trying import Tried
+
+app = typer.Typer(help="The places that store blocks.", no_args_is_help=True)
+
+BROKEN = 3
+"""`backend test` found a promise that is not kept."""
+Name = Annotated[str, typer.Argument(metavar="NAME", help="As the config names it.", show_default=False)]
+
+
+@app.command("list")
+def list_(site: SiteOption, json: Json = False) -> None:
+    """What each backend holds, and whether it answers."""
+    from gateway.site import standings
+
+    async def work(opened: Site) -> list[dict[str, Any]]:
+        found = await standings.look(opened.journal_path, opened.warehouse.topology)
+        health = await standings.health(opened)
+        return [{**use._asdict(), "health": health.get(use.name, "")} for use in found.backends]
+
+    rows = on_site(site, work, bytes_too=True)
+    titles = ("NAME", "CLUSTER", "STATE", "BLOCKS", "BYTES", "LEAVING", "HEALTH")
+    tell(
+        rows,
+        as_json=json,
+        text=lambda: table(titles, [[str(row[title.lower()]) for title in titles] for row in rows]),
+    )
+
+
+@app.command("lost")
+def lost(
+    name: Name,
+    site: SiteOption,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Count its copies as gone from now on, for good: others are made.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """The objects that have bytes on this backend and nowhere else: those that would be lost with it."""
+    from gateway.site import losing
+
+    async def work(opened: Site) -> Losses:
+        return await losing.losses(opened, name, forget=forget)
+
+    found = on_site(site, work)
+    tell(found._asdict(), as_json=json, text=lambda: losing.spell(found))
+
+
+@app.command("test")
+def test(
+    name: Name,
+    site: SiteOption,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="For each measurement.")] = 1.0,
+    json: Json = False,
+) -> int:
+    """Try a backend for every promise that is relied on, and measure it. Leaves nothing there.
+
+    Exit status 3: a promise is not kept."""
+    from gateway.site import trying
+
+    async def work(opened: Site) -> Tried:
+        return await trying.try_backend(opened, name, seconds)
+
+    found = on_site(site, work, bytes_too=True)
+    tell(trying.plain(found), as_json=json, text=lambda: trying.spell(found))
+    return 0 if found.kept else BROKEN
+
+
+def explain(
+    address: Annotated[str, typer.Argument(metavar="s3://BUCKET/KEY", show_default=False)],
+    site: SiteOption,
+    cluster: Annotated[
+        str, typer.Option("--from", metavar="CLUSTER", help="Where the reader stands; else where the site does.")
+    ] = "",
+    user: Annotated[str, typer.Option("--user", help="Who would write it.")] = "root",
+    json: Json = False,
+) -> None:
+    """Where bytes of a key would go, where they are, and in which order a reader would try the copies, and why."""
+    from gateway.site import explaining
+
+    async def work(opened: Site) -> dict[str, Any]:
+        return explaining.explain(opened, address, cluster, user)
+
+    told = on_site(site, work)
+    tell(told, as_json=json, text=lambda: explaining.spell(told))

@@ -1,0 +1,207 @@
+"""How the site stands: what each backend holds, what waits to be brought where it should be, and what is lost.
+
+Read from the journal's file in a thread of its own, since it counts all blocks: for the command line and the metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from backends.base import Backend
+from backends.errors import BackendError
+from gateway.journal.apply_work import ids_in
+from gateway.journal.packed import unpack
+from gateway.journal.paths import JournalPaths
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.reconcile.wishes import Wishes
+from gateway.topology import Topology
+
+if TYPE_CHECKING:
+    from gateway.site.site import Site
+
+_KINDS = (
+    "SELECT CASE WHEN w.state = 2 THEN 'lost' WHEN w.state = 1 THEN 'set aside' WHEN w.suspects <> x'' THEN 'repair' "
+    "WHEN w.strays <> x'' THEN 'clear' ELSE 'place' END AS kind, count(*), sum(b.size), min(w.since_ns) "
+    "FROM work w JOIN block b ON b.id = w.block WHERE b.died = 0 GROUP BY kind"
+)
+_LATE = (
+    "SELECT p.name, count(*), min(w.since_ns) FROM work w JOIN block b ON b.id = w.block JOIN policy p "
+    "ON p.id = b.policy WHERE b.died = 0 GROUP BY p.name"
+)
+
+
+class Use(NamedTuple):
+    """What a backend holds."""
+
+    name: str
+    cluster: str
+    """Empty where the config does not name it."""
+    blocks: int
+    bytes: int
+    """Sealed."""
+    leaving: int
+    """Blocks of which bytes are there, or may be, that no set names any more."""
+    state: str
+    """`in use`, `drains`, `empty` (it drained, and may be taken out of the config), `lost`, or `not in the config`."""
+
+
+class Backlog(NamedTuple):
+    """Work of one kind: `place` (copies to be made or let go of), `repair`, `clear` (bytes that go once nobody reads
+    them), `set aside` (it failed too often, and is tried daily), `lost` (no good copy is left)."""
+
+    kind: str
+    blocks: int
+    bytes: int
+    oldest_seconds: float
+
+
+class Point(NamedTuple):
+    """How far a policy is behind: its recovery point."""
+
+    policy: str
+    blocks: int
+    oldest_seconds: float
+    within_seconds: float
+    late: bool
+
+
+class Standings(NamedTuple):
+    """All of it."""
+
+    backends: tuple[Use, ...]
+    backlog: tuple[Backlog, ...]
+    points: tuple[Point, ...]
+    walking: bool
+    """The blocks are being held against what should be; the backlog may still grow."""
+    unknown_policies: tuple[str, ...]
+    """Those that blocks were written under, and that the config does not have: they keep what they have."""
+
+    @property
+    def settled(self) -> bool:
+        """All that should be is, but for what is lost and for bytes that wait to go."""
+        return not self.walking and not any(each.kind in {"place", "repair", "set aside"} for each in self.backlog)
+
+
+async def look(journal: Path, topology: Topology) -> Standings:
+    """How it stands now."""
+    return await asyncio.to_thread(_look, journal, topology)
+
+
+def _look(journal: Path, topology: Topology) -> Standings:
+    store = ReadStore(JournalPaths(journal).database, cache_kib=8_192)
+    try:
+        return _counted(store, topology)
+    finally:
+        store.close()
+
+
+def _counted(store: ReadStore, topology: Topology) -> Standings:
+    now_ns = time.time_ns()
+    wishes = Wishes(store, lambda: topology)
+    with store.snapshot():
+        wishes.refresh()
+        walked = store.query("SELECT 1 FROM plan WHERE fingerprint = ? AND again_ns > 0", (wishes.fingerprint,))
+        return Standings(
+            _uses(store, topology),
+            tuple(Backlog(kind, n, size, _age(since, now_ns)) for kind, n, size, since in store.query(_KINDS)),
+            tuple(
+                Point(name, n, _age(since, now_ns), within, _age(since, now_ns) > within)
+                for name, n, since in store.query(_LATE)
+                for within in [topology.policies[name].within_seconds if name in topology.policies else 0.0]
+            ),
+            not walked,
+            tuple(
+                name
+                for name, number in store.query("SELECT name, id FROM policy")
+                if name not in topology.policies
+                and store.query("SELECT 1 FROM block WHERE policy = ? AND died = 0 LIMIT 1", (number,))
+            ),
+        )
+
+
+def _age(since_ns: int, now_ns: int) -> float:
+    return round(max(0.0, (now_ns - since_ns) / 1e9), 3)
+
+
+def _uses(store: ReadStore, topology: Topology) -> tuple[Use, ...]:
+    blocks: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    leaving: dict[int, int] = {}
+    sets = {number: unpack(members) for members, number in store.query("SELECT members, id FROM backend_set")}
+    for set_id, count, size in store.query("SELECT backends, count(*), sum(size) FROM block GROUP BY backends"):
+        for place in sets.get(set_id, ()):
+            blocks[place] = blocks.get(place, 0) + count
+            sizes[place] = sizes.get(place, 0) + size
+    for strays, count in store.query("SELECT strays, count(*) FROM work WHERE strays <> x'' GROUP BY strays"):
+        for place in ids_in(strays):
+            leaving[place] = leaving.get(place, 0) + count
+    found = []
+    for name, number, lost in store.query("SELECT name, id, lost FROM backend ORDER BY name"):
+        place = topology.backends.get(name)
+        held = blocks.get(number, 0) + leaving.get(number, 0)
+        if lost:
+            state = "lost"
+        elif place is None:
+            state = "not in the config"
+        elif place.drain:
+            state = "drains" if held else "empty"
+        else:
+            state = "in use"
+        if place is not None or held or lost:
+            cluster = place.cluster if place is not None else ""
+            found.append(Use(name, cluster, blocks.get(number, 0), sizes.get(number, 0), leaving.get(number, 0), state))
+    return tuple(found)
+
+
+async def health(site: Site) -> dict[str, str]:
+    """For each backend that the config names: whether it bears this site's marker and answers, now."""
+
+    async def ask(backend: Backend) -> tuple[str, str]:
+        began = time.perf_counter()
+        try:
+            held = await backend.marker()
+        except BackendError as error:
+            return backend.name, f"{error.word}: {error.message}"
+        if held is None or held.site != site.id:
+            return backend.name, "it does not bear this site's marker"
+        return backend.name, f"answers in {(time.perf_counter() - began) * 1000:.1f} ms"
+
+    return dict(await asyncio.gather(*(ask(backend) for backend in list(site.warehouse.backends.values()))))
+
+
+def plain(found: Standings) -> dict[str, Any]:
+    """Plain values."""
+    return {
+        "settled": found.settled,
+        "walking": found.walking,
+        "placement": [each._asdict() for each in found.backends],
+        "backlog": [each._asdict() for each in found.backlog],
+        "recovery_points": [each._asdict() for each in found.points],
+        "unknown_policies": list(found.unknown_policies),
+    }
+
+
+def spell(found: Standings) -> str:
+    """For people."""
+    lines = [
+        f"backend {use.name}: {use.state}, {use.blocks} block(s), {use.bytes} bytes"
+        + (f", bytes of {use.leaving} more are made or go" if use.leaving else "")
+        + (": it may be taken out of the config" if use.state == "empty" else "")
+        for use in found.backends
+    ]
+    word = "everything lies where it should" if found.settled else "not everything lies where it should yet"
+    lines.append(f"copies: {word}" + (" (all blocks are being looked at)" if found.walking else ""))
+    lines += [
+        f"  {each.kind}: {each.blocks} block(s), {each.bytes} bytes, for {each.oldest_seconds:.0f} s at most"
+        for each in found.backlog
+    ]
+    lines += [
+        f"  policy {each.policy}: {each.blocks} block(s) behind, for {each.oldest_seconds:.0f} s at most"
+        + (f", LATE: it promises {each.within_seconds:g} s" if each.late else "")
+        for each in found.points
+    ]
+    lines += [f"policy {name} is not in the config: its blocks stay where they are" for name in found.unknown_policies]
+    return "\n".join(lines)

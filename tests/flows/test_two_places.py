@@ -1,0 +1,135 @@
+"""A second place: a policy asks for a copy there, it comes to be, the first place goes away, and everything is read."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from tests.endpoint import Endpoint, run_entrepot, started
+from tests.site.running import change_config, client, counted, until
+
+SECOND = """
+[backends.second]
+type = "local"
+cluster = "home"
+path = "second"
+"""
+VALUES = {f"small-{n}": random.Random(n).randbytes(4_000 + n) for n in range(20)} | {
+    "large": random.Random("large").randbytes(20 << 20)
+}
+
+
+def told(endpoint: Endpoint, *arguments: str) -> Any:
+    return json.loads(run_entrepot(*arguments, "--json").stdout)
+
+
+def status(endpoint: Endpoint) -> Any:
+    return told(endpoint, "status", str(endpoint.dir))
+
+
+def settled(endpoint: Endpoint) -> Any:
+    found = status(endpoint)
+    return found if found["settled"] and not found["backlog"] else None
+
+
+def read_all(endpoint: Endpoint) -> None:
+    s3 = client(endpoint)
+    for key, value in VALUES.items():
+        assert s3.get_object(Bucket="bucket", Key=key)["Body"].read() == value, key
+
+
+def site_option(endpoint: Endpoint) -> tuple[str, str]:
+    return ("--site", str(endpoint.dir))
+
+
+def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    with started(folder, ["--workers", "2"]) as (endpoint, _):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="bucket")
+        for key, value in VALUES.items():
+            s3.put_object(Bucket="bucket", Key=key, Body=value)
+        assert settled(endpoint)
+
+        # a second copy of all that there is, and of what comes
+        config = folder / "entrepot.toml"
+        config.write_text(config.read_text() + SECOND)
+        change_config(folder, 'keep = ["disk"]', 'keep = ["disk", "second"]')
+        run_entrepot("reload", str(folder))
+        s3.put_object(Bucket="bucket", Key="later", Body=b"later")
+        until(lambda: settled(endpoint), "the second copies")
+        uses = {use["name"]: use for use in status(endpoint)["placement"]}
+        assert uses["disk"]["blocks"] == uses["second"]["blocks"] > 3
+        assert counted(endpoint, "entrepot_keeper_done_total", kind="copies made") == uses["second"]["blocks"]
+        explained = told(endpoint, "explain", "s3://bucket/large", *site_option(endpoint))
+        (group,) = explained["lies"]["groups"]
+        assert (group["on"], group["should"]) == (["disk", "second"], ["disk", "second"])
+        assert [each["backend"] for each in group["order"]] == ["disk", "second"]
+        assert told(endpoint, "backend", "lost", "disk", *site_option(endpoint))["objects"] == []
+
+        # what is damaged in one place is served from the other, and mended
+        for path in (folder / "second").rglob("*"):
+            if path.is_file() and ".entrepot" not in path.parts:
+                raw = bytearray(path.read_bytes())
+                raw[len(raw) // 2] ^= 1
+                path.chmod(0o600)
+                path.write_bytes(raw)
+                break
+        assert run_entrepot("fsck", str(folder), "--read", check=False).returncode == 3
+
+        # the first place drains, and leaves
+        change_config(folder, 'path = "blocks"', 'drain = true\npath = "blocks"')
+        change_config(folder, 'ack = ["disk"]', 'ack = ["second"]')
+        run_entrepot("reload", str(folder))
+        emptied = until(
+            lambda: next(u for u in status(endpoint)["placement"] if u["name"] == "disk")["state"] == "empty",
+            "the first place to be empty",
+        )
+        assert emptied
+        assert not [path for path in (folder / "blocks").rglob("*") if path.is_file() and ".entrepot" not in path.parts]
+        read_all(endpoint)
+        run_entrepot("fsck", str(folder), "--read")
+
+
+def test_a_place_that_is_lost_says_what_is_lost_with_it_and_the_rest_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    with started(folder, ["--workers", "1"]) as (endpoint, _):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="dir/only here", Body=b"x" * 1_000)
+        alone = told(endpoint, "backend", "lost", "disk", *site_option(endpoint))
+        assert (alone["objects"], alone["blocks"], alone["forgotten"]) == (["s3://bucket/dir/only here"], 1, False)
+        config = folder / "entrepot.toml"
+        config.write_text(config.read_text() + SECOND)
+        change_config(folder, 'keep = ["disk"]', 'keep = ["disk", "second"]')
+        run_entrepot("reload", str(folder))
+        for key, value in VALUES.items():
+            s3.put_object(Bucket="bucket", Key=key, Body=value)
+        until(lambda: settled(endpoint), "the second copies")
+    (folder / "blocks").rename(tmp_path / "away")
+    change_config(folder, 'ack = ["disk"]', 'ack = ["second"]')
+    with started(folder, ["--workers", "1"]) as (endpoint, _):
+        read_all(endpoint)
+        forgotten = told(endpoint, "backend", "lost", "disk", "--forget", *site_option(endpoint))
+        assert (forgotten["objects"], forgotten["forgotten"]) == ([], True)
+        until(lambda: settled(endpoint), "the copies to be counted as gone")
+        uses = {use["name"]: use for use in status(endpoint)["placement"]}
+        assert (uses["disk"]["state"], uses["disk"]["blocks"]) == ("lost", 0)
+        read_all(endpoint)
+
+
+def test_a_backend_is_tried_for_what_it_promises_and_nothing_is_left_there(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    run_entrepot("init", str(folder))
+    tried = json.loads(
+        run_entrepot("backend", "test", "disk", "--site", str(folder), "--seconds", "0.1", "--json").stdout
+    )
+    assert tried["kept"]
+    assert len(tried["promises"]) == 9
+    assert {(each["verb"], each["size"], each["at_once"]) for each in tried["speeds"]} >= {("put", 4096, 16)}
+    assert not [p for p in (folder / "blocks").rglob("*") if p.is_file() and ".entrepot" not in p.parts]
+    (listed,) = json.loads(run_entrepot("backend", "list", "--site", str(folder), "--json").stdout)
+    assert (listed["name"], listed["state"], listed["blocks"]) == ("disk", "in use", 0)
+    assert listed["health"].startswith("answers in")
