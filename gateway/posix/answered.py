@@ -25,6 +25,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STEM = "answered-"
 FORGET_SECONDS = 10.0
 """How often what is old is forgotten."""
+CLAIMED_SECONDS = 24 * 3600.0
+"""How long a claim without an answer stays: that of a body which takes hours to come, or of a worker that died."""
 OPEN_SECONDS = 5.0
 """How long the other workers are waited for that make the same file."""
 WAIT_SECONDS = 0.1
@@ -106,7 +108,7 @@ class AnsweredMemory:
     def keep(self, once: bytes, answer: bytes) -> None:
         """*answer* is what *once* gets from now on. One that cannot be kept is not: asked again, nobody knows."""
         with suppress(sqlite3.Error):
-            self._file.execute("UPDATE answered SET answer = ? WHERE once = ?", (answer, once))
+            self._file.execute("UPDATE answered SET answer = ?, at = ? WHERE once = ?", (answer, self._clock(), once))
 
     def drop(self, once: bytes) -> None:
         """Nothing was changed, and it may be tried again."""
@@ -116,7 +118,10 @@ class AnsweredMemory:
     def _forget(self, now: float) -> None:
         if now - self._forgot >= FORGET_SECONDS:
             self._forgot = now
-            self._file.execute("DELETE FROM answered WHERE at < ?", (now - KEPT_SECONDS,))
+            self._file.execute(
+                "DELETE FROM answered WHERE at < ? AND (answer IS NOT NULL OR at < ?)",
+                (now - KEPT_SECONDS, now - CLAIMED_SECONDS),
+            )
 
     def close(self) -> None:
         self._file.close()

@@ -51,6 +51,8 @@ WHOLE_BYTES = 4 << 20
 ANSWER_BYTES_MOST = 64 << 20
 HELLO_SECONDS = 10.0
 """How long a gateway may take to be there when it is first spoken to."""
+WRITE_TRIES = 3
+"""At least, however long each of them takes."""
 BREAKS_MOST = 5
 """How often a read may break off without a frame more."""
 BROKEN = (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError, BadChecksum)
@@ -192,7 +194,7 @@ class OverHttp(Verbs):
         for last in (not twice, True):
             once = secrets.token_bytes(wire.ONCE_BYTES)
             query = _query(Asked([Verb(name, travelling.plain(*arguments))], once=once, knows=self._memory))
-            answered = _read_answer(await self._posting.post(wire.WRITE, query, body, size, _all))
+            answered = _read_answer(await self._posting.post(wire.WRITE, query, body, size, _all, tries=WRITE_TRIES))
             (answer,) = answered.results
             found = _result(travelling, answer)
             if not isinstance(found, EntrepotError):

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 60.0
 """How long after the first try another one may begin; a gateway remembers its answers for longer."""
 FIRST_WAIT_SECONDS, WAIT_SECONDS_MOST = 0.05, 5.0
-CONNECTIONS = 64
+CONNECTIONS = 128
 KEEP_SECONDS = 30.0
 """A connection that was idle for longer is not used again; a gateway ends it after that."""
 INLINE_BYTES = 64 << 10
@@ -115,10 +115,10 @@ class Posting:
 
     async def post(
         self, name: str, query: str, body: Body | bytes, size: int, take: Take[T], *, keep: bool = False,
-        seconds: float = RETRY_SECONDS,
+        seconds: float = RETRY_SECONDS, tries: int = 1,
     ) -> T:  # fmt: skip
         """What *take* makes of the answer to *body*, of *size* bytes, posted to *name* with the encoded *query*.
-        *keep*: the answer is *take*'s to release. No try begins later than *seconds* from now.
+        *keep*: the answer is *take*'s to release. No try begins later than *seconds* from now, but the first *tries*.
 
         Raises what the gateway said of the request as a whole, `Unavailable` where it does not answer."""
         loop = asyncio.get_running_loop()
@@ -128,7 +128,7 @@ class Posting:
                 return await self._once(name, _with_attempt(query, attempt), body, size, take, keep)
             except _Again as again:
                 wait = max(again.after_seconds, random.uniform(0, _longest_wait(attempt)))  # noqa: S311 (a wait)
-                if loop.time() + wait > until:
+                if attempt >= tries and loop.time() + wait > until:
                     raise again.why from None
                 log.info("%s %s is tried again in %.2f s: %s", name, self._gateway.host, wait, again.why)
             await asyncio.sleep(wait)

@@ -90,6 +90,17 @@ def test_answers_are_forgotten_when_nobody_asks_for_them_any_more(two, clock):
     assert one.claim(ONCE, 1, 2, one.name) is None
 
 
+def test_a_change_that_takes_long_is_remembered_from_its_end_on(two, clock):
+    one, other = two
+    one.claim(ONCE, 1, 1, "")
+    clock.now += 10 * KEPT_SECONDS
+    with pytest.raises(Busy):
+        other.claim(ONCE, 2, 2, other.name)
+    one.keep(ONCE, b"answer")
+    clock.now += KEPT_SECONDS - 1
+    assert other.claim(ONCE, 2, 2, other.name) == b"answer"
+
+
 def test_a_memory_that_is_full_takes_no_more_until_it_has_forgotten(tmp_path, living, clock, monkeypatch):
     monkeypatch.setattr(answered, "PAGES_MOST", 20)
     memory = AnsweredMemory(tmp_path, living.__contains__, clock)
@@ -97,7 +108,7 @@ def test_a_memory_that_is_full_takes_no_more_until_it_has_forgotten(tmp_path, li
         for number in range(10_000):
             memory.claim(b"%d" % number, 1, 1, "")
             memory.keep(b"%d" % number, bytes(1000))
-    clock.now += KEPT_SECONDS + 1
+    clock.now += 24 * 3600 + 1
     assert memory.claim(ONCE, 1, 1, "") is None
     memory.close()
 
