@@ -12,7 +12,7 @@ import pytest
 from tests.endpoint import run_entrepot
 from tests.pages import PAGES, ROOT, Fence, anchors, fences, links, steps
 
-GROUPS = {"user", "keys", "config"}
+GROUPS = {"user", "keys", "config", "backend"}
 """Words that have commands below them."""
 
 

@@ -81,7 +81,9 @@ def test(
 
 
 def explain(
-    address: Annotated[str, typer.Argument(metavar="s3://BUCKET/KEY", show_default=False)],
+    address: Annotated[
+        str, typer.Argument(metavar="s3://BUCKET/KEY", help="The object, there or not.", show_default=False)
+    ],
     site: SiteOption,
     cluster: Annotated[
         str, typer.Option("--from", metavar="CLUSTER", help="Where the reader stands; else where the site does.")

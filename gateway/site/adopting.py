@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from gateway.errors import Misconfigured
+from gateway.journal.apply_work import ids_in
 from gateway.journal.packed import unpack
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
@@ -42,15 +43,18 @@ async def see_that_none_is_needed(before: Topology, after: Topology, journal: Pa
 
 
 def _blocks_on(name: str, journal: Path) -> int:
-    """How many blocks name the backend as one of those that hold them; in a thread, since it looks at all of them."""
+    """How many blocks name the backend as one of those that hold them, or have bytes there still; in a thread, since it
+    looks at all of them. Those of a backend that is lost do not count."""
     store = ReadStore(JournalPaths(journal).database)
     try:
-        rows = store.query("SELECT id FROM backend WHERE name = ?", (name,))
+        rows = store.query("SELECT id FROM backend WHERE name = ? AND lost = 0", (name,))
         ids = {each for (each,) in rows}
         sets = [
             each for each, members in store.query("SELECT id, members FROM backend_set") if ids & {*unpack(members)}
         ]
         marks = ", ".join("?" * len(sets))
-        return int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks})", tuple(sets))[0][0])
+        held = int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks})", tuple(sets))[0][0])
+        leaving = store.query("SELECT strays, count(*) FROM work WHERE strays <> x'' GROUP BY strays")
+        return held + sum(int(count) for strays, count in leaving if ids & {*ids_in(strays)})
     finally:
         store.close()

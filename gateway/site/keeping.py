@@ -30,7 +30,8 @@ from gateway.reconcile.planner import Planner
 from gateway.site.adopting import answer_supervisor, see_that_none_is_needed
 from gateway.site.child import Child, run_child
 from gateway.site.control import Message
-from gateway.site.introducing import introduce
+from gateway.site.gauging import count_copies
+from gateway.site.introducing import introduce, keep_introducing
 from gateway.site.keyring import renew_if_the_mode_changed
 from gateway.site.site import Site
 from gateway.site.upkeep import expire_seconds, workers_of
@@ -64,7 +65,10 @@ async def keep(child: Child) -> None:
         child.ready()
         working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
+        working.append(asyncio.create_task(count_copies(site), name="copies"))
         working.append(asyncio.create_task(_watch_markers(site), name="markers"))
+        claiming = keep_introducing(lambda: site.warehouse.topology, site.journal, site.store)
+        working.append(asyncio.create_task(claiming, name="claims"))
         stopping = asyncio.create_task(child.stopping.wait())
         done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
         for task in (stopping, *working):

@@ -22,6 +22,7 @@ from gateway.topology import Topology
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
+KINDS = ("place", "repair", "clear", "set aside", "lost")
 _KINDS = (
     "SELECT CASE WHEN w.state = 2 THEN 'lost' WHEN w.state = 1 THEN 'set aside' WHEN w.suspects <> x'' THEN 'repair' "
     "WHEN w.strays <> x'' THEN 'clear' ELSE 'place' END AS kind, count(*), sum(b.size), min(w.since_ns) "
@@ -112,7 +113,7 @@ def _counted(store: ReadStore, topology: Topology) -> Standings:
                 for name, n, since in store.query(_LATE)
                 for within in [topology.policies[name].within_seconds if name in topology.policies else 0.0]
             ),
-            not walked,
+            not walked and bool(store.query("SELECT 1 FROM block LIMIT 1")),
             tuple(
                 name
                 for name, number in store.query("SELECT name, id FROM policy")

@@ -28,12 +28,16 @@ from gateway.journal.session_commands import COMMANDS as SESSION_COMMANDS
 from gateway.journal.session_commands import EndSession, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
+from gateway.reconcile.mover import Mover
+from gateway.reconcile.planner import Planner
 from gateway.site import upkeep
 from gateway.site.commands import COMMANDS
 from gateway.site.committers import Committer
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.ring import Ring
 from gateway.site.site import Site
+
+MOVES = 100
 
 ABSENT = ""
 """Stands where a digest stands, for a key that is not there."""
@@ -151,6 +155,17 @@ class Reopened:
         self._store.drop_slots()
         self._journal.session = self._committer.run(OpenSession("keeper"))
         await upkeep.gc(self.site)
+
+    async def move_copies(self) -> None:
+        """And brings every block where it should be."""
+        workers = [each for each in upkeep.workers_of(self.site) if isinstance(each, Planner | Mover)]
+        for _ in range(MOVES):
+            while any([await worker.step() for worker in workers]):
+                pass
+            if not self.site.store.query("SELECT 1 FROM work LIMIT 1"):
+                return
+            await asyncio.sleep(0.1)
+        raise Broken(f"work stays: {self.site.store.query('SELECT * FROM work')}")
 
     async def check_tidy(self) -> None:
         """Behind `keep_house`: a sound site, on whose disk lies nothing that no row names."""

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
+from gateway.blocks.findings import Severity
+from gateway.blocks.values import block_key
 from gateway.failpoints import FROM_VARIABLE, POINTS, VARIABLE
 from gateway.site.people import list_users
 from tests.endpoint import ACCESS_KEY, ENTREPOT, SECRET_KEY, Endpoint, command_environment, run_entrepot, started
 from tests.flows.dying import copy_site, kill_all, make_site, once, quick
 from tests.flows.reopened import ABSENT, digest, reopened
-from tests.site.running import client, until
+from tests.site.running import change_config, client, until
 
 BUCKET = "bucket"
 MIB = 1 << 20
@@ -166,10 +168,11 @@ def moments() -> Iterator[Any]:
 INIT = tuple(point for point in POINTS if point.startswith("init-"))
 ROTATE = ("rotate-added", "rotate-half")
 BACKUP = ("backup-pinned", "backup-copied", "backup-told")
+COPIES = ("copies-begun", "copies-put", "copies-settled", "strays-deleted")
 
 
 def test_every_point_of_the_table_is_tried() -> None:
-    assert {*MOMENTS, *INIT, *ROTATE, *BACKUP, "restore-made"} == set(POINTS)
+    assert {*MOMENTS, *INIT, *ROTATE, *BACKUP, *COPIES, "restore-made"} == set(POINTS)
 
 
 @pytest.mark.parametrize(("point", "act"), list(moments()))
@@ -342,3 +345,53 @@ async def check_restored(folder: Path) -> None:
         site.check_journal()
         await site.check_bucket(BUCKET, possible)
         await site.check_sound()
+
+
+# ---- moving to another place ----------------------------------------------------------------------------------------
+
+SECOND = """
+[backends.second]
+type = "local"
+cluster = "home"
+path = "second"
+"""
+
+
+@pytest.mark.parametrize("nth", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "point", [COPIES[0], COPIES[1], *(pytest.param(each, marks=pytest.mark.slow) for each in COPIES[2:])]
+)
+async def test_killed_while_it_moves_to_another_place_a_site_keeps_every_promise(
+    tmp_path: Path, template: Template, point: str, nth: int
+) -> None:
+    folder = tmp_path / "site"
+    copy_site(template.folder, folder)
+    armed = folder.with_name("armed")
+    environment = template.environment | {VARIABLE: f"{point}=kill@{nth}", FROM_VARIABLE: str(armed)}
+    with ExitStack() as stack:
+        endpoint, process = stack.enter_context(started(folder, environment=environment))
+        stack.callback(kill_all, folder, process)
+        armed.touch()
+        config = folder / "entrepot.toml"
+        config.write_text(config.read_text() + SECOND)
+        change_config(folder, 'ack = ["disk"]', 'ack = ["second"]')
+        change_config(folder, 'keep = ["disk"]', 'keep = ["second"]')
+        run_entrepot("reload", str(folder), check=False)
+        until(lambda: f"failpoint {point}: kill" in endpoint.log.read_text(), f"{point} to be reached")
+    possible = {name: {digest(value_of(name, size))} for name, size in OBJECTS.items()}
+    async with reopened(folder) as site:
+        site.check_journal()
+        await site.check_bucket(BUCKET, possible)
+        await site.check_sound(Severity.WASTE)
+        await site.keep_house()
+        await site.move_copies()
+        await site.check_bucket(BUCKET, possible)
+        await site.check_sound()
+        query = site.site.store.query
+        named = {block_key(row[0]) for row in query("SELECT id FROM block")}
+        there = {
+            backend.name: {line.key async for line in backend.list()}
+            for backend in site.site.warehouse.backends.values()
+        }
+        assert there == {"disk": set(), "second": named}
+        assert query("SELECT count(*) FROM work") == [(0,)]

@@ -1,0 +1,46 @@
+"""How the site stands, as metrics: counted by the keeper every so often, since it looks at all blocks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gateway.metrics import gauge
+from gateway.metrics.instruments import Gauge
+from gateway.site import standings
+
+if TYPE_CHECKING:
+    from gateway.site.site import Site
+
+EVERY_SECONDS = 15.0
+
+HELD = gauge("entrepot_backend_blocks", "Blocks that the journal has on a backend.", ("backend",))
+HELD_BYTES = gauge("entrepot_backend_held_bytes", "Sealed bytes of those.", ("backend",))
+BEHIND = gauge("entrepot_copies_backlog", "Blocks that do not lie where they should.", ("kind",))
+OLDEST = gauge("entrepot_copies_oldest_seconds", "For how long the oldest of those has not.", ("kind",))
+POINT = gauge("entrepot_policy_behind_seconds", "How far a policy is behind what it keeps.", ("policy",))
+LATE = gauge("entrepot_policy_late", "1: that is longer than its within_seconds.", ("policy",))
+
+
+async def count_copies(site: Site) -> None:
+    """For ever."""
+    while True:
+        tell(await standings.look(site.journal_path, site.warehouse.topology), list(site.warehouse.topology.policies))
+        await asyncio.sleep(EVERY_SECONDS)
+
+
+def tell(found: standings.Standings, policies: list[str]) -> None:
+    """Bring *found* to the metrics. What is not behind stands at 0, so that an alarm ends."""
+    _set(HELD, {use.name: use.blocks for use in found.backends})
+    _set(HELD_BYTES, {use.name: use.bytes for use in found.backends})
+    kinds = dict.fromkeys(standings.KINDS, 0.0)
+    _set(BEHIND, kinds | {each.kind: each.blocks for each in found.backlog})
+    _set(OLDEST, kinds | {each.kind: each.oldest_seconds for each in found.backlog})
+    none = dict.fromkeys(policies, 0.0)
+    _set(POINT, none | {each.policy: each.oldest_seconds for each in found.points})
+    _set(LATE, none | {each.policy: float(each.late) for each in found.points})
+
+
+def _set(to: Gauge, values: dict[str, float]) -> None:
+    """These and no others."""
+    to.values = {(label,): value for label, value in values.items()}
