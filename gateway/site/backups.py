@@ -19,6 +19,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.files import write_file
 from gateway.site.founding import begin, claim_all, finish
+from gateway.site.in_force import text_in_force
 from gateway.site.opening import open_backend
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.ring import Ring
@@ -28,7 +29,10 @@ from gateway.topology import Topology
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-_BACKEND_PATH = re.compile(r"(?ms)(^\[backends\.[^\]\n]+\][^\[]*?^path\s*=\s*)(\"[^\"\n]*\"(?!\")|'[^'\n]*'(?!'))")
+_BACKEND_PATHS = [
+    re.compile(rf"(?ms)(^\[backends\.[^\]\n]+\][^\[]*?^{setting}\s*=\s*)(\"[^\"\n]+\"(?!\")|'[^'\n]+'(?!'))")
+    for setting in ("path", "secret_key_file", "ca_file")
+]
 
 
 class Restored(NamedTuple):
@@ -48,7 +52,7 @@ async def backup(
     """Copy journal and config to *target*, which is absent or empty. Blocks that it names stay for *keep_seconds*.
 
     Raises `Misconfigured`."""
-    text = with_absolute_backends((site.folder / CONFIG_NAME).read_text(), site.folder)
+    text = with_absolute_backends(text_in_force(site.folder), site.folder)
     folder = journal_folder(site.folder, site.config)
     made = await journal_backup.backup(folder, target, site.journal, keep_seconds=keep_seconds, progress=progress)
     failpoints.reach("backup-told")
@@ -87,7 +91,9 @@ async def restore(target: Path, folder: Path, key_file: Path) -> Restored:
 
 def with_absolute_backends(text: str, folder: Path) -> str:
     """A config whose backends are where they were, also when it is read in another folder. Raises `Misconfigured`."""
-    made = _BACKEND_PATH.sub(lambda found: found[1] + _quoted(folder.absolute() / found[2][1:-1]), text)
+    made = text
+    for pattern in _BACKEND_PATHS:
+        made = pattern.sub(lambda found: found[1] + _quoted(folder.absolute() / found[2][1:-1]), made)
     before = load_text(text, folder.absolute()).topology(folder.absolute())
     if load_text(made, Path("/elsewhere")).topology(Path("/elsewhere")).backends != before.backends:
         raise Misconfigured(f"{folder / CONFIG_NAME}: write the backends' paths as absolute ones, then back up again")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway.config import CONFIG_NAME, Config, load, load_text
+from gateway.config import CONFIG_NAME, Config, load_text
 from gateway.config.loading import read
 from gateway.metrics import gauge
 from gateway.site.files import write_file
@@ -22,10 +22,13 @@ IN_FORCE = "in-force.toml"
 
 def load_in_force(folder: Path) -> Config:
     """The config that the site in *folder* runs under, or would. Raises `Misconfigured`."""
+    return load_text(text_in_force(folder), folder, str(folder / CONFIG_NAME))
+
+
+def text_in_force(folder: Path) -> str:
+    """As it was written. Raises `Misconfigured`."""
     path = _path(folder)
-    if is_served(folder) and path.exists():
-        return load_text(read(path), folder, str(folder / CONFIG_NAME))
-    return load(folder)
+    return read(path if is_served(folder) and path.exists() else folder / CONFIG_NAME)
 
 
 def put_in_force(folder: Path, text: str) -> None:

@@ -8,10 +8,14 @@ is never taken for a new one.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable
+
 from backends import errors as backend_errors
 from backends.base import Marker
 from gateway import failpoints
-from gateway.errors import Misconfigured
+from gateway.errors import Misconfigured, Unavailable
 from gateway.journal.client import Journal
 from gateway.journal.packed import pack
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
@@ -20,6 +24,10 @@ from gateway.site.placing import sets_of
 from gateway.site.ring import Rows
 from gateway.site.standing import close_all, site_row
 from gateway.topology import BackendPlace, Topology
+
+AGAIN_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 async def introduce(topology: Topology, journal: Journal, rows: Rows) -> dict[str, str]:
@@ -45,6 +53,20 @@ async def introduce(topology: Topology, journal: Journal, rows: Rows) -> dict[st
         if not rows.query("SELECT 1 FROM policy WHERE name = ?", (name,)):
             await journal.send(NamePolicy(name))
     return unclaimed
+
+
+async def keep_introducing(topology: Callable[[], Topology], journal: Journal, rows: Rows) -> None:
+    """Claim what could not be claimed when the site was opened, once that can be; until cancelled. The keeper's."""
+    told: dict[str, str] = {}
+    while True:
+        await asyncio.sleep(AGAIN_SECONDS)
+        try:
+            unclaimed = await introduce(topology(), journal, rows)
+        except Unavailable:
+            continue  # nobody commits at the moment
+        for name in told.keys() - unclaimed.keys():
+            _log.warning("backend %r was claimed, and is in use from now on", name)
+        told = unclaimed
 
 
 async def _backend(name: str, journal: Journal, rows: Rows) -> int:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MISSING = gauge("entrepot_backend_absent", "Processes in which a backend could not be opened yet.", ("backend",))
 
+OPEN_SECONDS = 10.0
+
 _log = logging.getLogger(__name__)
 
 
@@ -129,6 +131,15 @@ class Standing:
         await close_all(self.backends.values())
 
     async def _try(self, place: BackendPlace) -> Backend:
+        """Opened, and checked. One that is silent counts as away: nobody waits for it longer than for the others."""
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                return await self._opened(place)
+        except TimeoutError as error:
+            message = f"it could not be opened within {OPEN_SECONDS:g} s"
+            raise backend_errors.Unavailable(message, backend=place.name) from error
+
+    async def _opened(self, place: BackendPlace) -> Backend:
         backend = await open_backend(place, writes_much=self._writes_much)
         try:
             await check_marker(backend, _id(self._rows, place.name), self._rows)

@@ -93,6 +93,13 @@ def test_a_restored_config_finds_the_blocks_where_they_were() -> None:
     moved = with_absolute_backends(default_text(), Path("/srv/site"))
     assert load_text(moved, Path("/anew")).topology(Path("/anew")).backends["disk"].path == "/srv/site/blocks"
     assert with_absolute_backends(moved, Path("/anew")) == moved
+    cloud = (
+        '[backends.cloud]\ntype = "s3"\ncluster = "home"\nbucket = "b12"\naccess_key = "AK"\n'
+        'secret_key_file = "s"\nca_file = "ca.pem"\n'
+    )
+    assert 'secret_key_file = "/srv/site/s"\nca_file = "/srv/site/ca.pem"' in with_absolute_backends(
+        default_text() + cloud, Path("/srv/site")
+    )
 
 
 def test_a_config_whose_paths_cannot_be_rewritten_says_what_to_do() -> None:

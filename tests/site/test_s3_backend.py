@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.servers.moto import moto
 from tests.servers.running import S3Server
-from tests.site.running import client, until, watch
+from tests.site.running import change_config, client, until, watch
 
 SECRET = "cloud/secret+key=0123456789abcdefghijklm"
 CLOUD = """
@@ -92,6 +92,26 @@ def test_a_variable_that_is_not_set_is_told_by_name(folder: Path) -> None:
         with pytest.raises(ClientError) as failed:
             s3.put_object(Bucket="far", Key="a", Body=b"a")
         assert failed.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+
+
+def test_a_backend_that_comes_late_is_claimed_and_used_without_a_restart(folder: Path, tmp_path: Path) -> None:
+    change_config(folder, 'secret_key_env = "CLOUD_SECRET"', 'secret_key_file = "cloud.secret"')
+    with started(folder) as (endpoint, _):
+        s3 = client(endpoint, retries=0)
+        s3.create_bucket(Bucket="far")
+        with pytest.raises(ClientError):
+            s3.put_object(Bucket="far", Key="a", Body=b"a")
+        (folder / "cloud.secret").write_text(f"{SECRET}\n")
+
+        def stored() -> bool:
+            try:
+                s3.put_object(Bucket="far", Key="a", Body=b"a")
+            except ClientError:
+                return False
+            return True
+
+        until(stored, "the bucket to be claimed")
+        assert s3.get_object(Bucket="far", Key="a")["Body"].read() == b"a"
 
 
 def test_a_cloud_that_is_away_breaks_only_what_needs_it_also_for_a_worker_that_starts(
