@@ -87,7 +87,7 @@ class Asking:
         _log.warning(
             "backend %r is slow: no answer within %.3g s (block %s)", copy.backend.name, seconds, stretch.block.hex()
         )
-        if self._routes.outrun(copy.id, stretch.length, seconds, self._clock()):
+        if self._routes.outrun(copy.id, seconds, self._clock()):
             _log.warning("backend %r is asked last from now on: it is slow", copy.backend.name)
 
     def _works(self, again: bool, copy: Target) -> None:

@@ -16,6 +16,9 @@ LONG_BYTES = 128 << 10
 LAST_COUNTS = 0.1
 """The weight of the newest read in an average: after seven more, half of it is left."""
 
+OUTLIER_TIMES = 4.0
+"""A read that took longer than so many times the average counts as if it had taken just that."""
+
 
 class Speed(NamedTuple):
     """What a read takes."""
@@ -82,12 +85,10 @@ class Measured:
             self._first_bytes += 1
             self._first_byte_s = _average(self._first_byte_s, seconds / 2, self._first_bytes)
 
-    def unanswered(self, size: int, seconds: float) -> None:
-        """A read of *size* bytes was given up after *seconds*: it would have taken at least so long."""
-        if seconds > self.speed.seconds(size):
-            self.answered(size, seconds)
-
 
 def _average(before: float, newest: float, count: int) -> float:
-    """The first few count alike, so that the first one alone does not weigh for long."""
+    """The first few count alike, so that the first one alone does not weigh for long. No single one counts for very
+    much: who hung once is not expected to hang again."""
+    if count > 1:
+        newest = min(newest, OUTLIER_TIMES * before)
     return before + (newest - before) * max(LAST_COUNTS, 1.0 / count)

@@ -52,7 +52,7 @@ def tell(known: Routes, what: str, backend: int, size: int, seconds: float, now_
         case "failed":
             known.failed(backend, "down", now_s)
         case "outrun":
-            known.outrun(backend, size, seconds, now_s)
+            known.outrun(backend, seconds, now_s)
 
 
 @given(ways, st.randoms())
@@ -162,12 +162,24 @@ def test_reads_of_one_size_tell_what_that_size_takes(prior: Speed, seconds: floa
         assert seconds / 2.2 <= measured.speed.seconds(size) <= 2.2 * seconds + prior.seconds(0) * 0.5
 
 
-def test_a_read_that_was_given_up_counts_only_if_it_had_taken_longer_than_expected() -> None:
+def test_one_read_that_hung_does_not_change_much_and_many_slow_ones_do() -> None:
     measured = Measured(Speed(0.1, 1e9))
-    measured.unanswered(KIB, 0.05)
-    assert measured.reads == 0
-    measured.unanswered(KIB, 5.0)
-    assert measured.speed.first_byte_s > 4
+    for _ in range(20):
+        measured.answered(KIB, 0.01)
+    measured.answered(KIB, 60.0)
+    assert measured.speed.first_byte_s < 0.014
+    for _ in range(80):
+        measured.answered(KIB, 60.0)
+    assert measured.speed.first_byte_s > 50
+
+
+def test_a_silent_backend_is_not_waited_for_longer_each_time() -> None:
+    known = routes()
+    known.answered(NEAR.id, 8 * MIB, 0.5, 0.0)
+    before = known.patience_s(NEAR.id, CUT_OFF.id, 8 * MIB)
+    for _ in range(30):
+        known.outrun(NEAR.id, known.patience_s(NEAR.id, CUT_OFF.id, 8 * MIB), 0.0)
+    assert known.patience_s(NEAR.id, CUT_OFF.id, 8 * MIB) == before
 
 
 # ---- slowness -----------------------------------------------------------------------------------------------------
