@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 
 from gateway.config import default_text, load_text
 from gateway.site.in_force import asks_for_restart
-from tests.endpoint import Endpoint, run_entrepot, started
+from tests.endpoint import ENTREPOT, Endpoint, run_entrepot, started
 from tests.site.running import change_config, client, counted, until, watch
 
 VAULT = """
@@ -189,6 +192,24 @@ def test_a_new_backend_that_cannot_be_opened_is_refused(endpoint: Endpoint, conf
     assert "backend 'vault'" in refused(endpoint)
     config.write_text(config.read_text().replace("vault", "other"))
     assert "backend 'other'" in refused(endpoint)
+
+
+def test_processes_that_are_killed_in_the_middle_run_what_is_in_force(endpoint: Endpoint, config: Path) -> None:
+    text = config.read_text()
+    chance = random.Random(7)
+    for days in range(20, 26):
+        config.write_text(text.replace("expire_days = 7.0", f"expire_days = {days}.0"))
+        asking = subprocess.Popen([*ENTREPOT, "reload", str(endpoint.dir), "--json"], stdout=subprocess.PIPE)
+        time.sleep(chance.uniform(0.2, 1.2))
+        processes = watch(endpoint, "/healthz")[1]["processes"]
+        os.kill(processes[chance.choice(sorted(processes.keys() - {"committer"}))]["pid"], signal.SIGKILL)
+        asking.communicate(timeout=300)
+    told = reload(endpoint)
+    assert told["outcome"] in {"adopted", "unchanged"}
+    until(lambda: watch(endpoint, "/healthz")[0] == 200, "all well")
+    assert versions(endpoint) == {told["version"]}
+    shown = run_entrepot("config", "show", "--site", str(endpoint.dir), "--effective").stdout
+    assert "expire_days = 25.0" in shown
 
 
 def test_nobody_reloads_a_site_that_is_not_served(tmp_path: Path) -> None:
