@@ -15,8 +15,8 @@ from gateway.posix.writing import PART_BYTES, Writing
 
 
 class EntrepotFileSystem(Changing):
-    """An Entrepot site as a file system, in this process: it reads the site's journal and blocks itself and sends its
-    changes to the site's committer, which it starts where there is none.
+    """An Entrepot site as a file system. In this process it reads the site's journal and blocks itself and sends its
+    changes to the site's committer, which it starts where there is none; over HTTP it asks a gateway.
 
     Paths are `bucket/key`, as S3 has them. What a write answered is durable, and visible to every other client; a
     file appears whole. Errors are those of the operating system (`FileNotFoundError`, `PermissionError`, …). It may be

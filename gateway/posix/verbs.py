@@ -1,6 +1,6 @@
 """What the file system asks of whoever holds the tree: few verbs over plain values, each one trip.
 
-In process they are answered by a site's front desk (`in_process.py`); a gateway will answer the same ones over HTTP.
+In process they are answered by a site's front desk (`in_process.py`), over HTTP by a gateway (`over_http.py`).
 They raise `gateway.errors`, and nothing here knows fsspec. Keys and paths are bytes without a leading slash; a
 directory's path has no slash at its end.
 """

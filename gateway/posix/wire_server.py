@@ -23,6 +23,7 @@ from gateway.errors import (
     IncompleteBody,
     InvalidArgument,
 )
+from gateway.journal.tables import SessionState
 from gateway.posix import wire
 from gateway.posix.answered import AnsweredMemory
 from gateway.posix.bodies import Vouched
@@ -70,7 +71,7 @@ class WireServer:
 
     def _lives(self, session: int) -> bool:
         rows = self._site.store.query("SELECT state FROM session WHERE id = ?", (session,))
-        return session != 0 and bool(rows) and rows[0][0] == 0
+        return bool(rows) and rows[0][0] == SessionState.LIVE
 
     async def answer(
         self, caller: Caller, name: str, query: Mapping[str, str], body: Body, size: int, sha256: str | None

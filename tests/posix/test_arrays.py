@@ -89,7 +89,8 @@ def samples(fs, bucket) -> Samples:
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_pytorchs_loader_reads_with_workers_that_are_forked_or_spawned(samples, start):
     data = pytest.importorskip(
-        "torch.utils.data", reason="PyTorch is not installed: on the registry its wheel is larger than all else here"
+        "torch.utils.data",
+        reason="PyTorch is not installed: its wheel has 539 MB, too much to fetch for a test",
     )
     loader = data.DataLoader(samples, batch_size=4, num_workers=2, multiprocessing_context=start)
     found = [batch[:, 0].tolist() for batch in loader]

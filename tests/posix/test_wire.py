@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import os
 import secrets
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from gateway.posix.wire_verbs import TRAVELLING
 from tests.posix.looking_in import records_of
 from tests.posix.meddling import BadLine
 from tests.s3api.client import Signer
+from tests.site.running import lines, until_true
 
 MIB = 1 << 20
 
@@ -288,7 +288,7 @@ async def test_one_that_does_not_answer_at_all_is_told_so(monkeypatch, served, p
         line.suffer(b"POST /.entrepot/verbs", times=1000)
         with pytest.raises(posting.Unavailable, match="does not answer"):
             await far.look(place, b"x")
-        assert line.suffered > 1
+        assert line.suffered >= 1
 
 
 async def test_a_wrong_secret_is_no_reason_to_try_again(served):
@@ -311,12 +311,13 @@ async def test_each_request_leaves_a_line_that_names_its_verb_and_no_secret(serv
     await verbs.rename(place, b"d", b"line", directory=True)
     await verbs.compound([("look", (place, b"x")), ("look", (place, b"none"))])
     await read_all(await verbs.open(place, b"x"))
-    await verbs.close()
-    await asyncio.sleep(0.5)
+    wanted = {"fs.rename", "fs.verbs", "fs.open", "fs.put"}
+
+    def ours():
+        return [each for each in lines(served) if each.get("path", "").startswith("/.entrepot/")]
+
+    await until_true(lambda: wanted <= {each["operation"] for each in ours()})
+    assert "NoSuchName" in {each.get("error") for each in ours() if each["operation"] == "fs.verbs"}
     text = served.log.read_text()
-    lines = [json.loads(each) for each in text.splitlines() if '"event":"request"' in each]
-    ours = [each for each in lines if each["path"].startswith("/.entrepot/")]
-    assert {"fs.rename", "fs.verbs", "fs.open", "fs.put"} <= {each["operation"] for each in ours}
-    assert "NoSuchName" in {each.get("error") for each in ours if each["operation"] == "fs.verbs"}
     assert served.secret_key not in text
     assert "call=" not in text
