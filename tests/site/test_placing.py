@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Caller,
 from gateway.errors import Misconfigured, Unavailable
 from gateway.site.founding import found
 from gateway.site.site import Site
+from tests.endpoint import run_entrepot
 from tests.site.running import change_config, until_true
 
 MORE = """
@@ -189,6 +192,18 @@ async def test_a_site_of_which_every_write_needs_a_backend_that_is_away_is_not_o
     change_config(folder, 'ack = ["vault"]\nkeep = ["vault"]', 'ack = ["disk"]\nkeep = ["disk"]')
     with pytest.raises(Misconfigured, match=r"disk.*does not bear this site's marker"):
         await Site.open(folder)
+
+
+async def test_backends_are_listed_also_where_no_write_could_be_answered(folder: Path, tmp_path: Path) -> None:
+    async with await Site.open(folder):
+        pass
+    for name in (folder / "blocks", tmp_path / "vault"):
+        name.rename(name.with_name("gone-" + name.name))
+        name.write_text("no folder")
+    told = json.loads(
+        (await asyncio.to_thread(run_entrepot, "backend", "list", "--site", str(folder), "--json")).stdout
+    )
+    assert {row["name"] for row in told} == {"disk", "vault"}
 
 
 async def test_a_new_backend_that_cannot_be_claimed_yet_is_used_once_it_was(folder: Path, tmp_path: Path) -> None:
