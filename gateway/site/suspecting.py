@@ -9,8 +9,8 @@ from gateway.errors import EntrepotError
 from gateway.journal.client import Journal
 from gateway.reconcile.commands import SuspectCopy
 
-MOST_AT_ONCE = 16
-"""More than so many on their way are left to the next read."""
+MOST_AT_ONCE = 256
+"""More than so many on their way are left to a later read. Who reports does so a few times a second."""
 
 _log = logging.getLogger(__name__)
 
