@@ -47,11 +47,14 @@ def config(endpoint: Endpoint) -> Iterator[Path]:
     before = path.read_text()
     yield path
     path.write_text(before)
-    assert reload(endpoint)["outcome"] in {"adopted", "unchanged"}
+    reload(endpoint)
 
 
 def reload(endpoint: Endpoint) -> Any:
-    return json.loads(run_entrepot("reload", str(endpoint.dir), "--json").stdout)
+    """Have the file taken over. It may have been by then, since it changed: then nothing is left to be done."""
+    told = json.loads(run_entrepot("reload", str(endpoint.dir), "--json").stdout)
+    assert told["outcome"] in {"adopted", "unchanged"}
+    return told
 
 
 def refused(endpoint: Endpoint) -> str:
@@ -84,14 +87,13 @@ def test_a_command_has_every_process_take_it_over(endpoint: Endpoint, config: Pa
     before = version_of(endpoint)
     config.write_text(config.read_text().replace("expire_days = 7.0", "expire_days = 8.0"))
     told = reload(endpoint)
-    assert told["outcome"] == "adopted"
     assert told["version"] != before
     assert versions(endpoint) == {told["version"]}
     until(
         lambda: counted(endpoint, "entrepot_config_info", version=told["version"]) == 5, "two workers and three others"
     )
-    assert counted(endpoint, "entrepot_config_info", version=before) == 0
-    assert counted(endpoint, "entrepot_config_reloads_total", outcome="adopted") >= 1
+    until(lambda: counted(endpoint, "entrepot_config_info", version=before) == 0, "nobody to run the one before")
+    until(lambda: counted(endpoint, "entrepot_config_reloads_total", outcome="adopted") >= 1, "the count")
     assert run_entrepot("config", "show", "--site", str(endpoint.dir), "--effective").stdout.startswith(
         f"# version {told['version']}\n"
     )
@@ -163,7 +165,7 @@ def test_a_new_backend_and_policy_are_written_to_at_once_and_read_by_all(endpoin
     before = config.read_text()
     s3.put_object(Bucket="far", Key="early", Body=b"early" * 1000)
     config.write_text(before + VAULT)
-    assert reload(endpoint)["outcome"] == "adopted"
+    reload(endpoint)
     held = files(endpoint.dir / "vault")
     s3.put_object(Bucket="far", Key="late", Body=b"late" * 500_000)
     assert files(endpoint.dir / "vault") > held
@@ -175,7 +177,7 @@ def test_a_new_backend_and_policy_are_written_to_at_once_and_read_by_all(endpoin
     config.write_text(before)
     assert "backends.vault: is still written to, by far" in refused(endpoint)
     config.write_text(before + VAULT.replace('["vault"]', '["disk"]'))
-    assert reload(endpoint)["outcome"] == "adopted"
+    reload(endpoint)
     config.write_text(before)
     assert "backends.vault: still holds 1 block(s)" in refused(endpoint)
     s3.delete_object(Bucket="far", Key="late")
@@ -205,7 +207,6 @@ def test_processes_that_are_killed_in_the_middle_run_what_is_in_force(endpoint: 
         os.kill(processes[chance.choice(sorted(processes.keys() - {"committer"}))]["pid"], signal.SIGKILL)
         asking.communicate(timeout=300)
     told = reload(endpoint)
-    assert told["outcome"] in {"adopted", "unchanged"}
     until(lambda: watch(endpoint, "/healthz")[0] == 200, "all well")
     assert versions(endpoint) == {told["version"]}
     shown = run_entrepot("config", "show", "--site", str(endpoint.dir), "--effective").stdout
