@@ -28,7 +28,8 @@ def load_in_force(folder: Path) -> Config:
 def text_in_force(folder: Path) -> str:
     """As it was written. Raises `Misconfigured`."""
     path = _path(folder)
-    return read(path if is_served(folder) and path.exists() else folder / CONFIG_NAME)
+    # in this order: asking who serves leaves a lock behind, which has no place in a folder that is no site
+    return read(path if path.exists() and is_served(folder) else folder / CONFIG_NAME)
 
 
 def put_in_force(folder: Path, text: str) -> None:
