@@ -4,10 +4,11 @@ not at all, the site is sound, and the keeper leaves nothing behind that nobody 
 from __future__ import annotations
 
 import random
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from gateway.blocks.findings import Severity
 from gateway.blocks.values import block_key
+from gateway.config import load
 from gateway.failpoints import FROM_VARIABLE, POINTS, VARIABLE
+from gateway.journal.paths import JournalPaths
+from gateway.site.paths import journal_folder
 from gateway.site.people import list_users
 from tests.endpoint import ACCESS_KEY, ENTREPOT, SECRET_KEY, Endpoint, command_environment, run_entrepot, started
 from tests.flows.dying import copy_site, kill_all, make_site, once, quick
@@ -57,8 +61,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
         def put(name: str) -> None:
             s3.put_object(Bucket=BUCKET, Key=name, Body=value_of(name, OBJECTS[name]))
 
-        with ThreadPoolExecutor(16) as pool:  # so that packs hold several
+        with ThreadPoolExecutor(16) as pool:
             list(pool.map(put, OBJECTS))
+            for _ in range(50):  # until something is left of a pack of which the rest is deleted
+                if packed_with_others(base / "site"):
+                    break
+                list(pool.map(put, [name for name in OBJECTS if name.startswith("many-")]))
         upload = s3.create_multipart_upload(Bucket=BUCKET, Key="whole")["UploadId"]
         etags = [
             s3.upload_part(
@@ -67,6 +75,18 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
             for n in (1, 2)
         ]
     return Template(base / "site", upload, etags, environment)
+
+
+def packed_with_others(site: Path) -> int:
+    """How many of SURVIVORS lie in packs that hold more than them."""
+    database = JournalPaths(journal_folder(site, load(site))).database
+    names = [name.encode() for name in SURVIVORS]
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as base:
+        statement = (
+            "SELECT count(*) FROM entry e JOIN file f ON f.id = e.node JOIN member m ON m.run = f.content "
+            f"JOIN block b ON b.id = m.block WHERE b.members > 1 AND e.name IN ({','.join('?' * len(names))})"
+        )
+        return int(base.execute(statement, names).fetchone()[0])
 
 
 WHOLE = digest(value_of("part 1", 5 * MIB) + value_of("part 2", 5 * MIB))
