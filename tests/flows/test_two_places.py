@@ -78,7 +78,8 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
         until(lambda: settled(endpoint), "the second copies")
         uses = {use["name"]: use for use in status(endpoint)["placement"]}
         assert uses["disk"]["blocks"] == uses["second"]["blocks"] > 3
-        assert counted(endpoint, "entrepot_keeper_done_total", kind="copies made") >= uses["second"]["blocks"]
+        made = uses["second"]["blocks"]
+        until(lambda: counted(endpoint, "entrepot_keeper_done_total", kind="copies made") >= made, "their count")
         explained = told(endpoint, "explain", "s3://bucket/large", *site_option(endpoint))
         (group,) = explained["lies"]["groups"]
         assert (group["on"], group["should"]) == (["disk", "second"], ["disk", "second"])
@@ -88,7 +89,7 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
         # what is damaged in one place is served from the other, and mended
         damage(folder / "blocks", 3)
         until(lambda: all_mended(endpoint), "all of them to be mended")
-        assert counted(endpoint, "entrepot_keeper_done_total", kind="copies mended") > 0
+        until(lambda: counted(endpoint, "entrepot_keeper_done_total", kind="copies mended") > 0, "their count")
         damage(folder / "second", 1)
         assert run_entrepot("fsck", str(folder), "--read", check=False).returncode == 3
 
