@@ -17,9 +17,10 @@ from backends.s3_settings import S3Settings
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import key, put
 from tests.certificates import self_signed
+from tests.ports import free_port
 from tests.servers.between import Forward, Heard, between, refusal
 from tests.servers.radosgw import DOMAIN, QUOTA_ACCESS_KEY, QUOTA_OBJECTS
-from tests.servers.running import S3Server, free_port
+from tests.servers.running import S3Server
 
 BAD_SETTINGS = [
     ({"bucket": ""}, "bucket '' is no"),

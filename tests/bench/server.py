@@ -17,14 +17,9 @@ import boto3
 from botocore.config import Config
 
 from tests.endpoint import ENTREPOT, started
+from tests.ports import free_port
 
 CORES = os.cpu_count() or 2
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -9,7 +9,6 @@ commands share one shell, as a reader's do. A comment above a block says what is
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,16 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.pages import ROOT, Fence, Step, fences, steps
+from tests.ports import free_port
 
 README = ROOT / "README.md"
 START_WITHIN_S = 120
 MARK = "@@ command"
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 @pytest.fixture
@@ -62,7 +56,7 @@ class Reader:
 
     def __init__(self, clone: Path) -> None:
         self.clone = clone
-        self.port = str(free_port())
+        self.port = str(free_port(following=1))  # the metrics are served beside it
         self.background = clone.parent / "background"
         hidden = ("AWS_", "ENTREPOT_", "MAKE", "MFLAGS")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.servers.running import S3Server, absent, answers, free_port, process, wait_until
+from tests.ports import free_port
+from tests.servers.running import S3Server, absent, answers, process, wait_until
 
 
 @contextmanager

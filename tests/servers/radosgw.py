@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from tests.servers.running import S3Server, absent, answers, free_port, process, wait_until
+from tests.ports import free_port
+from tests.servers.running import S3Server, absent, answers, process, wait_until
 
 PROGRAMS = ("radosgw", "ceph-mon", "ceph-osd", "ceph", "monmaptool", "radosgw-admin")
 COMMAND_WITHIN_S = 60

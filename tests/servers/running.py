@@ -41,13 +41,6 @@ def absent(what: str, how: str) -> NoReturn:
     pytest.skip(reason)
 
 
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on right now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def answers(port: int) -> bool:
     """Whether somebody accepts connections on *port*."""
     with socket.socket() as probe:
