@@ -9,7 +9,8 @@ longest (full jitter), so that those who failed together do not come back togeth
 emptied by retries, keeps retries to a share of the calls: where everything fails, most calls fail at once. And no
 pause begins that would end behind `within_s`, a Retry-After included.
 
-Put `Deadlined` inside to bound one try, outside to bound them all.
+Put `Deadlined` inside to bound one try, outside to bound them all; and `Limited` inside, or a call that pauses keeps
+its slot from those that would not have to.
 """
 
 from __future__ import annotations

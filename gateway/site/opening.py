@@ -9,6 +9,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from backends import errors
 from backends.base import Backend
@@ -24,30 +25,42 @@ MOVED = counter("entrepot_backend_bytes_total", "Sealed bytes that calls of back
 DESCRIPTORS_MAX = 16_384
 CONNECTIONS = 12_288
 SECRET_BYTES_MAX = 4_096
+TRY_SHARE = 1 / 3
+"""Of a distant backend's deadline, what a single try may take."""
 
 
 async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
-    """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too,
-    within its deadline. Who does not write much is spared the logs that make small local writes fast.
+    """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too
+    (`around_distant`). Who does not write much is spared the logs that make small local writes fast.
 
     Raises `backends.errors`."""
     if place.s3 is None:
-        inner: Backend = await Local.open(
+        driver: Backend = await Local.open(
             place.path,
             name=place.name,
             descriptors=_descriptors(),
             intake_bytes=INTAKE_BYTES if writes_much else 0,
         )
+        whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
     else:
-        inner = await _open_s3(place, place.s3)
-    return Metered(Deadlined(Limited(inner, place.calls), place.deadline_seconds), _observer(place.name))
+        whole = around_distant(await _open_s3(place, place.s3), place)
+    return Metered(whole, _observer(place.name))
+
+
+def around_distant(driver: Backend, place: BackendPlace, **retrying: Any) -> Backend:
+    """*driver* with tries, of which each takes a slot of its own, so that a call that pauses between two of them leaves
+    its slot to others; all of them, with the pauses and the waits for slots, have one deadline. How long a single try
+    may take is the driver's to say: less than the whole, or one that hangs would leave no time for a second."""
+    from backends.retrying import Retrying  # only who has such a backend loads what it takes
+
+    tries = Retrying(Limited(driver, place.calls), within_s=place.deadline_seconds, **retrying)
+    return Deadlined(tries, place.deadline_seconds)
 
 
 async def _open_s3(place: BackendPlace, s3: S3Place) -> Backend:
-    from backends.retrying import Retrying  # only who has such a backend loads what it takes
     from backends.s3 import S3
 
-    driver = await S3.open(
+    return await S3.open(
         name=place.name,
         bucket=s3.bucket,
         prefix=s3.prefix,
@@ -61,9 +74,8 @@ async def _open_s3(place: BackendPlace, s3: S3Place) -> Backend:
         create_bucket=s3.create_bucket,
         ca_file=s3.ca_file or None,
         connections=place.calls,
-        timeout_s=place.deadline_seconds,
+        timeout_s=place.deadline_seconds * TRY_SHARE,
     )
-    return Retrying(driver, within_s=place.deadline_seconds)
 
 
 def _from_environment(place: BackendPlace, variable: str) -> str | None:

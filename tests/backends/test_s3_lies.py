@@ -197,6 +197,29 @@ async def test_a_throttled_call_is_unavailable_until_it_is_let_through(way: Betw
     assert told == ["get", "get"]
 
 
+async def test_neither_library_tries_anything_again_by_itself(way: Between, backend: S3) -> None:
+    """Or what `Retrying` does would multiply with it."""
+    await put(backend, key(1), VALUE)
+
+    async def failing(request: Heard, forward: Forward) -> bytes | None:
+        return refusal("500 Internal Server Error", "InternalError")
+
+    way.rule = failing
+    for call in (
+        lambda: put(backend, key(2), VALUE),
+        lambda: backend.get(key(1)),
+        lambda: backend.get(key(1), 3, 4),
+        lambda: backend.stat(key(1)),
+        lambda: backend.delete(key(1)),
+        lambda: listed(backend.list()),
+        backend.marker,
+    ):
+        before = len(way.heard)
+        with pytest.raises(errors.Unavailable):
+            await call()
+        assert len(way.heard) == before + 1
+
+
 async def test_a_request_to_wait_is_carried_by_the_error(way: Between, backend: S3) -> None:
     async def throttle(request: Heard, forward: Forward) -> bytes | None:
         return refusal("503 Slow Down", "SlowDown", Retry_After="7")

@@ -46,6 +46,16 @@ class TestAllAtOnce(Contract):
         yield Metered(Deadlined(Limited(Faulty(Memory(), Plan()), 3), 60), lambda *_: None)
 
 
+class TestAllAroundADistantOne(Contract):
+    """A tenth of all calls fail before they take effect, a tenth after."""
+
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        plan = Plan([Fault(Kind.ERROR, share=0.1), Fault(Kind.ERROR_AFTER, share=0.1)], seed=5)
+        tries = Retrying(Limited(Faulty(Memory(), plan), 3), tries=50, first_s=0.0, share=1.0, reserve=10_000)
+        yield Metered(Deadlined(tries, 60), lambda *_: None)
+
+
 @pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty, Retrying])
 def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
     assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
