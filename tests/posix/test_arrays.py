@@ -1,8 +1,6 @@
-"""zarr, dask and PyTorch's DataLoader, over both ways."""
+"""zarr and dask, over both ways."""
 
 from __future__ import annotations
-
-import io
 
 import dask.array
 import numpy
@@ -61,37 +59,3 @@ def test_dasks_processes_read_for_themselves(reach, bucket, table):
     dask.array.from_array(table, chunks=(100, 150)).to_zarr(url, storage_options=options)
     found = dask.array.from_zarr(url, storage_options=options)
     assert float(found.sum().compute(scheduler="processes", num_workers=2)) == float(table.sum())
-
-
-class Samples:
-    """A data set as PyTorch takes it: a length, and items by their number."""
-
-    def __init__(self, fs: EntrepotFileSystem, folder: str) -> None:
-        self.fs = fs
-        self.paths = fs.find(folder)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, number: int) -> numpy.ndarray:
-        return numpy.load(io.BytesIO(self.fs.cat_file(self.paths[number])))
-
-
-@pytest.fixture
-def samples(fs, bucket) -> Samples:
-    for number in range(24):
-        file = io.BytesIO()
-        numpy.save(file, numpy.full(8, number, dtype="f4"))
-        fs.pipe_file(f"{bucket}/samples/{number:02}.npy", file.getvalue())
-    return Samples(fs, f"{bucket}/samples")
-
-
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_pytorchs_loader_reads_with_workers_that_are_forked_or_spawned(samples, start):
-    data = pytest.importorskip(
-        "torch.utils.data",
-        reason="PyTorch is not installed: its wheel has 539 MB, too much to fetch for a test",
-    )
-    loader = data.DataLoader(samples, batch_size=4, num_workers=2, multiprocessing_context=start)
-    found = [batch[:, 0].tolist() for batch in loader]
-    assert found == [[float(number) for number in range(at, at + 4)] for at in range(0, 24, 4)]
