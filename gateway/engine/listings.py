@@ -38,7 +38,7 @@ class Listings(Reads):
     ) -> VersionPage:
         """All versions and delete markers, by key and the newest first."""
         row = self._bucket(caller, bucket)
-        return await listing.list_versions(self._store, row, prefix, delimiter, after_key, after_version or "", limit)
+        return await listing.list_versions(self._store, row, prefix, delimiter, after_key, after_version, limit)
 
     async def get_tags(
         self, caller: Caller, bucket: str, key: bytes, version: str | None

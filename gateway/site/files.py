@@ -1,4 +1,4 @@
-"""Small private files, written whole and durably."""
+"""Small files: private ones are written whole and durably, watched ones are told apart by their stamps."""
 
 from __future__ import annotations
 
@@ -24,3 +24,12 @@ def write_file(path: Path, content: str | bytes) -> None:
 def beside(name: str) -> str:
     """The name under which a file of this name is written before it has its own."""
     return f".{name}.new"
+
+
+def stamp(path: Path) -> tuple[int, int, int]:
+    """What is another one once the file has changed; zeros where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -14,6 +14,7 @@ import secrets
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from gateway.config.loading import read
 from gateway.errors import Misconfigured
 from gateway.metrics import counter
 from gateway.metrics.lines import ERROR, INFO, LEVELS, WARNING, Lines
-from gateway.site.files import write_file
+from gateway.site.files import stamp, write_file
 from gateway.site.in_force import asks_for_restart, put_in_force, tell_version
 from gateway.site.locks import read_serving
 from gateway.site.processes import Process
@@ -58,7 +59,7 @@ class Reloading:
         """Read the file and put it in force. Raises `Misconfigured`."""
         self._folder, self._path = folder, folder / CONFIG_NAME
         self._lines, self._everybody, self._keeper = lines, everybody, keeper
-        self._seen = _stamp(self._path)
+        self._seen = stamp(self._path)
         text = read(self._path)
         self.config = load_text(text, folder, str(self._path))
         self._message = {"text": text, "version": self.config.version}
@@ -80,17 +81,18 @@ class Reloading:
             try:
                 await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
             except TimeoutError:
-                now = _stamp(self._path)
+                now = stamp(self._path)
                 if now != last or now == self._seen:
                     last = now
                     continue
             self._wanted.clear()
             asked = _requests(self._folder, ASKED)
-            last = self._seen = _stamp(self._path)
+            last = self._seen = stamp(self._path)
             outcome = await self._reload()
             for request in asked:
-                write_file(request.with_suffix(f".{TOLD}"), json.dumps(outcome._asdict()))
-                request.unlink(missing_ok=True)
+                with suppress(OSError):  # who asked waits in vain where there is no room for the answer
+                    write_file(request.with_suffix(f".{TOLD}"), json.dumps(outcome._asdict()))
+                    request.unlink(missing_ok=True)
 
     def catch_up(self, process: Process) -> None:
         """A process is ready: if it read what was in force before, tell it what is now."""
@@ -100,10 +102,14 @@ class Reloading:
             task.add_done_callback(self._telling.discard)
 
     async def _reload(self) -> Outcome:
+        before = self.config.version
         try:
             outcome = await self._take_over()
         except Misconfigured as error:
             outcome = Outcome("refused", self.config.version, str(error))
+        except Exception as error:  # noqa: BLE001 (a full disk, say: the next edit is looked at all the same)
+            word = "refused" if self.config.version == before else "incomplete"
+            outcome = Outcome(word, self.config.version, f"{type(error).__name__}: {error}")
         RELOADS.add(1, outcome.outcome)
         level = INFO if outcome.well else WARNING if outcome.outcome == "incomplete" else ERROR
         fields = {"why": outcome.why} if outcome.why else {}
@@ -112,7 +118,7 @@ class Reloading:
 
     async def _take_over(self) -> Outcome:
         text = read(self._path)
-        new = load_text(text, self._folder, str(self._path))
+        new = await asyncio.to_thread(load_text, text, self._folder, str(self._path))
         if new.version == self.config.version:
             return await self._all_run("unchanged")
         fixed = asks_for_restart(self.config, new)
@@ -120,9 +126,7 @@ class Reloading:
             told = "\n".join(f"{self._path}: {where}: takes a restart of `entrepot serve`" for where in fixed)
             raise Misconfigured(told)
         message = {"text": text, "version": new.version}
-        prepared = await self._keeper.ask("prepare", PREPARE_SECONDS, **message)
-        if not prepared["ok"]:
-            raise Misconfigured(str(prepared["why"]))
+        await self._prepared(message)
         put_in_force(self._folder, text)
         tell_version(new, self.config)
         self.config, self._message = new, message
@@ -130,6 +134,20 @@ class Reloading:
         for step in ("stand", "adopt"):
             await asyncio.gather(*(each.ask(step, ADOPT_SECONDS, **message) for each in self._everybody()))
         return await self._all_run("adopted")
+
+    async def _prepared(self, message: dict[str, str]) -> None:
+        """The keeper has made what is new known. One that ends meanwhile says nothing against the config: the next one
+        is asked. Raises `Misconfigured`."""
+        prepared: dict[str, Any] = {"ok": False, "why": "the keeper does not run"}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PREPARE_SECONDS):
+                while not prepared["ok"]:
+                    await self._keeper.became_ready.wait()
+                    prepared = await self._keeper.ask("prepare", PREPARE_SECONDS, **message)
+                    if self._keeper.facts is not None:
+                        break
+        if not prepared["ok"]:
+            raise Misconfigured(str(prepared["why"]))
 
     async def _all_run(self, outcome: str) -> Outcome:
         """Wait until every process runs what is in force: one that could not take it over starts again under it."""
@@ -173,11 +191,3 @@ def request(folder: Path) -> Outcome:
 
 def _requests(folder: Path, state: str) -> list[Path]:
     return sorted((folder / "run").glob(f"reload-*.{state}"))
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0, 0
-    return found.st_mtime_ns, found.st_size, found.st_ino

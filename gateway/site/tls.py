@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.config.models import ServerSection
 from gateway.errors import Misconfigured
 from gateway.metrics.lines import ERROR, INFO, Lines
+from gateway.site.files import stamp
 
 
 class Certificate:
@@ -50,15 +51,7 @@ class Certificate:
             self._lines.write(INFO, "the certificate was read again")
 
     def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        return tuple(_stat(path) for path in (self._certificate, self._key))
-
-
-def _stat(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return 0, 0, 0
-    return found.st_mtime_ns, found.st_size, found.st_ino
+        return tuple(stamp(path) for path in (self._certificate, self._key))
 
 
 def _context() -> ssl.SSLContext:

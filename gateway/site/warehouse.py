@@ -102,15 +102,19 @@ class Warehouse:
     async def stand(self, topology: Topology) -> None:
         """Open the backends that *topology* names anew: they can be read from here on."""
         await self._standing.open(topology, strict=False)
-        self.routes.learn(_places(self._rows, topology).values(), self.topology.home, self.topology.lines)
+        self._learn_ways(topology)
 
     async def adopt(self, topology: Topology) -> None:
         """Go on under another topology, whose names the journal knows. What is under way goes on as it began."""
         await self._standing.open(topology, strict=False)
         self.topology = topology
         self.placing.learn(topology)
-        self.routes.learn(_places(self._rows, topology).values(), topology.home, topology.lines)
+        self._learn_ways(topology)
         await self._standing.leave(topology)
+
+    def _learn_ways(self, to: Topology) -> None:
+        """The ways to the backends that *to* names, over the lines of the topology in force."""
+        self.routes.learn(_places(self._rows, to).values(), self.topology.home, self.topology.lines)
 
     def absent(self) -> dict[str, str]:
         """Backends that could not be opened yet, by name, and why."""
