@@ -5,6 +5,7 @@ What was written is not shown where it might be a secret, nor is a whole table, 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -24,9 +25,10 @@ _PLAIN = {
     "list_type": "must be a list",
     "dict_type": "must be a table",
     "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
     "union_tag_not_found": "is missing",
 }
-_UNSHOWN = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid"}
+_UNSHOWN = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid", "too_long"}
 _SECRET = re.compile(r"secret|token|password|credential|access_key|endpoint", re.IGNORECASE)
 _TYPES = ("local", "s3")
 """Stand in pydantic's paths behind a backend's name, and not in the file's."""
@@ -46,6 +48,8 @@ def spelt(found: dict[str, Any]) -> Problem:
 
 
 def _sentence(found: dict[str, Any]) -> str:
+    if found["type"] == "too_long":
+        return f"has {found['ctx']['actual_length']} of them: there may be {found['ctx']['max_length']}"
     if found["type"] == "union_tag_invalid":
         return f"must be {' or '.join(map(repr, _TYPES))}"
     reason = str(found["msg"]).removeprefix("Value error, ")
@@ -74,7 +78,12 @@ def _path(location: tuple[str | int, ...]) -> list[str | int]:
 
 def _joined(where: list[str | int]) -> str:
     """`rules[0].policy`: what stands in a list is counted from 0."""
-    return "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in where).removeprefix(".")
+    return "".join(f"[{each}]" if isinstance(each, int) else f".{_key(each)}" for each in where).removeprefix(".")
+
+
+def _key(written: str) -> str:
+    """As TOML has it: in quotes where it is not plain."""
+    return written if re.fullmatch(r"[A-Za-z0-9_-]+", written) else json.dumps(written)
 
 
 def _unknown(where: list[str | int]) -> str:

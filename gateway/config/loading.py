@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os.path
 import tomllib
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from pydantic import ValidationError
 
 from gateway.config.complaints import spelt
 from gateway.config.models import Config
+from gateway.config.places import LocalSection
 from gateway.errors import Misconfigured
 from gateway.topology import Problem, problems
 
@@ -33,7 +36,7 @@ def read(path: Path) -> str:
     if len(raw) > CONFIG_BYTES_MAX:
         raise Misconfigured(f"{path}: is longer than {CONFIG_BYTES_MAX} bytes")
     try:
-        return raw.decode()
+        return raw.decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:
         raise Misconfigured(f"{path}: is not UTF-8 at byte {error.start}") from error
 
@@ -46,7 +49,8 @@ def load_text(text: str, folder: Path, source: str = CONFIG_NAME) -> Config:
     except ValidationError as error:
         found = [spelt(dict(each)) for each in error.errors(include_url=False)]
         raise _misconfigured(source, found) from None  # its own text would show what was written, secrets too
-    wrong = [*problems(config.topology(folder), config.joined()), *_odd(config)]
+    folder = folder.absolute()  # so that folders can be compared
+    wrong = [*problems(config.topology(folder), config.joined()), *_odd(config), *_in_the_way(config, folder)]
     if wrong:
         raise _misconfigured(source, wrong)
     return config
@@ -58,6 +62,10 @@ def tables_of(text: str, source: str = CONFIG_NAME) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise Misconfigured(f"{source}: is not TOML: {error}") from error
+    except RecursionError:
+        raise Misconfigured(f"{source}: is not a config: its tables and lists are nested too deeply") from None
+    except ValueError as error:  # of numbers, which the parser hands on
+        raise Misconfigured(f"{source}: a number in it cannot be read: {str(error).partition(';')[0]}") from None
 
 
 def default_text(name: str = "entrepot", mode: str = "aes-256-gcm") -> str:
@@ -75,6 +83,24 @@ def _odd(config: Config) -> list[Problem]:
         absent = "tls_key" if server.tls_certificate else "tls_certificate"
         return [Problem(f"server.{absent}", "is missing: TLS needs both the certificate and its key")]
     return []
+
+
+def _in_the_way(config: Config, folder: Path) -> Iterator[Problem]:
+    """Local backends whose folder is one where the site keeps other things."""
+    own = {
+        "the site's own folder": folder,
+        "the journal's folder": folder / config.journal.path,
+        "the folder where the site's processes meet": folder / "run",
+    }
+    for name, section in config.backends.items():
+        if isinstance(section, LocalSection):
+            path = os.path.normpath(folder / section.path)
+            for what, other in own.items():
+                shared = os.path.commonpath([path, os.path.normpath(other)])
+                # most backends lie inside the site's own folder
+                if shared == path or (other != folder and shared == os.path.normpath(other)):
+                    yield Problem(f"backends.{name}.path", f"lies in the way of {what}: a backend needs one for itself")
+                    break
 
 
 def _misconfigured(source: str, problems: list[Problem]) -> Misconfigured:

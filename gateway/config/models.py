@@ -13,15 +13,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from gateway.config.places import (
+    NAMED_MOST,
+    RULES_MOST,
     BackendSection,
     ClusterSection,
     LineSection,
     Name,
+    PathText,
     PolicySection,
     RuleSection,
     Seconds,
     Section,
-    Text,
+    SomePath,
 )
 from gateway.config.units import Listen, Size
 from gateway.topology import Cluster, Line, Topology
@@ -42,8 +45,8 @@ class ServerSection(Section):
     listen: Listen
     workers: Annotated[int, Field(ge=0, le=256)] = 0
     """0: as many as the machine has cores."""
-    tls_certificate: str = ""
-    tls_key: str = ""
+    tls_certificate: PathText = ""
+    tls_key: PathText = ""
     bytes_in_flight: Annotated[Size, Field(ge=32 << 20)] = 96 << 20
     """Plain and sealed bytes that one worker may hold for requests under way."""
     bytes_wait_seconds: Seconds = 30.0
@@ -67,13 +70,13 @@ class LogSection(Section):
 
 
 class JournalSection(Section):
-    path: Text = "journal"
+    path: SomePath = "journal"
     lease_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
 
 
 class SealingSection(Section):
     mode: Literal["aes-256-gcm", "tagged"] = "aes-256-gcm"
-    master_key: Text = "master.key"
+    master_key: SomePath = "master.key"
 
 
 class UploadsSection(Section):
@@ -90,11 +93,11 @@ class Config(Section):
     journal: JournalSection = JournalSection()
     sealing: SealingSection = SealingSection()
     uploads: UploadsSection = UploadsSection()
-    clusters: dict[Name, ClusterSection]
-    lines: list[LineSection] = Field(default=[])
-    backends: dict[Name, BackendSection]
-    policies: dict[Name, PolicySection]
-    rules: list[RuleSection] = Field(default=[])
+    clusters: Annotated[dict[Name, ClusterSection], Field(max_length=NAMED_MOST)]
+    lines: Annotated[list[LineSection], Field(max_length=NAMED_MOST)] = Field(default=[])
+    backends: Annotated[dict[Name, BackendSection], Field(max_length=NAMED_MOST)]
+    policies: Annotated[dict[Name, PolicySection], Field(max_length=NAMED_MOST)]
+    rules: Annotated[list[RuleSection], Field(max_length=RULES_MOST)] = Field(default=[])
 
     def topology(self, folder: Path) -> Topology:
         """What stands where; relative paths are below *folder*."""

@@ -27,6 +27,10 @@ from gateway.topology import NEAR, BackendPlace, Line, Policy, Rule, S3Place
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Text = Annotated[str, StringConstraints(min_length=1)]
+NAMED_MOST = 256
+"""Clusters, backends or policies, and as many lines. Every two backends, and every two rules, are compared."""
+RULES_MOST = 1_000
+"""A write asks one after the other."""
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Bucket = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
 Globbed = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]{1,63}$")]
@@ -61,6 +65,12 @@ def _endpoint(written: str) -> str:
     return written.rstrip("/")
 
 
+def _path(written: str) -> str:
+    if any(each < " " or each == "\x7f" for each in written):
+        raise ValueError("a path has no control characters in it")
+    return written
+
+
 def _variable(written: str) -> str:
     if written and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", written) is None:
         raise ValueError("must be the name of a variable of the environment: letters, digits and underscores")
@@ -68,6 +78,9 @@ def _variable(written: str) -> str:
 
 
 Variable = Annotated[str, AfterValidator(_variable)]
+PathText = Annotated[str, AfterValidator(_path)]
+"""Of a file or folder; empty where there is none."""
+SomePath = Annotated[Text, AfterValidator(_path)]
 
 
 class ClusterSection(Section):
@@ -94,7 +107,7 @@ class _Backend(Section):
 
 class LocalSection(_Backend):
     type: Literal["local"]
-    path: Text
+    path: SomePath
 
     def place(self, name: str, folder: Path) -> BackendPlace:
         return BackendPlace(
@@ -113,10 +126,10 @@ class S3Section(_Backend):
     access_key: str = ""
     access_key_env: Variable = ""
     secret_key_env: Variable = ""
-    secret_key_file: str = ""
+    secret_key_file: PathText = ""
     session_token_env: Variable = ""
     create_bucket: bool = False
-    ca_file: str = ""
+    ca_file: PathText = ""
 
     @model_validator(mode="after")
     def _credentials(self) -> S3Section:

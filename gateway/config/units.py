@@ -8,11 +8,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_SIZE = re.compile(r"(\d+) ?(|B|KiB|MiB|GiB|TiB)")
-_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+)):(\d{1,5})")
-_BANDWIDTH = re.compile(r"(\d+(?:\.\d+)?) ?(kbit|Mbit|Gbit|Tbit|kB|MB|GB|TB|KiB|MiB|GiB|TiB)/s")
+_SIZE = re.compile(r"([0-9]{1,19}) ?(|B|KiB|MiB|GiB|TiB)")
+_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9A-Za-z._-]+)):([0-9]{1,5})")
+_BANDWIDTH = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?) ?(kbit|Mbit|Gbit|Tbit|kB|MB|GB|TB|KiB|MiB|GiB|TiB)/s")
 _BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 PORT_MAX = 65_535
+SIZE_MAX = (1 << 63) - 1
 
 
 class Address(NamedTuple):
@@ -27,12 +28,15 @@ class Address(NamedTuple):
 
 def parse_size(written: Any) -> int:
     """Bytes from `"64 MiB"` or a plain number. Raises `ValueError` with a sentence."""
-    if isinstance(written, int) and not isinstance(written, bool) and written >= 0:
-        return written
     found = _SIZE.fullmatch(written) if isinstance(written, str) else None
-    if found is None:
-        raise ValueError('a size is a number of bytes or like "64 MiB" (KiB, MiB, GiB, TiB)')
-    return int(found[1]) * _UNITS[found[2]]
+    size = -1
+    if found is not None:
+        size = int(found[1]) * _UNITS[found[2]]
+    elif isinstance(written, int) and not isinstance(written, bool):
+        size = written
+    if not 0 <= size <= SIZE_MAX:
+        raise ValueError('a size is a number of bytes or like "64 MiB" (KiB, MiB, GiB, TiB), below 8 EiB')
+    return size
 
 
 def parse_bandwidth(written: Any) -> float:
@@ -55,12 +59,16 @@ def parse_address(written: Any) -> Address:
     return Address(found[1] or found[2], int(found[3]))
 
 
-_TEXT_OR_NUMBER = [{"type": "string"}, {"type": "number", "minimum": 0}]
+_SIZE_SCHEMA = [{"type": "string", "pattern": f"^{_SIZE.pattern}$"}, {"type": "integer", "minimum": 0}]
+_BANDWIDTH_SCHEMA = [
+    {"type": "string", "pattern": f"^{_BANDWIDTH.pattern}$"},
+    {"type": "number", "exclusiveMinimum": 0},
+]
 
-Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"anyOf": _TEXT_OR_NUMBER})]
+Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"anyOf": _SIZE_SCHEMA})]
 """Bytes, written as `"64 MiB"` or a number."""
 
-Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), WithJsonSchema({"anyOf": _TEXT_OR_NUMBER})]
+Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), WithJsonSchema({"anyOf": _BANDWIDTH_SCHEMA})]
 """Bytes a second, written as `"10 Gbit/s"`, `"50 MB/s"` or a number."""
 
 Listen = Annotated[

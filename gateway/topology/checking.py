@@ -139,6 +139,7 @@ def _kept(topology: Topology, policy: Policy) -> Iterator[Problem]:
 
 
 def _rules(topology: Topology) -> Iterator[Problem]:
+    covers = [rule.coverage() for rule in topology.rules]
     for at, rule in enumerate(topology.rules):
         where = f"rules[{at}]"
         if rule.policy not in topology.policies:
@@ -147,8 +148,8 @@ def _rules(topology: Topology) -> Iterator[Problem]:
             reason = f"nothing is at least {rule.min_bytes} bytes and at most {rule.max_bytes}: it can never match"
             yield Problem(f"{where}.max_bytes", reason)
             continue
-        for before, other in enumerate(topology.rules[:at]):
-            if other.covers(rule):
+        for before in range(at):
+            if covers[before](rule):
                 yield Problem(where, f"can never match: rules[{before}] comes before it and matches all that it does")
                 break
 

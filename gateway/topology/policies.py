@@ -7,7 +7,7 @@ does it is the one called `default`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -56,27 +56,28 @@ class Rule:
             and (self.bucket == "*" or glob(self.bucket).fullmatch(bucket) is not None)
         )
 
-    def covers(self, other: Rule) -> bool:
-        """Whether this matches all that *other* matches. A True is certain; a False may only not see it."""
-        return (
-            self.user in {"", other.user}
-            and self.min_bytes <= other.min_bytes
-            and (self.max_bytes is None or (other.max_bytes is not None and other.max_bytes <= self.max_bytes))
-            and other.prefix.encode().startswith(self.prefix.encode())
-            # each `?` for one character or another `?`, each `*` for whatever the other pattern has there
-            and _wider(self.bucket).fullmatch(other.bucket) is not None
-        )
+    def coverage(self) -> Callable[[Rule], bool]:
+        """Whether this matches all that another one matches, to be asked of many. A True is certain; a False may only
+        not see it."""
+        # each `?` for one character or another `?`, each `*` for whatever the other pattern has there
+        wider = _compiled(self.bucket, r"[^*]")
+
+        def covers(other: Rule) -> bool:
+            return (
+                self.user in {"", other.user}
+                and self.min_bytes <= other.min_bytes
+                and (self.max_bytes is None or (other.max_bytes is not None and other.max_bytes <= self.max_bytes))
+                and other.prefix.startswith(self.prefix)
+                and wider.fullmatch(other.bucket) is not None
+            )
+
+        return covers
 
 
 @lru_cache(maxsize=1_024)
 def glob(pattern: str) -> re.Pattern[str]:
     """What *pattern* matches."""
     return _compiled(pattern, ".")
-
-
-@lru_cache(maxsize=1_024)
-def _wider(pattern: str) -> re.Pattern[str]:
-    return _compiled(pattern, r"[^*]")
 
 
 def _compiled(pattern: str, one: str) -> re.Pattern[str]:

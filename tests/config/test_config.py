@@ -138,3 +138,59 @@ def test_an_address_is_read_and_written_the_same(written: str, meant: Address) -
 def test_what_is_no_address_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         parse_address(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = " + "[" * 3_000 + "]" * 3_000, "nested too deeply"),
+        ("x = " + "9" * 5_000, "a number in it cannot be read"),
+        ("[site]\nname = 'a'\n[site]\n", "is not TOML"),
+    ],
+)
+def test_whatever_the_parser_does_not_take_is_one_sentence(text: str, said: str) -> None:
+    (told,) = complaints(text)
+    assert told.startswith("entrepot.toml: ")
+    assert said in told
+
+
+def test_an_editor_s_mark_and_line_ends_mean_nothing(tmp_path: Path) -> None:
+    plain = load_text(default_text(), tmp_path)
+    (tmp_path / "entrepot.toml").write_bytes(b"\xef\xbb\xbf" + default_text().replace("\n", "\r\n").encode())
+    assert load(tmp_path).version == plain.version
+
+
+def test_a_name_that_is_none_is_told_on_one_line() -> None:
+    (told,) = complaints(default_text() + '[backends."a\\nb"]\ntype = "local"\ncluster = "home"\npath = "x"\n')
+    assert told.startswith('entrepot.toml: backends."a\\nb": string should match')
+
+
+def test_a_size_is_below_what_a_number_holds() -> None:
+    for size in ('"9999999 TiB"', '"99999999999999999999"', "9223372036854775808", '"\u0663 MiB"'):
+        (told,) = complaints(default_text().replace('"96 MiB"', size))
+        assert told.startswith("entrepot.toml: server.bytes_in_flight: a size is a number of bytes or like")
+
+
+def test_a_path_holds_nothing_that_no_file_system_takes() -> None:
+    (told,) = complaints(default_text().replace('path = "blocks"', 'path = "blo\\u0000cks"'))
+    assert told.startswith("entrepot.toml: backends.disk.path: a path has no control characters in it")
+
+
+@pytest.mark.parametrize("path", [".", "..", "x/../..", "/", "journal", "journal/blocks", "run", "/site/run/x"])
+def test_a_backend_does_not_lie_where_the_site_keeps_other_things(path: str) -> None:
+    said = complaints(default_text().replace('path = "blocks"', f'path = "{path}"'))
+    assert any(each.startswith("entrepot.toml: backends.disk.path: lies in the way of") for each in said)
+
+
+def test_a_site_may_be_named_from_where_one_stands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = '[backends.more]\ntype = "local"\ncluster = "home"\npath = "{}"\n'
+    assert load_text(default_text() + more.format("/mnt/blocks"), Path("site"))
+    with pytest.raises(Misconfigured, match="share a place"):
+        load_text(default_text() + more.format(tmp_path / "site" / "blocks"), Path("site"))
+
+
+def test_there_are_no_more_rules_than_a_write_can_ask() -> None:
+    rules = "".join(f"[[rules]]\npolicy = 'default'\nbucket = 'b{n}-*'\n" for n in range(1_001))
+    assert complaints(default_text() + rules) == ["entrepot.toml: rules: has 1001 of them: there may be 1000"]
+    assert len(load_text(default_text() + rules.rpartition("[[rules]]")[0], HERE).rules) == 1_000

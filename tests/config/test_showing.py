@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.config import default_text, load_text
 from gateway.config.schema import schema_text
 from gateway.config.writing import to_toml
+from tests.servers.running import absent
 
 ROOT = Path(__file__).parents[2]
 HERE = Path("/site")
@@ -67,3 +69,35 @@ def test_the_schema_knows_every_table_and_setting() -> None:
     server = schema["$defs"]["ServerSection"]["properties"]
     assert set(tomllib.loads(default_text())["server"]) <= set(server)
     assert server["listen"]["type"] == "string"
+
+
+def complaints_of_the_schema(text: str) -> list[str]:
+    """What somebody else's validator says, which knows nothing but what is published."""
+    if find_spec("jsonschema") is None:
+        absent("jsonschema", "it comes with moto, which is among the test dependencies; run `make env`")
+    from jsonschema import Draft202012Validator
+
+    schema = json.loads((ROOT / "conf" / "entrepot.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    return [each.json_path for each in Draft202012Validator(schema).iter_errors(tomllib.loads(text))]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "conf").glob("*.toml")), ids=lambda path: path.name)
+def test_an_example_is_sound_by_the_published_schema(path: Path) -> None:
+    assert complaints_of_the_schema(path.read_text()) == []
+    assert complaints_of_the_schema(to_toml(load_text(path.read_text(), HERE).plain())) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "where"),
+    [
+        ("workers = 0", 'workers = "two"', "$.server.workers"),
+        ("calls = 64", "callz = 64", "$.backends.disk"),
+        ('bytes_in_flight = "96 MiB"', 'bytes_in_flight = "96 megs"', "$.server.bytes_in_flight"),
+        ('path = "blocks"', "", "$.backends.disk"),
+        ('ack = ["disk"]', 'ack = "disk"', "$.policies.default.ack"),
+    ],
+)
+def test_what_is_wrong_is_wrong_by_the_published_schema_too(line: str, instead: str, where: str) -> None:
+    assert line in default_text()
+    assert complaints_of_the_schema(default_text().replace(line, instead)) == [where]

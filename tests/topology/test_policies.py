@@ -58,7 +58,7 @@ def test_the_first_rule_that_matches_picks_the_policy_and_else_it_is_the_default
 def test_a_rule_that_covers_another_matches_all_that_it_matches(
     wide: Rule, narrow: Rule, write: tuple[str, bytes, int | None, str]
 ) -> None:
-    if wide.covers(narrow) and narrow.matches(*write):
+    if wide.coverage()(narrow) and narrow.matches(*write):
         assert wide.matches(*write)
 
 
@@ -73,7 +73,7 @@ def test_a_rule_that_is_called_shadowed_picks_nothing(
 
 @given(rules)
 def test_a_rule_covers_itself(rule: Rule) -> None:
-    assert rule.covers(rule)
+    assert rule.coverage()(rule)
 
 
 def test_what_is_uploaded_in_parts_counts_as_larger_than_any_size() -> None:
