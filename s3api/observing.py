@@ -31,10 +31,3 @@ class Observer(Protocol):
 
     def answered(self, seen: Observed) -> None:
         """Called once a request. Must neither raise nor block: it runs on the loop, inside every request."""
-
-
-class Unobserved:
-    """Nobody wants to know."""
-
-    def answered(self, seen: Observed) -> None:
-        """Forget it."""

@@ -139,7 +139,7 @@ class Copies(Rewriting):
         for each in known:
             if each.algorithm == algorithm and each.type == FULL:
                 return pack_checksums([each, *(other for other in known if other is not each)])
-        digests = await self._read_all(caller, found, file, 0, file.size, algorithm)
+        digests = await self._read_all(found, file, 0, file.size, algorithm)
         made = [Checksum(algorithm, FULL, digests.value(algorithm))]
         if algorithm != CRC64:
             made.append(Checksum(CRC64, FULL, digests.value(CRC64)))
@@ -152,7 +152,7 @@ class Copies(Rewriting):
         known = self._known(file, start, length, algorithm)
         if known is not None:
             return known
-        digests = await self._read_all(caller, found, file, start, length, algorithm or None)
+        digests = await self._read_all(found, file, start, length, algorithm or None)
         return digests.md5.hex(), digests.crc64nvme, digests.value(algorithm) if algorithm else ""
 
     def _known(self, file: Content, start: int, length: int, algorithm: str) -> tuple[str, int, str] | None:
@@ -169,9 +169,7 @@ class Copies(Rewriting):
             at += fact.size
         return None
 
-    async def _read_all(
-        self, caller: Caller, found: Found, file: Content, start: int, length: int, algorithm: str | None
-    ) -> Digests:
+    async def _read_all(self, found: Found, file: Content, start: int, length: int, algorithm: str | None) -> Digests:
         digests = Digests(algorithm)
         with self._journal.reading():
             async for piece in self._reader.read(self._wants(found, file, start, length)):

@@ -10,7 +10,6 @@ SignatureError
 ├── InvalidToken
 ├── InvalidRequest
 ├── InvalidArgument
-├── ContentSHA256Mismatch
 ├── IncompleteBody
 ├── InvalidChunkSizeError
 └── MalformedTrailerError
@@ -72,10 +71,6 @@ class InvalidRequest(SignatureError):
 
 class InvalidArgument(SignatureError):
     code = "InvalidArgument"
-
-
-class ContentSHA256Mismatch(SignatureError):
-    code = "XAmzContentSHA256Mismatch"
 
 
 class IncompleteBody(SignatureError):

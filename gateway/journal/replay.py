@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from gateway.errors import Damaged
 from gateway.journal.apply import apply
 from gateway.journal.cache import ROWS_MAX, RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.rows import Missing, Overlay
-from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow, Store, running_hash
 
 
@@ -30,22 +27,6 @@ def verify(store: Store) -> Head:
     if head[:2] != store.head()[:2]:
         raise Damaged(f"the journal ends at record {head.number}, the tables at {store.head().number}")
     return head
-
-
-def verify_beside(tables: ReadStore) -> Iterator[Head]:
-    """The same beside a running committer, up to where the journal stands now. Answers where it is at, now and then, so
-    that the caller can let others run; the last answer is the end. Raises `Damaged`."""
-    number, hashed = tables.one("SELECT number, hash FROM head") or EMPTY_HEAD[:2]
-    head = EMPTY_HEAD
-    while head.number < number:
-        rows = tables.query("SELECT * FROM journal WHERE number > ? ORDER BY number LIMIT 50", (head.number,))
-        if not rows:
-            raise Damaged(f"the journal ends at record {head.number}, the tables at {number}")
-        for row in map(JournalRow._make, rows):
-            head = check(row, head)
-            if head.number == number and head.hash != hashed:
-                raise Damaged(f"at record {number} the journal's hash is not the one that the tables have")
-        yield head
 
 
 def replay(source: Store, target: Store, rows_max: int = ROWS_MAX) -> Head:

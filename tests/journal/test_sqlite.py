@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import CommitterGone, Damaged, Misconfigured
 from gateway.journal.local import LocalCommitter
 from gateway.journal.memory_store import MemoryStore
-from gateway.journal.replay import replay, verify, verify_beside
+from gateway.journal.replay import replay, verify
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.schema import STEPS
@@ -75,8 +75,7 @@ def test_rows_of_any_number_of_keys_are_loaded_and_absent_ones_left_out(tmp_path
 def test_an_edited_journal_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     store = made(path, batches=200)
-    tables = ReadStore(path)
-    verify(store), list(verify_beside(tables))
+    verify(store)
     edits = [
         ("UPDATE journal SET records = zeroblob(length(records)) WHERE number = 90", "from 90 on are not what was"),
         ("DELETE FROM journal WHERE number = 90", "goes from record 89 to 91"),
@@ -90,16 +89,13 @@ def test_an_edited_journal_is_noticed(tmp_path: Path) -> None:
         store._writing.execute("COMMIT")
         with pytest.raises(Damaged, match=said or None):
             verify(store)
-        with pytest.raises(Damaged, match=said or None):
-            list(verify_beside(tables))
         if said:
             with pytest.raises(Damaged):
                 replay(store, MemoryStore()), verify(store)
-        store.close(), tables.close()
+        store.close()
         path.unlink()
         store = made(path, batches=200)
-        tables = ReadStore(path)
-    store.close(), tables.close()
+    store.close()
 
 
 def test_a_reader_never_writes(tmp_path: Path) -> None:

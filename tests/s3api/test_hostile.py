@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gateway.engine.types import Body, Caller
 from gateway.errors import NoSuchBucket
 from gateway.identity.canonical import encode as uri_encode
-from s3api.observing import Unobserved
+from s3api.observing import Observed
 from s3api.operations import ROWS
 from s3api.routing import SUBRESOURCES
 from s3api.server import make_server
@@ -39,6 +39,13 @@ class Nothing:
             raise NoSuchBucket("bucket")
 
         return refuse
+
+
+class Unobserved:
+    """Nobody wants to know of requests."""
+
+    def answered(self, seen: Observed) -> None:
+        pass
 
 
 class Wire(asyncio.Transport):
