@@ -60,6 +60,7 @@ _CHANGEABLE_OF_A_BACKEND = {"cluster", "drain"}
 def asks_for_restart(old: Config, new: Config) -> list[str]:
     """The settings, by key path, that differ and that only a restart takes over."""
     before, after = old.plain(), new.plain()
+    before["site"]["cluster"], after["site"]["cluster"] = _home(old), _home(new)
     tables = sorted((before.keys() | after.keys()) - _CHANGEABLE - {"backends"})
     found = [path for table in tables for path in _differing(before.get(table), after.get(table), table)]
     for name in sorted(before["backends"].keys() & after["backends"].keys()):
@@ -69,6 +70,12 @@ def asks_for_restart(old: Config, new: Config) -> list[str]:
             if path.rpartition(".")[2] not in _CHANGEABLE_OF_A_BACKEND
         ]
     return [path for path in found if path not in _CHANGEABLE_SETTINGS]
+
+
+def _home(config: Config) -> str:
+    """Where these processes stand, also where there is only one cluster and so nobody had to say it: who adds another
+    one has to, and moves nobody by that."""
+    return config.topology(Path()).home
 
 
 def _differing(before: Any, after: Any, path: str) -> list[str]:

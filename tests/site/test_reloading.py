@@ -227,3 +227,11 @@ def test_settings_that_a_reload_takes_over_ask_for_no_restart() -> None:
     assert asks_for_restart(old, load_text(text.replace("requests = true", "requests = false"), Path("/site"))) == [
         "log.requests"
     ]
+
+
+def test_a_second_cluster_asks_for_no_restart_unless_the_processes_stand_there() -> None:
+    old = load_text(default_text(), Path("/site"))
+    two = default_text() + "[clusters.cloud]\n"
+    at_home, moved = (two.replace("domains = []", f'domains = []\ncluster = "{name}"') for name in ("home", "cloud"))
+    assert asks_for_restart(old, load_text(at_home, Path("/site"))) == []
+    assert asks_for_restart(old, load_text(moved, Path("/site"))) == ["site.cluster"]
