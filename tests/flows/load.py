@@ -89,14 +89,17 @@ class Client:
             (self._delete_shared, 2), (self._put_once, 4), (self._delete_once, 2), strict=True,
         )  # fmt: skip
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Do one thing after the other until *stop*."""
+    async def run(self, stop: asyncio.Event, pause_seconds: float = 0.0) -> None:
+        """Do one thing after the other until *stop*; with *pause_seconds* in between, about."""
         while not stop.is_set():
             (verb,) = self._chance.choices(self._verbs, self._weights)
+            pause = pause_seconds
             try:
                 await verb()
             except Unanswered:
-                await asyncio.sleep(AGAIN_SECONDS * self._chance.uniform(0.5, 2))
+                pause += AGAIN_SECONDS
+            if pause:
+                await asyncio.sleep(pause * self._chance.uniform(0.5, 2))
         self._wire.close()
 
     # ---- a client's own keys ---------------------------------------------------------------------------------------

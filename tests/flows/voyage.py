@@ -34,13 +34,15 @@ AGAIN_MAX = 400
 class Voyage:
     """A site, its clients, and what they were promised. The *seed* decides what is done and who is killed."""
 
-    def __init__(self, served: Served, seed: str) -> None:
+    def __init__(self, served: Served, seed: str, clients: int = CLIENTS, pause_seconds: float = 0.0) -> None:
+        """*pause_seconds*: what each client rests between two requests."""
         self.served = served
         self.ledger = Ledger()
         self.round = 0
         self._seed = seed
         self._chance = random.Random(seed)
-        self.clients = [Client(f"c{n:02}", served.where, self.ledger, seed) for n in range(CLIENTS)]
+        self.clients = [Client(f"c{n:02}", served.where, self.ledger, seed) for n in range(clients)]
+        self._pause_seconds = pause_seconds
         self._plans: list[tuple[str, ...]] = []
 
     async def begin(self) -> None:
@@ -75,33 +77,41 @@ class Voyage:
         """One round, looked at."""
         self.round += 1
         with self.told():
-            stop = asyncio.Event()
-            await _together(self._strike(stop), *(client.run(stop) for client in self.clients))
+            await self.under_load(self._strike())
             await self.look()
             self.served.check_log()
 
-    async def _strike(self, stop: asyncio.Event) -> None:
-        """Wait for the moment, kill, see to it that everything is up again, and end the round."""
-        await self._acknowledged(ACKNOWLEDGED + self._chance.randint(0, 60))
+    async def under_load(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do *work* while the clients do theirs; they stop once it is done."""
+        stop = asyncio.Event()
+
+        async def done() -> None:
+            await work
+            stop.set()
+
+        await _together(done(), *(client.run(stop, self._pause_seconds) for client in self.clients))
+
+    async def _strike(self) -> None:
+        """Wait for the moment, kill, and see to it that everything is up again."""
+        await self.acknowledged(ACKNOWLEDGED + self._chance.randint(0, 60))
         await asyncio.sleep(self._chance.uniform(0, 0.1))
-        self.served.kill(self._plan(), self._chance)
+        self.served.kill(self.plan(), self._chance)
         while self._chance.random() < 0.35:
             self.served.restart()
             await asyncio.sleep(self._chance.uniform(0, 1.2))
-            self.served.kill(self._plan(), self._chance)
+            self.served.kill(self.plan(), self._chance)
         self.served.restart()
         await self.served.until_ready()
-        await self._acknowledged(AFTERWARDS)
-        stop.set()
+        await self.acknowledged(AFTERWARDS)
 
-    async def _acknowledged(self, count: int) -> None:
+    async def acknowledged(self, count: int) -> None:
         """Until so many more writes were acknowledged."""
         goal = self.ledger.acknowledged + count
         while self.ledger.acknowledged < goal:
             await asyncio.sleep(0.01)
 
-    def _plan(self) -> tuple[str, ...]:
-        """Each of them in turn; from the second time on in a random order."""
+    def plan(self) -> tuple[str, ...]:
+        """Whom to kill next: each of `PLANS` in turn; from the second time on in a random order."""
         if not self._plans:
             self._plans = list(PLANS)
             if self.round > 1:
