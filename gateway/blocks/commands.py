@@ -11,18 +11,9 @@ from typing import NamedTuple
 from gateway.errors import InvalidArgument
 from gateway.journal.commands import CommandTable, Tx, command
 from gateway.journal.packed import Extent, extents, pieces
-from gateway.journal.records import (
-    BlockBackendsSet,
-    BlocksForgotten,
-    ExtentsMoved,
-    FeatureRaised,
-    NewBlock,
-    SessionForgotten,
-    SessionSwept,
-    TakenApart,
-    WorkBegun,
-    WorkNoted,
-)
+from gateway.journal.records.bytes import BlocksForgotten, ExtentsMoved, NewBlock, TakenApart
+from gateway.journal.records.site import FeatureRaised, SessionForgotten, SessionSwept
+from gateway.journal.records.work import BlockBackendsSet, WorkBegun, WorkNoted
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import (
     BACKEND_SET,

@@ -27,7 +27,7 @@ from gateway.blocks.values import BLOCK_BYTES, Stamp, Want
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.blocks.writer import StoredRun, Writer
 from gateway.journal.packed import Extent
-from gateway.journal.records import NewBlock
+from gateway.journal.records.bytes import NewBlock
 
 CANDIDATES = 64
 MOVES = 200

@@ -29,7 +29,7 @@ from backends.base import Backend
 from gateway import errors
 from gateway.blocks.values import Targets, block_key
 from gateway.crypto.sealing import Sealed
-from gateway.journal.records import NewBlock
+from gateway.journal.records.bytes import NewBlock
 
 Late = tuple["asyncio.Future[None]", ...]
 """Puts of a block that go on although it may be named already."""

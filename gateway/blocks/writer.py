@@ -24,7 +24,7 @@ from gateway.blocks.pressure import Pressure
 from gateway.blocks.values import BLOCK_BYTES, Stamp, block_key
 from gateway.crypto.sealing import Sealed, Sealer
 from gateway.journal.packed import Extent
-from gateway.journal.records import NewBlock
+from gateway.journal.records.bytes import NewBlock
 
 PACK_BYTES = 1 << 20
 """Bodies of at most so many plain bytes go into packs; so do the ends of larger ones."""

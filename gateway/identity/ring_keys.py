@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.errors import InvalidArgument, NameExists
 from gateway.journal.commands import Tx, command
-from gateway.journal.records import RingKeyMade, RingKeyRewrapped
+from gateway.journal.records.site import RingKeyMade, RingKeyRewrapped
 from gateway.journal.tables import RING_KEY, TENANT
 
 

@@ -17,14 +17,7 @@ from gateway.errors import (
 from gateway.identity.names import check_access_key, check_user
 from gateway.journal.commands import Tx, command
 from gateway.journal.packed import unpack
-from gateway.journal.records import (
-    AccessKeyGone,
-    AccessKeyMade,
-    AccessKeyResealed,
-    TenantMade,
-    UserGone,
-    UserMade,
-)
+from gateway.journal.records.site import AccessKeyGone, AccessKeyMade, AccessKeyResealed, TenantMade, UserGone, UserMade
 from gateway.journal.tables import ACCESS_KEY, TENANT, USER, Tenant, User
 
 ACCESS_KEYS_MAX = 100

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import assert_never
 
 from gateway.journal.apply_counts import count_content
 from gateway.journal.packed import Extent, Piece, extents, pack_all, pieces
-from gateway.journal.records import (
+from gateway.journal.records.bytes import (
     BlocksForgotten,
     BodyMade,
+    BytesRecord,
     ExtentsMoved,
     NewBlock,
     RunMade,
@@ -39,7 +41,23 @@ from gateway.journal.tables import (
 )
 
 
-def run_made(record: RunMade, rows: Rows) -> None:
+def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
+    match record:
+        case RunMade():
+            _run_made(record, rows)
+        case TakenApart():
+            _taken_apart(record, rows, number)
+        case BodyMade():
+            _body_made(record, rows)
+        case ExtentsMoved():
+            _extents_moved(record, rows, number)
+        case BlocksForgotten():
+            _blocks_forgotten(record, rows)
+        case _:
+            assert_never(record)
+
+
+def _run_made(record: RunMade, rows: Rows) -> None:
     size = sum(extent.length for extent in record.extents)
     rows.put(RUN, Run(record.id, 0, size, record.policy, pack_all(record.extents)))
     _settle(rows, record.id, record.extents, record.blocks, record.policy, new=True)
@@ -89,7 +107,7 @@ def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: I
         )
 
 
-def extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
+def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
     run = must(rows, RUN, (record.run,))
     placed = extents(run.extents)
     left = [placed[index] for index in record.indexes]
@@ -100,7 +118,7 @@ def extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
     _leave(rows, run.id, left, number, staying=[extent.block for extent in placed])
 
 
-def body_made(record: BodyMade, rows: Rows) -> None:
+def _body_made(record: BodyMade, rows: Rows) -> None:
     made: list[Piece] = []
     for shape, content, offset, length in record.slices:
         made.extend(slice_of(rows, shape, content, offset, length))
@@ -126,7 +144,7 @@ def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> 
     return found
 
 
-def taken_apart(record: TakenApart, rows: Rows, number: int) -> None:
+def _taken_apart(record: TakenApart, rows: Rows, number: int) -> None:
     for freed_id, most in record.items:
         freed = must(rows, FREED, (freed_id,))
         if freed.shape == Shape.RUN:
@@ -162,7 +180,7 @@ def _release_body(rows: Rows, freed: Freed, most: int, number: int) -> None:
         rows.put(FREED, freed._replace(cursor=upto))
 
 
-def blocks_forgotten(record: BlocksForgotten, rows: Rows) -> None:
+def _blocks_forgotten(record: BlocksForgotten, rows: Rows) -> None:
     for block_id in record.ids:
         rows.drop(BLOCK, (block_id,))
         rows.drop(WORK, (block_id,))

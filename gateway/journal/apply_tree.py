@@ -1,4 +1,4 @@
-"""What the records of buckets and of the tree do. Pure.
+"""What the records of buckets and of the tree do; those of nodes alone stand in `apply_nodes.py`. Pure.
 
 Three counts are kept exact, so that no command ever scans: a directory's live entries, entries and subdirectories; a
 bucket's objects, versions and bytes; a file's links. Only a directory's change between no live entry and one climbs.
@@ -6,8 +6,11 @@ bucket's objects, versions and bytes; a file's links. Only a directory's change 
 
 from __future__ import annotations
 
-from gateway.journal.apply_counts import count_content, count_entry, count_versions, link, unlink
-from gateway.journal.records import (
+from typing import assert_never
+
+from gateway.journal import apply_nodes
+from gateway.journal.apply_counts import count_entry, count_versions, link, unlink
+from gateway.journal.records.tree import (
     BucketGone,
     BucketMade,
     BucketSettingsSet,
@@ -23,6 +26,7 @@ from gateway.journal.records import (
     FileMade,
     FileXattrsSet,
     NamePut,
+    TreeRecord,
     VersionGone,
 )
 from gateway.journal.rows import Rows, must
@@ -31,22 +35,56 @@ from gateway.journal.tables import (
     DIR,
     ENTRY,
     FILE,
-    FREED,
     USER,
     VERSION,
     Bucket,
     Dir,
     Entry,
-    File,
-    Freed,
-    Shape,
     Version,
 )
 
 DIR_MODE = 0o755
 
 
-def bucket_made(record: BucketMade, rows: Rows) -> None:
+def apply_tree(record: TreeRecord, rows: Rows) -> None:
+    match record:
+        case NamePut():
+            _name_put(record, rows)
+        case FileMade():
+            apply_nodes.file_made(record, rows)
+        case VersionGone():
+            _version_gone(record, rows)
+        case DirMade():
+            _dir_made(record, rows)
+        case DirGone():
+            _dir_gone(record, rows)
+        case EntryMoved():
+            _entry_moved(record, rows)
+        case FileAttributesSet():
+            apply_nodes.file_attributes_set(record, rows)
+        case DirAttributesSet():
+            apply_nodes.dir_attributes_set(record, rows)
+        case FileXattrsSet():
+            apply_nodes.file_xattrs_set(record, rows)
+        case DirXattrsSet():
+            apply_nodes.dir_xattrs_set(record, rows)
+        case FileHeadersSet():
+            apply_nodes.file_headers_set(record, rows)
+        case FileContentSet():
+            apply_nodes.file_content_set(record, rows)
+        case BucketMade():
+            _bucket_made(record, rows)
+        case BucketGone():
+            _bucket_gone(record, rows)
+        case BucketVersioningSet():
+            _bucket_versioning_set(record, rows)
+        case BucketSettingsSet():
+            _bucket_settings_set(record, rows)
+        case _:
+            assert_never(record)
+
+
+def _bucket_made(record: BucketMade, rows: Rows) -> None:
     rows.put(
         BUCKET,
         Bucket(
@@ -60,7 +98,7 @@ def bucket_made(record: BucketMade, rows: Rows) -> None:
     rows.put(USER, owner._replace(buckets=owner.buckets + 1))
 
 
-def bucket_gone(record: BucketGone, rows: Rows) -> None:
+def _bucket_gone(record: BucketGone, rows: Rows) -> None:
     bucket = must(rows, BUCKET, (record.name,))
     rows.drop(DIR, (bucket.root,))
     rows.drop(BUCKET, (record.name,))
@@ -68,15 +106,15 @@ def bucket_gone(record: BucketGone, rows: Rows) -> None:
     rows.put(USER, owner._replace(buckets=owner.buckets - 1))
 
 
-def bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
+def _bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
     rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(versioning=record.versioning))
 
 
-def bucket_settings_set(record: BucketSettingsSet, rows: Rows) -> None:
+def _bucket_settings_set(record: BucketSettingsSet, rows: Rows) -> None:
     rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(settings=record.settings))
 
 
-def dir_made(record: DirMade, rows: Rows) -> None:
+def _dir_made(record: DirMade, rows: Rows) -> None:
     parent = must(rows, DIR, (record.parent,))
     at_ns = record.at_ns
     rows.put(ENTRY, Entry(record.parent, record.name, 1, record.id, 0, 0, 0, 0, at_ns))
@@ -90,7 +128,7 @@ def dir_made(record: DirMade, rows: Rows) -> None:
     count_entry(rows, record.parent, live=0, entries=1, subdirs=1, at_ns=at_ns)
 
 
-def dir_gone(record: DirGone, rows: Rows) -> None:
+def _dir_gone(record: DirGone, rows: Rows) -> None:
     entry = must(rows, ENTRY, (record.parent, record.name))
     rows.drop(ENTRY, (record.parent, record.name))
     rows.drop(DIR, (entry.node,))
@@ -98,19 +136,7 @@ def dir_gone(record: DirGone, rows: Rows) -> None:
     count_entry(rows, record.parent, live=live, entries=-1, subdirs=-1, at_ns=record.at_ns)
 
 
-def file_made(record: FileMade, rows: Rows) -> None:
-    rows.put(
-        FILE,
-        File(
-            record.id, record.kind, 0, record.size, record.shape, record.content, record.etag, record.owner,
-            record.at_ns, record.mode, record.uid, record.gid, record.mtime_ns, record.at_ns, record.at_ns, record.rdev,
-            record.target, record.headers, record.checksums, record.tags, record.xattrs,
-        ),
-    )  # fmt: skip
-    count_content(rows, record.shape, record.content, 1)
-
-
-def name_put(record: NamePut, rows: Rows) -> None:
+def _name_put(record: NamePut, rows: Rows) -> None:
     parent, name, version = record.parent, record.name, record.version
     directory = must(rows, DIR, (parent,))
     old = rows.get(ENTRY, (parent, name))
@@ -161,7 +187,7 @@ def _archive(rows: Rows, old: Entry, newer: int) -> None:
         rows.put(VERSION, below._replace(newer=old.version))
 
 
-def version_gone(record: VersionGone, rows: Rows) -> None:
+def _version_gone(record: VersionGone, rows: Rows) -> None:
     entry = must(rows, ENTRY, (record.parent, record.name))
     if entry.version == record.version:
         _current_gone(record, entry, rows)
@@ -218,7 +244,7 @@ def _noncurrent_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
     count_versions(rows, bucket, objects=0, versions=-1, size=-lost)
 
 
-def entry_moved(record: EntryMoved, rows: Rows) -> None:
+def _entry_moved(record: EntryMoved, rows: Rows) -> None:
     entry = must(rows, ENTRY, (record.parent, record.name))
     is_dir = 1 if record.name.endswith(b"/") else 0
     live = 0 if entry.dead else 1
@@ -233,54 +259,3 @@ def entry_moved(record: EntryMoved, rows: Rows) -> None:
     elif entry.node:
         file = must(rows, FILE, (entry.node,))
         rows.put(FILE, file._replace(ctime_ns=record.at_ns))
-
-
-def file_attributes_set(record: FileAttributesSet, rows: Rows) -> None:
-    rows.put(
-        FILE,
-        must(rows, FILE, (record.id,))._replace(
-            mode=record.mode, uid=record.uid, gid=record.gid,
-            mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, atime_ns=record.atime_ns,
-        ),
-    )  # fmt: skip
-
-
-def dir_attributes_set(record: DirAttributesSet, rows: Rows) -> None:
-    rows.put(
-        DIR,
-        must(rows, DIR, (record.id,))._replace(
-            mode=record.mode, uid=record.uid, gid=record.gid,
-            mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, atime_ns=record.atime_ns,
-        ),
-    )  # fmt: skip
-
-
-def file_xattrs_set(record: FileXattrsSet, rows: Rows) -> None:
-    row = must(rows, FILE, (record.id,))
-    rows.put(FILE, row._replace(xattrs=record.xattrs, ctime_ns=record.ctime_ns))
-
-
-def dir_xattrs_set(record: DirXattrsSet, rows: Rows) -> None:
-    row = must(rows, DIR, (record.id,))
-    rows.put(DIR, row._replace(xattrs=record.xattrs, ctime_ns=record.ctime_ns))
-
-
-def file_headers_set(record: FileHeadersSet, rows: Rows) -> None:
-    row = must(rows, FILE, (record.id,))
-    rows.put(FILE, row._replace(headers=record.headers, tags=record.tags, ctime_ns=record.ctime_ns))
-
-
-def file_content_set(record: FileContentSet, rows: Rows) -> None:
-    old = must(rows, FILE, (record.id,))
-    if old.shape != Shape.NONE:
-        rows.put(FREED, Freed(record.freed, old.shape, old.content, 0))
-    count_content(rows, record.shape, record.content, 1)
-    rows.put(
-        FILE,
-        old._replace(
-            size=record.size, shape=record.shape, content=record.content, etag=record.etag,
-            checksums=record.checksums, mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, written_ns=record.ctime_ns,
-            rewritten=1,
-        ),
-    )  # fmt: skip
-    count_versions(rows, record.bucket, objects=0, versions=0, size=(record.size - old.size) * old.links)

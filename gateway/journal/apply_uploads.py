@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from gateway.journal.apply_counts import count_content
 from gateway.journal.packed import Piece, pack_all, pieces
-from gateway.journal.records import (
+from gateway.journal.records.uploads import (
     PartPut,
     PartsDropped,
     PartsJoined,
     UploadEnded,
     UploadForgotten,
     UploadMade,
+    UploadRecord,
 )
 from gateway.journal.rows import Rows, must
 from gateway.journal.tables import (
@@ -28,7 +31,25 @@ from gateway.journal.tables import (
 )
 
 
-def upload_made(record: UploadMade, rows: Rows) -> None:
+def apply_uploads(record: UploadRecord, rows: Rows) -> None:
+    match record:
+        case PartPut():
+            _part_put(record, rows)
+        case PartsJoined():
+            _parts_joined(record, rows)
+        case UploadMade():
+            _upload_made(record, rows)
+        case UploadEnded():
+            _upload_ended(record, rows)
+        case PartsDropped():
+            _parts_dropped(record, rows)
+        case UploadForgotten():
+            _upload_forgotten(record, rows)
+        case _:
+            assert_never(record)
+
+
+def _upload_made(record: UploadMade, rows: Rows) -> None:
     rows.put(
         UPLOAD,
         Upload(
@@ -49,7 +70,7 @@ def _count_parts(rows: Rows, key: tuple[str, bytes, int], by: int) -> None:
     rows.put(UPLOAD, row._replace(parts=row.parts + by))
 
 
-def part_put(record: PartPut, rows: Rows) -> None:
+def _part_put(record: PartPut, rows: Rows) -> None:
     old = rows.get(PART, (record.upload, record.number))
     if old is None:
         _count_parts(rows, (record.bucket, record.key, record.upload), 1)
@@ -70,7 +91,7 @@ def _let_go(rows: Rows, part: Part) -> None:
         rows.put(FREED, Freed(part.id, part.shape, part.content, 0))
 
 
-def parts_joined(record: PartsJoined, rows: Rows) -> None:
+def _parts_joined(record: PartsJoined, rows: Rows) -> None:
     """A run's one count passes from the part to the piece, so its row stays as it is. A part that is a body of its own
     (copied from slices) is cut up: its pieces are counted anew, and the body lets go."""
     joined: list[Piece] = []
@@ -90,7 +111,7 @@ def parts_joined(record: PartsJoined, rows: Rows) -> None:
     _count_parts(rows, (record.bucket, record.key, record.upload), -len(record.numbers))
 
 
-def upload_ended(record: UploadEnded, rows: Rows) -> None:
+def _upload_ended(record: UploadEnded, rows: Rows) -> None:
     """Parts that still stand wait, under the upload's id, to be dropped."""
     key = (record.bucket, record.key, record.id)
     upload = must(rows, UPLOAD, key)
@@ -100,7 +121,7 @@ def upload_ended(record: UploadEnded, rows: Rows) -> None:
     _count_uploads(rows, record.bucket, -1)
 
 
-def parts_dropped(record: PartsDropped, rows: Rows) -> None:
+def _parts_dropped(record: PartsDropped, rows: Rows) -> None:
     for number in record.numbers:
         part = must(rows, PART, (record.upload, number))
         rows.drop(PART, (record.upload, number))
@@ -111,5 +132,5 @@ def parts_dropped(record: PartsDropped, rows: Rows) -> None:
         rows.drop(FREED, (record.upload,))
 
 
-def upload_forgotten(record: UploadForgotten, rows: Rows) -> None:
+def _upload_forgotten(record: UploadForgotten, rows: Rows) -> None:
     rows.drop(UPLOAD, (record.bucket, record.key, record.id))

@@ -8,8 +8,10 @@ altogether knows every place, and nothing that a kill left half-way is forgotten
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from gateway.journal.packed import pack, unpack
-from gateway.journal.records import (
+from gateway.journal.records.work import (
     BackendLost,
     BlockBackendsSet,
     CopiesCleared,
@@ -19,12 +21,37 @@ from gateway.journal.records import (
     WorkDone,
     WorkFailed,
     WorkNoted,
+    WorkRecord,
 )
 from gateway.journal.rows import Rows, must
 from gateway.journal.tables import BACKEND, BLOCK, PLAN, WORK, Plan, Work, WorkState
 
 
-def block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> None:
+def apply_work(record: WorkRecord, rows: Rows, number: int) -> None:
+    match record:
+        case BlockBackendsSet():
+            _block_backends_set(record, rows, number)
+        case WorkNoted():
+            _work_noted(record, rows)
+        case WorkBegun():
+            _work_begun(record, rows, number)
+        case WorkDone():
+            _work_done(record, rows)
+        case WorkFailed():
+            _work_failed(record, rows)
+        case CopySuspected():
+            _copy_suspected(record, rows)
+        case CopiesCleared():
+            _copies_cleared(record, rows)
+        case PlanAdvanced():
+            _plan_advanced(record, rows)
+        case BackendLost():
+            _backend_lost(record, rows)
+        case _:
+            assert_never(record)
+
+
+def _block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> None:
     rows.put(BLOCK, must(rows, BLOCK, (record.id,))._replace(backends=record.backends))
     work = rows.get(WORK, (record.id,))
     if work is not None:
@@ -32,7 +59,7 @@ def block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> Non
         rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", strays=strays, strays_number=number))
 
 
-def work_noted(record: WorkNoted, rows: Rows) -> None:
+def _work_noted(record: WorkNoted, rows: Rows) -> None:
     for block in record.ids:
         work = rows.get(WORK, (block,))
         if work is None:
@@ -41,23 +68,23 @@ def work_noted(record: WorkNoted, rows: Rows) -> None:
             rows.put(WORK, work._replace(due_ns=min(work.due_ns, record.due_ns)))
 
 
-def work_begun(record: WorkBegun, rows: Rows, number: int) -> None:
+def _work_begun(record: WorkBegun, rows: Rows, number: int) -> None:
     work = must(rows, WORK, (record.id,))
     strays = {*ids_in(work.strays), *record.strays}
     rows.put(WORK, work._replace(strays=packed_ids(strays), strays_number=number))
 
 
-def work_done(record: WorkDone, rows: Rows) -> None:
+def _work_done(record: WorkDone, rows: Rows) -> None:
     for block in record.ids:
         rows.drop(WORK, (block,))
 
 
-def work_failed(record: WorkFailed, rows: Rows) -> None:
+def _work_failed(record: WorkFailed, rows: Rows) -> None:
     work = must(rows, WORK, (record.id,))
     rows.put(WORK, work._replace(due_ns=record.due_ns, state=record.state, attempts=record.attempts, word=record.word))
 
 
-def copy_suspected(record: CopySuspected, rows: Rows) -> None:
+def _copy_suspected(record: CopySuspected, rows: Rows) -> None:
     work = rows.get(WORK, (record.id,))
     if work is None:
         work = Work(record.id, record.at_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0)
@@ -66,17 +93,17 @@ def copy_suspected(record: CopySuspected, rows: Rows) -> None:
     rows.put(WORK, work._replace(due_ns=due_ns, suspects=packed_ids(suspects), word=record.word))
 
 
-def copies_cleared(record: CopiesCleared, rows: Rows) -> None:
+def _copies_cleared(record: CopiesCleared, rows: Rows) -> None:
     work = must(rows, WORK, (record.id,))
     left = [each for each in ids_in(work.suspects) if each not in record.backends]
     rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", suspects=packed_ids(left)))
 
 
-def plan_advanced(record: PlanAdvanced, rows: Rows) -> None:
+def _plan_advanced(record: PlanAdvanced, rows: Rows) -> None:
     rows.put(PLAN, Plan(0, record.fingerprint, record.after, record.walks, record.again_ns))
 
 
-def backend_lost(record: BackendLost, rows: Rows) -> None:
+def _backend_lost(record: BackendLost, rows: Rows) -> None:
     rows.put(BACKEND, must(rows, BACKEND, (record.name,))._replace(lost=1))
 
 

@@ -13,7 +13,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 from gateway.errors import SessionOver
 from gateway.journal.apply import apply
-from gateway.journal.records import ExtentsMoved, Record, RunMade
+from gateway.journal.records import Record
+from gateway.journal.records.bytes import ExtentsMoved, RunMade
 from gateway.journal.rows import Overlay, Wanted, want
 
 T = TypeVar("T")

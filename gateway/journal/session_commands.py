@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from gateway.errors import Refused
 from gateway.journal.commands import Handler, Tx, command
-from gateway.journal.records import (
-    FEATURE_LEVEL,
-    FeatureRaised,
-    IncarnationStarted,
-    SessionEnded,
-    SessionOpened,
-    SiteFounded,
-)
+from gateway.journal.records import FEATURE_LEVEL
+from gateway.journal.records.site import FeatureRaised, IncarnationStarted, SessionEnded, SessionOpened, SiteFounded
 from gateway.journal.tables import SESSION, SITE, SessionState
 
 COUNTER_BITS = 48

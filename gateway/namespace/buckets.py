@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, InvalidArgument, NoSuchUser
 from gateway.journal.commands import Tx, command
-from gateway.journal.records import BucketGone, BucketMade, BucketSettingsSet, BucketVersioningSet
+from gateway.journal.records.tree import BucketGone, BucketMade, BucketSettingsSet, BucketVersioningSet
 from gateway.journal.rows import must
 from gateway.journal.tables import BUCKET, DIR, USER, Versioning
 from gateway.namespace.paths import bucket_of

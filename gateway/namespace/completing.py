@@ -20,7 +20,7 @@ from gateway.errors import (
 )
 from gateway.journal.commands import Tx, command
 from gateway.journal.packed import Checksum, Completed, PartFact, pack, pack_all, pieces, unpack
-from gateway.journal.records import PartsJoined, UploadEnded
+from gateway.journal.records.uploads import PartsJoined, UploadEnded
 from gateway.journal.rows import Wanted, must
 from gateway.journal.tables import BODY, BUCKET, PART, RUN, Part, Shape, Upload, UploadState
 from gateway.namespace.conditions import Preconditions, check_write

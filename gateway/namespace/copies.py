@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from gateway.errors import AccessDenied, Busy, InvalidArgument, InvalidRange
 from gateway.journal.apply_bytes import slice_of
 from gateway.journal.commands import Tx, command
-from gateway.journal.records import BodyMade, PartPut
+from gateway.journal.records.bytes import BodyMade
+from gateway.journal.records.uploads import PartPut
 from gateway.journal.rows import Wanted, must
 from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
 from gateway.namespace.conditions import Preconditions, check_source, check_write

@@ -16,7 +16,7 @@ from gateway.errors import (
     TooManyLinks,
 )
 from gateway.journal.commands import Tx, command
-from gateway.journal.records import DirAttributesSet, DirGone
+from gateway.journal.records.tree import DirAttributesSet, DirGone
 from gateway.journal.rows import must
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Dir, Entry, Kind
 from gateway.namespace.naming import put_name, remove_name

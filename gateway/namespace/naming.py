@@ -8,7 +8,7 @@ among the name's versions; the others stay.
 from __future__ import annotations
 
 from gateway.journal.commands import Tx
-from gateway.journal.records import NamePut, VersionGone
+from gateway.journal.records.tree import NamePut, VersionGone
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import FILE, VERSION, Bucket, Entry, Version, Versioning
 from gateway.namespace.paths import Place, prune, reach, want_neighbours

@@ -12,15 +12,13 @@ from gateway.errors import InvalidArgument, NameExists, NoSuchName
 from gateway.journal.apply_bytes import slice_of
 from gateway.journal.commands import Tx, command
 from gateway.journal.packed import Extent, pack_map, unpack_map
-from gateway.journal.records import (
-    BodyMade,
+from gateway.journal.records.bytes import BodyMade, NewBlock, RunMade
+from gateway.journal.records.tree import (
     DirAttributesSet,
     DirXattrsSet,
     FileAttributesSet,
     FileContentSet,
     FileXattrsSet,
-    NewBlock,
-    RunMade,
 )
 from gateway.journal.rows import Wanted, must
 from gateway.journal.tables import BLOCK, BODY, DIR, ENTRY, FILE, RUN, Dir, File, Kind, Shape

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from gateway.errors import DeleteMarker, NoSuchKey, NoSuchVersion, Refused
 from gateway.journal.commands import Tx, command
 from gateway.journal.packed import Extent
-from gateway.journal.records import DirGone, FileHeadersSet, FileMade, NewBlock, RunMade
+from gateway.journal.records.bytes import NewBlock, RunMade
+from gateway.journal.records.tree import DirGone, FileHeadersSet, FileMade
 from gateway.journal.rows import Missing, Wanted, must
 from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, Kind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.journal.commands import Tx
-from gateway.journal.records import DirGone, DirMade
+from gateway.journal.records.tree import DirGone, DirMade
 from gateway.journal.rows import Missing, Overlay, Wanted, must
 from gateway.journal.tables import BLOCK, BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
 from gateway.namespace.conditions import Seen

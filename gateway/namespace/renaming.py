@@ -20,7 +20,7 @@ from gateway.errors import (
     NotADirectory,
 )
 from gateway.journal.commands import Tx, command
-from gateway.journal.records import EntryMoved
+from gateway.journal.records.tree import EntryMoved
 from gateway.journal.rows import must
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Entry, Versioning
 from gateway.namespace.names import empty_out, take_name

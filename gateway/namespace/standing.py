@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gateway.errors import InvalidArgument, NameExists, NameTooLong, NoSuchName
 from gateway.journal.commands import Tx
-from gateway.journal.records import FileMade
+from gateway.journal.records.tree import FileMade
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import DIR, ENTRY, Bucket, Dir, Entry, Kind, Shape
 from gateway.namespace.naming import put_name

@@ -11,15 +11,8 @@ from typing import Any
 from gateway.errors import InvalidArgument, NoSuchUpload
 from gateway.journal.commands import Tx, command
 from gateway.journal.packed import Extent
-from gateway.journal.records import (
-    NewBlock,
-    PartPut,
-    PartsDropped,
-    RunMade,
-    UploadEnded,
-    UploadForgotten,
-    UploadMade,
-)
+from gateway.journal.records.bytes import NewBlock, RunMade
+from gateway.journal.records.uploads import PartPut, PartsDropped, UploadEnded, UploadForgotten, UploadMade
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import BLOCK, BUCKET, PART, UPLOAD, Shape, Upload, UploadState
 from gateway.namespace.keys import check

@@ -8,7 +8,7 @@ from __future__ import annotations
 from gateway.errors import InvalidArgument
 from gateway.journal.commands import CommandTable, Tx, command
 from gateway.journal.packed import pack
-from gateway.journal.records import BackendNamed, BackendSetNamed, PolicyNamed
+from gateway.journal.records.site import BackendNamed, BackendSetNamed, PolicyNamed
 from gateway.journal.tables import BACKEND, BACKEND_SET, POLICY
 
 

@@ -13,9 +13,9 @@ from gateway.errors import InvalidArgument
 from gateway.journal.apply_work import ids_in
 from gateway.journal.commands import CommandTable, Tx, command
 from gateway.journal.packed import pack
-from gateway.journal.records import (
+from gateway.journal.records.site import BackendSetNamed
+from gateway.journal.records.work import (
     BackendLost,
-    BackendSetNamed,
     BlockBackendsSet,
     CopiesCleared,
     CopySuspected,

@@ -11,7 +11,7 @@ from gateway.journal.client import Journal
 from gateway.journal.local import LocalCommitter
 from gateway.journal.memory_store import MemoryStore
 from gateway.journal.packed import Checksum, Extent, pack_all
-from gateway.journal.records import NewBlock
+from gateway.journal.records.bytes import NewBlock
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch

@@ -25,7 +25,7 @@ from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.memory_store import MemoryStore
 from gateway.journal.packed import Extent, extents
-from gateway.journal.records import NewBlock
+from gateway.journal.records.bytes import NewBlock
 from gateway.journal.store import Store
 from gateway.journal.tables import (
     ACCESS_KEY,

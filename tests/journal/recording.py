@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import tempfile
 import typing
@@ -28,10 +29,14 @@ RECORDED = FOLDER / "records.json"
 
 
 def fields_of(cls: type[Any]) -> list[list[str]]:
-    """Name and type of each field, and whether it has a default."""
+    """Name and type of each field, and whether it has a default. In which file a type stands does not matter."""
     hints = typing.get_type_hints(cls)
     return [
-        [field.name, str(hints[field.name]), "required" if field.default is MISSING else "default"]
+        [
+            field.name,
+            re.sub(r"\bgateway[\w.]*\.", "", str(hints[field.name])),
+            "required" if field.default is MISSING else "default",
+        ]
         for field in fields(cls)
     ]
 

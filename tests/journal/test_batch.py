@@ -14,7 +14,7 @@ from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.commands import COMMAND_CLASSES, Tx, command
 from gateway.journal.memory_store import MemoryStore
-from gateway.journal.records import PolicyNamed
+from gateway.journal.records.site import PolicyNamed
 from gateway.journal.session_commands import COMMANDS, EndSession, FoundSite, OpenSession, RaiseFeature
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import ENTRY, POLICY, SESSION, Entry

@@ -21,7 +21,7 @@ from gateway.errors import (
     PreconditionFailed,
 )
 from gateway.journal.packed import checksums
-from gateway.journal.records import TakenApart
+from gateway.journal.records.bytes import TakenApart
 from gateway.namespace import holdings, reading
 from gateway.namespace.buckets import DropBucket
 from gateway.namespace.completing import CompleteUpload, WantedPart

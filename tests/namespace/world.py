@@ -11,7 +11,9 @@ from typing import Any
 from gateway.journal.apply import apply
 from gateway.journal.commands import Tx
 from gateway.journal.packed import Extent
-from gateway.journal.records import NewBlock, Record, TenantMade, UserMade
+from gateway.journal.records import Record
+from gateway.journal.records.bytes import NewBlock
+from gateway.journal.records.site import TenantMade, UserMade
 from gateway.journal.rows import Missing, Overlay
 from gateway.journal.tables import TABLES, Key, Table
 from gateway.namespace import COMMANDS

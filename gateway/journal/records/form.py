@@ -1,0 +1,33 @@
+"""What a record is: a frozen dataclass with an integer tag. A tag keeps its meaning for good; a new field stands last,
+with a default; a new meaning is a new tag, written only once the journal's feature level says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, dataclass_transform
+
+FEATURE_LEVEL = 2
+"""The newest level that this code knows. 2: blocks are brought where they should be (tags 90 and up)."""
+
+T = TypeVar("T")
+
+RECORDS: dict[int, type[Any]] = {}
+"""Every record class by its tag."""
+
+
+@dataclass_transform(frozen_default=True)
+def record(tag: int, feature: int = 1) -> Callable[[type[T]], type[T]]:
+    """Make a class a record: frozen, slotted, known by *tag*, allowed from *feature* level on."""
+
+    def register(cls: type[T]) -> type[T]:
+        made = dataclass(frozen=True, slots=True)(cls)
+        if tag in RECORDS:
+            raise TypeError(f"tag {tag} is taken by {RECORDS[tag].__name__}")
+        made.TAG = tag  # type: ignore[attr-defined]
+        made.FEATURE = feature  # type: ignore[attr-defined]
+        RECORDS[tag] = made
+        return made
+
+    return register

@@ -1,0 +1,83 @@
+"""The records of multipart uploads and their parts."""
+
+from __future__ import annotations
+
+from gateway.journal.packed import PartFact
+from gateway.journal.records.form import record
+
+
+@record(tag=72)
+class PartsJoined:
+    """The parts *numbers* of an upload became a body that nobody counts yet; it takes their contents over."""
+
+    bucket: str
+    key: bytes
+    upload: int
+    id: int
+    numbers: tuple[int, ...]
+    facts: tuple[PartFact, ...]
+
+
+@record(tag=80)
+class UploadMade:
+    bucket: str
+    key: bytes
+    id: int
+    owner: int
+    checksum: str
+    checksum_type: str
+    headers: bytes
+    tags: bytes
+    at_ns: int
+
+
+@record(tag=81)
+class PartPut:
+    """A part arrived; one of the same number lets go of its content. It holds one count on its own."""
+
+    bucket: str
+    key: bytes
+    upload: int
+    number: int
+    id: int
+    size: int
+    shape: int
+    content: int
+    etag: str
+    crc64nvme: int
+    checksum: str
+    at_ns: int
+
+
+@record(tag=82)
+class UploadEnded:
+    """Completed (with its packed result) or aborted. Parts that still stand wait to be dropped."""
+
+    bucket: str
+    key: bytes
+    id: int
+    state: int
+    result: bytes
+    at_ns: int
+
+
+@record(tag=83)
+class PartsDropped:
+    """Parts of an ended upload that nobody took over; they let go of their contents."""
+
+    bucket: str
+    key: bytes
+    upload: int
+    numbers: tuple[int, ...]
+
+
+@record(tag=84)
+class UploadForgotten:
+    """An ended upload whose parts are all gone, and with it the answer for a repeat."""
+
+    bucket: str
+    key: bytes
+    id: int
+
+
+UploadRecord = PartsJoined | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten
