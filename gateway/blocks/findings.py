@@ -44,6 +44,8 @@ class Report:
     counted: Counter[str] = field(default_factory=Counter)
     """How much was looked at: `rows`, `blocks`, `bytes`, `frames`; and `in_flight` for blocks that live sessions have
     written and may still name."""
+    to_mend: set[tuple[bytes, int]] = field(default_factory=set)
+    """Copies that were told to whoever mends them: their block, and their backend's id."""
 
     @property
     def status(self) -> int:

@@ -4,6 +4,8 @@ Quick: every count is counted anew (`fsck_tables`), every named block exists in 
 (`inventory`). With `read`, every copy of every block is read, its checksum compared, and every frame of what lives in
 it opened: what a client would read, each copy for itself.
 
+Whoever mends copies is told, if that is asked for, which ones are absent or damaged.
+
 The site may be in use. What is found wrong is looked at once more before it is reported, since a block may have died
 meanwhile.
 """
@@ -11,7 +13,7 @@ meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from backends import errors as backend_errors
@@ -21,7 +23,7 @@ from gateway.blocks.findings import Progress, Report, Severity, silent
 from gateway.blocks.fsck_tables import check_tables
 from gateway.blocks.inventory import Item, State, take_inventory
 from gateway.blocks.lookup import Lookup
-from gateway.blocks.values import block_id, block_key
+from gateway.blocks.values import ABSENT, DAMAGED, block_id, block_key
 from gateway.blocks.verifying import verify
 from gateway.blocks.working import Tables
 from gateway.crypto.sealing import BlockKeys
@@ -40,6 +42,10 @@ _SAYS = {
     State.STRANGE: (Severity.WASTE, "key-strange", "it is no block's key, and has {0.size} bytes"),
 }
 """What is said of each state; the others are as they should be."""
+_TO_MEND = {State.MISSING: ABSENT, State.WRONG_SIZE: DAMAGED}
+
+Mend = Callable[[bytes, int, str], Awaitable[object]]
+"""Told a block, the id of a backend that should hold it, and what its copy there is: absent or damaged."""
 
 
 async def check(
@@ -48,10 +54,11 @@ async def check(
     backends: Mapping[int, Backend],
     *,
     read: BlockKeys | None = None,
+    mend: Mend | None = None,
     progress: Progress = silent,
 ) -> Report:
     """Check the site whose tables lie at *path* and are read through *store*. *backends*: all of the site's, by id.
-    *read*: the keys to open every frame with; None for the quick check."""
+    *read*: the keys to open every frame with; None for the quick check. *mend* is told of each copy that is no good."""
     report = Report()
     loop = asyncio.get_running_loop()
 
@@ -62,11 +69,11 @@ async def check(
     _check_sets(store, backends, report)
     for place, backend in list(backends.items()):
         try:
-            await _check_places(store, place, backend, report, progress)
+            await _check_places(store, place, backend, report, mend, progress)
         except backend_errors.BackendError as error:
             report.add(Severity.WRONG, "backend-away", backend.name, f"what is there could not be looked at: {error}")
     if read is not None:
-        await _Frames(store, backends, read, report).check(progress)
+        await _Frames(store, backends, read, report, mend).check(progress)
     return report
 
 
@@ -82,11 +89,17 @@ def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) 
                 report.add(Severity.WRONG, "backend-absent", name, "blocks lie there, and the config does not name it")
 
 
-async def _check_places(store: Tables, place: int, backend: Backend, report: Report, progress: Progress) -> None:
+async def _check_places(
+    store: Tables, place: int, backend: Backend, report: Report, mend: Mend | None, progress: Progress
+) -> None:
     done = 0
     async for item in take_inventory(store, place, backend):
         if item.state is not State.STRAY or not _worked_on(store, item.key):
             _judge(item, backend.name, report)
+        block = block_id(item.key)
+        if mend is not None and item.state in _TO_MEND and block is not None:
+            await mend(block, place, _TO_MEND[item.state])
+            report.to_mend.add((block, place))
         done += 1
         if done % TOLD_EVERY == 0:
             progress(f"blocks on {backend.name}", done, 0)
@@ -111,11 +124,14 @@ def _judge(item: Item, backend: str, report: Report) -> None:
 class _Frames:
     """Reads every copy of every block that lives."""
 
-    def __init__(self, store: Tables, backends: Mapping[int, Backend], keys: BlockKeys, report: Report) -> None:
+    def __init__(
+        self, store: Tables, backends: Mapping[int, Backend], keys: BlockKeys, report: Report, mend: Mend | None
+    ) -> None:
         self._store = store
         self._backends = backends
         self._keys = keys
         self._report = report
+        self._mend = mend
         self._lookup = Lookup(store, backends)
         self._slots = asyncio.Semaphore(READ_AT_ONCE)
 
@@ -131,16 +147,22 @@ class _Frames:
 
     async def _check_block(self, block: bytes, ring_key: int, crc32c: int, set_id: int) -> None:
         for place in self._lookup.members(set_id):
+            bad = False
             async with self._slots:
                 try:
                     wrong = await self._look(block, ring_key, crc32c, self._backends[place])
                 except (backend_errors.NotFound, KeyError):
                     continue  # the inventory has said so
-                except (backend_errors.BackendError, errors.Damaged) as error:
+                except (backend_errors.Damaged, errors.Damaged) as error:
+                    wrong, bad = str(error), True
+                except backend_errors.BackendError as error:
                     wrong = str(error)
             if wrong and self._lives(block):
                 where = f"{block_key(block)} on {self._backends[place].name}"
                 self._report.add(Severity.WRONG, "block-damaged", where, wrong)
+                if bad and self._mend is not None:
+                    await self._mend(block, place, DAMAGED)
+                    self._report.to_mend.add((block, place))
 
     async def _look(self, block: bytes, ring_key: int, crc32c: int, backend: Backend) -> str:
         """What is wrong with this copy, nothing if it is whole. May raise it as well."""

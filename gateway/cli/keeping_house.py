@@ -37,6 +37,9 @@ def add_to(app: typer.Typer) -> None:
 def fsck(
     folder: SiteArgument,
     read: Annotated[bool, typer.Option("--read", help="Read and open every frame of every block.")] = False,
+    mend: Annotated[
+        bool, typer.Option("--mend", help="Have copies that are absent or damaged mended from good ones.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Check the journal's tables against each other and against the bytes, also while the site is served.
@@ -46,7 +49,7 @@ def fsck(
 
     async def work(site: Site) -> Report:
         with _steps(quiet=json) as told:
-            return await upkeep.fsck(site, read=read, progress=told)
+            return await upkeep.fsck(site, read=read, mend=mend, progress=told)
 
     report = on_site(folder, work, bytes_too=True)
     tell(upkeep.plain(report), as_json=json, text=lambda: upkeep.spell(report))

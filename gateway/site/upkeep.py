@@ -17,6 +17,7 @@ from gateway.blocks.working import Worker
 from gateway.config import Config
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.paths import JournalPaths
+from gateway.reconcile.commands import SuspectCopy
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
 from gateway.reconcile.wishes import Wishes
@@ -55,11 +56,18 @@ def workers_of(site: Site) -> list[Worker]:
     ]
 
 
-async def fsck(site: Site, *, read: bool = False, progress: Progress = silent) -> Report:
-    """Check tables against each other and against the bytes; with *read*, open every frame."""
+async def fsck(site: Site, *, read: bool = False, mend: bool = False, progress: Progress = silent) -> Report:
+    """Check tables against each other and against the bytes; with *read*, open every frame; with *mend*, have the
+    keeper mend what is absent or damaged."""
     database = JournalPaths(journal_folder(site.folder, site.config)).database
     keys = BlockKeys(site.ring.sealing) if read else None
-    return await checking.check(database, site.store, site.warehouse.backends, read=keys, progress=progress)
+
+    async def note(block: bytes, place: int, word: str) -> None:
+        await site.journal.send(SuspectCopy(block, place, word))
+
+    return await checking.check(
+        database, site.store, site.warehouse.backends, read=keys, mend=note if mend else None, progress=progress
+    )
 
 
 async def gc(site: Site, *, dry_run: bool = False, progress: Progress = silent) -> Waste:
@@ -78,6 +86,7 @@ def plain(report: Report) -> dict[str, Any]:
         "status": {Severity.NONE: "clean"}.get(report.worst, report.worst.name.lower()),
         "kinds": dict(report.kinds),
         "looked_at": dict(report.counted),
+        "to_mend": len(report.to_mend),
         "findings": [{**each._asdict(), "severity": each.severity.name.lower()} for each in report.findings],
     }
 
@@ -90,6 +99,8 @@ def spell(report: Report) -> str:
     if more:
         lines.append(f"and {more} more")
     word = {Severity.NONE: "clean", Severity.WASTE: "sound; some space is wasted"}.get(report.worst, "NOT sound")
+    if report.to_mend:
+        lines.append(f"copies that the keeper mends while the site is served: {len(report.to_mend)}")
     return "\n".join([*lines, f"looked at {looked}", word])
 
 

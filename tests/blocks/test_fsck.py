@@ -7,6 +7,7 @@ import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from gateway.blocks.fsck import check
 from gateway.blocks.fsck_statements import CHECKS
 from gateway.blocks.gc import collect, survey
 from gateway.blocks.inventory import State
+from gateway.blocks.values import ABSENT, DAMAGED, block_id
 from gateway.namespace.buckets import SetVersioning
 from gateway.namespace.uploads import AbortUpload
 from tests.blocks.site import Site
@@ -186,6 +188,25 @@ async def test_a_copy_that_is_not_what_was_stored_is_found_by_reading(site: Site
     report = await checked(site, read=True)
     assert {finding.kind for finding in report.findings} == {"block-damaged"}
     assert f"{key} on two" in {finding.where for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("how", "word"), [("block-missing", ABSENT), ("block-size", DAMAGED), ("flipped", DAMAGED), ("swapped", DAMAGED)]
+)
+async def test_whoever_mends_is_told_which_copies_are_no_good(site: Site, how: str, word: str) -> None:
+    await site.work()
+    number, two = list(site.backends.items())[1]
+    assert isinstance(two, Memory)
+    key = damage(two, how)
+    told: list[tuple[bytes, int, str]] = []
+
+    async def mend(*copy: Any) -> None:
+        told.append(copy)
+
+    report = await check(site.path, site.store, site.backends, read=site.block_keys, mend=mend)
+    assert (block_id(key), number, word) in told
+    assert {each[1] for each in told} == {number}
+    assert report.to_mend == {each[:2] for each in told}
 
 
 async def test_what_a_live_session_has_in_flight_is_no_finding_and_what_others_left_is_waste(site: Site) -> None:
