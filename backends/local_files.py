@@ -46,6 +46,7 @@ class Root:
         self.fd = open_root(path, name)
         self._sync_all = SyncFs()
         self._open_cached = OpenCached()
+        self._stands_at = os.path.abspath(path)
         self._direct = DirectWriter()
 
     def close(self) -> None:
@@ -55,6 +56,21 @@ class Root:
     def translated(self, path: str, key: str | None = None) -> Iterator[None]:
         """Turn an `OSError` from the calls inside into a `BackendError` about *path*."""
         try:
+    def check_stands(self) -> None:
+        """See that this folder is what stands at its path. Raises `Misconfigured` where it is not any more: its disk
+        was unmounted, or something was mounted over it, and whoever opens the path next finds something else."""
+        held = os.fstat(self.fd)
+        try:
+            found = os.stat(self._stands_at)
+        except FileNotFoundError:
+            what = "nothing stands"
+        else:
+            if (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
+                return
+            what = "another folder stands"
+        message = f"{self.path}: {what} there since it was opened: was its disk unmounted, or another one mounted?"
+        raise errors.Misconfigured(message, backend=self.name)
+
             yield
         except OSError as error:
             raise self.complaint(error, path, key) from error

@@ -15,8 +15,10 @@ MARKER = f"{CONTROL}/marker"
 
 
 def read_marker(root: Root) -> Marker | None:
-    """Whose folder this is; None while nobody claimed it. Raises `Foreign` if what stands there is no marker."""
+    """Whose folder this is; None while nobody claimed it. Raises `Foreign` if what stands there is no marker, and
+    `Misconfigured` if the folder does not stand at its path any more: who asks wants to know what others would find."""
     with root.translated(MARKER):
+        root.check_stands()
         try:
             fd, size = root.open(MARKER)
         except FileNotFoundError:
@@ -31,6 +33,11 @@ def read_marker(root: Root) -> Marker | None:
     except (ValueError, KeyError, TypeError) as error:
         message = f"{root.path}/{MARKER}: is no marker; see whose folder this is, then remove that file"
         raise errors.Foreign(message, backend=root.name) from error
+
+
+def bears_marker(path: str) -> bool:
+    """Whether somebody's marker stands in the folder *path*; nothing is made there to find out."""
+    return os.path.isfile(os.path.join(path, MARKER))
 
 
 def write_claim(root: Root, desk: Desk, wanted: Marker) -> None:

@@ -64,17 +64,24 @@ def init(
 
 def status(folder: SiteArgument, json: Json = False) -> None:
     """Who serves the site, what it holds, and what is not yet where it should be."""
-    from gateway.site import standings
-    from gateway.site.locks import read_serving
+    from gateway.site import served, standings
     from gateway.site.status import describe
 
     async def work(site: Site) -> tuple[dict[str, Any], standings.Standings]:
-        return describe(site), await standings.look(site.journal_path, site.config.topology(site.folder))
+        facts = {**describe(site), "config": site.config.version}
+        return facts, await standings.look(site.journal_path, site.config.topology(site.folder))
 
     described, found = on_site(folder, work)
-    facts = {**described, "serving": read_serving(folder)}
-    told = "\n".join(f"{key}: {_shown(key, value)}" for key, value in facts.items())
-    tell(facts | standings.plain(found), as_json=json, text=lambda: f"{told}\n{standings.spell(found)}")
+    asked = served.ask(folder)
+    facts = {**described, "config_file": served.file_version(folder), **served.plain(asked)}
+
+    def spelt() -> str:
+        shown = {**described, "serving": facts["serving"]}
+        lines = [f"{key}: {_shown(key, value)}" for key, value in shown.items()]
+        lines += served.spell(asked, str(facts["config_file"]))
+        return "\n".join([*lines, standings.spell(found)])
+
+    tell(facts | standings.plain(found), as_json=json, text=spelt)
 
 
 def version(json: Json = False) -> None:

@@ -53,6 +53,7 @@ async def _serve(child: Child, site: Site, wire: WireServer) -> None:
             certificate.look()
 
     child.before_report = each_second
+    child.troubles = site.warehouse.troubles
     if certificate is not None:
         child.reload = certificate.reload
     child.ready(root_access_key=_root_access_key(site))

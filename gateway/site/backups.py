@@ -19,11 +19,11 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.files import write_file
 from gateway.site.founding import begin, claim_all, finish
+from gateway.site.guarded import site_row
 from gateway.site.in_force import text_in_force
 from gateway.site.opening import open_backend
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.ring import Ring
-from gateway.site.standing import site_row
 from gateway.topology import Topology
 
 if TYPE_CHECKING:

@@ -54,6 +54,8 @@ class Child:
         """What to do when another config is in force."""
         self.before_report: Callable[[], None] = lambda: None
         """Called each second before the counts are told: the place for gauges."""
+        self.troubles: Callable[[], dict[str, str]] = dict
+        """Backends that this process cannot use as it should, and why; told with the counts."""
         self._line = line
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ready = asyncio.Event()
@@ -97,7 +99,8 @@ class Child:
 
     def tell_counts(self) -> None:
         self.before_report()
-        self._line.tell({"is": "report", "config": self.config.version, "metrics": BOARD.snapshot()})
+        told = {"config": self.config.version, "metrics": BOARD.snapshot(), "backends": self.troubles()}
+        self._line.tell({"is": "report", **told})
 
     def config_in(self, message: Message) -> Config:
         """The config that came with a message."""

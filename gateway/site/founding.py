@@ -29,12 +29,12 @@ from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.committers import open_journal
 from gateway.site.files import beside, write_file
+from gateway.site.guarded import site_row
 from gateway.site.introducing import introduce
 from gateway.site.opening import open_backend
 from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
 from gateway.site.people import TENANT
 from gateway.site.ring import MODES
-from gateway.site.standing import site_row
 from gateway.topology import Topology
 
 ROOT = "root"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 
 from awscrt import checksums
 
@@ -38,7 +37,6 @@ from gateway.site.upkeep import expire_seconds, workers_of
 from gateway.topology import Topology
 
 BACKLOG_SECONDS = 5.0
-MARKERS_SECONDS = 2.0
 BACKLOG_MAX = 100_000
 """Counting stops there."""
 
@@ -62,11 +60,12 @@ async def keep(child: Child) -> None:
         child.answers["probe"] = lambda _: probe(site)
         child.answers["prepare"] = lambda message: prepare(site, child.config_in(message))
         child.before_report = lambda: _count(site, workers)
+        child.troubles = site.warehouse.troubles
         child.ready()
         working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         working.append(asyncio.create_task(count_copies(site), name="copies"))
-        working.append(asyncio.create_task(_watch_markers(site), name="markers"))
+        working.append(asyncio.create_task(site.warehouse.watch_markers(), name="markers"))
         claiming = keep_introducing(lambda: site.warehouse.topology, site.journal, site.store)
         working.append(asyncio.create_task(claiming, name="claims"))
         stopping = asyncio.create_task(child.stopping.wait())
@@ -149,15 +148,6 @@ def _count(site: Site, workers: list[Worker]) -> None:
                 DONE.reach(worker.mended, "copies mended")
                 DONE.reach(worker.dropped, "copies dropped")
                 DONE.reach(worker.failed, "blocks failed")
-
-
-async def _watch_markers(site: Site) -> None:
-    """Raise `Misconfigured`, which ends all that serves the site, once a backend belongs to somebody else: this site
-    was restored from a backup elsewhere, and what is written here from now on nobody would ever find."""
-    while True:
-        await asyncio.sleep(MARKERS_SECONDS)
-        with suppress(BackendError):
-            await site.warehouse.check_markers()
 
 
 async def _count_backlog(site: Site) -> None:

@@ -65,6 +65,8 @@ class Process:
         self._stop = asyncio.Event()
         self.version = ""
         """Of the config that it runs, as it told last."""
+        self.backends: dict[str, str] = {}
+        """Those that it cannot use as it should, and why, as it told last."""
         self._asked: dict[int, asyncio.Future[Message]] = {}
         self._asked_number = 0
         self._task: asyncio.Task[None] | None = None
@@ -83,6 +85,8 @@ class Process:
         """For people who ask how it is."""
         restarts = max(0, self.restarts)
         found: dict[str, Any] = {"pid": self.pid, "well": self.well, "restarts": restarts, "config": self.version}
+        if self.backends:
+            found["backends"] = self.backends
         return {**found, "why": self.why} if self.why else found
 
     def tell(self, message: Message) -> None:
@@ -177,6 +181,7 @@ class Process:
     def _hear(self, message: Message) -> None:
         self._last_heard = time.monotonic()
         self.version = message.get("config", self.version)
+        self.backends = message.get("backends", self.backends)
         match message.get("is"):
             case "ready":
                 self.facts = message

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -21,11 +21,11 @@ from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.committers import Committer, open_journal
+from gateway.site.guarded import site_row
 from gateway.site.in_force import load_in_force
 from gateway.site.introducing import introduce
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.ring import Ring
-from gateway.site.standing import site_row
 from gateway.site.warehouse import CACHED, Warehouse
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Site:
         self._warehouse: Warehouse | None = None
         self._engine: Engine | None = None
         self._tending: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, folder: Path, kind: str = "client", *, bytes_too: bool = True, strict: bool = True) -> Site:
@@ -86,6 +87,9 @@ class Site:
             if bytes_too:
                 self._warehouse = await self._open_bytes(kind, strict=strict)
                 held.push_async_callback(self._warehouse.close)
+                if kind in {"worker", "client"}:  # the keeper does so itself, and ends with what it finds
+                    self._watching = asyncio.create_task(self._watch_markers())
+                    held.push_async_callback(self._stop_watching)
             self._held = held.pop_all()
         return self
 
@@ -143,6 +147,16 @@ class Site:
             held.push_async_callback(self._committer.let_go)
             held.push_async_callback(self.journal.close)
             held.push_async_callback(self._stop_tending)
+            held.push_async_callback(self._stop_watching)
+
+    async def _watch_markers(self) -> None:
+        with suppress(Misconfigured):  # the site goes on elsewhere: nothing is written here any more
+            await self.warehouse.watch_markers()
+
+    async def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
 
     async def _stop_tending(self) -> None:
         if self._tending is not None:

@@ -2,22 +2,26 @@
 
 A place that bears no marker, or another site's, is not the one that was claimed: a disk that is not mounted, a bucket
 of that name somewhere else. Nothing is written there, and nothing could be read. One that bears this site's marker in a
-later incarnation says that the site was restored elsewhere: then nothing here goes on.
+later incarnation says that the site was restored elsewhere: then nothing here goes on. `guarded` has the same for what
+becomes such a place while it is open.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
 from backends import errors as backend_errors
-from backends.base import Backend, Marker
+from backends.base import Backend
+from backends.local_marker import bears_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.absent import Absent
+from gateway.site.guarded import DISTANT_SECONDS, LOCAL_SECONDS, Guarded, check_marker
 from gateway.site.opening import open_backend
 from gateway.site.ring import Rows
 from gateway.topology import BackendPlace, Topology
@@ -27,24 +31,28 @@ if TYPE_CHECKING:
 
 MISSING = gauge("entrepot_backend_absent", "Processes in which a backend could not be opened yet.", ("backend",))
 
+REFUSING = gauge(
+    "entrepot_backend_refusing", "Processes in which a backend takes no writes since it lost its marker.", ("backend",)
+)
+
 OPEN_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
 
-class Live(dict[int, Backend]):
+class Live(dict[int, Guarded]):
     """Backends by the journal's ids. Who walks over them while some come or go sees those of when it began."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(dict(super().items()))
 
-    def keys(self) -> dict_keys[int, Backend]:
+    def keys(self) -> dict_keys[int, Guarded]:
         return dict(super().items()).keys()
 
-    def values(self) -> dict_values[int, Backend]:
+    def values(self) -> dict_values[int, Guarded]:
         return dict(super().items()).values()
 
-    def items(self) -> dict_items[int, Backend]:
+    def items(self) -> dict_items[int, Guarded]:
         return dict(super().items()).items()
 
 
@@ -70,7 +78,7 @@ class Standing:
         opened = await asyncio.gather(*(self._try(place) for place in wanted.values()), return_exceptions=True)
         for place, outcome in zip(wanted.values(), opened, strict=True):
             if isinstance(outcome, Backend):
-                self.backends[self._ids[place.name]] = outcome
+                self._put_up(place, outcome)
             elif isinstance(outcome, backend_errors.BackendError):
                 failures[place.name] = outcome
         for outcome in opened:
@@ -81,7 +89,7 @@ class Standing:
             raise Misconfigured(str(first)) from first
         for name, error in failures.items():
             _log.error("backend %r is not available: %s", name, error)
-            self._stand_in(wanted[name], error)
+            self._put_up(wanted[name], Absent(name, error.message, functools.partial(self._try, wanted[name])))
 
     async def try_out(self, topology: Topology) -> None:
         """See that those of *topology* that do not stand yet can be opened, and let go of them. Raises `Misconfigured`,
@@ -104,26 +112,53 @@ class Standing:
 
     def absent(self) -> dict[str, str]:
         """Those that could not be opened yet, and why."""
-        found = {each.name: each.why for each in self.backends.values() if isinstance(each, Absent)}
+        inside = [each.inner for each in self.backends.values()]
+        found = {each.name: each.why for each in inside if isinstance(each, Absent)}
         return {name: why for name, why in found.items() if why}
+
+    def refusing(self) -> dict[str, str]:
+        """Those that take nothing since they do not bear this site's marker any more, and why."""
+        return {each.name: each.why for each in self.backends.values() if each.why}
 
     def count(self) -> None:
         """Bring what is not there to the metrics."""
-        gone = self.absent()
+        gone, refusing = self.absent(), self.refusing()
         for name in self._ids:
             MISSING.set(int(name in gone), name)
+            REFUSING.set(int(name in refusing), name)
 
-    async def check_markers(self) -> None:
-        """See that no backend says that this site goes on elsewhere. Raises `Misconfigured` if one does, and
-        `BackendError` where one cannot be seen now, or bears another marker than it did."""
-        failed: list[backend_errors.BackendError] = []
-        for backend_id, backend in self.backends.items():
-            try:
-                await check_marker(backend, backend_id, self._rows)
-            except backend_errors.BackendError as error:
-                failed.append(error)
-        if failed:
-            raise failed[0]
+    async def watch(self) -> None:
+        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured` once one says that this
+        site goes on elsewhere."""
+        watching: dict[Guarded, asyncio.Task[None]] = {}
+        try:
+            while True:
+                standing = set(self.backends.values())
+                for gone in watching.keys() - standing:
+                    watching.pop(gone).cancel()
+                for new in standing - watching.keys():
+                    watching[new] = asyncio.create_task(new.watch(self._rows), name=f"marker of {new.name}")
+                if watching:
+                    done, _ = await asyncio.wait(
+                        watching.values(), timeout=LOCAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    for task in done:
+                        await self._shut_out_by(task)
+                else:
+                    await asyncio.sleep(LOCAL_SECONDS)
+        finally:
+            for task in watching.values():
+                task.cancel()
+            await asyncio.gather(*watching.values(), return_exceptions=True)
+
+    async def _shut_out_by(self, task: asyncio.Task[None]) -> None:
+        """A watch ends only where this site goes on elsewhere: then nothing is written on any backend. Raises that."""
+        try:
+            await task
+        except Misconfigured as error:
+            for each in self.backends.values():
+                each.why = each.why or str(error)
+            raise
 
     async def close(self) -> None:
         for task in self._leaving:
@@ -148,35 +183,20 @@ class Standing:
             raise
         return backend
 
-    def _stand_in(self, place: BackendPlace, error: backend_errors.BackendError) -> None:
-        self.backends[self._ids[place.name]] = Absent(place.name, error.message, lambda: self._try(place))
+    def _put_up(self, place: BackendPlace, backend: Backend) -> None:
+        number, local = self._ids[place.name], place.s3 is None
+        self.backends[number] = Guarded(
+            backend,
+            number,
+            seconds=LOCAL_SECONDS if local else DISTANT_SECONDS,
+            reopen=functools.partial(self._try_again, place) if local else None,
+        )
 
-
-async def check_marker(backend: Backend, backend_id: int, rows: Rows) -> None:
-    """See that *backend* bears the marker of this site. Raises `backends.errors` if it bears none or another one, and
-    `Misconfigured` if that is this site's in a later incarnation."""
-    site, incarnation = site_row(rows)
-    wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
-    if held == wanted:
-        return
-    if held is None:
-        message = "it does not bear this site's marker: is its disk mounted, is it the right bucket?"
-        raise backend_errors.Misconfigured(message, backend=backend.name)
-    told = (
-        f"belongs to site {held.site}, incarnation {held.incarnation}, as backend {held.backend}; this is site {site}, "
-        f"incarnation {incarnation}, backend {backend_id}"
-    )
-    if held.site == site and held.incarnation > incarnation:
-        raise Misconfigured(f"backend {backend.name!r} {told}")
-    raise backend_errors.Foreign(f"it {told}", backend=backend.name)
-
-
-def site_row(rows: Rows) -> tuple[str, int]:
-    """The site's id and incarnation. Raises `Misconfigured` if it was never founded."""
-    found = rows.query("SELECT id, incarnation FROM site")
-    if not found:
-        raise Misconfigured("the journal is empty: the site was not founded")
-    return found[0][0], found[0][1]
+    async def _try_again(self, place: BackendPlace) -> Backend:
+        """As `_try`, of a local one that was in use already: into an empty mount point nothing is written, either."""
+        if not await asyncio.to_thread(bears_marker, place.path):
+            raise backend_errors.Misconfigured("it bears no marker", backend=place.name)
+        return await self._try(place)
 
 
 def _can_write(topology: Topology, policy: str, absent: Mapping[str, object]) -> bool:

@@ -120,9 +120,13 @@ class Warehouse:
         """Backends that could not be opened yet, by name, and why."""
         return self._standing.absent()
 
-    async def check_markers(self) -> None:
-        """As `Standing.check_markers`."""
-        await self._standing.check_markers()
+    def troubles(self) -> dict[str, str]:
+        """Backends that cannot be used, or not be written on, by name, and why."""
+        return self._standing.absent() | self._standing.refusing()
+
+    async def watch_markers(self) -> None:
+        """As `Standing.watch`."""
+        await self._standing.watch()
 
     def count(self) -> None:
         """Bring what its parts counted themselves to the metrics."""

@@ -1,0 +1,207 @@
+"""A backend that loses its marker while it is in use takes nothing until it bears it again, and everybody is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from backends import errors
+from backends.base import Backend, Marker, crc32c_of
+from backends.local import Local
+from backends.memory import Memory
+from gateway.errors import Misconfigured, Unavailable
+from gateway.site.guarded import Guarded
+from gateway.site.site import Site
+from tests.backends.mounts import mounted
+from tests.endpoint import run_entrepot, started
+from tests.site.running import client, counted, entrepot, lines, until, until_true, watch
+from tests.site.test_placing import folder, get, put  # noqa: F401 (a fixture among them)
+
+SITE = "ab" * 16
+MARKER = Marker(SITE, 7, 1)
+
+
+class Rows:
+    def query(self, statement: str, values: object = ()) -> list[object]:
+        return [(SITE, 1)]
+
+    def data_version(self) -> int:
+        return 1
+
+
+async def guarded(inner: Backend) -> Guarded:
+    await inner.claim(MARKER)
+    await inner.put("held", [b"held"], crc32c_of([b"held"]))
+    return Guarded(inner, 7, seconds=0.01)
+
+
+@pytest.fixture
+async def at(tmp_path: Path) -> AsyncIterator[Path]:
+    yield tmp_path / "disk"
+
+
+@pytest.fixture
+async def local(at: Path) -> AsyncIterator[Local]:
+    opened = await Local.open(str(at), name="disk")
+    yield opened
+    await opened.close()
+
+
+async def refuses(backend: Backend, why: str) -> None:
+    """Everything that would change it, and every word that something is gone; not what is there."""
+    with pytest.raises(errors.Unavailable, match=why):
+        await backend.put("new", [b"new"], crc32c_of([b"new"]))
+    with pytest.raises(errors.Unavailable, match=why):
+        await backend.delete("held")
+    for absent in (backend.get("absent"), backend.stat("absent")):
+        with pytest.raises(errors.Unavailable, match=why):
+            await absent
+    with pytest.raises(errors.Unavailable, match=why):
+        _ = [line async for line in backend.list()]
+
+
+@pytest.mark.parametrize("lost", ["removed", "foreign", "spoilt"])
+async def test_a_place_without_our_marker_takes_nothing_until_it_bears_it_again(
+    at: Path, local: Local, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend, path = await guarded(local), at / ".entrepot" / "marker"
+    ours = path.read_text()
+    path.unlink()
+    if lost != "removed":
+        path.write_text("no marker" if lost == "spoilt" else ours.replace(SITE, "cd" * 16))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await backend.look(Rows())
+    assert [record.levelname for record in caplog.records] == ["ERROR"], "once, and not each time"
+    await refuses(backend, "it takes nothing: ")
+    assert bytes(await backend.get("held")) == b"held"
+    caplog.clear()
+    path.write_text(ours)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await backend.look(Rows())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    await backend.put("new", [b"new"], crc32c_of([b"new"]))
+    with pytest.raises(errors.NotFound):
+        await backend.get("absent")
+
+
+async def test_a_folder_that_another_one_stands_in_for_takes_nothing(at: Path, local: Local) -> None:
+    """As where its disk was unmounted: the empty mount point shows."""
+    backend = await guarded(local)
+    at.rename(at.with_name("elsewhere"))
+    await backend.look(Rows())
+    await refuses(backend, "nothing stands there since it was opened")
+    at.mkdir()
+    await backend.look(Rows())
+    await refuses(backend, "another folder stands there since it was opened")
+    assert os.listdir(at) == []
+
+
+async def test_a_disk_that_is_mounted_over_it_takes_nothing_until_it_is_gone(at: Path, local: Local) -> None:
+    backend = await guarded(local)
+    with mounted(at, "-t", "tmpfs", "-o", "size=4m", "tmpfs"):
+        await backend.look(Rows())
+        await refuses(backend, "another folder stands there")
+        assert os.listdir(at) == []
+    await backend.look(Rows())
+    await backend.put("new", [b"new"], crc32c_of([b"new"]))
+
+
+async def test_a_disk_that_comes_back_as_another_file_system_is_opened_anew(at: Path, local: Local) -> None:
+    async def reopen() -> Backend:
+        again = await Local.open(str(at), name="disk")
+        if await again.marker() != MARKER:
+            await again.close()
+            raise errors.Misconfigured("not this one")
+        return again
+
+    backend = await guarded(local)
+    backend._reopen = reopen
+    at.rename(at.with_name("elsewhere"))
+    at.mkdir()
+    await backend.look(Rows())
+    await refuses(backend, "another folder stands there")
+    shutil.copytree(at.with_name("elsewhere"), at, dirs_exist_ok=True)
+    await backend.look(Rows())
+    assert backend.why == ""
+    assert bytes(await backend.get("held")) == b"held"
+    assert backend.get_now("held") in (None, b"held")
+    await backend.put("new", [b"new"], crc32c_of([b"new"]))
+    assert (at / "new").exists()
+    assert not (at.with_name("elsewhere") / "new").exists()
+    await backend.close()
+
+
+async def test_a_marker_that_cannot_be_seen_at_the_moment_says_nothing() -> None:
+    class Silent(Memory):
+        async def marker(self) -> Marker | None:
+            raise errors.Unavailable("no answer")
+
+    backend = Guarded(Silent(), 7, seconds=1)
+    await backend.look(Rows())
+    await backend.put("new", [b"new"], crc32c_of([b"new"]))
+
+
+async def test_a_later_incarnation_ends_all_writing(caplog: pytest.LogCaptureFixture) -> None:
+    backend = await guarded(Memory())
+    await backend.claim(MARKER._replace(incarnation=2, backend=9))
+    with pytest.raises(Misconfigured, match="incarnation 2"):
+        await backend.look(Rows())
+    await refuses(backend, "incarnation 2")
+
+
+async def test_an_open_site_goes_on_by_itself_once_its_disk_is_back(
+    folder: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("guarded", "standing"):
+        monkeypatch.setattr(f"gateway.site.{module}.LOCAL_SECONDS", 0.05)
+    async with await Site.open(folder) as site:
+        await put(site, "large", b"x" * 1024)
+        (tmp_path / "vault").rename(tmp_path / "elsewhere")
+        (tmp_path / "vault").mkdir()
+        await until_true(lambda: "vault" in site.warehouse.troubles())
+        with pytest.raises(Unavailable, match="another folder stands there"):
+            await put(site, "safe/small", b"x")
+        await put(site, "small", b"x")
+        assert await get(site, "large") == b"x" * 1024
+        (tmp_path / "vault").rmdir()
+        (tmp_path / "elsewhere").rename(tmp_path / "vault")
+        await until_true(lambda: not site.warehouse.troubles())
+        await put(site, "safe/small", b"x")
+
+
+def test_a_served_site_says_where_it_can_that_a_marker_is_gone(tmp_path: Path) -> None:
+    with started(tmp_path / "site", ["--workers", "1"]) as (endpoint, _):
+        s3 = client(endpoint, retries=0)
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="a", Body=b"a")
+        marker = endpoint.dir / "blocks" / ".entrepot" / "marker"
+        ours = marker.read_bytes()
+        marker.unlink()
+        until(lambda: counted(endpoint, "entrepot_backend_refusing", backend="disk") == 2, "both to say so")
+        with pytest.raises(ClientError) as failed:
+            s3.put_object(Bucket="bucket", Key="b", Body=b"b")
+        assert failed.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+        assert s3.get_object(Bucket="bucket", Key="a")["Body"].read() == b"a"
+        until(lambda: "disk" in watch(endpoint, "/healthz")[1]["processes"]["worker 0"].get("backends", {}), "health")
+        assert watch(endpoint, "/readyz")[0] == 503
+        said = [each for each in lines(endpoint) if "nothing is written on backend 'disk' any more" in str(each)]
+        assert len(said) == 2, "once in each process"
+        shown = run_entrepot("status", str(endpoint.dir)).stdout
+        assert "backend disk: NOT USABLE as it should be: it does not bear this site's marker" in shown
+        assert "(says keeper, worker 0)" in shown
+        (row,) = entrepot(endpoint, "backend", "list")
+        assert "does not bear this site's marker" in row["health"]
+        marker.write_bytes(ours)
+        until(lambda: counted(endpoint, "entrepot_backend_refusing", backend="disk") == 0, "both to be well")
+        s3.put_object(Bucket="bucket", Key="b", Body=b"b")
+        assert "NOT USABLE" not in run_entrepot("status", str(endpoint.dir)).stdout
