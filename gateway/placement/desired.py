@@ -43,7 +43,7 @@ def desired(facts: Facts, topology: Topology, now_ns: int, lost: Collection[str]
     A policy that the config no longer has keeps what there is. So does one that could keep nothing: its config would be
     refused, but for what was lost since."""
     for wished in _wishes(facts, topology):
-        found = frozenset(name for name in wished if name not in lost and not _drains(name, topology))
+        found = frozenset(name for name in wished if name not in lost and not topology.backends[name].drain)
         if found:
             return Desired(found, FOR_EVER_NS)
     return Desired(facts.held.difference(lost), FOR_EVER_NS)
@@ -59,8 +59,3 @@ def _wishes(facts: Facts, topology: Topology) -> Iterator[Collection[str]]:
     yield [name for name in facts.held if name in topology.backends]
     if DEFAULT in topology.policies:
         yield topology.policies[DEFAULT].keep
-
-
-def _drains(name: str, topology: Topology) -> bool:
-    place = topology.backends.get(name)
-    return place is None or place.drain

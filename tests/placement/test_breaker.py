@@ -76,6 +76,14 @@ def test_who_asks_it_while_it_is_open_and_fails_does_not_make_the_pause_longer()
     assert breaker.health(0.5).retry_s == 1.0
 
 
+def test_of_several_calls_that_fail_together_only_the_one_that_finds_out_makes_the_pause_longer() -> None:
+    breaker = opened()
+    breaker.asked(1.0)
+    for _ in range(10):
+        breaker.failed(1.5, "down")
+    assert breaker.health(1.5).retry_s == 1.5 + 2.0
+
+
 def test_a_call_that_never_says_how_it_went_is_followed_by_another_after_the_pause() -> None:
     breaker = opened()
     breaker.asked(1.0)
@@ -94,6 +102,20 @@ def test_an_answer_closes_it_and_the_next_time_begins_with_the_first_pause() -> 
     for _ in range(5):
         breaker.failed(4.0, "down")
     assert breaker.health(4.0).retry_s == 5.0
+
+
+def test_once_it_closes_what_failed_before_counts_no_more() -> None:
+    breaker = Breaker(LIMITS)
+    for _ in range(9):
+        breaker.answered(0.0)
+        breaker.failed(0.0, "down")
+    for _ in range(4):
+        breaker.failed(0.0, "down")
+    assert breaker.health(0.0).state is State.OPEN
+    breaker.asked(1.0)
+    assert breaker.answered(1.0)
+    for _ in range(4):
+        assert not breaker.failed(1.0, "down")
 
 
 @given(st.lists(st.tuples(st.sampled_from(["asked", "answered", "failed"]), st.floats(0, 5)), max_size=200))

@@ -132,6 +132,13 @@ def test_a_topology_that_changed_counts_at_once_and_what_was_measured_stays() ->
     assert known.reasons([3], 4 * KIB, 0.0)[0].reads == 1
 
 
+def test_a_backend_that_the_topology_names_no_more_counts_as_one_of_an_unknown_cluster() -> None:
+    known = routes()
+    known.learn(PLACES[1:], "a", LINES)
+    assert known.standing([1, 2, 3]) == [2, 3, 1]
+    assert known.healths(0.0).keys() == {"fast", "slow", "far"}
+
+
 def test_one_read_in_a_hundred_tries_another_copy_than_the_best() -> None:
     known = Routes(PLACES, "z", {}, Random(4))
     first = [known.order([1, 2], MIB, 0.0)[0] for _ in range(10_000)]
@@ -160,6 +167,15 @@ def test_reads_of_one_size_tell_what_that_size_takes(prior: Speed, seconds: floa
         for _ in range(times):
             measured.answered(size, seconds)
         assert seconds / 2.2 <= measured.speed.seconds(size) <= 2.2 * seconds + prior.seconds(0) * 0.5
+
+
+def test_a_short_read_over_a_narrow_line_does_not_put_its_bytes_down_to_the_first_one() -> None:
+    measured = Measured(Speed(0.5, 1e6))
+    measured.answered(100_000, 0.01 + 0.1)
+    assert abs(measured.speed.first_byte_s - 0.055) < 1e-9, "half of it at least is waiting"
+    measured = Measured(Speed(0.5, 1e6))
+    measured.answered(100_000, 0.3 + 0.1)
+    assert abs(measured.speed.first_byte_s - 0.3) < 1e-9
 
 
 def test_one_read_that_hung_does_not_change_much_and_many_slow_ones_do() -> None:
@@ -201,6 +217,16 @@ def test_hedging_is_at_most_one_read_in_twenty_beyond_a_first_burst() -> None:
         hedged += known.may_hedge(NEAR.id, 0.0)
     assert hedged <= HEDGED_BURST + 0.05 * reads + 1
     assert hedged >= 0.05 * reads - 1
+
+
+def test_however_long_nobody_hedged_no_more_than_a_burst_does_at_once() -> None:
+    known = routes()
+    for _ in range(10_000):
+        known.begun()
+    hedged = 0
+    while known.may_hedge(NEAR.id, 0.0):
+        hedged += 1
+    assert hedged == HEDGED_BURST
 
 
 def test_going_over_from_what_does_not_work_is_no_hedging() -> None:
