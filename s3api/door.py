@@ -82,13 +82,13 @@ class Door:
                     await exchange.drain(self._settings.write_idle_seconds)
             else:
                 sent = await exchange.stream(answer, self._lines(request_id), close, self._settings.write_idle_seconds)
-        except Exception as error:
+        except ConnectionError:
             answer = Answer(GONE, code="ClientGone")
-            if not isinstance(error, ConnectionError):
-                # The head of the answer is out: all that is left is to cut the body short, and to say why here.
-                log.exception("request %s failed in the middle of its answer", request_id)
-                raise ConnectionAbortedError from error
             raise
+        except Exception as error:
+            # The head of the answer is out: all that is left is to cut the body short, and to say why here.
+            answer = self._broke_off(request_id, error)
+            raise ConnectionAbortedError from error
         else:
             # The stop may have begun while the answer went out.
             return not (close or self.closing)
@@ -124,6 +124,15 @@ class Door:
             log.error("request %s failed", request_id, exc_info=error)
         resource = exchange.message.path.partition("?")[0] if call is None else call.target.path
         return self._error_answer(failure, resource, request_id, exchange.message.method)
+
+    def _broke_off(self, request_id: str, error: Exception) -> Answer:
+        """What is told of a request that failed in the middle of its answer; its client sees a body that is short."""
+        failure = explain(error)
+        if failure.code == "InternalError":
+            log.error("request %s failed in the middle of its answer", request_id, exc_info=error)
+        else:
+            log.warning("request %s broke off in the middle of its answer: %s", request_id, error)
+        return Answer(failure.status, code=failure.code)
 
     def _error_answer(self, failure: Failure, resource: str, request_id: str, method: str) -> Answer:
         if failure.code == "NotModified":

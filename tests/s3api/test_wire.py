@@ -10,6 +10,7 @@ import struct
 import pytest
 
 from gateway.engine.types import Opened
+from gateway.errors import Unavailable
 from tests.s3api.client import Signer, encode, parse, read_reply
 
 MIB = 1 << 20
@@ -183,7 +184,14 @@ async def test_a_length_is_needed(signer):
     assert (reply.status, reply.code) == (411, "MissingContentLength")
 
 
-async def test_an_answer_that_breaks_off_is_shorter_than_it_said(site, signer):
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        (RuntimeError("a mistake"), (500, "InternalError")),
+        (Unavailable("no copy answers"), (503, "ServiceUnavailable")),
+    ],
+)
+async def test_an_answer_that_breaks_off_is_shorter_than_it_said(site, signer, caplog, why, told):
     await signer.request("PUT", "/bucket/k", body=b"x" * (1 << 20))
     whole = site.engine.open
 
@@ -192,7 +200,7 @@ async def test_an_answer_that_breaks_off_is_shorter_than_it_said(site, signer):
 
         async def broken():
             yield b"x" * 1000
-            raise RuntimeError("the disk went away")
+            raise why
 
         return Opened(opened.info, opened.start, opened.length, opened.part, None, broken())
 
@@ -201,7 +209,8 @@ async def test_an_answer_that_breaks_off_is_shorter_than_it_said(site, signer):
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b"Content-Length: 1048576" in head
     assert len(body) <= 1000
-    assert site.notebook.seen[-1].status == 499 or site.notebook.seen[-1].error
+    assert (site.notebook.seen[-1].status, site.notebook.seen[-1].error) == told
+    assert ("Traceback" in caplog.text) == (told[0] == 500)
 
 
 async def test_a_reader_that_takes_nothing_is_dropped(site, signer, settings, monkeypatch):
