@@ -71,9 +71,12 @@ class Local(base.Backend):
         threads: int = 8,
         descriptors: int = 1_024,
         intake_bytes: int = INTAKE_BYTES,
+        make: bool = True,
     ) -> Local:
         """Open the folder *path*, making it if only its last part is missing, and restore what a process or a
         machine that died left in an intake log. *intake_bytes*: the size of each of two logs; 0 does without them.
+        Without *make* a folder that is missing, or was never a backend's, is refused, and nothing is made there: it
+        would be in the way of the one that belongs there.
 
         On a read-only file system it opens for reading, if nothing is to be restored. Raises `Misconfigured`,
         `Denied`, `ReadOnly`, `Full`, `Unavailable`.
@@ -82,10 +85,10 @@ class Local(base.Backend):
             raise ValueError(f"a local backend needs {THREADS_MIN} threads, not {threads}")
         if intake_bytes and intake_bytes < LOG_BYTES_MIN:
             raise ValueError(f"an intake log has at least {LOG_BYTES_MIN} bytes, not {intake_bytes}")
-        root = await asyncio.to_thread(Root, path, name)
+        root = await asyncio.to_thread(Root, path, name, make=make)
         self = cls(root, threads=threads, descriptors=descriptors, intake_bytes=intake_bytes)
         try:
-            await self._run(local_values.prepare, root)
+            await self._run(local_values.prepare, root, make=make)
         except BaseException:
             await self.close()
             raise

@@ -37,25 +37,25 @@ _WORDS: dict[int, tuple[type[errors.BackendError], str]] = {
 }
 
 
+GONE = "it is not there any more; was its disk unmounted, or the folder moved?"
+
+
 class Root:
     """The folder that a local backend lies in. Every method blocks; every path is relative to the root."""
 
-    def __init__(self, path: str, name: str) -> None:
+    def __init__(self, path: str, name: str, *, make: bool = True) -> None:
+        """*make*: the folder, if only it is missing."""
         self.path = path
+        self._stands_at = os.path.abspath(path)
         self.name = name
-        self.fd = open_root(path, name)
+        self.fd = open_root(path, name, make=make)
         self._sync_all = SyncFs()
         self._open_cached = OpenCached()
-        self._stands_at = os.path.abspath(path)
         self._direct = DirectWriter()
 
     def close(self) -> None:
         os.close(self.fd)
 
-    @contextmanager
-    def translated(self, path: str, key: str | None = None) -> Iterator[None]:
-        """Turn an `OSError` from the calls inside into a `BackendError` about *path*."""
-        try:
     def check_stands(self) -> None:
         """See that this folder is what stands at its path. Raises `Misconfigured` where it is not any more: its disk
         was unmounted, or something was mounted over it, and whoever opens the path next finds something else."""
@@ -71,6 +71,10 @@ class Root:
         message = f"{self.path}: {what} there since it was opened: was its disk unmounted, or another one mounted?"
         raise errors.Misconfigured(message, backend=self.name)
 
+    @contextmanager
+    def translated(self, path: str, key: str | None = None) -> Iterator[None]:
+        """Turn an `OSError` from the calls inside into a `BackendError` about *path*."""
+        try:
             yield
         except OSError as error:
             raise self.complaint(error, path, key) from error
@@ -201,15 +205,17 @@ class Root:
                 os.rmdir(folder, dir_fd=self.fd)
 
 
-def open_root(path: str, name: str) -> int:
-    """A descriptor of the folder *path*, which is made if only it is missing."""
+def open_root(path: str, name: str, *, make: bool) -> int:
+    """A descriptor of the folder *path*; *make*: which is made if only it is missing."""
     above = os.path.dirname(os.path.abspath(path))
     try:
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        message = f"{path}: its parent {above} does not exist; make it, or mount the disk"
+        missing = f"its parent {above} does not exist; make it, or mount the disk" if make else GONE
+        message = f"{path}: {missing}"
         raise errors.Misconfigured(message, backend=name) from error
     except NotADirectoryError as error:
         message = f"{path}: is a file, or lies below one; a local backend needs a folder"

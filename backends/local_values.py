@@ -12,12 +12,17 @@ from backends.intake_log import Entry
 from backends.local_files import CONTROL, Root, read_all
 
 
-def prepare(root: Root) -> None:
-    """Make the control folder and restore what the dead left behind; on a read-only disk see that there is nothing."""
+def prepare(root: Root, *, make: bool = True) -> None:
+    """Make the control folder and restore what the dead left behind; on a read-only disk see that there is nothing.
+    Without *make* a folder that has none is refused."""
     with root.translated(CONTROL):
         try:
-            with suppress(FileExistsError):
-                os.mkdir(CONTROL, 0o700, dir_fd=root.fd)
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(CONTROL, 0o700, dir_fd=root.fd)
+            elif CONTROL not in root.names("."):
+                message = f"{root.path}: no backend lies there; is its disk mounted, is it the right folder?"
+                raise errors.Misconfigured(message, backend=root.name)
             desk.recover(root)
         except OSError as error:
             if not isinstance(root.complaint(error, CONTROL), errors.ReadOnly):

@@ -109,7 +109,7 @@ async def _greatest_incarnation(topology: Topology) -> int:
     greatest = 0
     for place in topology.backends.values():
         try:
-            backend = await open_backend(place, writes_much=False)
+            backend = await open_backend(place, writes_much=False, make=True)
             try:
                 held = await backend.marker()
             finally:

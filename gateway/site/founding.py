@@ -143,7 +143,7 @@ async def claim_all(topology: Topology, store: ReadStore) -> None:
     ids = dict(store.query("SELECT name, id FROM backend"))
     for name, place in topology.backends.items():
         try:
-            backend = await open_backend(place, writes_much=False)
+            backend = await open_backend(place, writes_much=False, make=True)
             try:
                 await backend.claim(Marker(site, ids[name], incarnation))
             finally:

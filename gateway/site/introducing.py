@@ -81,7 +81,7 @@ def _set_known(rows: Rows, members: list[int]) -> bool:
 
 async def _claim(place: BackendPlace, backend_id: int, rows: Rows) -> None:
     site, incarnation = site_row(rows)
-    backend = await open_backend(place, writes_much=False)
+    backend = await open_backend(place, writes_much=False, make=True)
     try:
         await backend.claim(Marker(site, backend_id, incarnation))
     finally:

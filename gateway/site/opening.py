@@ -29,9 +29,11 @@ TRY_SHARE = 1 / 3
 """Of a distant backend's deadline, what a single try may take."""
 
 
-async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
+async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool) -> Backend:
     """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too
-    (`around_distant`). Who does not write much is spared the logs that make small local writes fast.
+    (`around_distant`). Who does not write much is spared the logs that make small local writes fast. *make*: its folder
+    or bucket, where the config wants that; a place that was claimed before is gone if it is not there, and one that is
+    made instead would be in the way when it comes back.
 
     Raises `backends.errors`."""
     if place.s3 is None:
@@ -40,10 +42,11 @@ async def open_backend(place: BackendPlace, *, writes_much: bool) -> Backend:
             name=place.name,
             descriptors=_descriptors(),
             intake_bytes=INTAKE_BYTES if writes_much else 0,
+            make=make,
         )
         whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
     else:
-        whole = around_distant(await _open_s3(place, place.s3), place)
+        whole = around_distant(await _open_s3(place, place.s3, make=make), place)
     return Metered(whole, _observer(place.name))
 
 
@@ -57,7 +60,7 @@ def around_distant(driver: Backend, place: BackendPlace, **retrying: Any) -> Bac
     return Deadlined(tries, place.deadline_seconds)
 
 
-async def _open_s3(place: BackendPlace, s3: S3Place) -> Backend:
+async def _open_s3(place: BackendPlace, s3: S3Place, *, make: bool) -> Backend:
     from backends.s3 import S3
 
     return await S3.open(
@@ -71,7 +74,7 @@ async def _open_s3(place: BackendPlace, s3: S3Place) -> Backend:
         secret_key=_from_environment(place, s3.secret_key_env) or _from_file(place, s3.secret_key_file),
         session_token=_from_environment(place, s3.session_token_env),
         style=s3.style,
-        create_bucket=s3.create_bucket,
+        create_bucket=s3.create_bucket and make,
         ca_file=s3.ca_file or None,
         connections=place.calls,
         timeout_s=place.deadline_seconds * TRY_SHARE,

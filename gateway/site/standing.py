@@ -175,7 +175,7 @@ class Standing:
             raise backend_errors.Unavailable(message, backend=place.name) from error
 
     async def _opened(self, place: BackendPlace) -> Backend:
-        backend = await open_backend(place, writes_much=self._writes_much)
+        backend = await open_backend(place, writes_much=self._writes_much, make=False)
         try:
             await check_marker(backend, _id(self._rows, place.name), self._rows)
         except BaseException:

@@ -60,6 +60,21 @@ async def test_a_missing_parent_is_told_and_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
+async def test_a_place_that_was_claimed_and_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    """What would be made in its stead would be in its way when it comes back."""
+    at, away = tmp_path / "disk", tmp_path / "away"
+    await (await Local.open(str(at), intake_bytes=0)).close()
+    at.rename(away)
+    with pytest.raises(errors.Misconfigured, match="it is not there any more"):
+        await Local.open(str(at), make=False)
+    at.mkdir()  # where a disk would be mounted
+    with pytest.raises(errors.Misconfigured, match="no backend lies there; is its disk mounted"):
+        await Local.open(str(at), make=False)
+    assert list(at.iterdir()) == []
+    away.rename(at)
+    await (await Local.open(str(at), make=False)).close()
+
+
 @pytest.mark.parametrize("below", ["", "/deeper"])
 async def test_a_file_where_the_folder_should_be_is_told(folder: Path, below: str) -> None:
     folder.write_bytes(b"x")

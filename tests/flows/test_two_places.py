@@ -40,10 +40,13 @@ def read_all(endpoint: Endpoint) -> None:
         assert s3.get_object(Bucket="bucket", Key=key)["Body"].read() == value, key
 
 
+def blocks_in(place: Path) -> list[Path]:
+    return [path for path in sorted(place.rglob("*")) if path.is_file() and ".entrepot" not in path.parts]
+
+
 def damage(place: Path, most: int) -> None:
     """One bit of so many blocks there."""
-    blocks = [path for path in sorted(place.rglob("*")) if path.is_file() and ".entrepot" not in path.parts]
-    for path in blocks[:most]:
+    for path in blocks_in(place)[:most]:
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 1
         path.chmod(0o600)
@@ -90,8 +93,13 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
         damage(folder / "blocks", 3)
         until(lambda: all_mended(endpoint), "all of them to be mended")
         until(lambda: counted(endpoint, "entrepot_keeper_done_total", kind="copies mended") > 0, "their count")
-        damage(folder / "second", 1)
-        assert run_entrepot("fsck", str(folder), "--read", check=False).returncode == 3
+
+        # what nobody reads there is mended when it is looked for
+        damage(folder / "second", 2)
+        blocks_in(folder / "second")[-1].unlink()
+        looked = run_entrepot("fsck", str(folder), "--read", "--mend", "--json", check=False)
+        assert (looked.returncode, json.loads(looked.stdout)["to_mend"]) == (3, 3)
+        until(lambda: run_entrepot("fsck", str(folder), "--read", check=False).returncode == 0, "them to be mended")
 
         # the first place drains, and leaves
         change_config(folder, 'path = "blocks"', 'drain = true\npath = "blocks"')
@@ -102,7 +110,7 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
             "the first place to be empty",
         )
         assert emptied
-        assert not [path for path in (folder / "blocks").rglob("*") if path.is_file() and ".entrepot" not in path.parts]
+        assert not blocks_in(folder / "blocks")
         read_all(endpoint)
         run_entrepot("fsck", str(folder), "--read")
 
@@ -126,6 +134,7 @@ def test_a_place_that_is_lost_says_what_is_lost_with_it_and_the_rest_is_made_aga
     change_config(folder, 'ack = ["disk"]', 'ack = ["second"]')
     with started(folder, ["--workers", "1"]) as (endpoint, _):
         read_all(endpoint)
+        assert not (folder / "blocks").exists(), "nothing may stand where it would come back"
         forgotten = told(endpoint, "backend", "lost", "disk", "--forget", *site_option(endpoint))
         assert (forgotten["objects"], forgotten["forgotten"]) == ([], True)
         until(lambda: settled(endpoint), "the copies to be counted as gone")
