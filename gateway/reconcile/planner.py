@@ -91,11 +91,11 @@ class Planner(Worker):
                 unsettled.append(block)
                 if len(unsettled) == NOTED:
                     return walk._replace(after=after), self._news(unsettled, walk, now_ns)
+        news = self._news(unsettled, walk, now_ns)
         if len(rows) < LOOKED:
             seconds = DAILY_SECONDS if walk.walks else SECOND_SECONDS
-            walk = Walk(walk.fingerprint, b"", walk.walks + 1, now_ns + int(seconds * 1e9))
-            return walk, self._news(unsettled, walk, now_ns)
-        return walk._replace(after=after), self._news(unsettled, walk, now_ns)
+            return Walk(walk.fingerprint, b"", walk.walks + 1, now_ns + int(seconds * 1e9)), news
+        return walk._replace(after=after), news
 
     def _news(self, blocks: list[bytes], walk: Walk, now_ns: int) -> tuple[bytes, ...]:
         """Those of *blocks* of which a row would say something new. In a first walk that is also what waits for its
