@@ -85,6 +85,10 @@ class Copies:
         self._clock = clock
         self._flights: Flights[Arrived] = Flights(lambda arrived: arrived.fetched is not None)
 
+    def with_facts(self, want: Want) -> Want:
+        """*want* with its block's facts, where the journal names it."""
+        return want if want.facts else want._replace(facts=self._facts(want.extent.block))
+
     def read_now(self, want: Want, start: int, length: int) -> Buffer | None:
         """*length* plain bytes from *start* on, inside the extent, if they are at hand without waiting."""
         extent = want.extent

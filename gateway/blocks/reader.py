@@ -110,7 +110,7 @@ class _Reading:
             return None
         ticket = await current.arrived()
         if ticket is None:
-            if (plain := self._at_hand(current.want)) is not None:
+            if (plain := self._at_hand(current)) is not None:
                 return self._step(plain)
             self._fetch_rest(current)
             self._look_ahead()
@@ -147,7 +147,9 @@ class _Reading:
         want = next(self._wants, None)
         return None if want is None else _Fetch(want)
 
-    def _at_hand(self, want: Want) -> Buffer | None:
+    def _at_hand(self, fetch: _Fetch) -> Buffer | None:
+        # the floor holds for what was looked up once, so a block's facts are not asked for again with each piece
+        want = fetch.want = self._copies.with_facts(fetch.want)
         plain = self._copies.read_now(want, self._at, self._charged_length(want))
         if plain is None:
             self._give_piece()
