@@ -9,6 +9,7 @@ import typer
 from gateway.cli.options import Json, SiteOption
 from gateway.cli.output import table, tell
 from gateway.cli.users import on_site
+from gateway.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from gateway.site.losing import Losses
@@ -89,13 +90,23 @@ def explain(
         str, typer.Option("--from", metavar="CLUSTER", help="Where the reader stands; else where the site does.")
     ] = "",
     user: Annotated[str, typer.Option("--user", help="Who would write it.")] = "root",
+    size: Annotated[
+        str, typer.Option("--size", metavar="SIZE", help="How much would be written, like '64 MiB'; else as it is.")
+    ] = "",
+    version: Annotated[str, typer.Option("--version", metavar="ID", help="Of the object; else the current one.")] = "",
     json: Json = False,
 ) -> None:
     """Where bytes of a key would go, where they are, and in which order a reader would try the copies, and why."""
+    from gateway.config.units import parse_size
     from gateway.site import explaining
 
+    try:
+        would_be = parse_size(int(size) if size.isdecimal() else size) if size else None
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+
     async def work(opened: Site) -> dict[str, Any]:
-        return explaining.explain(opened, address, cluster, user)
+        return explaining.explain(opened, address, cluster, user, version, would_be)
 
     told = on_site(site, work)
     tell(told, as_json=json, text=lambda: explaining.spell(told))

@@ -20,7 +20,7 @@ def answer_supervisor(child: Child, site: Site) -> None:
     """Have *site* follow the config that the supervisor puts in force."""
 
     async def stand(message: Message) -> Message:
-        await site.stand(child.config_in(message))
+        await site.stand(await child.config_in(message))
         return {}
 
     child.answers["stand"] = stand
@@ -40,6 +40,29 @@ async def see_that_none_is_needed(before: Topology, after: Topology, journal: Pa
         blocks = await asyncio.to_thread(_blocks_on, name, journal)
         if blocks:
             raise Misconfigured(f"backends.{name}: still holds {blocks} block(s): remove it once it is empty")
+
+
+async def see_that_none_is_missing(topology: Topology, journal: Path) -> None:
+    """See that every backend that left the config while nobody served the site is empty. Raises `Misconfigured`."""
+    missing = await asyncio.to_thread(_held_elsewhere, topology, journal)
+    if missing:
+        told = (
+            f"backends.{name}: is not in the config, and {blocks} block(s) lie there: put it back, or, if it is gone "
+            f"for good, give it up by `entrepot backend lost {name} --forget`"
+            for name, blocks in missing.items()
+        )
+        raise Misconfigured("\n".join(told))
+
+
+def _held_elsewhere(topology: Topology, journal: Path) -> dict[str, int]:
+    """How many blocks lie on each backend that *topology* does not name."""
+    store = ReadStore(JournalPaths(journal).database)
+    try:
+        names = [name for (name,) in store.query("SELECT name FROM backend WHERE lost = 0 ORDER BY name")]
+    finally:
+        store.close()
+    found = {name: _blocks_on(name, journal) for name in names if name not in topology.backends}
+    return {name: blocks for name, blocks in found.items() if blocks}
 
 
 def _blocks_on(name: str, journal: Path) -> int:

@@ -102,13 +102,13 @@ class Child:
         told = {"config": self.config.version, "metrics": BOARD.snapshot(), "backends": self.troubles()}
         self._line.tell({"is": "report", **told})
 
-    def config_in(self, message: Message) -> Config:
-        """The config that came with a message."""
-        return load_text(message["text"], self.folder)
+    async def config_in(self, message: Message) -> Config:
+        """The config that came with a message; read in a thread, since a large one takes a while."""
+        return await asyncio.to_thread(load_text, message["text"], self.folder)
 
     async def _adopt(self, message: Message) -> Message:
         async with self._adopting:
-            new = self.config_in(message)
+            new = await self.config_in(message)
             await self.adopt(new)
             tell_version(new, self.config)
             self.config = new

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.plan import wants
-from gateway.errors import InvalidArgument, NoSuchKey
+from gateway.errors import InvalidArgument, NoSuchUser
 from gateway.journal.tables import WorkState
 from gateway.namespace import reading
 from gateway.placement import policy as placement
-from gateway.placement.routes import Routes
+from gateway.placement.routes import Reason, Routes
 from gateway.reconcile.wishes import Wishes
 from gateway.topology import Topology
 
@@ -30,23 +30,28 @@ def parse(address: str) -> tuple[str, bytes]:
     return bucket, key.encode()
 
 
-def explain(site: Site, address: str, cluster: str = "", user: str = "root") -> dict[str, Any]:
-    """Plain values: where bytes of that key would go if *user* wrote them now, where they are, and in which order a
-    reader in *cluster* (that of the site, if empty) would try the copies. Raises `NoSuchBucket`, `InvalidArgument`."""
+def explain(
+    site: Site, address: str, cluster: str = "", user: str = "root", version: str = "", size: int | None = None
+) -> dict[str, Any]:
+    """Plain values: where bytes of that key would go if *user* wrote *size* of them now (if None: as many as there
+    are), where they are, and in which order a reader in *cluster* (that of the site, if empty) would try the copies.
+    *version*: of the object; empty, the current one. Raises `NoSuchBucket`, `NoSuchUser`, `InvalidArgument`."""
     topology = site.config.topology(site.folder)
     cluster = cluster or topology.home
     if cluster not in topology.clusters:
         raise InvalidArgument(f"there is no cluster {cluster!r}; there is {', '.join(topology.clusters)}")
+    if not site.store.query("SELECT 1 FROM user WHERE name = ?", (user,)):
+        raise NoSuchUser(user)
     bucket, key = parse(address)
-    try:
-        found = reading.find(site.store, bucket, key)
-    except NoSuchKey:
-        found = None
+    found = reading.find(site.store, bucket, key, version)
     file = found.file if found is not None else None
-    size = file.size if file is not None else None
+    if size is None and file is not None:
+        size = file.size
     told: dict[str, Any] = {
         "address": address,
-        "size": size,
+        "version": found.version_text if found is not None else None,
+        "size": file.size if file is not None else None,
+        "delete_marker": found is not None and file is None,
         "would_go": _would_go(topology, bucket, key, size, user),
         "lies": None,
     }
@@ -59,6 +64,7 @@ def _would_go(topology: Topology, bucket: str, key: bytes, size: int | None, use
     chosen = topology.policy_for(bucket, key, size, user)
     nth = next((n for n, rule in enumerate(topology.rules) if rule.matches(bucket, key, size, user)), None)
     return {
+        "size": size,
         "policy": chosen.name,
         "because": "no rule matches" if nth is None else f"rules[{nth}] is the first that matches",
         "ack": list(topology.acked_on(chosen)),
@@ -102,13 +108,19 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
                 "should": sorted(wishes.names[each] for each in wishes.should(policy, lookup.members(set_id))),
                 "reads_from": cluster,
                 "order": [
-                    {"backend": reason.name, "why": str(reason)}
+                    {"backend": wishes.names[reason.id], "why": _why(topology, wishes, reason)}
                     for reason in routes.reasons(lookup.members(set_id), min(size, 8 << 20), 0.0)
                 ],
             }
             for (policy, set_id), count in sorted(sets.items())
         ],
     }
+
+
+def _why(topology: Topology, wishes: Wishes, reason: Reason) -> str:
+    if reason.id in wishes.lost:
+        return "not read: it was lost"
+    return str(reason) if wishes.names[reason.id] in topology.backends else "not read: the config does not name it"
 
 
 def _work_on(site: Site, block: bytes) -> list[str]:
@@ -118,12 +130,24 @@ def _work_on(site: Site, block: bytes) -> list[str]:
     ]
 
 
+def _found(told: dict[str, Any]) -> str:
+    if told["delete_marker"]:
+        return f"a delete marker (version {told['version']})"
+    if told["size"] is None:
+        return "there is no such object"
+    return f"{told['size']} bytes" + ("" if told["version"] == "null" else f" (version {told['version']})")
+
+
+def _as(size: int | None) -> str:
+    return " in parts" if size is None else f" as {size} bytes at once"
+
+
 def spell(told: dict[str, Any]) -> str:
     """For people."""
     goes = told["would_go"]
     lines = [
-        f"{told['address']}: " + ("there is no such object" if told["size"] is None else f"{told['size']} bytes"),
-        f"written now: policy {goes['policy']} ({goes['because']})",
+        f"{told['address']}: {_found(told)}",
+        f"written now{_as(goes['size'])}: policy {goes['policy']} ({goes['because']})",
         f"  answered once {goes['ack_copies']} of {', '.join(goes['ack'])} have it",
         f"  kept on {', '.join(goes['keep'])} within {goes['within_seconds']:g} s",
     ]

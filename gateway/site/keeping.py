@@ -26,7 +26,7 @@ from gateway.metrics import counter, gauge
 from gateway.metrics.lines import INFO
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
-from gateway.site.adopting import answer_supervisor, see_that_none_is_needed
+from gateway.site.adopting import answer_supervisor, see_that_none_is_missing, see_that_none_is_needed
 from gateway.site.child import Child, run_child
 from gateway.site.control import Message
 from gateway.site.gauging import count_copies
@@ -52,13 +52,15 @@ _COUNTS = {
 async def keep(child: Child) -> None:
     """Keep house until told to stop."""
     async with await Site.open(child.folder, kind="keeper", strict=not child.again) as site:
+        if not child.again:
+            await see_that_none_is_missing(site.warehouse.topology, site.journal_path)
         if await renew_if_the_mode_changed(site):
             child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)
         workers = workers_of(site)
         answer_supervisor(child, site)
         child.adopt = lambda config: adopt(site, workers, config)
         child.answers["probe"] = lambda _: probe(site)
-        child.answers["prepare"] = lambda message: prepare(site, child.config_in(message))
+        child.answers["prepare"] = lambda message: prepare(site, child, message)
         child.before_report = lambda: _count(site, workers)
         child.troubles = site.warehouse.troubles
         child.ready()
@@ -85,10 +87,10 @@ async def adopt(site: Site, workers: list[Worker], config: Config) -> None:
             worker.expire_seconds = expire_seconds(config)
 
 
-async def prepare(site: Site, config: Config) -> Message:
-    """Make what *config* names anew known to the journal, and claim it. Raises `Misconfigured` where that fails, and
-    for a backend that would leave while it is needed."""
-    topology = config.topology(site.folder)
+async def prepare(site: Site, child: Child, message: Message) -> Message:
+    """Make what the config in *message* names anew known to the journal, and claim it. Raises `Misconfigured` where
+    that fails, and for a backend that would leave while it is needed."""
+    topology = (await child.config_in(message)).topology(site.folder)
     await see_that_none_is_needed(site.warehouse.topology, topology, site.journal_path)
     for why in (await introduce(topology, site.journal, site.store)).values():
         raise Misconfigured(why)

@@ -66,6 +66,7 @@ class Point(NamedTuple):
     blocks: int
     oldest_seconds: float
     within_seconds: float
+    """0: the config does not have it, and it promises nothing."""
     late: bool
 
 
@@ -109,7 +110,7 @@ def _counted(store: ReadStore, topology: Topology) -> Standings:
             _uses(store, topology),
             tuple(Backlog(kind, n, size, _age(since, now_ns)) for kind, n, size, since in store.query(_KINDS)),
             tuple(
-                Point(name, n, _age(since, now_ns), within, _age(since, now_ns) > within)
+                Point(name, n, _age(since, now_ns), within, 0 < within < _age(since, now_ns))
                 for name, n, since in store.query(_LATE)
                 for within in [topology.policies[name].within_seconds if name in topology.policies else 0.0]
             ),
