@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from tests.bench import commit, listing, objects, table
+from tests.bench import backlog, clouds, commit, deciding, listing, near, objects, planning, table
 from tests.bench.ceilings import scratch_folder
 from tests.bench.plan import Plan
 from tests.bench.server import gateway
@@ -18,15 +18,25 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--listed", type=int, default=1_000_000, help="keys in the bucket that is listed")
+    parser.add_argument("--planned", type=int, default=1_000_000, help="blocks over which a policy changes")
+    parser.add_argument("--backlog-objects", type=int, default=50_000, help="small ones that are brought elsewhere")
+    parser.add_argument("--backlog-gib", type=float, default=1.0, help="of large objects that are brought elsewhere")
     parser.add_argument("--json", default="", help="also write the table to this file")
     wanted = parser.parse_args()
-    plan = Plan(wanted.only, wanted.runs, wanted.seconds, wanted.keys, wanted.listed)
+    plan = Plan(
+        wanted.only, wanted.runs, wanted.seconds, wanted.keys, wanted.listed,
+        wanted.planned, wanted.backlog_objects, wanted.backlog_gib,
+    )  # fmt: skip
     rows: list[table.Row] = []
     with scratch_folder() as folder:
         with gateway(Path(folder)) as running:
             rows += objects.rows(plan, running)
         rows += listing.rows(plan, Path(folder))
         rows += commit.rows(plan, Path(folder))
+    rows += clouds.rows(plan) + deciding.rows(plan)
+    for module in (near, backlog, planning):
+        with scratch_folder() as folder:
+            rows += module.rows(plan, Path(folder))
     table.show(rows)
     if wanted.json:
         table.save(rows, wanted.json)

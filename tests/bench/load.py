@@ -20,6 +20,7 @@ function init(args)
   math.randomseed(os.time())
   at = {start}
 end
+{delay}
 function request()
   at = at + 1
   if at > #paths then at = 1 end
@@ -30,7 +31,7 @@ function done(summary, latency, requests)
   local broken = errors.connect + errors.read + errors.write + errors.timeout
   io.write(string.format("RESULT %d %d %d %d %d\\n", summary.requests, summary.duration, summary.bytes,
     errors.status, broken))
-  io.write(string.format("LATENCY %d %d\\n", latency:percentile(50), latency:percentile(99)))
+  io.write(string.format("LATENCY %d %d %d\\n", latency:percentile(50), latency:percentile(99), latency.mean))
 end
 """
 
@@ -45,12 +46,21 @@ class Load:
     broken: int
     median_ms: float
     p99_ms: float
+    mean_ms: float
 
 
 def drive(
-    address: str, paths: list[str], *, method: str = "GET", body: bytes = b"", connections: int = 16, seconds: float = 4
+    address: str,
+    paths: list[str],
+    *,
+    method: str = "GET",
+    body: bytes = b"",
+    connections: int = 16,
+    seconds: float = 4,
+    pause_ms: int = 0,
 ) -> Load:
-    """Send *method* to the *paths* one after the other, around and around, for so many seconds."""
+    """Send *method* to the *paths* one after the other, around and around, for so many seconds. Each connection waits
+    before each request, *pause_ms* on average."""
     with tempfile.TemporaryDirectory() as folder:
         listed = Path(folder, "paths")
         listed.write_text("\n".join(paths) + "\n")
@@ -58,13 +68,14 @@ def drive(
         payload.write_bytes(body)
         script = Path(folder, "script.lua")
         read = f'local handle = io.open("{payload}", "rb"); body = handle:read("*a"); handle:close()' if body else ""
-        script.write_text(_SCRIPT.format(paths=listed, method=method, body=read, start=0))
+        delay = f"function delay() return math.random(0, {2 * pause_ms}) end" if pause_ms else ""
+        script.write_text(_SCRIPT.format(paths=listed, method=method, body=read, start=0, delay=delay))
         command = [
             "wrk", "-t1", f"-c{connections}", f"-d{seconds:g}s", "--timeout", "30s", "-s", str(script), address,
         ]  # fmt: skip
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     result = re.search(r"RESULT (\d+) (\d+) (\d+) (\d+) (\d+)", out)
-    latency = re.search(r"LATENCY (\d+) (\d+)", out)
+    latency = re.search(r"LATENCY (\d+) (\d+) (\d+)", out)
     if result is None or latency is None:
         raise RuntimeError(f"wrk said nothing that can be read: {out}")
     requests, micros, received, refused, broken = map(int, result.groups())
@@ -75,6 +86,7 @@ def drive(
         broken=broken,
         median_ms=int(latency[1]) / 1000,
         p99_ms=int(latency[2]) / 1000,
+        mean_ms=int(latency[3]) / 1000,
     )
 
 

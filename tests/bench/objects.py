@@ -94,7 +94,7 @@ def _gets(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
         if not plan.wants(names[method]):
             continue
         keys = [f"small/{method}/{os.urandom(6).hex()}" for _ in range(plan.keys)]
-        _fill(running, sign, keys, size)
+        fill(running, sign, keys, size)
         paths = [sign(method, key) for key in keys]
         random.shuffle(paths)
         with bare(kind) as address:
@@ -111,7 +111,9 @@ def _gets(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
     return found
 
 
-def _fill(running: Gateway, sign: Presigner, keys: list[str], size: int, threads: int = 16) -> None:
+def fill(running: Gateway, sign: Presigner, keys: list[str], size: int, threads: int = 16) -> None:
+    """PUT so many random bytes under each of *keys*."""
+
     def put(key: str) -> None:
         request = urllib.request.Request(running.address + sign("PUT", key), data=os.urandom(size), method="PUT")
         request.add_header("Content-Type", "application/octet-stream")
@@ -129,7 +131,7 @@ def _large(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
         if not plan.wants(name):
             continue
         keys = [f"large/{size}/{number}" for number in range(count)]
-        _fill(running, sign, keys, size, threads=4)
+        fill(running, sign, keys, size, threads=4)
         paths = [sign("GET", key) for key in keys]
         with bare("zeros") as address:
             row = Row(name, "MB/s", f"{BARE}, streaming zeros", 0.55)

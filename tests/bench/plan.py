@@ -13,6 +13,12 @@ class Plan:
     seconds: float
     keys: int
     listed: int
+    planned: int
+    """Blocks over which a policy changes."""
+    backlog_objects: int
+    """Small ones, in packs, that are brought elsewhere."""
+    backlog_gib: float
+    """Of large objects that are brought elsewhere."""
 
     def wants(self, name: str) -> bool:
         return self.only.lower() in name.lower()

@@ -29,14 +29,15 @@ def bare(kind: str, processes: int = CORES) -> Iterator[str]:
     command = [sys.executable, "-m", "tests.bench.ceilings", kind, str(port), str(processes)]
     server = subprocess.Popen(command)
     try:
-        _wait_for(port)
+        wait_for(port)
         yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait()
 
 
-def _wait_for(port: int) -> None:
+def wait_for(port: int) -> None:
+    """Until somebody listens there."""
     for _ in range(200):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:

@@ -1,0 +1,54 @@
+"""Every row about places can be measured: tiny sizes, no figure is looked at."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.bench import backlog, clouds, deciding, near, planning
+from tests.bench.plan import Plan
+from tests.bench.table import Row
+from tests.servers.running import absent
+
+
+def tiny(only: str) -> Plan:
+    return Plan(only, 1, 1, 200, 200, planned=8_000, backlog_objects=300, backlog_gib=0.03)
+
+
+def load_generator() -> None:
+    if shutil.which("wrk") is None:
+        absent("wrk", "run tests/install-clients")
+
+
+def check(rows: list[Row], count: int) -> None:
+    assert len(rows) == count
+    assert all(row.measured and min(row.measured) > 0 for row in rows), rows
+
+
+def test_the_s3_backend_is_measured_beside_obstore() -> None:
+    check(clouds.rows(tiny("s3 backend")), 4)
+
+
+def test_reconciles_decisions_are_measured() -> None:
+    check(deciding.rows(tiny("decides")), 3)
+
+
+@pytest.mark.slow
+def test_what_a_second_place_costs_near_is_measured(tmp_path: Path) -> None:
+    load_generator()
+    check(near.rows(tiny("4 KiB"), tmp_path), 2)
+
+
+@pytest.mark.slow
+def test_a_backlog_over_a_line_is_measured(tmp_path: Path) -> None:
+    load_generator()
+    check(backlog.rows(tiny("small"), tmp_path), 1)
+
+
+@pytest.mark.slow
+def test_a_change_of_policy_is_measured(tmp_path: Path) -> None:
+    load_generator()
+    (row,) = planning.rows(tiny(""), tmp_path)
+    assert row.note  # so few blocks may be planned before the first pair was measured
