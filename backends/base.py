@@ -24,6 +24,9 @@ class Stat(NamedTuple):
     """What is known of a value without reading it."""
 
     size: int  # bytes
+    md5: str = ""
+    """In hex, where the place tells it by itself. Equal to a value's, it is that value; another one says nothing, since
+    some places tell something else in its stead."""
 
 
 class Listed(NamedTuple):
@@ -82,7 +85,7 @@ class Backend(ABC):
 
     @abstractmethod
     async def stat(self, key: str) -> Stat:
-        """The value's size. An absent key raises `NotFound`."""
+        """The value's size, and its MD5 where that costs no reading. An absent key raises `NotFound`."""
 
     @abstractmethod
     async def delete(self, key: str) -> None:

@@ -27,7 +27,7 @@ from backends.s3_errors import said_by_obstore, translated
 from backends.s3_listing import listed
 from backends.s3_marker import read_marker, write_claim
 from backends.s3_settings import Confirm, S3Settings, Style, normal_prefix
-from backends.s3_store import body, check_threads, md5_of, new_store, whole
+from backends.s3_store import body, check_threads, md5_of, new_store, told, whole
 
 _log = logging.getLogger(__name__)
 
@@ -134,9 +134,9 @@ class S3(base.Backend):
         try:
             answer = await self._ask(key, obstore.put_async, path, body(value), use_multipart=False)
         finally:
-            told = await digest if digest is not None else ""
-        if habit == "etag" and not is_md5(answer["e_tag"], told):
-            await self._unconfirmed(key, f"its ETag {answer['e_tag']} is not the MD5 {told} of what was sent")
+            sent = await digest if digest is not None else ""
+        if habit == "etag" and not is_md5(answer["e_tag"], sent):
+            await self._unconfirmed(key, f"its ETag {answer['e_tag']} is not the MD5 {sent} of what was sent")
         elif habit == "read" and base.crc32c_of([await self._read_back(key)]) != crc32c:
             await self._unconfirmed(key, "what is read back differs from what was sent")
 
@@ -157,13 +157,13 @@ class S3(base.Backend):
     async def stat(self, key: str) -> Stat:
         path = self._path(key)
         try:
-            return Stat((await self._ask(key, obstore.head_async, path))["size"])
+            return told(await self._ask(key, obstore.head_async, path))
         except (errors.Unavailable, errors.Full):
             raise
         except errors.BackendError:
             # A refusal of HEAD has no body, so it cannot say whether it is the value that is missing or the bucket.
             await self._first_byte(key, path)
-        return Stat((await self._ask(key, obstore.head_async, path))["size"])
+        return told(await self._ask(key, obstore.head_async, path))
 
     async def delete(self, key: str) -> None:
         path = self._path(key)

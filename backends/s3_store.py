@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,11 +16,12 @@ import obstore
 from obstore.store import S3Store
 
 from backends import base, errors
-from backends.base import Buffer
+from backends.base import Buffer, Stat
 from backends.s3_control import Control
 from backends.s3_credentials import Credentials
 from backends.s3_settings import S3Settings
 
+_MD5 = re.compile("[0-9a-f]{32}")
 _carrying: int | None = None
 """The process that has obstore's threads, once one has."""
 _PIECE_BYTES_MIN = 4 << 10  # shorter buffers than that, on average, are cheaper joined than handed over one by one
@@ -69,6 +71,12 @@ def check_threads(name: str) -> None:
         )
         raise errors.Misconfigured(message, backend=name)
     _carrying = os.getpid()
+
+
+def told(answer: Any) -> Stat:
+    """What the answer to a HEAD says of a value. An ETag of another form is no MD5."""
+    etag = (answer["e_tag"] or "").strip('"').lower()
+    return Stat(answer["size"], etag if _MD5.fullmatch(etag) else "")
 
 
 async def whole(store: S3Store, path: str) -> tuple[int, obstore.Bytes]:

@@ -14,8 +14,10 @@
   block, and the sweeper takes only what died below every floor. After an unknown outcome the command may still stand
   in the committer's queue, so the token is held on, longer than any queue.
 - Where a policy awaits only some of its copies, the others go on behind the answer. The row names those that were
-  there when it was made, and is due at once: whoever settles copies makes sure of the rest, whatever became of it.
-  A block that nobody named is deleted only once nobody puts it any more.
+  there when it was made, and the others as places where bytes of it may lie, and is due: whoever settles copies makes
+  sure of the rest, whatever became of it. A block that dies before is deleted in all of those places, and not before
+  its puts have ended, for until then they hold this session's floor. One that nobody named is deleted only once nobody
+  puts it any more.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ from gateway import errors
 from gateway.blocks.values import Targets, block_key
 from gateway.crypto.sealing import Sealed
 from gateway.journal.records.bytes import NewBlock
+
+LANDING_SECONDS = 5.0
+"""What copies that nobody awaits have to land before they count as missing, and somebody looks for them."""
 
 Late = tuple["asyncio.Future[None]", ...]
 """Puts of a block that go on although it may be named already."""
@@ -81,6 +86,7 @@ async def place(sealed: Sealed, ring_key: int, targets: Targets) -> tuple[NewBlo
     key = block_key(sealed.block_id)
     set_id, settled = targets.set_id, targets.settled
     late: Late = ()
+    strays: tuple[int, ...] = ()
     try:
         if len(targets.copies) == 1:
             await targets.copies[0].backend.put(key, sealed.buffers, sealed.crc32c)
@@ -88,12 +94,13 @@ async def place(sealed: Sealed, ring_key: int, targets: Targets) -> tuple[NewBlo
             done, late = await _put(key, sealed, targets)
             if len(done) < len(targets.copies):
                 set_id, settled = targets.some[frozenset(done)], False
+                strays = tuple(each.id for each in targets.copies if each.id not in done)
     except backend_errors.Full as error:
         raise errors.DiskFull(str(error)) from error
     except backend_errors.BackendError as error:
         raise errors.Unavailable(str(error)) from error
-    due_ns = 0 if settled else time.time_ns()
-    return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, set_id, due_ns), late
+    due_ns = 0 if settled else time.time_ns() + (int(LANDING_SECONDS * 1e9) if late else 0)
+    return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, set_id, due_ns, strays), late
 
 
 async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], Late]:

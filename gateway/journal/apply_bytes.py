@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from gateway.journal.apply_counts import count_content
+from gateway.journal.apply_work import packed_ids
 from gateway.journal.packed import Extent, Piece, extents, pack_all, pieces
 from gateway.journal.records.bytes import (
     BlocksForgotten,
@@ -44,7 +45,7 @@ from gateway.journal.tables import (
 def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
     match record:
         case RunMade():
-            _run_made(record, rows)
+            _run_made(record, rows, number)
         case TakenApart():
             _taken_apart(record, rows, number)
         case BodyMade():
@@ -57,14 +58,21 @@ def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
             assert_never(record)
 
 
-def _run_made(record: RunMade, rows: Rows) -> None:
+def _run_made(record: RunMade, rows: Rows, number: int) -> None:
     size = sum(extent.length for extent in record.extents)
     rows.put(RUN, Run(record.id, 0, size, record.policy, pack_all(record.extents)))
-    _settle(rows, record.id, record.extents, record.blocks, record.policy, new=True)
+    _settle(rows, record.id, record.extents, record.blocks, record.policy, number, new=True)
 
 
 def _settle(
-    rows: Rows, run: int, placed: Iterable[Extent], blocks: Sequence[NewBlock], policy: int, *, new: bool = False
+    rows: Rows,
+    run: int,
+    placed: Iterable[Extent],
+    blocks: Sequence[NewBlock],
+    policy: int,
+    number: int,
+    *,
+    new: bool = False,
 ) -> None:
     """These extents of *run* now lie in these blocks. A *new* run is a member of none yet: nothing to look up."""
     facts = {block.id: block for block in blocks}
@@ -77,7 +85,8 @@ def _settle(
             fact = facts[block_id]
             block = Block(block_id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
             if fact.due:
-                rows.put(WORK, Work(block_id, fact.due, fact.due, 0, 0, "", b"", b"", 0))
+                strays = packed_ids(fact.strays)
+                rows.put(WORK, Work(block_id, fact.due, fact.due, 0, 0, "", b"", strays, number if strays else 0))
         joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
         rows.put(
             BLOCK,
@@ -114,7 +123,7 @@ def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
     for index, extent in zip(record.indexes, record.extents, strict=True):
         placed[index] = extent
     rows.put(RUN, run._replace(extents=pack_all(placed)))
-    _settle(rows, run.id, record.extents, record.blocks, run.policy)
+    _settle(rows, run.id, record.extents, record.blocks, run.policy, number)
     _leave(rows, run.id, left, number, staying=[extent.block for extent in placed])
 
 

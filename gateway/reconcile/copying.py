@@ -6,7 +6,8 @@ What is copied was verified, frame by frame; a copy counts once the backend has 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from backends import errors as backend_errors
@@ -48,10 +49,18 @@ class Trouble(Exception):
 class Hands:
     """What touches copies."""
 
-    def __init__(self, store: Tables, keys: BlockKeys, backends: Mapping[int, Backend]) -> None:
+    def __init__(
+        self,
+        store: Tables,
+        keys: BlockKeys,
+        backends: Mapping[int, Backend],
+        reads_cheaply: Callable[[int], bool] = lambda place: False,
+    ) -> None:
+        """*reads_cheaply*: whether reading from a backend costs less than putting there."""
         self._store = store
         self._keys = keys
         self._backends = backends
+        self._reads_cheaply = reads_cheaply
 
     async def examine(self, task: Task, place: int) -> Buffer | None:
         """The whole copy there, verified; None if it is absent or damaged. Raises `Trouble`."""
@@ -63,6 +72,21 @@ class Hands:
         except backend_errors.BackendError as error:
             raise Trouble(place, error) from error
         return copy
+
+    async def stands(self, task: Task, copy: Buffer, place: int) -> bool:
+        """Whether *copy* stands there already, as far as that can be told for less than putting it costs: by the MD5
+        that the place tells, or by reading it where that crosses no line. Raises `Trouble`."""
+        try:
+            found = await self._at(place).stat(block_key(task.block))
+        except (backend_errors.NotFound, backend_errors.Damaged):
+            return False
+        except backend_errors.BackendError as error:
+            raise Trouble(place, error) from error
+        if found.size != task.size:
+            return False
+        if found.md5:
+            return found.md5 == await asyncio.to_thread(_md5, copy)
+        return self._reads_cheaply(place) and await self.examine(task, place) is not None
 
     async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[Exception]]:
         """Put *copy* on each of *places*. Answers where it stands now, confirmed, and what went wrong elsewhere."""
@@ -95,3 +119,7 @@ class Hands:
         if backend is None:
             raise Trouble(place, errors.Unavailable("the config does not name it"))
         return backend
+
+
+def _md5(copy: Buffer) -> str:
+    return hashlib.md5(copy, usedforsecurity=False).hexdigest()

@@ -3,6 +3,7 @@
 **The crash argument**, for each block:
 1. *Begun*: a record says on which further backends bytes of it may lie from now on (its strays).
 2. *Put*: a good copy, verified frame by frame, is put there; it counts once the backend has confirmed its checksum.
+   Where bytes of it may lie already, and finding out costs less than putting, it is looked at first.
 3. *Settled*: one record, conditional on the set that was read, names the set that holds it now. Those that held it and
    do not any more are strays from here on. A copy is let go of only where all that should be there is, and one of it
    was read or put a moment ago.
@@ -99,7 +100,7 @@ class Mover(Worker):
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
-        self._hands = Hands(store, keys, backends)
+        self._hands = Hands(store, keys, backends, wishes.is_local)
         self._budget = Budget(bytes_at_once)
         self._at_once = at_once
         self._begin = Batching(journal, BeginWork)
@@ -113,7 +114,7 @@ class Mover(Worker):
         self._again = 0.0
         self._floors: tuple[int, int] | None = None
         self.resting = Resting()
-        self.copied = self.copied_bytes = self.dropped = self.mended = self.failed = 0
+        self.copied = self.copied_bytes = self.dropped = self.mended = self.failed = self.found = 0
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -224,20 +225,23 @@ class Mover(Worker):
         wanted = {place for place in missing | (bad & should) if place not in self.resting}
         if copy is None:
             return await self._lost(task, have, bad) if set(have) <= bad else False
+        there, wrong = await self._landed(task, copy, wanted & missing)
+        wanted -= there.union(error.place for error in wrong)
         new = tuple(sorted(wanted & missing))
         if new:
             if not await self._begin.send(Begin(task.block, task.set_id, new)):
                 return True
             failpoints.reach("copies-begun")
-        put, wrong = await self._hands.put(task, copy, sorted(wanted))
+        put, failures = await self._hands.put(task, copy, sorted(wanted))
         self.resting.well(put)
         if put:
             failpoints.reach("copies-put")
         self._count(task, put, bad)
+        put |= there
         good |= put
         held = (set(have) | put) if should - set(have) - put or (bad & should) - put else set(should)
         progress = await self._named(task, members, held, good, should)
-        for error in wrong:
+        for error in (*wrong, *failures):
             if isinstance(error, Trouble):
                 raise error
             return await self._failed(task, str(error))
@@ -274,6 +278,20 @@ class Mover(Worker):
         if copy is None and trouble is not None:
             raise trouble
         return copy, bad, good
+
+    async def _landed(self, task: Task, copy: Buffer, missing: set[int]) -> tuple[set[int], list[Trouble]]:
+        """Where the copy stands already, of the places where it may: a put behind an answer has ended, or one of our
+        own before a kill. And what could not be asked."""
+        there: set[int] = set()
+        wrong: list[Trouble] = []
+        for place in sorted(missing.intersection(task.strays)):
+            try:
+                if await self._hands.stands(task, copy, place):
+                    there.add(place)
+            except Trouble as trouble:
+                wrong.append(trouble)
+        self.found += len(there)
+        return there, wrong
 
     async def _named(
         self, task: Task, members: tuple[int, ...], held: set[int], good: set[int], should: frozenset[int]

@@ -60,6 +60,11 @@ class Wishes:
             found = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)
         return found
 
+    def is_local(self, place: int) -> bool:
+        """Whether the backend is a folder of a local file system."""
+        found = self._now.backends.get(self.names.get(place, ""))
+        return found is not None and found.s3 is None
+
 
 def fingerprint(topology: Topology, lost: Collection[str]) -> bytes:
     """Of all that `desired` looks at, but for the block."""

@@ -147,6 +147,7 @@ def _count(site: Site, workers: list[Worker]) -> None:
             case Mover():
                 DONE.reach(worker.copied, "copies made")
                 DONE.reach(worker.copied_bytes, "bytes copied")
+                DONE.reach(worker.found, "copies found")
                 DONE.reach(worker.mended, "copies mended")
                 DONE.reach(worker.dropped, "copies dropped")
                 DONE.reach(worker.failed, "blocks failed")

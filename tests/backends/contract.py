@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import AsyncIterator
 
@@ -39,7 +40,9 @@ class Contract:
         value = os.urandom(size)
         await put(backend, key(1), value)
         assert bytes(await backend.get(key(1))) == value
-        assert (await backend.stat(key(1))).size == size
+        found = await backend.stat(key(1))
+        assert found.size == size
+        assert found.md5 in ("", hashlib.md5(value).hexdigest())
 
     @pytest.mark.parametrize("size", [0, 1, 4_096, 64 << 10])
     async def test_an_answer_that_is_at_hand_is_the_right_one(self, backend: Backend, size: int) -> None:

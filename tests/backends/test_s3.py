@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import errors
-from backends.base import Listed, Marker
+from backends.base import Listed, Marker, Stat
 from backends.s3 import S3
 from backends.s3_listing import just_below
 from backends.s3_store import body, md5_of
@@ -249,3 +249,9 @@ async def test_a_site_without_clouds_loads_none_of_their_libraries() -> None:
     loaded = out.decode()
     assert process.returncode == 0
     assert not [name for name in ("'obstore'", "'botocore'", "'aiobotocore'") if name in loaded]
+
+
+async def test_what_stands_there_is_known_by_its_md5_without_reading_it(server: S3Server, open_s3: OpenS3) -> None:
+    backend, value = await open_s3(server, prefix="p"), os.urandom(300_000)
+    await put(backend, key(1), value)
+    assert await backend.stat(key(1)) == Stat(len(value), hashlib.md5(value).hexdigest())

@@ -149,7 +149,8 @@ class History:
             placed.append(Extent(block, 64, 0, length))
             if all(block != each.id for each in blocks):
                 due = self.at_ns if self.random.randrange(2) else 0
-                blocks.append(NewBlock(block, 1, 2 * length, 7, self.pick(BACKEND_SET).id, due))
+                strays = (self.pick(BACKEND).id,) if due and self.random.randrange(2) else ()
+                blocks.append(NewBlock(block, 1, 2 * length, 7, self.pick(BACKEND_SET).id, due, strays))
             size -= length
         return tuple(placed), tuple(blocks)
 

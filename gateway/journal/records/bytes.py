@@ -18,6 +18,8 @@ class NewBlock(NamedTuple):
     backends: int
     due: int = 0
     """When it is to be brought to where it should be, in ns since 1970; 0: it lies there already."""
+    strays: tuple[int, ...] = ()
+    """Where, if it is due, bytes of it may come to lie besides: puts that nobody awaited, or that failed."""
 
 
 @record(tag=70)
