@@ -12,6 +12,7 @@ from gateway import reconcile
 from gateway.blocks.values import Stamp, Target, Targets
 from gateway.journal.local import LocalCommitter
 from gateway.placement.commands import NameBackendSet
+from gateway.reconcile.commands import Fail, FailWork
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
 from gateway.reconcile.wishes import Wishes
@@ -77,6 +78,11 @@ class Shores(Site):
         mover._again = 0.0
         while await mover.step():
             mover._again = 0.0
+
+    async def due_now(self) -> None:
+        """All that was put off is due, as if time had passed."""
+        rows = self.work_rows("block, state, attempts, word")
+        await self.journal.send(FailWork(tuple(Fail(block, 0, *rest) for block, *rest in rows)))
 
     async def settle(self) -> None:
         await self.plan()

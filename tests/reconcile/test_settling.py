@@ -17,7 +17,7 @@ from backends.memory import Memory
 from gateway.blocks.values import block_id
 from gateway.journal.tables import WorkState
 from gateway.reconcile import planner as planning
-from gateway.reconcile.commands import Fail, FailWork, LoseBackend, SuspectCopy
+from gateway.reconcile.commands import LoseBackend, SuspectCopy
 from tests.reconcile.shores import Shores
 
 DATA = random.Random(3).randbytes(9 << 20)
@@ -33,12 +33,6 @@ def site(tmp_path: Path) -> Iterator[Shores]:
 async def fill(site: Shores) -> None:
     await asyncio.gather(*(site.put(b"small/%d" % n, DATA[n : n + 3_000]) for n in range(20)))
     await site.put(b"large", DATA)
-
-
-async def due_now(site: Shores) -> None:
-    """Time has passed."""
-    rows = site.work_rows("block, state, attempts, word")
-    await site.journal.send(FailWork(tuple(Fail(block, 0, *rest) for block, *rest in rows)))
 
 
 async def check(site: Shores) -> None:
@@ -97,7 +91,7 @@ async def test_a_backup_holds_the_old_bytes_too(site: Shores) -> None:
     assert (await site.copies())[0]
     assert {row[2] for row in site.work_rows()} == {"it waits for a backup that names it"}
     site.pins = []
-    await due_now(site)
+    await site.due_now()
     await site.move()
     assert not (await site.copies())[0]
     assert site.work_rows() == []
@@ -169,11 +163,11 @@ async def test_a_block_without_a_good_copy_is_shown_as_lost_and_found_again_when
     await site.move()
     ((state, attempts, word),) = site.work_rows()
     assert (state, attempts, word) == (WorkState.LOST, 1, "no good copy on b0")
-    await due_now(site)
+    await site.due_now()
     await site.move()
     assert site.work_rows()[0][:2] == (WorkState.LOST, 2), "it is not believed before it is looked at"
     memory._values[key] = kept
-    await due_now(site)
+    await site.due_now()
     await site.move()
     assert site.work_rows() == []
     await check(site)
