@@ -22,7 +22,7 @@ class Target(NamedTuple):
     id: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Targets:
     """Where blocks of one policy are put, and how many of those must have one before a write is answered."""
 

@@ -7,7 +7,6 @@ Small bodies share packs (`packing`), large ones are blocks of their own (`cutti
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
@@ -239,15 +238,13 @@ class Writer:
 
     def _go_on(self, block: NewBlock, late: Late) -> None:
         """Let copies that nobody awaits be made, as long as they hold little memory. Those of a backend that falls
-        behind are broken off: the block's row says that they are still to be made. Each holds this session's floor, so
-        that nobody deletes the block there before it lands."""
+        behind are broken off: the block's row says that they are still to be made."""
         if self._late_bytes + block.size > self.budget.limit // LATE_SHARE:
             for each in late:
                 each.cancel()
             return
 
-        def ended(put: asyncio.Future[None], token: ExitStack) -> None:
-            token.close()
+        def ended(put: asyncio.Future[None]) -> None:
             self._late_bytes -= block.size
             if not put.cancelled() and put.exception() is not None:
                 _log.info("a copy is left for later: %s", put.exception())
@@ -256,13 +253,17 @@ class Writer:
             self._late_bytes += block.size
             self._background.add(each)
             each.add_done_callback(self._background.discard)
-            token = ExitStack()
-            token.enter_context(self._reading())
-            each.add_done_callback(functools.partial(ended, token=token))
+            each.add_done_callback(ended)
 
     def _ended(self, stake: Stake) -> None:
         if not stake.named:
             self.background(asyncio.create_task(_drop(stake)))
+
+    def forget_idle(self) -> None:
+        """Let go of what packers that have nothing to do remember of those who wrote last."""
+        for name, packer in list(self._packers.items()):
+            if packer.idle:
+                del self._packers[name], self._stamps[name]
 
     def _forget_idle(self, but: tuple[int, int, int]) -> None:
         for name, packer in list(self._packers.items()):

@@ -23,7 +23,15 @@ def answer_supervisor(child: Child, site: Site) -> None:
         await site.stand(await child.config_in(message))
         return {}
 
+    async def leaving(message: Message) -> Message:
+        busy = site.warehouse.still_written(message["backends"])
+        if busy:
+            told = "requests under way still write there, as policies had it when they began: try again later"
+            raise Misconfigured("\n".join(f"backends.{name}: {told}" for name in busy))
+        return {}
+
     child.answers["stand"] = stand
+    child.answers["leaving"] = leaving
     child.adopt = site.adopt
 
 

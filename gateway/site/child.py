@@ -48,7 +48,7 @@ class Child:
         """The supervisor is gone without having asked for a stop."""
         self.reload: Callable[[], None] = lambda: None
         """What to do when files should be read again."""
-        self.answers: dict[str, Answer] = {"stand": _nothing, "adopt": self._adopt}
+        self.answers: dict[str, Answer] = {"leaving": _nothing, "stand": _nothing, "adopt": self._adopt}
         """What to do when asked for it, once this process is ready."""
         self.adopt: Callable[[Config], Awaitable[None]] = _take
         """What to do when another config is in force."""

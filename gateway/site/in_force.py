@@ -6,18 +6,25 @@ that starts in the middle of an edit, or behind a bad one, runs what the others 
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from gateway.config import CONFIG_NAME, Config, load_text
 from gateway.config.loading import read
+from gateway.errors import EntrepotError
 from gateway.metrics import gauge
-from gateway.site.files import write_file
+from gateway.site.files import stamp, write_file
 from gateway.site.locks import is_served
 
 VERSION = gauge("entrepot_config_info", "Processes that run this version of the config.", ("version",))
 
 IN_FORCE = "in-force.toml"
+FOLLOW_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 def load_in_force(folder: Path) -> Config:
@@ -35,6 +42,29 @@ def text_in_force(folder: Path) -> str:
 def put_in_force(folder: Path, text: str) -> None:
     """From here on who starts reads *text*. The supervisor's alone."""
     write_file(_path(folder), text)
+
+
+async def follow(folder: Path, config: Config, adopt: Callable[[Config], Awaitable[None]]) -> None:
+    """Have *adopt* told each config that whoever serves the site puts in force from here on, for a process that is not
+    the supervisor's; until cancelled. What takes a restart is left alone, and so is what nobody serves."""
+    seen: object = None
+    while True:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        now = stamp(_path(folder))
+        if now == seen or not await asyncio.to_thread(is_served, folder):
+            continue
+        try:
+            new = await asyncio.to_thread(load_in_force, folder)
+            fixed = asks_for_restart(config, new)
+            if new.version != config.version and not fixed:
+                await adopt(new)
+                config = new
+        except EntrepotError as error:
+            _log.warning("another config is in force, and could not be taken over: %s", error)
+            continue
+        if fixed:
+            _log.warning("another config is in force, which takes opening the site anew: %s", ", ".join(fixed))
+        seen = now
 
 
 def _path(folder: Path) -> Path:

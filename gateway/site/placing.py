@@ -3,6 +3,8 @@ the journal has names for."""
 
 from __future__ import annotations
 
+import time
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -12,10 +14,13 @@ from backends.base import Backend
 from gateway.blocks.values import Target, Targets
 from gateway.errors import Unavailable
 from gateway.journal.packed import pack
+from gateway.placement import policy as placement
 from gateway.site.ring import Rows
 from gateway.topology import Policy, Topology
 
 T = TypeVar("T")
+
+LOOK_SECONDS = 1.0
 
 
 class Placing:
@@ -24,12 +29,22 @@ class Placing:
     def __init__(self, rows: Rows, backends: Mapping[int, Backend], topology: Topology) -> None:
         self._rows = rows
         self._backends = backends
+        self._lost: frozenset[str] = frozenset()
+        self._look_again = 0.0
+        self._made: list[weakref.ref[Targets]] = []
         self.learn(topology)
 
     def learn(self, topology: Topology) -> None:
-        """From here on it is *topology* that says where writes go."""
+        """From here on it is *topology* that says where writes go. What is under way goes where it began to."""
         self._topology = topology
         self._known: dict[str, Targets] = {}
+        self._made = [each for each in self._made if each() is not None]
+
+    def still_going_to(self, backend: int) -> bool:
+        """Whether a write is under way that goes there, other than those of today's policies: of an older topology."""
+        today = [id(each) for each in self._known.values()]
+        made = [found for each in self._made if (found := each()) is not None and id(found) not in today]
+        return any(backend in [target.id for target in each.copies] for each in made)
 
     def for_write(self, bucket: str, key: bytes, size: int | None, user: str) -> Targets:
         """Where to put what *user* writes as *key*; *size* as `Topology.policy_for` takes it. Raises `Unavailable` for
@@ -51,26 +66,48 @@ class Placing:
         goes where the default one does, and keeps its name."""
         rows = self._rows.query("SELECT name FROM policy WHERE id = ?", (policy,))
         named = self._topology.policies.get(rows[0][0]) if rows else None
-        return replace(self.default, policy=policy) if named is None else self._of(named)
+        return self._remembered(replace(self.default, policy=policy)) if named is None else self._of(named)
 
     def _of(self, policy: Policy) -> Targets:
+        self._look()
         found = self._known.get(policy.name)
         if found is None:
-            found = self._known[policy.name] = self._resolved(policy)
+            found = self._known[policy.name] = self._remembered(self._resolved(policy))
         return found
 
+    def _remembered(self, targets: Targets) -> Targets:
+        """As long as somebody has a use for it."""
+        self._made = [each for each in self._made if each() is not None]
+        self._made.append(weakref.ref(targets))
+        return targets
+
     def _resolved(self, policy: Policy) -> Targets:
-        topology, acked = self._topology, self._topology.acked_on(policy)
+        topology, acked = self._topology, placement.acked_on(policy, self._topology, self._lost)
+        why = placement.unmet(policy, topology, self._lost)
+        if why:
+            raise Unavailable(f"nothing can be stored: {why}")
         ids = [self._id("backend", name) for name in acked]
         needed = topology.copies_before_answer(policy)
         return Targets(
             policy=self._id("policy", policy.name),
             set_id=self._set(ids),
             copies=tuple(Target(self._backends[each], each) for each in sorted(ids)),
-            settled=set(acked) == set(topology.kept_on(policy)),
+            settled=set(acked) == {*topology.kept_on(policy)}.difference(self._lost),
             needed=needed,
             some={frozenset(each): self._set(each) for each in _choices(ids, needed)},
         )
+
+    def _look(self) -> None:
+        """Learn which backends were given up since: nothing new is put there. Asked at each write, looked up each
+        second; what is put there in between the mover brings elsewhere, as long as the place still answers."""
+        now = time.monotonic()
+        if now < self._look_again:
+            return
+        self._look_again = now + LOOK_SECONDS
+        lost = frozenset(name for (name,) in self._rows.query("SELECT name FROM backend WHERE lost = 1"))
+        if lost != self._lost:
+            self._lost = lost
+            self._known = {}
 
     def _id(self, table: str, name: str) -> int:
         rows = self._rows.query(f"SELECT id FROM {table} WHERE name = ?", (name,))

@@ -127,6 +127,7 @@ class Reloading:
             raise Misconfigured(told)
         message = {"text": text, "version": new.version}
         await self._prepared(message)
+        await self._left(sorted(self.config.backends.keys() - new.backends.keys()))
         put_in_force(self._folder, text)
         tell_version(new, self.config)
         self.config, self._message = new, message
@@ -148,6 +149,14 @@ class Reloading:
                         break
         if not prepared["ok"]:
             raise Misconfigured(str(prepared["why"]))
+
+    async def _left(self, backends: Sequence[str]) -> None:
+        """Nobody writes to these any more, also no request that began long ago. Raises `Misconfigured`."""
+        if backends:
+            asked = (each.ask("leaving", ADOPT_SECONDS, backends=backends) for each in self._everybody())
+            for answer in await asyncio.gather(*asked):
+                if not answer["ok"]:
+                    raise Misconfigured(str(answer["why"]))
 
     async def _all_run(self, outcome: str) -> Outcome:
         """Wait until every process runs what is in force: one that could not take it over starts again under it."""

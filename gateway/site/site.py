@@ -22,7 +22,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.committers import Committer, open_journal
 from gateway.site.guarded import site_row
-from gateway.site.in_force import load_in_force
+from gateway.site.in_force import follow, load_in_force
 from gateway.site.introducing import introduce
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.ring import Ring
@@ -57,6 +57,7 @@ class Site:
         self._engine: Engine | None = None
         self._tending: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, folder: Path, kind: str = "client", *, bytes_too: bool = True, strict: bool = True) -> Site:
@@ -90,6 +91,9 @@ class Site:
                 if kind in {"worker", "client"}:  # the keeper does so itself, and ends with what it finds
                     self._watching = asyncio.create_task(self._watch_markers())
                     held.push_async_callback(self._stop_watching)
+                if kind == "client":
+                    self._following = asyncio.create_task(follow(folder, config, self.adopt))
+                    held.push_async_callback(self._stop_following)
             self._held = held.pop_all()
         return self
 
@@ -148,6 +152,7 @@ class Site:
             held.push_async_callback(self.journal.close)
             held.push_async_callback(self._stop_tending)
             held.push_async_callback(self._stop_watching)
+            held.push_async_callback(self._stop_following)
 
     async def _watch_markers(self) -> None:
         with suppress(Misconfigured):  # the site goes on elsewhere: nothing is written here any more
@@ -157,6 +162,11 @@ class Site:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def _stop_following(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
 
     async def _stop_tending(self) -> None:
         if self._tending is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections.abc import Iterable
 
 from gateway.blocks.budget import Budget
 from gateway.blocks.copies import Copies
@@ -98,6 +100,14 @@ class Warehouse:
     async def try_out(self, topology: Topology) -> None:
         """As `Standing.try_out`."""
         await self._standing.try_out(topology)
+
+    def still_written(self, names: Iterable[str]) -> list[str]:
+        """Those of these backends to which a write goes that began under an older topology."""
+        self.writer.forget_idle()
+        ids = dict(self._rows.query("SELECT name, id FROM backend"))
+        if any(self.placing.still_going_to(ids[name]) for name in names if name in ids):
+            gc.collect()  # what failed may be held by its own error alone
+        return [name for name in names if name in ids and self.placing.still_going_to(ids[name])]
 
     async def stand(self, topology: Topology) -> None:
         """Open the backends that *topology* names anew: they can be read from here on."""
