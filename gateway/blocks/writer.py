@@ -7,6 +7,7 @@ Small bodies share packs (`packing`), large ones are blocks of their own (`cutti
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
@@ -238,13 +239,15 @@ class Writer:
 
     def _go_on(self, block: NewBlock, late: Late) -> None:
         """Let copies that nobody awaits be made, as long as they hold little memory. Those of a backend that falls
-        behind are broken off: the block's row says that they are still to be made."""
+        behind are broken off: the block's row says that they are still to be made. Each holds this session's floor, so
+        that nobody deletes the block there before it lands."""
         if self._late_bytes + block.size > self.budget.limit // LATE_SHARE:
             for each in late:
                 each.cancel()
             return
 
-        def ended(put: asyncio.Future[None]) -> None:
+        def ended(put: asyncio.Future[None], token: ExitStack) -> None:
+            token.close()
             self._late_bytes -= block.size
             if not put.cancelled() and put.exception() is not None:
                 _log.info("a copy is left for later: %s", put.exception())
@@ -253,7 +256,9 @@ class Writer:
             self._late_bytes += block.size
             self._background.add(each)
             each.add_done_callback(self._background.discard)
-            each.add_done_callback(ended)
+            token = ExitStack()
+            token.enter_context(self._reading())
+            each.add_done_callback(functools.partial(ended, token=token))
 
     def _ended(self, stake: Stake) -> None:
         if not stake.named:
