@@ -14,6 +14,7 @@ from gateway.blocks.digests import Digests
 from gateway.blocks.values import Stamp, Target, Targets
 from gateway.blocks.writer import StoredRun
 from gateway.errors import Unavailable
+from tests.blocks.places import until
 from tests.blocks.world import World, chunks
 
 SETS = {frozenset({1}): 10, frozenset({2}): 20}
@@ -26,9 +27,10 @@ class Slow(Memory):
         super().__init__()
         self.may = asyncio.Event()
         self.error: Exception | None = None
-        self.cancelled = 0
+        self.asked = self.cancelled = 0
 
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
+        self.asked += 1
         try:
             await self.may.wait()
         except asyncio.CancelledError:
@@ -80,24 +82,25 @@ async def test_what_lies_on_all_of_its_targets_is_due_only_where_more_is_to_be_k
     assert unsettled.due > 0
 
 
-async def test_one_that_fails_is_made_good_by_the_other() -> None:
-    slow = Slow()
-    slow.error = backend_errors.Unavailable("gone")
-    slow.may.set()
-    world = World(slow, Memory())
-    (block,) = (await store(world, b"x", stamp(world))).blocks
+@pytest.fixture
+def half_gone() -> World:
+    """Two backends, of which the first is gone."""
+    gone = Slow()
+    gone.error = backend_errors.Unavailable("gone")
+    gone.may.set()
+    return World(gone, Memory())
+
+
+async def test_one_that_fails_is_made_good_by_the_other(half_gone: World) -> None:
+    (block,) = (await store(half_gone, b"x", stamp(half_gone))).blocks
     assert block.backends == SETS[frozenset({2})]
     assert block.due > 0
 
 
-async def test_where_too_many_fail_nothing_is_left_behind() -> None:
-    slow = Slow()
-    slow.error = backend_errors.Unavailable("gone")
-    slow.may.set()
-    world = World(slow, Memory())
+async def test_where_too_many_fail_nothing_is_left_behind(half_gone: World) -> None:
     with pytest.raises(Unavailable, match="gone"):
-        await store(world, b"x", stamp(world, needed=2))
-    assert await world.keys_stored(1) == []
+        await store(half_gone, b"x", stamp(half_gone, needed=2))
+    assert await half_gone.keys_stored(1) == []
 
 
 async def test_a_block_that_nobody_named_goes_only_once_nobody_puts_it_any_more() -> None:
@@ -129,7 +132,7 @@ async def test_a_write_that_is_given_up_stops_its_puts() -> None:
     slow, other = Slow(), Slow()
     world = World(slow, other)
     task = asyncio.create_task(store(world, b"x" * (9 << 20), stamp(world)))
-    await asyncio.sleep(0.05)
+    await until(lambda: slow.asked and other.asked)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

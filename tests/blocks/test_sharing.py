@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import NamedTuple
 
 import pytest
 
@@ -12,7 +13,9 @@ from backends.faulty import Fault, Faulty, Kind, Plan
 from gateway import errors
 from gateway.blocks.budget import Budget
 from gateway.blocks.flights import Flights
+from gateway.blocks.plan import wants_of_run
 from gateway.blocks.reader import SMALL_PIECE_BYTES
+from gateway.blocks.writer import StoredRun
 from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
 from tests.blocks.places import Gated, until
 from tests.blocks.world import World
@@ -21,12 +24,27 @@ MIB = 1 << 20
 DATA = random.Random(12).randbytes(8 * MIB)
 
 
-async def test_a_thousand_readers_of_one_cold_block_make_one_fetch_that_is_charged_once() -> None:
+class HeldUp(NamedTuple):
+    """A cold block, and readers of it whose fetch was begun and is answered once the gate is open."""
+
+    place: Gated
+    world: World
+    stored: StoredRun
+    reads: list[asyncio.Task[bytes]]
+
+
+async def held_up(data: bytes, readers: int, budget: int | None = None) -> HeldUp:
     place = Gated(is_open=False)
     world = World(place)
-    stored = await world.put(DATA[:MIB])
-    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(1000)]
+    stored = await world.put(data)
+    world.reading.limit = world.reading.limit if budget is None else budget
+    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(readers)]
     await until(lambda: place.asked)
+    return HeldUp(place, world, stored, reads)
+
+
+async def test_a_thousand_readers_of_one_cold_block_make_one_fetch_that_is_charged_once() -> None:
+    place, world, _, reads = await held_up(DATA[:MIB], 1000)
     await asyncio.sleep(0)
     assert world.reading.used == sealed_length(MIB) + FRAME_PLAIN
     place.gate.set()
@@ -37,12 +55,7 @@ async def test_a_thousand_readers_of_one_cold_block_make_one_fetch_that_is_charg
 
 
 async def test_readers_of_whole_blocks_share_them_and_their_pieces_stay_within_the_budget() -> None:
-    place = Gated(is_open=False)
-    world = World(place)
-    stored = await world.put(DATA)
-    world.reading.limit = 10 * MIB
-    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(40)]
-    await until(lambda: place.asked)
+    place, world, _, reads = await held_up(DATA, 40, 10 * MIB)
     place.gate.set()
     for read in reads:
         assert await read == DATA
@@ -53,12 +66,7 @@ async def test_readers_of_whole_blocks_share_them_and_their_pieces_stay_within_t
 
 @pytest.mark.parametrize("budget", [1, SMALL_PIECE_BYTES, 64 * MIB])
 async def test_readers_without_bytes_of_the_budget_share_pieces_all_the_same(budget: int) -> None:
-    place = Gated(is_open=False)
-    world = World(place)
-    stored = await world.put(DATA[:SMALL_PIECE_BYTES])
-    world.reading.limit = budget
-    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(50)]
-    await until(lambda: place.asked)
+    place, _, _, reads = await held_up(DATA[:SMALL_PIECE_BYTES], 50, budget)
     place.gate.set()
     for read in reads:
         assert await read == DATA[:SMALL_PIECE_BYTES]
@@ -67,11 +75,7 @@ async def test_readers_without_bytes_of_the_budget_share_pieces_all_the_same(bud
 
 @pytest.mark.parametrize("who", [0, 5])
 async def test_a_reader_who_goes_away_disturbs_nobody_even_if_the_fetch_was_begun_by_it(who: int) -> None:
-    place = Gated(is_open=False)
-    world = World(place)
-    stored = await world.put(DATA[:MIB])
-    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(10)]
-    await until(lambda: place.asked)
+    place, world, _, reads = await held_up(DATA[:MIB], 10)
     reads[who].cancel()
     await asyncio.wait([reads[who]])
     place.gate.set()
@@ -82,11 +86,7 @@ async def test_a_reader_who_goes_away_disturbs_nobody_even_if_the_fetch_was_begu
 
 
 async def test_the_last_reader_to_go_away_calls_the_fetch_off() -> None:
-    place = Gated(is_open=False)
-    world = World(place)
-    stored = await world.put(DATA[:MIB])
-    reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(10)]
-    await until(lambda: place.asked)
+    place, world, stored, reads = await held_up(DATA[:MIB], 10)
     for read in reads:
         read.cancel()
     await asyncio.wait(reads)
@@ -116,8 +116,6 @@ async def test_who_comes_while_somebody_holds_the_bytes_gets_them_without_a_fetc
     place = Gated()
     world = World(place)
     stored = await world.put(DATA)
-    from gateway.blocks.plan import wants_of_run
-
     slow = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
     await anext(slow)
     assert await world.get(stored.extents) == DATA
