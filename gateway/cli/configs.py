@@ -35,14 +35,18 @@ def add_to(main: typer.Typer) -> None:
 
 @app.command("check")
 def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
-    """Say what is wrong with the config, all of it, if anything is. Opens and changes nothing."""
+    """Say what is wrong with the config, all of it, if anything is. Opens and changes nothing; of a site (--site) it
+    also says which policies name a backend that was given up as lost."""
     from gateway.config import load_text
     from gateway.config.loading import read
+    from gateway.site.paths import journal_folder
+    from gateway.site.standings import remarks_on
 
     path = _path(file, site)
     config = load_text(read(path), path.parent, str(path))
-    found = {"config": str(path), "ok": True, "version": config.version}
-    tell(found, as_json=json, text=lambda: f"{path} is sound: version {config.version}")
+    remarks = [] if site is None else remarks_on(journal_folder(site, config), config.topology(site))
+    found = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
+    tell(found, as_json=json, text=lambda: "\n".join([f"{path} is sound: version {config.version}", *remarks]))
 
 
 @app.command("show")

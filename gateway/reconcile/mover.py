@@ -251,7 +251,8 @@ class Mover(Worker):
         self, task: Task, have: list[int], should: frozenset[int]
     ) -> tuple[Buffer | None, set[int], set[int]]:
         """A good copy if any, which ones are bad, and which good. All that are suspected are looked at; of the others
-        one, and the next where that is bad; last of all what no set names."""
+        one, and the next where that is bad; last of all what no set names, and what was given up, as far as it answers
+        all the same: its copies do not count, but one that can still be had need not be lost."""
         copy: Buffer | None = None
         bad: set[int] = set()
         good: set[int] = set()
@@ -262,13 +263,16 @@ class Mover(Worker):
             key=lambda place: (place in self.resting, place not in should),
         )
         last = [place for place in task.strays if place not in have and place not in self._wishes.lost]
-        for place in [*suspected, *others, *last]:
+        given_up = [place for place in self._lookup.members(task.set_id) if place in self._wishes.lost]
+        for place in [*suspected, *others, *last, *given_up]:
             if copy is not None and place not in task.suspects:
                 break
+            if place in given_up and place in self.resting:
+                continue
             try:
                 found = await self._hands.examine(task, place)
             except Trouble as error:
-                trouble = error
+                trouble = trouble if place in given_up else error
                 self.resting.trouble(place, str(error.why))
                 continue
             (bad if found is None else good).add(place)

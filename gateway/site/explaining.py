@@ -52,7 +52,7 @@ def explain(
         "version": found.version_text if found is not None else None,
         "size": file.size if file is not None else None,
         "delete_marker": found is not None and file is None,
-        "would_go": _would_go(topology, bucket, key, size, user),
+        "would_go": _would_go(site, topology, bucket, key, size, user),
         "lies": None,
     }
     if file is not None:
@@ -60,16 +60,18 @@ def explain(
     return told
 
 
-def _would_go(topology: Topology, bucket: str, key: bytes, size: int | None, user: str) -> dict[str, Any]:
+def _would_go(site: Site, topology: Topology, bucket: str, key: bytes, size: int | None, user: str) -> dict[str, Any]:
+    lost = {name for (name,) in site.store.query("SELECT name FROM backend WHERE lost = 1")}
     chosen = topology.policy_for(bucket, key, size, user)
     nth = next((n for n, rule in enumerate(topology.rules) if rule.matches(bucket, key, size, user)), None)
     return {
         "size": size,
         "policy": chosen.name,
         "because": "no rule matches" if nth is None else f"rules[{nth}] is the first that matches",
-        "ack": list(topology.acked_on(chosen)),
+        "ack": list(placement.acked_on(chosen, topology, lost)),
         "ack_copies": topology.copies_before_answer(chosen),
-        "keep": list(topology.kept_on(chosen)),
+        "keep": [name for name in topology.kept_on(chosen) if name not in lost],
+        "refused": placement.unmet(chosen, topology, lost),
         "within_seconds": chosen.within_seconds,
     }
 
@@ -118,9 +120,9 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
 
 
 def _why(topology: Topology, wishes: Wishes, reason: Reason) -> str:
-    if reason.id in wishes.lost:
-        return "not read: it was lost"
-    return str(reason) if wishes.names[reason.id] in topology.backends else "not read: the config does not name it"
+    if wishes.names[reason.id] not in topology.backends:
+        return "not read: the config does not name it"
+    return f"{reason}; it was given up as lost" if reason.id in wishes.lost else str(reason)
 
 
 def _work_on(site: Site, block: bytes) -> list[str]:
@@ -151,6 +153,8 @@ def spell(told: dict[str, Any]) -> str:
         f"  answered once {goes['ack_copies']} of {', '.join(goes['ack'])} have it",
         f"  kept on {', '.join(goes['keep'])} within {goes['within_seconds']:g} s",
     ]
+    if goes["refused"]:
+        lines[2:] = [f"  refused: {goes['refused']}"]
     if told["lies"] is None:
         return "\n".join(lines)
     for group in told["lies"]["groups"]:

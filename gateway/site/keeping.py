@@ -116,6 +116,7 @@ async def probe(site: Site) -> Message:
 async def _try(backend: Backend, key: str, value: bytes) -> tuple[str, str]:
     """The backend's name, and why it does not do what it should; empty where it does."""
     try:
+    away |= {name: "it was given up as lost" for (name,) in site.store.query("SELECT name FROM backend WHERE lost = 1")}
         await backend.put(key, [value], checksums.crc32c(value))
         whole = bytes(await backend.get(key)) == value
         await backend.delete(key)

@@ -16,6 +16,7 @@ from gateway.journal.apply_work import ids_in
 from gateway.journal.packed import unpack
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
+from gateway.placement.policy import remarks
 from gateway.reconcile.wishes import Wishes
 from gateway.topology import Topology
 
@@ -80,11 +81,26 @@ class Standings(NamedTuple):
     """The blocks are being held against what should be; the backlog may still grow."""
     unknown_policies: tuple[str, ...]
     """Those that blocks were written under, and that the config does not have: they keep what they have."""
+    remarks: tuple[str, ...] = ()
+    """What the config should not say any more, since a backend was given up as lost."""
 
     @property
     def settled(self) -> bool:
         """All that should be is, but for what is lost and for bytes that wait to go."""
         return not self.walking and not any(each.kind in {"place", "repair", "set aside"} for each in self.backlog)
+
+
+def remarks_on(journal: Path, topology: Topology) -> list[str]:
+    """What of *topology* should be changed since backends were given up as lost; nothing where there is no journal
+    yet. Blocking."""
+    database = JournalPaths(journal).database
+    if not database.exists():
+        return []
+    store = ReadStore(database, cache_kib=1_024)
+    try:
+        return list(remarks(topology, [name for (name,) in store.query("SELECT name FROM backend WHERE lost = 1")]))
+    finally:
+        store.close()
 
 
 async def look(journal: Path, topology: Topology) -> Standings:
@@ -121,6 +137,7 @@ def _counted(store: ReadStore, topology: Topology) -> Standings:
                 if name not in topology.policies
                 and store.query("SELECT 1 FROM block WHERE policy = ? AND died = 0 LIMIT 1", (number,))
             ),
+            tuple(remarks(topology, [wishes.names[each] for each in wishes.lost])),
         )
 
 
@@ -183,6 +200,7 @@ def plain(found: Standings) -> dict[str, Any]:
         "backlog": [each._asdict() for each in found.backlog],
         "recovery_points": [each._asdict() for each in found.points],
         "unknown_policies": list(found.unknown_policies),
+        "remarks": list(found.remarks),
     }
 
 
@@ -206,4 +224,4 @@ def spell(found: Standings) -> str:
         for each in found.points
     ]
     lines += [f"policy {name} is not in the config: its blocks stay where they are" for name in found.unknown_policies]
-    return "\n".join(lines)
+    return "\n".join([*lines, *found.remarks])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -12,10 +13,10 @@ import pytest
 from backends import errors
 from backends.base import Buffer, Stat, crc32c_of
 from backends.memory import Memory
+from gateway.blocks.placing import LANDING_SECONDS
 from gateway.blocks.values import Stamp, Target, Targets
 from gateway.placement.commands import NameBackendSet
 from tests.reconcile.shores import Shores
-from tests.reconcile.test_settling import due_now
 
 DATA = random.Random(5).randbytes(700_000)
 
@@ -73,9 +74,10 @@ async def landed(site: Shores, second: Second) -> None:
 async def test_what_is_being_put_behind_an_answer_is_not_put_by_somebody_else_meanwhile(
     site: Shores, second: Second
 ) -> None:
+    before_ns = time.time_ns()
     await site.put(b"a", DATA)
-    await site.move()
-    assert second.puts == 1
+    ((due_ns,),) = site.work_rows("due_ns")
+    assert due_ns >= before_ns + LANDING_SECONDS * 1e9
     assert site.held() == [(0,)]
     await landed(site, second)
 
@@ -83,7 +85,7 @@ async def test_what_is_being_put_behind_an_answer_is_not_put_by_somebody_else_me
 async def test_a_copy_that_landed_is_found_and_counts_once_it_was_read(site: Shores, second: Second) -> None:
     await site.put(b"a", DATA)
     await landed(site, second)
-    await due_now(site)
+    await site.due_now()
     await site.move()
     assert (second.puts, second.gets, site.mover.found, site.mover.copied) == (1, 1, 1, 0)
     assert site.held() == [(0, 1)]
@@ -96,7 +98,7 @@ async def test_where_the_place_tells_an_md5_nothing_is_read(site: Shores, second
     second.stats = lambda found: found._replace(md5=hashlib.md5(bytes(next(iter(second._values.values())))).hexdigest())
     await site.put(b"a", DATA)
     await landed(site, second)
-    await due_now(site)
+    await site.due_now()
     await site.move()
     assert (second.puts, second.gets, site.mover.found) == (1, 0, 1)
     assert site.held() == [(0, 1)]
@@ -116,7 +118,7 @@ async def test_what_is_not_the_copy_is_put(site: Shores, second: Second, what: s
         else:
             await Memory.delete(second, key)
             await Memory.put(second, key, [other], crc32c_of([other]))
-    await due_now(site)
+    await site.due_now()
     await site.move()
     assert (second.puts, site.mover.found, site.mover.copied) == (2, 0, 1)
     assert site.held() == [(0, 1)]

@@ -355,3 +355,25 @@ async def test_whatever_changes_and_fails_nothing_is_lost_and_everything_settles
     for number, keys in enumerate(await site.copies()):
         assert bool(keys) == (site.ids[number] in kept)
     site.close()
+
+
+async def test_what_lay_on_a_lost_backend_alone_is_taken_from_there_as_long_as_it_answers(tmp_path: Path) -> None:
+    """Written there a moment after it was given up, or given up too early: its copies do not count, but they exist."""
+    plan = Plan()
+    site = Shores(tmp_path, Faulty(Memory("b0"), plan), Memory("b1"))
+    site.settled = True
+    await fill(site)
+    await site.journal.send(LoseBackend("b0"))
+    site.keep("b0", "b1")
+    plan.add(Fault(Kind.ERROR, verb="get"))
+    await site.settle()
+    assert {row[0] for row in site.work_rows()} == {WorkState.LOST}, "who does not answer is not waited for"
+    plan.clear()
+    await site.due_now()
+    site.mover.resting.well(site.ids)
+    await site.settle()
+    await site.move()
+    assert set(site.held()) == {(1,)}
+    site.backends.pop(site.ids[0])
+    await check(site)
+    site.close()

@@ -66,9 +66,14 @@ async def test_what_is_nowhere_is_said_to_be(site: Site) -> None:
             explain(site, address)
 
 
-async def test_a_copy_that_nobody_can_read_is_said_to_be_none(site: Site) -> None:
+async def test_a_copy_that_was_given_up_is_said_to_be_one_and_nothing_goes_there(site: Site) -> None:
     await root(site)
     await put(site, "far", b"x" * 5_000)
     await losses(site, "vault", forget=True)
     (group,) = explain(site, "s3://tree/far")["lies"]["groups"]
-    assert group["order"] == [{"backend": "vault", "why": "not read: it was lost"}]
+    ((name, why),) = [each.values() for each in group["order"]]
+    assert name == "vault"
+    assert why.endswith("it was given up as lost")
+    told = explain(site, "s3://tree/far")
+    assert (told["would_go"]["ack"], told["would_go"]["keep"]) == ([], [])
+    assert "refused: policy 'far' awaits copies on vault, which is lost" in spell(told)
