@@ -37,7 +37,8 @@ def serve(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Serve the site in DIR over S3. SIGTERM or ^C stops it; requests under way finish. SIGHUP reads TLS files anew."""
+    """Serve the site in DIR over S3. SIGTERM or ^C stops it; requests under way finish. SIGHUP reads the config and the
+    TLS files anew."""
     from gateway.config import load
 
     config = load(folder)
