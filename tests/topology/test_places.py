@@ -104,6 +104,14 @@ def test_an_ack_that_can_never_be_met_is_told(policy: Policy, where: str) -> Non
     assert [each.where for each in told(topology(backends=TWO, policies=of(policy)))] == [where]
 
 
+def test_copies_that_would_have_to_lie_on_what_drains_can_never_be_awaited() -> None:
+    policy = Policy("default", ("disk", "more"), ("disk", "more"), ack_copies=2)
+    drained = by_name(place(), place("more", drain=True))
+    (found,) = told(topology(backends=drained, policies=of(policy)))
+    assert found.where == "policies.default.ack_copies"
+    assert found.reason == "2 copies can never be awaited: writes go to 1 (disk)"
+
+
 def test_near_is_what_is_kept_in_the_writers_cluster() -> None:
     policy = Policy("default", ("near",), ("disk", "more"))
     for home, expected in (("home", ("disk",)), ("away", ("more",))):
@@ -129,6 +137,9 @@ def test_two_backends_at_one_place_are_told() -> None:
         (("a/", ""), ("ab/", ""), False),
         (("", ""), ("", "http://minio:9000"), False),
         (("", "http://minio:80"), ("", "HTTP://Minio/"), True),
+        (("", "https://minio"), ("", "https://minio:443/"), True),
+        (("", "https://minio:80"), ("", "https://minio"), False),
+        (("a/b/", ""), ("a/", ""), True),
         (("", ""), ("", "https://s3.eu-west-1.amazonaws.com"), True),
     ],
 )
@@ -180,3 +191,8 @@ def test_a_rule_that_nothing_can_match_is_told() -> None:
 def test_a_rule_in_the_shadow_of_one_before_it_is_told(first: Rule, then: Rule, shadowed: bool) -> None:
     found = told(topology(rules=(first, then)))
     assert [each.where for each in found] == (["rules[1]"] if shadowed else [])
+
+
+def test_a_rule_in_the_shadow_of_several_is_told_once_with_the_first() -> None:
+    found = told(topology(rules=(Rule("default", "a*"), Rule("default", "ab*"), Rule("default", "abc*"))))
+    assert [(each.where, "rules[0]" in each.reason) for each in found] == [("rules[1]", True), ("rules[2]", True)]
