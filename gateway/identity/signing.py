@@ -16,7 +16,7 @@ def presign(
     method: str,
     *,
     host: str,
-    path: str,
+    path: str | bytes,
     access_key: str,
     secret_key: str,
     region: str,

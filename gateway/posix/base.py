@@ -9,7 +9,7 @@ import asyncio
 import errno
 import itertools
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from gateway.posix.infos import META
 from gateway.posix.opened import let_go, opened_at
 from gateway.posix.over_http import OverHttp
 from gateway.posix.paths import PROTOCOL, Place, place_of
+from gateway.posix.shapes import BYTES_MOST as PATH_BYTES_MOST
 from gateway.posix.verbs import Verbs
 from gateway.site.site import Site
 
@@ -147,7 +148,10 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         return super()._strip_protocol(path).lstrip("/")
 
     def _place(self, path: Any) -> Place:
-        return place_of(self._strip_protocol(path))
+        place = place_of(self._strip_protocol(path))
+        if len(place.key) > PATH_BYTES_MOST:  # longer than S3's keys, as those below a directory that moved can be
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
+        return place
 
     def _file_place(self, path: Any) -> Place:
         """The place of something inside a bucket."""
@@ -178,9 +182,18 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
                 self.dircache.pop(known, None)
 
 
-async def in_batches(work: list[Coroutine[Any, Any, Any]], batch_size: int) -> list[Any]:
+async def caught(work: Coroutine[Any, Any, Any]) -> Any:
+    """What *work* answers, or the error that it raises."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 (it is the answer)
+        return error
+
+
+async def in_batches(work: Iterable[Coroutine[Any, Any, Any]], batch_size: int) -> list[Any]:
     """What the coroutines answer, *batch_size* of them at a time; -1: all at once, as fsspec means it. The first error
     cancels the rest, and is raised once nothing runs any more."""
+    work = list(work)
     step = len(work) if batch_size == EVERYTHING else batch_size
     found: list[Any] = []
     try:

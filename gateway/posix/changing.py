@@ -46,9 +46,7 @@ class Changing(MovingBytes):
         with about(path):
             verbs = await self._connect()
             if place.key:
-                if create_parents:
-                    await _make_above(verbs, place)
-                await verbs.mkdir(*place)
+                await (_make(verbs, place) if create_parents else verbs.mkdir(*place))
             elif place.bucket:
                 await verbs.make_bucket(place.bucket)
             else:
@@ -86,8 +84,14 @@ class Changing(MovingBytes):
 
     # --- copies -------------------------------------------------------------------------------------------------------
 
-    async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        """Give a file's bytes another name. Of a directory only itself is copied, if somebody made it."""
+    async def _copy(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> None:
+        """Copy files, and with *recursive* directories and buckets with all that is in them; then also the bucket that
+        they are copied to is made where it is missing. No bytes are moved."""
+        await super()._copy(path1, path2, recursive=recursive, make_bucket=recursive, **options)
+
+    async def _cp_file(self, path1: str, path2: str, make_bucket: bool = False, **options: Any) -> None:
+        """Give a file's bytes another name. Of a directory only itself is copied, if somebody made it. *make_bucket*:
+        that of *path2*, where it is missing."""
         source, target = self._place(path1), self._place(path2)
         if not source.key or not target.key:
             await self._info(path1)
@@ -101,6 +105,12 @@ class Changing(MovingBytes):
                 found = await verbs.look(*source)
                 if isinstance(found, Directory) and found.made:
                     await self._makedirs(path2, exist_ok=True)
+            except NoSuchBucket as error:
+                await verbs.bucket(source.bucket)
+                if not make_bucket:
+                    raise os_error(error, path2) from None
+                await _make_bucket(verbs, target.bucket)
+                await verbs.copy(*source, *target)
         self.invalidate_cache(path2)
 
     # --- moves --------------------------------------------------------------------------------------------------------
@@ -137,6 +147,7 @@ class Changing(MovingBytes):
         """Move one file or directory to *path2*, replacing a file there."""
         source, target = self._file_place(path1), self._file_place(path2)
         if source == target:
+            await self._info(path1)
             return
         with about(path1):
             verbs = await self._connect()
@@ -183,8 +194,7 @@ class Changing(MovingBytes):
         """Remove files, a thousand with each command; *recursive*: directories and buckets as well, with all that is
         in them; with *maxdepth* only the files down to that depth."""
         if recursive and maxdepth is not None:
-            found = await self._expand_path(path, recursive=True, maxdepth=maxdepth)
-            await self._remove_files([each for each in found if await self._isfile(each)])
+            await self._remove_files(await self._files(path, maxdepth))
             return
         paths = await self._expand_path(path)
         if not recursive:
@@ -238,25 +248,32 @@ class Changing(MovingBytes):
         return gone
 
 
-async def _make_above(verbs: Verbs, place: Place) -> None:
-    """Make the directories above, and the bucket, where they are missing."""
-    above = place.key.rpartition(SLASH)[0]
+async def _make(verbs: Verbs, place: Place) -> None:
+    """Make a directory, with those above it and the bucket where they are missing."""
     try:
-        if above:
-            await verbs.look(place.bucket, above)
-        else:
-            await verbs.bucket(place.bucket)
+        await verbs.mkdir(*place)
     except NoSuchBucket:
-        with suppress(BucketOwned, BucketExists):
-            await verbs.make_bucket(place.bucket)
+        await _make_bucket(verbs, place.bucket)
     except NoSuchName:
         pass
     else:
         return
-    names = above.split(SLASH) if above else []
-    for depth in range(1, len(names) + 1):
-        with suppress(NameExists):
-            await verbs.mkdir(place.bucket, SLASH.join(names[:depth]))
+    await _make_above(verbs, place)
+    await verbs.mkdir(*place)
+
+
+async def _make_bucket(verbs: Verbs, bucket: str) -> None:
+    with suppress(BucketOwned, BucketExists):
+        await verbs.make_bucket(bucket)
+
+
+async def _make_above(verbs: Verbs, place: Place) -> None:
+    """Make the directories above where they are missing."""
+    *names, _ = place.key.split(SLASH)
+    paths = [SLASH.join(names[:depth]) for depth in range(1, len(names) + 1)]
+    for found in await verbs.compound([("mkdir", (place.bucket, path)) for path in paths]):
+        if isinstance(found, EntrepotError) and not isinstance(found, NameExists):
+            raise found
 
 
 async def _mark(verbs: Verbs, place: Place) -> None:

@@ -36,7 +36,7 @@ class EntrepotFileSystem(Changing):
         """A file, to read ("rb"), write ("wb"), create ("xb") or append to ("ab")."""
         writing = None
         if mode == "rb":
-            info = self.info(path)
+            info = self.info(path, refresh=True)
             options["size"] = _size_of(info)
         else:
             info = None
@@ -59,7 +59,7 @@ class EntrepotFileSystem(Changing):
         """As `open`, for those who await: `read`, `write` and `close` are coroutines."""
         path = self._strip_protocol(path)
         if mode == "rb":
-            info = await self._info(path)
+            info = await self._info(path, refresh=True)
             _size_of(info)
             return EntrepotStreamedFile(self, path, mode, block_size, None, info, **options)
         if mode == "xb" and await self._exists(path):

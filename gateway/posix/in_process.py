@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gateway.engine.types import (
     NO_CONDITIONS,
@@ -45,13 +45,14 @@ from gateway.posix.bodies import Vouched, Whole
 from gateway.posix.metas import check_meta
 from gateway.posix.paths import SLASH, Place
 from gateway.posix.verbs import Directory, Verbs
+from gateway.posix.wire_verbs import TRAVELLING
 from gateway.site.site import Site
 
 T = TypeVar("T")
 
 PART_NUMBERS = 10_000
-SESSION_SECONDS = 5.0
-"""How long a new session is waited for."""
+SESSION_SECONDS = 10.0
+"""How long a new session is waited for, from the first failure on."""
 _THERE = Conditions(if_match=("*",))
 _USER = "SELECT name, id, tenant, root FROM user WHERE"
 
@@ -63,6 +64,18 @@ class InProcess(Verbs):
         self._journal = site.journal
         self._engine = site.engine
         self._caller = caller
+
+    async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:
+        found: list[Any] = []
+        for name, arguments in calls:
+            values, by_name = TRAVELLING[name].by_place(arguments)
+            try:
+                found.append(await getattr(self, name)(*values, **by_name))
+            except EntrepotError as error:
+                found.append(error)
+                if stop:
+                    break
+        return found + [None] * (len(calls) - len(found))
 
     async def buckets(self, after: str = "") -> tuple[list[BucketInfo], str | None]:
         return await self._engine.list_buckets(self._caller, after=after, limit=1000)
@@ -148,17 +161,20 @@ class InProcess(Verbs):
         await self._engine.rmdir(self._caller, bucket, _plain(bucket, path))
 
     async def _again(self, write: Callable[[], Awaitable[T]]) -> T:
-        """*write*, and once more if this process lost its session meanwhile: whatever held the interpreter for longer
-        than the lease is no reason to fail. Only for what may be done twice."""
-        try:
-            return await write()
-        except (SessionOver, CommitterGone) as error:
-            if isinstance(error, CommitterGone) and self._journal.session:
-                raise
-        deadline = asyncio.get_running_loop().time() + SESSION_SECONDS
-        while not self._journal.session and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 (nothing tells)
+        """*write*, and again if this process lost its session meanwhile: whatever held the interpreter for longer
+        than the lease, once or twice, is no reason to fail. Only for what may be done twice."""
+        time = asyncio.get_running_loop().time
+        deadline = 0.0
+        while True:
+            try:
+                return await write()
+            except (SessionOver, CommitterGone):  # also where there is a session again by the time that this is told
+                deadline = deadline or time() + SESSION_SECONDS
+                if time() > deadline:
+                    raise
             await asyncio.sleep(0.01)
-        return await write()
+            while not self._journal.session and time() < deadline:  # noqa: ASYNC110 (nothing tells)
+                await asyncio.sleep(0.01)
 
     async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
         check_meta(meta)

@@ -6,7 +6,9 @@ import errno
 import os
 from collections.abc import Sequence
 from datetime import datetime
+from glob import has_magic
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from fsspec.asyn import sync_wrapper
@@ -17,7 +19,11 @@ from gateway.posix import infos, listing
 from gateway.posix.base import Base, in_batches
 from gateway.posix.errnos import about
 from gateway.posix.infos import Info
+from gateway.posix.over_http import OverHttp
 from gateway.posix.paths import Place, path_of
+
+WEEK_SECONDS = 7 * 24 * 3600
+"""For how long S3 lets an address be signed."""
 
 
 class Looking(Base):
@@ -39,6 +45,16 @@ class Looking(Base):
         if isinstance(found, ObjectInfo):
             return infos.of_object(place.bucket, found)
         return infos.directory(path_of(*place))
+
+    async def _exists(self, path: str, **options: Any) -> bool:
+        """Whether anything is there; what is longer than a name can be is not."""
+        try:
+            await self._info(path, **options)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+                return False
+            raise
+        return True
 
     async def _ls(self, path: str, detail: bool = True, refresh: bool = False, **options: Any) -> list[Any]:
         """What a directory holds, by name; a file's own info. Raises `FileNotFoundError`."""
@@ -81,7 +97,9 @@ class Looking(Base):
             found = await self._levels(place, prefix, maxdepth)
             if not withdirs:
                 found = {name: info for name, info in found.items() if info["type"] == "file"}
-        if place.bucket and (withdirs or not found):
+        if found and place.key and withdirs:
+            found[path_of(*place)] = infos.directory(path_of(*place))
+        elif place.bucket and (withdirs or not found):
             try:
                 own = await self._info(path_of(*place))
             except FileNotFoundError:
@@ -104,6 +122,25 @@ class Looking(Base):
                     found |= {bucket["name"]: bucket} if withdirs else {}
                     found |= await listing.tree(verbs, Place(bucket["name"], b""), withdirs=withdirs)
             return found
+
+    async def _files(self, path: Any, maxdepth: int | None = None) -> list[str]:
+        """The files that *path*, or a list of paths, means with all below: a pattern what it matches, which is its
+        first level. Raises `FileNotFoundError` for a path where nothing is."""
+        found: set[str] = set()
+        for each in path if isinstance(path, list) else [path]:
+            root: str = self._strip_protocol(each)
+            if not has_magic(root):
+                below = await self._find(root, maxdepth=maxdepth)
+                if not below:
+                    await self._info(root)
+                found.update(below)
+                continue
+            for name, info in (await self._glob(root, detail=True)).items():
+                if info["type"] == "file":
+                    found.add(name)
+                elif maxdepth != 1:
+                    found.update(await self._find(name, maxdepth=maxdepth and maxdepth - 1))
+        return sorted(found)
 
     async def _levels(self, place: Place, beginning: str, depth: int) -> dict[str, Info]:
         """Files and directories of the first levels below a directory."""
@@ -155,6 +192,23 @@ class Looking(Base):
         """One of `metadata`, None where it is not there."""
         return (await self._metadata(path)).get(name.lower())
 
+    async def _sign(self, path: str, expiration: int = 100, **options: Any) -> str:
+        """An address under which whoever has it may read the file over HTTP for *expiration* seconds, a week at most;
+        it need not be there yet. Only over HTTP: in process there is no gateway to name (`ValueError`)."""
+        place = self._place(path)
+        if not place.key:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not 1 <= expiration <= WEEK_SECONDS:
+            raise ValueError(f"an address is signed for 1 to {WEEK_SECONDS} seconds, not {expiration}")
+        with about(path):
+            in_process = isinstance(self._at(), Path)
+            if in_process:
+                raise ValueError("in process there is no gateway whose address could be signed: give endpoint=")
+            verbs = await self._connect()
+        assert isinstance(verbs, OverHttp)
+        return verbs.presigned(*place, int(expiration))
+
+    sign = sync_wrapper(_sign)
     modified = sync_wrapper(_modified)
     created = sync_wrapper(_created)
     ukey = sync_wrapper(_ukey)

@@ -17,8 +17,8 @@ from fsspec.utils import isfilelike, merge_offset_ranges
 
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, Meta, ObjectInfo, Opened
 from gateway.errors import InvalidRange, NoSuchKey, PreconditionFailed
-from gateway.posix.base import meta_of
-from gateway.posix.bodies import FromFile, Whole, flat, read_all, read_into
+from gateway.posix.base import caught, in_batches, meta_of
+from gateway.posix.bodies import FromFile, flat, read_all, read_into
 from gateway.posix.errnos import about
 from gateway.posix.infos import META
 from gateway.posix.looking import Looking
@@ -60,10 +60,15 @@ class MovingBytes(Looking):
         self, path: Any, recursive: bool = False, on_error: str = "raise", batch_size: int | None = None, **options: Any
     ) -> Any:
         """The bytes of one file, or of several by path; *recursive*: of every file below."""
-        if recursive:
-            found = await self._expand_path(path, recursive=True)
-            path = [each for each in found if await self._isfile(each)]
-        return await super()._cat(path, on_error=on_error, batch_size=batch_size, **options)
+        if not recursive:
+            return await super()._cat(path, on_error=on_error, batch_size=batch_size, **options)
+        found = await self._files(path)
+        reading = [self._cat_file(each, **options) for each in found]
+        read = await in_batches(reading if on_error == "raise" else map(caught, reading), batch_size or self.batch_size)
+        if not isinstance(path, list) and found == [self._strip_protocol(path)]:
+            return read[0]
+        pairs = zip(found, read, strict=True)
+        return {name: data for name, data in pairs if on_error != "omit" or not isinstance(data, Exception)}
 
     async def _cat_ranges(
         self,
@@ -101,11 +106,7 @@ class MovingBytes(Looking):
         """Make *value* the file's bytes, durably. *mode* "create": raises `FileExistsError` where there is one."""
         place, data = self._file_place(path), flat(value)
         with about(path):
-            verbs = await self._connect()
-            try:
-                await verbs.put(*place, Whole(data), len(data), meta_of(content_type, metadata), conditions_of(mode))
-            except PreconditionFailed:
-                raise _exists(path) from None
+            await Writing(self._connect, place, meta_of(content_type, metadata), conditions_of(mode)).put(data)
         self.invalidate_cache(path)
 
     async def _put_file(
@@ -127,9 +128,6 @@ class MovingBytes(Looking):
         with about(rpath):
             try:
                 await _store_file(writing, lpath, callback)
-            except PreconditionFailed:
-                await writing.discard()
-                raise _exists(rpath) from None
             except BaseException:
                 await writing.discard()
                 raise
@@ -237,17 +235,18 @@ def _cut(blocks: list[tuple[int, int | None, Any]], start: int | None, end: int 
 async def _store_file(writing: Writing, path: Any, callback: Any) -> None:
     with await asyncio.to_thread(open, path, "rb") as file:  # opening a pipe waits for who writes into it
         status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            # a pipe: nobody knows how much there is, nor when it comes
+        if stat.S_ISREG(status.st_mode):
+            callback.set_size(status.st_size)
+        if not stat.S_ISREG(status.st_mode) or not status.st_size:
+            # a pipe, or a file of /proc: nobody knows how much there is, nor when it comes
             while data := await asyncio.to_thread(file.read, writing.part_bytes):
                 await writing.add(data)
                 callback.relative_update(len(data))
             if not writing.begun:
-                await writing.add(b"")
+                await writing.put(b"")
             await writing.commit()
             return
         left = status.st_size
-        callback.set_size(left)
         if left <= SINGLE_BYTES:
             await writing.put_body(FromFile(file, left, callback.relative_update), left)
             return
@@ -279,7 +278,3 @@ def conditions_of(mode: str) -> Conditions:
     if mode not in ("create", "overwrite"):
         raise ValueError(f'a file is written in mode "create" or "overwrite", not {mode!r}')
     return _FREE if mode == "create" else NO_CONDITIONS
-
-
-def _exists(path: str) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)

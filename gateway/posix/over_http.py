@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import secrets
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,6 @@ from gateway.engine.types import (
     NO_CONDITIONS,
     Body,
     BucketInfo,
-    Buffer,
     ByteRange,
     Conditions,
     Meta,
@@ -28,22 +26,23 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import (
-    BadChecksum,
+    Busy,
     CommitterGone,
     EntrepotError,
     InvalidArgument,
     Refused,
     SessionOver,
-    Unavailable,
 )
 from gateway.journal.packed import PartFact
 from gateway.posix import wire
 from gateway.posix.gateways import Gateway
+from gateway.posix.gathering import Gathering
 from gateway.posix.posting import RETRY_SECONDS, Posting
+from gateway.posix.reading import Reading
 from gateway.posix.shapes import Malformed
 from gateway.posix.verbs import Directory, Verbs
 from gateway.posix.wire import Asked, Verb
-from gateway.posix.wire_frames import read_frame, read_head
+from gateway.posix.wire_frames import read_head
 from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING, Travelling
 
 WHOLE_BYTES = 4 << 20
@@ -53,9 +52,6 @@ HELLO_SECONDS = 10.0
 """How long a gateway may take to be there when it is first spoken to."""
 WRITE_TRIES = 3
 """At least, however long each of them takes."""
-BREAKS_MOST = 5
-"""How often a read may break off without a frame more."""
-BROKEN = (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError, BadChecksum)
 _TWICE = frozenset({"begin_upload", "put_part", "copy_part", "complete_upload", "abort_upload"})
 """What may be done twice: it is asked for anew where nobody knows what became of it."""
 
@@ -66,6 +62,8 @@ class OverHttp(Verbs):
     def __init__(self, posting: Posting) -> None:
         self._posting = posting
         self._memory = ""
+        self._looks = Gathering(self._together, wire.VERBS_MOST)
+        self._changes = Gathering(self._together, wire.VERBS_MOST)
 
     @classmethod
     async def connect(cls, gateway: Gateway) -> OverHttp:
@@ -88,12 +86,13 @@ class OverHttp(Verbs):
         """It was inherited by a fork, and is the parent's."""
         self._posting.forget()
 
+    def presigned(self, bucket: str, key: bytes, seconds: int) -> str:
+        """The address under which whoever has it may read an object for so long."""
+        return self._posting.presigned(b"/" + bucket.encode() + b"/" + key, seconds)
+
     # --- asking -------------------------------------------------------------------------------------------------------
 
     async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:
-        """Several verbs by name, with their arguments, in as few trips as may be: run in their order, each with its own
-        result, or the `EntrepotError` that it was refused with; None stands for those behind the first one that was
-        refused, with *stop*."""
         found: list[Any] = []
         while len(found) < len(calls):
             some = calls[len(found) : len(found) + wire.VERBS_MOST]
@@ -105,11 +104,16 @@ class OverHttp(Verbs):
                 break
         return found + [None] * (len(calls) - len(found))
 
-    async def _results(self, calls: Sequence[tuple[str, tuple[Any, ...]]], stop: bool) -> list[Any]:
+    async def _together(self, calls: Sequence[tuple[str, tuple[Any, ...]]]) -> list[Any]:
+        return await self._results(calls, stop=False, together=len(calls) > 1)
+
+    async def _results(
+        self, calls: Sequence[tuple[str, tuple[Any, ...]]], stop: bool, together: bool = False
+    ) -> list[Any]:
         """Those of the first ones; the rest was not run."""
         verbs = [Verb(name, TRAVELLING[name].plain(*arguments)) for name, arguments in calls]
         once = secrets.token_bytes(wire.ONCE_BYTES) if any(TRAVELLING[name].changes for name, _ in calls) else b""
-        answers = await self._ask(Asked(verbs, stop, once, self._memory))
+        answers = await self._ask(Asked(verbs, stop, once, self._memory, together=together))
         found: list[Any] = []
         for (name, _), answer in zip(calls, answers, strict=True):
             if answer[0] == wire.NOT_RUN:
@@ -125,6 +129,16 @@ class OverHttp(Verbs):
             if last or name not in _TWICE or not isinstance(found, CommitterGone | SessionOver):
                 raise found
         raise AssertionError("the last one is raised")
+
+    async def _gathered(self, through: Gathering, name: str, *arguments: Any) -> Any:
+        """One call, which shares its trip with others that are asked at the same time."""
+        wire.pack(TRAVELLING[name].plain(*arguments))  # what cannot travel is its own caller's mistake
+        found = await through.call(name, arguments)
+        if isinstance(found, Busy):
+            return await self._call(name, *arguments)  # alone, and until there is room for it
+        if isinstance(found, EntrepotError):
+            raise found
+        return found
 
     async def _ask(self, asked: Asked) -> tuple[tuple[Any, ...], ...]:
         packed = wire.packed_request(asked)
@@ -143,7 +157,12 @@ class OverHttp(Verbs):
         self, bucket: str, key: bytes, wanted: ByteRange | None = None, conditions: Conditions = NO_CONDITIONS
     ) -> Opened:
         info, start, length, response = await self._begin_read(bucket, key, wanted, conditions)
-        reading = Reading(self, bucket, info, start, length, response)
+
+        async def reopen(start: int) -> aiohttp.ClientResponse:
+            return await self._reopen(bucket, info, start, end)
+
+        end = start + length
+        reading = Reading(reopen, start, end, response)
         if length > WHOLE_BYTES:
             return Opened(info, start, length, None, None, reading)
         async with aclosing(reading):
@@ -171,7 +190,7 @@ class OverHttp(Verbs):
         info, start, length = found
         return info, start, length, response
 
-    async def reopen(self, bucket: str, info: ObjectInfo, start: int, end: int) -> aiohttp.ClientResponse:
+    async def _reopen(self, bucket: str, info: ObjectInfo, start: int, end: int) -> aiohttp.ClientResponse:
         """The rest of a read that broke off, of the same version. Raises `PreconditionFailed` where it is gone."""
         rest, same = ByteRange(start, end - 1), Conditions(if_match=(info.etag,))
         *_, response = await self._begin_read(bucket, info.key, rest, same)
@@ -210,7 +229,7 @@ class OverHttp(Verbs):
         return found
 
     async def bucket(self, name: str) -> BucketInfo:
-        found: BucketInfo = await self._call("bucket", name)
+        found: BucketInfo = await self._gathered(self._looks, "bucket", name)
         return found
 
     async def make_bucket(self, name: str) -> None:
@@ -220,7 +239,7 @@ class OverHttp(Verbs):
         await self._call("drop_bucket", name)
 
     async def look(self, bucket: str, key: bytes) -> ObjectInfo | Directory:
-        found: ObjectInfo | Directory = await self._call("look", bucket, key)
+        found: ObjectInfo | Directory = await self._gathered(self._looks, "look", bucket, key)
         return found
 
     async def page(self, bucket: str, prefix: bytes, delimiter: bytes = b"", after: bytes = b"") -> Page:
@@ -231,11 +250,12 @@ class OverHttp(Verbs):
         self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: Meta | None = None,
         conditions: Conditions = NO_CONDITIONS,
     ) -> Stored:  # fmt: skip
-        stored: Stored = await self._call("copy", bucket, key, to_bucket, to_key, meta, conditions)
+        arguments = (bucket, key, to_bucket, to_key, meta, conditions)
+        stored: Stored = await self._gathered(self._changes, "copy", *arguments)
         return stored
 
     async def move(self, bucket: str, key: bytes, to_bucket: str, to_key: bytes) -> None:
-        await self._call("move", bucket, key, to_bucket, to_key)
+        await self._gathered(self._changes, "move", bucket, key, to_bucket, to_key)
 
     async def remove(self, bucket: str, keys: Sequence[bytes], *, must_exist: bool) -> list[EntrepotError | None]:
         outcomes: list[EntrepotError | None] = await self._call("remove", bucket, keys, must_exist)
@@ -245,7 +265,7 @@ class OverHttp(Verbs):
         await self._call("rename", bucket, path, to_path, directory)
 
     async def mkdir(self, bucket: str, path: bytes) -> None:
-        await self._call("mkdir", bucket, path)
+        await self._gathered(self._changes, "mkdir", bucket, path)
 
     async def rmdir(self, bucket: str, path: bytes) -> None:
         await self._call("rmdir", bucket, path)
@@ -276,45 +296,6 @@ class OverHttp(Verbs):
 
     async def abort_upload(self, bucket: str, key: bytes, upload: str) -> None:
         await self._call("abort_upload", bucket, key, upload)
-
-
-class Reading:
-    """The bytes of a read, frame by frame, each verified; one that breaks off goes on where it was."""
-
-    def __init__(
-        self, verbs: OverHttp, bucket: str, info: ObjectInfo, start: int, length: int, response: aiohttp.ClientResponse
-    ) -> None:
-        self._verbs = verbs
-        self._bucket = bucket
-        self._info = info
-        self._at = start
-        self._end = start + length
-        self._response = response
-        self._broken = 0
-
-    def __aiter__(self) -> Reading:
-        return self
-
-    async def __anext__(self) -> Buffer:
-        while self._at < self._end:
-            try:
-                frame = await read_frame(self._response.content, self._end - self._at)
-            except BROKEN as error:
-                self._response.close()
-                self._broken += 1
-                if self._broken > BREAKS_MOST:
-                    raise Unavailable(f"a read breaks off again and again: {type(error).__name__}") from error
-                self._response = await self._verbs.reopen(self._bucket, self._info, self._at, self._end)
-                continue
-            self._at += len(frame)
-            self._broken = 0
-            return frame
-        self._response.release()
-        raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        """Let go of the connection; what was not read to its end is cut."""
-        self._response.release()
 
 
 async def _all(response: aiohttp.ClientResponse) -> bytes:

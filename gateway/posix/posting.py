@@ -14,7 +14,8 @@ import os
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from html import unescape
 from typing import Any, TypeVar
 
@@ -35,7 +36,7 @@ from gateway.errors import (
 )
 from gateway.identity import canonical
 from gateway.identity.canonical import EMPTY_SHA256
-from gateway.identity.signing import END, ChunkSigner, sign_headers
+from gateway.identity.signing import END, ChunkSigner, presign, sign_headers
 from gateway.posix.bodies import Whole
 from gateway.posix.gateways import Gateway
 from gateway.posix.wire import ATTEMPT, PREFIX
@@ -50,6 +51,8 @@ FIRST_WAIT_SECONDS, WAIT_SECONDS_MOST = 0.05, 5.0
 CONNECTIONS = 128
 KEEP_SECONDS = 30.0
 """A connection that was idle for longer is not used again; a gateway ends it after that."""
+SKEW_SECONDS = 60
+"""What clocks may differ from what is known of their difference, for another try to be worth while."""
 INLINE_BYTES = 64 << 10
 """What is longer is hashed in a thread."""
 PIECE_BYTES = 256 << 10
@@ -103,6 +106,8 @@ class Posting:
         """Raises `Misconfigured`. To be made on a running loop."""
         self._gateway = gateway
         self._region = gateway.region
+        self._ahead = timedelta()
+        """How far the gateway's clock is ahead of ours, where that is too far for it to take what we sign."""
         connector = _Connector(limit=CONNECTIONS, keepalive_timeout=KEEP_SECONDS, ssl=gateway.tls())
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -171,7 +176,7 @@ class Posting:
             payload = _sha256(data) if size else EMPTY_SHA256
         signed = sign_headers(
             "POST", raw_path=path, raw_query=query, headers=headers, payload=payload, access_key=self._gateway.key,
-            secret_key=self._gateway.secret, region=self._region, now=datetime.now(UTC),
+            secret_key=self._gateway.secret, region=self._region, now=self._now(),
         )  # fmt: skip
         if not isinstance(data, Body):
             return _Sending({**signed, "content-length": str(size)}, data)
@@ -181,6 +186,27 @@ class Posting:
         signer = ChunkSigner(key, date, f"{date[:8]}/{self._region}/s3/aws4_request", seed)
         return _Sending(signed, data, signer, size)
 
+    def presigned(self, path: bytes, seconds: int) -> str:
+        """The address under which whoever has it may GET *path*, not encoded, for so long."""
+        signed = presign(
+            "GET", host=self._gateway.host, path=path, access_key=self._gateway.key, secret_key=self._gateway.secret,
+            region=self._region, now=self._now(), expires=seconds,
+        )  # fmt: skip
+        return f"{self._gateway.scheme}://{self._gateway.host}{signed}"
+
+    def _now(self) -> datetime:
+        """The gateway's time, as far as we know."""
+        return datetime.now(UTC) + self._ahead
+
+    def _learns_the_time(self, said: str) -> bool:
+        """Whether the gateway's `Date` tells that our clock goes wrong, and we did not know."""
+        try:
+            ahead = parsedate_to_datetime(said) - datetime.now(UTC)
+        except (ValueError, TypeError):
+            return False
+        known, self._ahead = self._ahead, ahead
+        return abs(ahead - known) > timedelta(seconds=SKEW_SECONDS)
+
     async def _say(self, response: aiohttp.ClientResponse) -> None:
         """Raise what the gateway said."""
         text = (await response.content.read(SAID_BYTES_MOST)).decode("utf-8", "replace")
@@ -188,6 +214,9 @@ class Posting:
         code, message = said.get("Code", ""), said.get("Message", f"status {response.status}")
         if code == "AuthorizationHeaderMalformed" and said.get("Region", self._region) != self._region:
             self._region = said["Region"]  # it tells which region it is; asked for that, it will do
+            raise _Again(AccessDenied(message))
+        if code == "RequestTimeTooSkewed" and self._learns_the_time(response.headers.get("Date", "")):
+            log.warning("this machine's clock and that of %s differ by %s", self._gateway.host, self._ahead)
             raise _Again(AccessDenied(message))
         why: EntrepotError = _KINDS.get(code, Unavailable if response.status in _AGAIN else Refused)(
             message if code else f"{self._gateway.host} is no gateway of this kind: {message}"

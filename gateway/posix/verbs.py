@@ -1,4 +1,4 @@
-"""What the file system asks of whoever holds the tree: few verbs over plain values, each one trip.
+"""What the file system asks of whoever holds the tree: few verbs over plain values, each one trip at most.
 
 In process they are answered by a site's front desk (`in_process.py`), over HTTP by a gateway (`over_http.py`).
 They raise `gateway.errors`, and nothing here knows fsspec. Keys and paths are bytes without a leading slash; a
@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.engine.types import (
     NO_CONDITIONS,
@@ -39,6 +40,12 @@ class Directory:
 
 class Verbs(ABC):
     """The tree, as one user sees it. For one event loop; safe for many concurrent calls."""
+
+    @abstractmethod
+    async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:
+        """Several verbs by name, with their arguments, in as few trips as may be: run in their order, each with its own
+        result, or the `EntrepotError` that it was refused with; None stands for those behind the first one that was
+        refused, with *stop*."""
 
     @abstractmethod
     async def buckets(self, after: str = "") -> tuple[list[BucketInfo], str | None]:

@@ -2,7 +2,7 @@
 
 Everything is a POST below `/.entrepot/` on the gateway's S3 port (no bucket has such a name), signed as S3's are.
 
-    verbs   the body: {speaks, verbs: [[name, arguments], …], stop, once, knows}
+    verbs   the body: {speaks, verbs: [[name, arguments], …], stop, together, once, knows}
             the answer: {version, memory, results: [[OK, value] | [REFUSED, error, arguments] | [NOT_RUN], …]}
     read    ?call= {speaks, verbs: [["open", arguments]]}; the answer: length of a head, the head (as `verbs` answers),
             then the bytes in frames of `FRAME_BYTES`, the last one shorter, each with its CRC32C behind it
@@ -11,8 +11,8 @@ Everything is a POST below `/.entrepot/` on the gateway's S3 port (no bucket has
 
 `speaks` are the versions that who asks understands; the answer says which of them it is in. Several verbs are run in
 their order, each with its own result; behind one that was refused the others are not run where `stop` says so, nor are
-those for whose answers there is no room. A request that is wrong as a whole is answered as S3 answers (4xx, an XML
-document).
+those for whose answers there is no room. Those that are asked `together` may be run in any order and at the same time.
+A request that is wrong as a whole is answered as S3 answers (4xx, an XML document).
 
 **Once.** A request that changes something bears 16 random bytes, `once`, under which its answer is kept for
 `KEPT_SECONDS`: sent again, with `?attempt=` above 1, it is answered and not run again. `memory` names the memory that
@@ -74,6 +74,7 @@ class Asked:
     once: bytes = b""
     knows: str = ""
     version: int = VERSION
+    together: bool = False
 
 
 class Answered(NamedTuple):
@@ -100,7 +101,8 @@ def unpack(packed: bytes, what: str) -> Any:
 def packed_request(asked: Asked) -> bytes:
     """A request, ready to travel."""
     verbs = [[each.name, list(each.arguments)] for each in asked.verbs]
-    return pack({"speaks": SPOKEN, "verbs": verbs, "stop": asked.stop, "once": asked.once, "knows": asked.knows})
+    said = {"speaks": SPOKEN, "verbs": verbs, "once": asked.once, "knows": asked.knows}
+    return pack(said | {"stop": asked.stop, "together": asked.together})
 
 
 def read_request(packed: bytes) -> Asked:
@@ -117,7 +119,10 @@ def read_request(packed: bytes) -> Asked:
         if len(once) not in (0, ONCE_BYTES):
             raise Malformed(f"once is {ONCE_BYTES} bytes")
         stop, knows = BOOLEAN.read(found.get("stop", False), "stop"), TEXT.read(found.get("knows", ""), "knows")
-        return Asked(_read_verbs(found.get("verbs")), stop, once, knows, version)
+        together = BOOLEAN.read(found.get("together", False), "together")
+        if stop and together:
+            raise Malformed("what is asked together does not stop where one is refused")
+        return Asked(_read_verbs(found.get("verbs")), stop, once, knows, version, together)
     except Malformed as wrong:
         raise InvalidArgument(str(wrong)) from None
 

@@ -7,6 +7,7 @@ as SlowDown.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -39,6 +40,8 @@ HELD_BYTES_MOST = 64 << 20
 """Requests that are read and answers that are not sent yet, of one worker together."""
 ONE_PIECE_BYTES = 64 << 10
 """Answers up to here are not counted: they are handed to the socket at once."""
+TOGETHER = 16
+"""Verbs of one request that run at the same time, where it allows that."""
 OPEN_VERB = "open"
 _BESIDE_CHANGES = frozenset({"look", "bucket"})
 """What changes nothing, and may go together with what does: its answers are short."""
@@ -143,17 +146,16 @@ class WireServer:
         results: list[bytes] = []
         size, stopped = 0, False
         enough = wire.KEPT_BYTES_ENOUGH if asked.once else wire.ANSWER_BYTES_ENOUGH
-        for each in asked.verbs:
+        at_once = TOGETHER if asked.together else 1
+        for at in range(0, len(asked.verbs), at_once):
+            some = asked.verbs[at : at + at_once]
             if stopped or size > enough:
-                results.append(wire.pack([wire.NOT_RUN]))
+                results += [wire.pack([wire.NOT_RUN])] * len(some)
                 continue
-            try:
-                result = wire.pack([wire.OK, await _one(verbs, each)])
-            except EntrepotError as error:
-                result = wire.pack([wire.REFUSED, *wire.plain_error(error)])
-                stopped = asked.stop
-            results.append(result)
-            size += len(result)
+            found = await asyncio.gather(*[_answered(verbs, each) for each in some])
+            results += found
+            size += sum(map(len, found))
+            stopped = asked.stop and bool(_code(found[-1]))
         return results
 
     # --- bytes --------------------------------------------------------------------------------------------------------
@@ -269,6 +271,14 @@ class _Sent:
 
     async def aclose(self) -> None:
         self._held.release()
+
+
+async def _answered(verbs: InProcess, verb: Verb) -> bytes:
+    """Run one verb; its result, packed."""
+    try:
+        return wire.pack([wire.OK, await _one(verbs, verb)])
+    except EntrepotError as error:
+        return wire.pack([wire.REFUSED, *wire.plain_error(error)])
 
 
 async def _one(verbs: InProcess, verb: Verb) -> Any:

@@ -107,7 +107,10 @@ class Travelling:
 
     def read(self, name: str, plain: tuple[Any, ...]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments again, by place and by name. Raises `Malformed`."""
-        values = named(tuple_of, **self.arguments).read(plain, name)
+        return self.by_place(named(tuple_of, **self.arguments).read(plain, name))
+
+    def by_place(self, values: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments as the method takes them: by place and by name."""
         pairs = list(zip(self.arguments, values, strict=True))
         return (
             [value for argument, value in pairs if argument not in self.by_name],

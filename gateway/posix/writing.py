@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Conditions, Meta, ObjectInfo, WantedPart
-from gateway.errors import NoSuchName, NoSuchUpload
+from gateway.errors import NameExists, NoSuchName, NoSuchUpload, PreconditionFailed
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.paths import Place
 from gateway.posix.verbs import Directory, Verbs
@@ -45,6 +45,7 @@ class Writing:
         self._place = place
         self._meta = meta
         self._conditions = conditions
+        self._appends = False
         self._step_bytes = max(step_bytes, LEAST_PART_BYTES)
         self._upload: str | None = None
         self._parts: list[WantedPart] = []
@@ -71,6 +72,7 @@ class Writing:
         end that are to be written again with what follows, since a part cannot be as small.
 
         Committing is refused if it has changed by then."""
+        self._appends = True
         verbs = await self._connect()
         try:
             found = await verbs.look(*self._place)
@@ -160,16 +162,29 @@ class Writing:
         """As `put`, for *size* bytes that are still to come."""
         self.settled = True
         verbs = await self._connect()
-        await verbs.put(*self._place, body, size, self._meta, self._conditions)
+        with self._told_if_taken():
+            await verbs.put(*self._place, body, size, self._meta, self._conditions)
 
     async def commit(self) -> None:
-        """Make what was added the object. Raises `PreconditionFailed` where its conditions do not hold any more."""
+        """Make what was added the object. Raises `NameExists` where one was to be made that is there by now, and
+        `PreconditionFailed` where what is added to has changed."""
         if self.settled or self._upload is None:
             return
         await self._land_all()
         verbs = await self._connect()
-        await verbs.complete_upload(*self._place, self._upload, self._parts, self._conditions)
+        with self._told_if_taken():
+            await verbs.complete_upload(*self._place, self._upload, self._parts, self._conditions)
         self.settled = True
+
+    @contextmanager
+    def _told_if_taken(self) -> Iterator[None]:
+        """That an object stands there which was to be created is an error of its own."""
+        try:
+            yield
+        except PreconditionFailed:
+            if self._appends or not self._conditions.if_none_match:
+                raise
+            raise NameExists(self._place.key) from None
 
     async def discard(self) -> None:
         """Throw away what was added. Doing it twice does no harm."""

@@ -83,6 +83,27 @@ def test_a_tree_is_read_and_written_at_once(fs, bucket):
     assert fs.tail(f"{bucket}/d/12", 1) == b"2"
 
 
+def test_a_tree_is_read_by_its_root_a_file_a_pattern_or_none_of_them(fs, bucket):
+    fs.pipe({f"{bucket}/d/{name}": name.encode() for name in ("x", "[x]", "e/*")})
+    fs.mkdir(f"{bucket}/empty")
+    everything = {f"{bucket}/d/{name}": name.encode() for name in ("[x]", "e/*", "x")}
+    assert fs.cat(f"{bucket}/d", recursive=True) == everything
+    assert fs.cat([f"{bucket}/d"], recursive=True) == everything
+    assert fs.cat(f"{bucket}/?", recursive=True) == everything
+    assert fs.cat(f"{bucket}/d/x", recursive=True) == b"x"
+    assert fs.cat([f"{bucket}/d/x"], recursive=True) == {f"{bucket}/d/x": b"x"}
+    assert fs.cat(f"{bucket}/empty", recursive=True) == {}
+    with pytest.raises(FileNotFoundError):
+        fs.cat(f"{bucket}/none", recursive=True)
+
+
+def test_a_local_file_that_tells_no_size_is_stored_whole(fs, bucket):
+    fs.put_file("/proc/self/status", f"{bucket}/x")
+    assert b"Name:" in fs.cat_file(f"{bucket}/x")
+    fs.put_file("/dev/null", f"{bucket}/x")
+    assert fs.cat_file(f"{bucket}/x") == b""
+
+
 def test_a_file_that_stands_is_created_once(fs, bucket):
     with pytest.raises(ValueError, match="create"):
         fs.pipe_file(f"{bucket}/x", b"", mode="append")
@@ -303,7 +324,7 @@ def test_an_exclusive_file_loses_to_whoever_was_faster(fs, bucket):
     opened = fs.open(f"{bucket}/x", "xb")
     opened.write(b"slow")
     fs.pipe_file(f"{bucket}/x", b"fast")
-    with pytest.raises(OSError, match="If-None-Match"):
+    with pytest.raises(FileExistsError):
         opened.close()
     assert fs.cat_file(f"{bucket}/x") == b"fast"
 

@@ -291,3 +291,34 @@ def test_a_user_has_what_is_his_and_no_more(fs, reach, folder, bucket):
     with pytest.raises(PermissionError):
         EntrepotFileSystem(**stranger).ls("")
     carla.rm("carlas", recursive=True)
+
+
+def test_a_tree_is_copied_to_a_bucket_that_is_made_for_it_and_a_file_is_not(fs, bucket):
+    """What could not be copied must not look as if there was nothing to copy."""
+    fs.pipe({f"{bucket}/d/x": b"1", f"{bucket}/d/e/y": b"2"})
+    fs.cp(f"{bucket}/d", f"{bucket}-a/d", recursive=True)
+    assert fs.cat(f"{bucket}-a", recursive=True) == {f"{bucket}-a/d/x": b"1", f"{bucket}-a/d/e/y": b"2"}
+    fs.cp(bucket, f"{bucket}-b", recursive=True)
+    assert fs.find(f"{bucket}-b") == [f"{bucket}-b/d/e/y", f"{bucket}-b/d/x"]
+    with pytest.raises(FileNotFoundError, match=f"{bucket}-c"):
+        fs.cp(f"{bucket}/d/x", f"{bucket}-c/x")
+    with pytest.raises(FileNotFoundError, match=f"{bucket}-none"):
+        fs.cp(f"{bucket}-none/x", f"{bucket}/x")
+    with pytest.raises(OSError, match="InvalidBucketName"):
+        fs.cp(f"{bucket}/d", "No_Bucket", recursive=True)
+
+
+def test_what_is_not_there_is_not_moved_to_where_it_is(fs, bucket):
+    with pytest.raises(FileNotFoundError):
+        fs.mv(f"{bucket}/none", f"{bucket}/none")
+    fs.pipe_file(f"{bucket}/x", b"1")
+    fs.mv(f"{bucket}/x", f"{bucket}/x")
+    assert fs.cat_file(f"{bucket}/x") == b"1"
+
+
+def test_a_bounded_removal_counts_a_pattern_as_a_level(fs, bucket):
+    fs.pipe({f"{bucket}/{name}": b"" for name in ("a1/x", "a1/e/y", "a2", "b")})
+    fs.rm(f"{bucket}/a*", recursive=True, maxdepth=1)
+    assert fs.find(bucket) == [f"{bucket}/a1/e/y", f"{bucket}/a1/x", f"{bucket}/b"]
+    fs.rm(f"{bucket}/a*", recursive=True, maxdepth=2)
+    assert fs.find(bucket) == [f"{bucket}/a1/e/y", f"{bucket}/b"]

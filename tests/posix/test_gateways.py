@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+import urllib.error
+import urllib.request
+from datetime import datetime, timedelta
 
 import fsspec
 import pytest
 
 from gateway.errors import Misconfigured
+from gateway.posix import posting
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.posix.gateways import Options, gateway_of
 from tests.certificates import self_signed
@@ -123,6 +127,49 @@ def test_a_config_file_names_its_site_too(tmp_path):
     fs.mkdir("bay")
     assert fs.ls("", detail=False) == ["bay"]
     fs.close()
+
+
+@pytest.mark.parametrize("hours", [-20, 3])
+def test_a_clock_that_goes_wrong_is_set_right_by_the_gateways(served, monkeypatch, hours, caplog):
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) + timedelta(hours=hours)
+
+    monkeypatch.setattr(posting, "datetime", Wrong)
+    fs = EntrepotFileSystem(
+        endpoint=served.url, key=served.access_key, secret=served.secret_key, skip_instance_cache=True
+    )
+    fs.mkdir(f"skewed{hours}")
+    with fs.open(f"skewed{hours}/x", "wb") as opened:
+        opened.write(bytes(9 << 20))
+    assert fs.cat_file(f"skewed{hours}/x") == bytes(9 << 20)
+    assert urllib.request.urlopen(fs.sign(f"skewed{hours}/x")).read(10) == bytes(10)
+    assert len([each for each in caplog.records if "clock" in each.message]) == 1
+    fs.close()
+
+
+def test_a_signed_address_is_read_by_anybody_for_as_long_as_it_says(served):
+    fs = EntrepotFileSystem(endpoint=served.url, key=served.access_key, secret=served.secret_key)
+    fs.mkdir("signed")
+    for name in ("plain", "a b/%41?x=1&y#z+é", "latin-\udce9", "日本/\n"):
+        fs.pipe_file(f"signed/{name}", name.encode("utf-8", "surrogateescape"))
+        with urllib.request.urlopen(fs.sign(f"signed/{name}", expiration=60)) as answer:
+            assert answer.read() == name.encode("utf-8", "surrogateescape")
+    address = fs.sign("signed/plain")
+    assert served.secret_key not in address
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(address.replace("plain", "a"))
+    for seconds in (0, 604_801):
+        with pytest.raises(ValueError, match="1 to 604800"):
+            fs.sign("signed/plain", expiration=seconds)
+    with pytest.raises(IsADirectoryError):
+        fs.sign("signed")
+
+
+def test_in_process_no_address_is_signed(tmp_path):
+    with pytest.raises(ValueError, match="endpoint="):
+        EntrepotFileSystem(site=tmp_path).sign("bay/x")
 
 
 # --- pickled, forked, spawned -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -51,6 +52,16 @@ def test_what_is_not_there_is_not_found(fs, tree, path):
     for ask in (fs.info, fs.ls, fs.cat_file, fs.rm, fs.rm_file, fs.modified):
         with pytest.raises(FileNotFoundError):
             ask(path)
+
+
+@pytest.mark.parametrize("length", [1025, 5000])
+def test_what_is_longer_than_a_name_can_be_is_not_there(fs, bucket, length):
+    path = f"{bucket}/{'k' * length}"
+    assert not fs.exists(path)
+    for ask in (fs.info, fs.touch, fs.cat_file):
+        with pytest.raises(OSError) as long:
+            ask(path)
+        assert long.value.errno == errno.ENAMETOOLONG
 
 
 def test_a_directory_lists_what_stands_in_it(fs, tree):
@@ -157,6 +168,8 @@ def test_listings_are_kept_only_where_that_was_asked_for_and_forgotten_with_each
     assert len(cached.ls(f"{bucket}/d", refresh=True)) == 2
     fs.pipe_file(f"{bucket}/d/x", b"333")
     assert cached.info(f"{bucket}/d/x")["size"] == 1
+    with cached.open(f"{bucket}/d/x") as opened:
+        assert opened.read() == b"333", "what others wrote is read, whatever is kept of listings"
     for change in (
         lambda: cached.pipe_file(f"{bucket}/d/z", b""),
         lambda: cached.mv(f"{bucket}/d/z", f"{bucket}/d/w"),

@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from gateway.engine.types import NO_CONDITIONS as NONE
 from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo
-from gateway.errors import AccessDenied, BucketOwned, CommitterGone, NoSuchKey, NoSuchName, PreconditionFailed
-from gateway.posix import over_http, posting, wire
+from gateway.errors import AccessDenied, BucketOwned, Busy, CommitterGone, NoSuchKey, NoSuchName, PreconditionFailed
+from gateway.posix import over_http, posting, reading, wire
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.gateways import Options, gateway_of
 from gateway.posix.over_http import OverHttp
@@ -118,6 +119,40 @@ async def test_several_verbs_go_in_one_trip_and_run_in_their_order(verbs, place,
     assert trips == 1 + 1 + 1 + 3
 
 
+async def test_verbs_that_go_together_are_each_answered_and_what_was_refused_stops_nobody(served, verbs, place):
+    looks = [Verb("look", (place, key)) for key in (b"x", b"none", b"d", b"d/y") * 16]
+    answer = wire.read_answer((await posted(served, "verbs", wire.packed_request(Asked(looks, together=True)))).body)
+    assert [each[0] for each in answer.results] == [wire.OK, wire.REFUSED, wire.OK, wire.OK] * 16
+    copies = [Verb("copy", TRAVELLING["copy"].plain(place, b"x", place, b"c%d" % n, None, NONE)) for n in range(50)]
+    body = wire.packed_request(Asked(copies, once=secrets.token_bytes(16), knows=verbs._memory, together=True))
+    first, again = [(await posted(served, "verbs", body, query)).body for query in ("", "attempt=2")]
+    assert first == again
+    assert {each[0] for each in wire.read_answer(first).results} == {wire.OK}
+    assert len((await verbs.page(place, b"c")).keys) == 50
+
+
+async def test_a_verb_that_finds_no_room_among_others_is_asked_again_alone(verbs, place, monkeypatch):
+    results, refused = verbs._results, []
+
+    async def crowded(calls, stop, together=False):
+        if len(calls) == 1:
+            return await results(calls, stop, together)
+        refused.extend(calls)
+        return [Busy("the queue")] * len(calls)
+
+    monkeypatch.setattr(verbs, "_results", crowded)
+    found = await asyncio.gather(*[verbs.look(place, b"x") for _ in range(30)])
+    assert [each.size for each in found] == [1] * 30
+    assert len(refused) > 20
+
+
+async def test_a_name_that_cannot_travel_is_its_own_callers_mistake(verbs, place):
+    asked = [verbs.look("\ud800" if number == 20 else place, b"x") for number in range(40)]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(found.pop(20), UnicodeEncodeError)
+    assert [each.size for each in found] == [1] * 39
+
+
 async def test_an_answer_that_grows_long_is_broken_off_and_asked_for_on(verbs, place, monkeypatch):
     keys = [b"long/%04d-" % number + b"k" * 900 for number in range(1000)]
     for at in range(0, 1000, 100):
@@ -167,7 +202,7 @@ async def test_a_read_whose_object_is_replaced_while_it_breaks_off_is_ended(serv
 async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(verbs, place, monkeypatch):
     data = os.urandom(2 * MIB)
     await verbs.put(place, b"bytes", Whole(data), len(data), Meta())
-    read_frame, spoilt = over_http.read_frame, 0
+    read_frame, spoilt = reading.read_frame, 0
 
     class Spoiling:
         def __init__(self, stream) -> None:
@@ -183,7 +218,7 @@ async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(verbs, p
         spoilt += 1
         return await read_frame(Spoiling(stream) if spoilt == 2 else stream, left)
 
-    monkeypatch.setattr(over_http, "read_frame", spoils)
+    monkeypatch.setattr(reading, "read_frame", spoils)
     assert await read_all(await verbs.open(place, b"bytes")) == data
     assert spoilt == 3
 
@@ -256,10 +291,10 @@ async def test_a_memory_that_was_lost_says_that_it_does_not_know(served, place):
 async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(verbs, place, monkeypatch):
     results, tries = verbs._results, 0
 
-    async def unknown(calls, stop):
+    async def unknown(calls, stop, together=False):
         nonlocal tries
         tries += 1
-        return [CommitterGone("nobody knows")] if tries == 1 else await results(calls, stop)
+        return [CommitterGone("nobody knows")] if tries == 1 else await results(calls, stop, together)
 
     monkeypatch.setattr(verbs, "_results", unknown)
     assert await verbs.begin_upload(place, b"up", Meta())

@@ -57,12 +57,12 @@ def test_what_is_no_request_is_refused(signer, body):
 @given(
     verbs=st.lists(st.tuples(NAMES, st.lists(PLAIN, max_size=8)), min_size=1, max_size=4),
     once=st.booleans(),
-    stop=st.booleans(),
+    how=st.sampled_from([{}, {"stop": True}, {"together": True}]),
     knows=st.text(max_size=5),
 )
-def test_any_arguments_of_any_verb_are_answered(signer, verbs, once, stop, knows):
+def test_any_arguments_of_any_verb_are_answered(signer, verbs, once, how, knows):
     body = wire.packed_request(
-        Asked([Verb(*each) for each in verbs], stop, secrets.token_bytes(16) if once else b"", knows)
+        Asked([Verb(*each) for each in verbs], once=secrets.token_bytes(16) if once else b"", knows=knows, **how)
     )
     answer = post(signer, "verbs", body)
     assert answer.status in (200, 400), answer.body
@@ -112,6 +112,8 @@ def test_plausible_arguments_are_never_the_gateways_fault(signer, data):
         ({"speaks": [1], "verbs": [["look", ["b", b"k"]]], "once": b"short"}, "once is 16 bytes"),
         ({"speaks": [1], "verbs": [["page", ["b", b"", b"", b""]]], "once": bytes(16)}, "listings"),
         ({"speaks": [1], "verbs": [["look"]]}, "a name and a list"),
+        ({"speaks": [1], "verbs": [], "stop": True, "together": True}, "does not stop"),
+        ({"speaks": [1], "verbs": [], "together": 1}, "together is true or false"),
     ],
 )
 def test_a_request_that_is_wrong_is_told_what_is_wrong(signer, said, match):
