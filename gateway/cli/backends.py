@@ -44,14 +44,16 @@ def list_(site: SiteOption, json: Json = False) -> None:
 
 @app.command("lost")
 def lost(
-    name: Name,
     site: SiteOption,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="As the config names it.", show_default=False)] = "",
     forget: Annotated[
         bool, typer.Option("--forget", help="Count its copies as gone from now on, for good: others are made.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """The objects that have bytes on this backend and nowhere else: those that would be lost with it."""
+    """The objects that have bytes on this backend and nowhere else: those that would be lost with it.
+
+    Without NAME: those that have bytes of which no good copy is left anywhere."""
     from gateway.site import losing
 
     async def work(opened: Site) -> Losses:
@@ -59,6 +61,18 @@ def lost(
 
     found = on_site(site, work)
     tell(found._asdict(), as_json=json, text=lambda: losing.spell(found))
+
+
+@app.command("retry")
+def retry(site: SiteOption, json: Json = False) -> None:
+    """Have blocks that were set aside, or that are lost, tried again now instead of once a day."""
+    from gateway.site.again import try_again
+
+    async def work(opened: Site) -> int:
+        return await try_again(opened.store, opened.journal)
+
+    count = on_site(site, work)
+    tell({"blocks": count}, as_json=json, text=lambda: f"{count} block(s) are tried again now")
 
 
 @app.command("test")

@@ -12,6 +12,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.child import Child
 from gateway.site.control import Message
+from gateway.site.ring import Rows
 from gateway.site.site import Site
 from gateway.topology import Topology
 
@@ -33,6 +34,16 @@ def answer_supervisor(child: Child, site: Site) -> None:
     child.answers["stand"] = stand
     child.answers["leaving"] = leaving
     child.adopt = site.adopt
+
+
+def see_that_none_was_lost(before: Topology, after: Topology, rows: Rows) -> None:
+    """See that no backend is new that was given up before. Raises `Misconfigured`: whatever was put there would count
+    as gone."""
+    lost = {name for (name,) in rows.query("SELECT name FROM backend WHERE lost = 1")}
+    again = sorted(lost.intersection(after.backends.keys() - before.backends.keys()))
+    if again:
+        told = "was given up as lost, and the name of such a one is never used again: take another"
+        raise Misconfigured("\n".join(f"backends.{name}: {told}" for name in again))
 
 
 async def see_that_none_is_needed(before: Topology, after: Topology, journal: Path) -> None:

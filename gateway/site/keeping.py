@@ -26,7 +26,12 @@ from gateway.metrics import counter, gauge
 from gateway.metrics.lines import INFO
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
-from gateway.site.adopting import answer_supervisor, see_that_none_is_missing, see_that_none_is_needed
+from gateway.site.adopting import (
+    answer_supervisor,
+    see_that_none_is_missing,
+    see_that_none_is_needed,
+    see_that_none_was_lost,
+)
 from gateway.site.child import Child, run_child
 from gateway.site.control import Message
 from gateway.site.gauging import count_copies
@@ -91,9 +96,12 @@ async def prepare(site: Site, child: Child, message: Message) -> Message:
     """Make what the config in *message* names anew known to the journal, and claim it. Raises `Misconfigured` where
     that fails, and for a backend that would leave while it is needed."""
     topology = (await child.config_in(message)).topology(site.folder)
+    see_that_none_was_lost(site.warehouse.topology, topology, site.store)
     await see_that_none_is_needed(site.warehouse.topology, topology, site.journal_path)
-    for why in (await introduce(topology, site.journal, site.store)).values():
-        raise Misconfigured(why)
+    unclaimed = await introduce(topology, site.journal, site.store)
+    if unclaimed:
+        told = (f"backends.{name}: " + why.removeprefix(f"backend {name!r}: ") for name, why in unclaimed.items())
+        raise Misconfigured("\n".join(told))
     await site.warehouse.try_out(topology)
     return {}
 

@@ -26,6 +26,7 @@ class Losses(NamedTuple):
     """What a backend alone has."""
 
     backend: str
+    """Empty: of what has no good copy left."""
     blocks: int
     bytes: int
     """Sealed."""
@@ -37,8 +38,17 @@ class Losses(NamedTuple):
     """Its copies count as gone."""
 
 
-async def losses(site: Site, name: str, *, forget: bool = False) -> Losses:
-    """Find them; with *forget*, make that a record. Raises `InvalidArgument` for a backend that nobody knows."""
+async def losses(site: Site, name: str = "", *, forget: bool = False) -> Losses:
+    """Find them; with *forget*, make that a record. Without a *name* those of which no good copy is left anywhere.
+    Raises `InvalidArgument` for a backend that nobody knows."""
+    database = JournalPaths(site.journal_path).database
+    if not name:
+        if forget:
+            raise InvalidArgument("which backend is to be forgotten? name it")
+        blocks, size, objects = await asyncio.to_thread(
+            _search, database, "id IN (SELECT block FROM work WHERE state = 2)"
+        )
+        return Losses(name, blocks, size, objects[:LISTED], max(0, len(objects) - LISTED), forgotten=False)
     rows = site.store.query("SELECT id, lost FROM backend WHERE name = ?", (name,))
     if not rows:
         raise InvalidArgument(f"there is no backend {name!r}")
@@ -51,16 +61,18 @@ async def losses(site: Site, name: str, *, forget: bool = False) -> Losses:
         for members, set_id in site.store.query("SELECT members, id FROM backend_set")
         if number in unpack(members) and gone.issuperset(unpack(members))
     ]
-    blocks, size, objects = await asyncio.to_thread(_search, JournalPaths(site.journal_path).database, sets)
+    there = f"backends IN ({', '.join(map(str, sets))})"
+    blocks, size, objects = await asyncio.to_thread(_search, database, there)
     return Losses(name, blocks, size, objects[:LISTED], max(0, len(objects) - LISTED), bool(lost or forget))
 
 
-def _search(path: Path, sets: list[int]) -> tuple[int, int, tuple[str, ...]]:
-    """How many blocks of these sets there are, their bytes, and the objects in them. In a thread: walks every name."""
+def _search(path: Path, which: str) -> tuple[int, int, tuple[str, ...]]:
+    """How many blocks there are of *which* that is true, as SQL has it, their bytes, and the objects in them. In a
+    thread: walks every name."""
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
     try:
         connection.execute("BEGIN")
-        inside = f"backends IN ({', '.join(map(str, sets))}) AND died = 0"
+        inside = f"{which} AND died = 0"
         count, size = connection.execute(
             f"SELECT count(*), coalesce(sum(size), 0) FROM block WHERE {inside}"
         ).fetchone()
@@ -106,6 +118,8 @@ def _address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
 def spell(found: Losses) -> str:
     """For people."""
     lines = [*found.objects, *([f"and {found.more} more"] if found.more else [])]
+    if not found.backend:
+        return "\n".join([*lines, f"{found.blocks} block(s), {found.bytes} bytes have no good copy left"])
     lines.append(f"{found.blocks} block(s), {found.bytes} bytes lie on {found.backend} and nowhere else")
     if found.forgotten:
         lines.append(f"copies on {found.backend} count as gone; entrepot status says how far the others have come")

@@ -23,6 +23,7 @@ from gateway.config.loading import read
 from gateway.errors import Misconfigured
 from gateway.metrics import counter
 from gateway.metrics.lines import ERROR, INFO, LEVELS, WARNING, Lines
+from gateway.site.control import Message
 from gateway.site.files import stamp, write_file
 from gateway.site.in_force import asks_for_restart, put_in_force, tell_version
 from gateway.site.locks import read_serving
@@ -148,7 +149,7 @@ class Reloading:
                     if self._keeper.facts is not None:
                         break
         if not prepared["ok"]:
-            raise Misconfigured(str(prepared["why"]))
+            raise self._refused(prepared)
 
     async def _left(self, backends: Sequence[str]) -> None:
         """Nobody writes to these any more, also no request that began long ago. Raises `Misconfigured`."""
@@ -156,7 +157,10 @@ class Reloading:
             asked = (each.ask("leaving", ADOPT_SECONDS, backends=backends) for each in self._everybody())
             for answer in await asyncio.gather(*asked):
                 if not answer["ok"]:
-                    raise Misconfigured(str(answer["why"]))
+                    raise self._refused(answer)
+
+    def _refused(self, answer: Message) -> Misconfigured:
+        return Misconfigured("\n".join(f"{self._path}: {line}" for line in str(answer["why"]).splitlines()))
 
     async def _all_run(self, outcome: str) -> Outcome:
         """Wait until every process runs what is in force: one that could not take it over starts again under it."""

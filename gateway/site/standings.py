@@ -213,6 +213,9 @@ def spell(found: Standings) -> str:
         for use in found.backends
     ]
     word = "everything lies where it should" if found.settled else "not everything lies where it should yet"
+    lost = sum(each.blocks for each in found.backlog if each.kind == "lost")
+    if lost:
+        word = f"{lost} block(s) are LOST, `entrepot backend lost` names the objects; of the rest, {word}"
     lines.append(f"copies: {word}" + (" (all blocks are being looked at)" if found.walking else ""))
     lines += [
         f"  {each.kind}: {each.blocks} block(s), {each.bytes} bytes, for {each.oldest_seconds:.0f} s at most"

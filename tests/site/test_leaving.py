@@ -42,6 +42,8 @@ def test_a_site_whose_config_lost_a_backend_with_blocks_is_not_served_until_that
     with started(folder, ["--workers", "1"]) as (endpoint, _):
         client(endpoint).put_object(Bucket="far", Key="key", Body=b"y" * 10_000)
         assert client(endpoint).get_object(Bucket="far", Key="key")["Body"].read() == b"y" * 10_000
+        config.write_text(before + VAULT)
+        assert f"{config}: backends.vault: was given up as lost, and the name of such a one is never" in reload(folder)
 
 
 def reload(folder: Path) -> str:

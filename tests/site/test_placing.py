@@ -183,7 +183,7 @@ async def test_a_place_that_lost_its_marker_is_not_taken_for_a_new_one(folder: P
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     (tmp_path / "vault").mkdir()
     async with await Site.open(folder) as site:
-        assert "does not bear this site's marker" in site.warehouse.absent()["vault"]
+        assert "no backend lies there" in site.warehouse.absent()["vault"]
 
 
 async def test_a_site_of_which_every_write_needs_a_backend_that_is_away_is_not_opened(folder: Path) -> None:

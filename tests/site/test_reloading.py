@@ -191,9 +191,9 @@ def test_a_new_backend_and_policy_are_written_to_at_once_and_read_by_all(endpoin
 
 def test_a_new_backend_that_cannot_be_opened_is_refused(endpoint: Endpoint, config: Path) -> None:
     config.write_text(config.read_text() + VAULT.replace('"vault"\n[', '"entrepot.toml"\n[').replace("far", "never"))
-    assert "backend 'vault'" in refused(endpoint)
+    assert f"{config}: backends.vault: " in refused(endpoint)
     config.write_text(config.read_text().replace("vault", "other"))
-    assert "backend 'other'" in refused(endpoint)
+    assert f"{config}: backends.other: " in refused(endpoint)
 
 
 def test_processes_that_are_killed_in_the_middle_run_what_is_in_force(endpoint: Endpoint, config: Path) -> None:
