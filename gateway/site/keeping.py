@@ -116,6 +116,7 @@ async def probe(site: Site) -> Message:
     value = b"entrepot"
     tried = [_try(backend, key, value) for backend in site.warehouse.backends.values()]
     away = {name: why for name, why in await asyncio.gather(*tried) if why}
+    away |= {name: "it was given up as lost" for (name,) in site.store.query("SELECT name FROM backend WHERE lost = 1")}
     see_that_writes_can_be_answered(site.warehouse.topology, away)
     seconds = {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
     return seconds | ({"backends_away": away} if away else {})
@@ -124,7 +125,6 @@ async def probe(site: Site) -> Message:
 async def _try(backend: Backend, key: str, value: bytes) -> tuple[str, str]:
     """The backend's name, and why it does not do what it should; empty where it does."""
     try:
-    away |= {name: "it was given up as lost" for (name,) in site.store.query("SELECT name FROM backend WHERE lost = 1")}
         await backend.put(key, [value], checksums.crc32c(value))
         whole = bytes(await backend.get(key)) == value
         await backend.delete(key)
