@@ -9,6 +9,9 @@ import pytest
 
 from gateway.engine.types import Meta, Promised
 from gateway.errors import InvalidArgument, NoSuchBucket, NoSuchUser
+from gateway.journal.tables import WorkState
+from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
+from gateway.site import gauging, standings
 from gateway.site.explaining import explain, spell
 from gateway.site.founding import found
 from gateway.site.losing import losses
@@ -77,3 +80,31 @@ async def test_a_copy_that_was_given_up_is_said_to_be_one_and_nothing_goes_there
     told = explain(site, "s3://tree/far")
     assert (told["would_go"]["ack"], told["would_go"]["keep"]) == ([], [])
     assert "refused: policy 'far' awaits copies on vault, which is lost" in spell(told)
+
+
+async def test_the_objects_of_blocks_without_a_good_copy_are_named(site: Site) -> None:
+    await root(site)
+    for key in ("dir/whole", "dir/lost"):
+        await put(site, key, b"x" * 5_000)
+    assert (await losses(site)).objects == ()
+    block, backends, size = site.store.query("SELECT id, backends, size FROM block")[-1]
+    (place, *_) = site.warehouse.lookup.members(backends)
+    await site.journal.send(SuspectCopy(block, place, "absent"))
+    await site.journal.send(FailWork((Fail(block, 1 << 62, WorkState.LOST, 1, "no good copy"),)))
+    told = await losses(site)
+    assert (told.blocks, told.bytes) == (1, size)
+    assert len(told.objects) == 1
+    assert told.objects[0] in {"s3://tree/dir/whole", "s3://tree/dir/lost"}
+    with pytest.raises(InvalidArgument, match="name it"):
+        await losses(site, forget=True)
+
+
+async def test_a_policy_that_is_late_is_a_metric_until_it_is_not(site: Site) -> None:
+    late = standings.Point("default", 7, 9.0, 1.0, True)
+    behind = standings.Standings((), (standings.Backlog("place", 7, 70, 9.0),), (late,), False, ())
+    gauging.tell(behind, ["default", "far"])
+    assert (gauging.LATE.values[("default",)], gauging.POINT.values[("default",)]) == (1, 9.0)
+    assert (gauging.LATE.values[("far",)], gauging.BEHIND.values[("place",)]) == (0, 7)
+    gauging.tell(behind._replace(backlog=(), points=()), ["default", "far"])
+    assert (gauging.LATE.values[("default",)], gauging.POINT.values[("default",)]) == (0, 0)
+    assert (gauging.OLDEST.values[("place",)], gauging.BEHIND.values[("place",)]) == (0, 0)
