@@ -93,13 +93,13 @@ class Standing:
 
     async def try_out(self, topology: Topology) -> None:
         """See that those of *topology* that do not stand yet can be opened, and let go of them. Raises `Misconfigured`,
-        also for one that the journal has not met."""
+        which says the key path of the first that cannot, also for one that the journal has not met."""
         for name, place in topology.backends.items():
             if name not in self._ids:
                 try:
                     await close_all([await self._try(place)])
                 except backend_errors.BackendError as error:
-                    raise Misconfigured(str(error)) from error
+                    raise Misconfigured(f"backends.{name}: {error.message}") from error
 
     async def leave(self, topology: Topology) -> None:
         """Let go of those that *topology* has no more, once their calls under way have had their time."""
