@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gateway.engine.reads import Reads
 from gateway.engine.types import NO_CONDITIONS, Caller, Page, VersionPage
 from gateway.journal.packed import pack_map, unpack_map
-from gateway.namespace import listing
+from gateway.namespace import listing, listing_versions
 from gateway.namespace.objects import SetTags
 
 
@@ -38,7 +38,9 @@ class Listings(Reads):
     ) -> VersionPage:
         """All versions and delete markers, by key and the newest first."""
         row = self._bucket(caller, bucket)
-        return await listing.list_versions(self._store, row, prefix, delimiter, after_key, after_version, limit)
+        return await listing_versions.list_versions(
+            self._store, row, prefix, delimiter, after_key, after_version, limit
+        )
 
     async def get_tags(
         self, caller: Caller, bucket: str, key: bytes, version: str | None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.journal.tables import ENTRY
-from gateway.namespace import holdings, listing
+from gateway.namespace import holdings, listing, listing_versions
 from gateway.namespace.pages import Page, VersionPage
 from tests.namespace import volume
 from tests.namespace.world import Mirror
@@ -27,7 +27,7 @@ async def cost(mirror: Mirror, bucket, **asked) -> tuple[float, Page]:
 
 async def version_cost(mirror: Mirror, bucket, **asked) -> tuple[float, VersionPage]:
     mirror.count_steps(True)
-    page = await listing.list_versions(mirror, bucket, **asked)
+    page = await listing_versions.list_versions(mirror, bucket, **asked)
     steps = mirror.steps
     mirror.count_steps(False)
     return steps / max(1, len(page.versions) + len(page.prefixes)), page

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.journal.packed import Checksum, checksum_kind, kind_names, pack_all
 from gateway.journal.tables import Versioning
-from gateway.namespace import listing, reading
+from gateway.namespace import listing, listing_versions, reading
 from gateway.namespace.buckets import SetVersioning
 from gateway.namespace.names import Link, Mknod
 from gateway.namespace.nodes import Clone, SetContent
@@ -97,7 +97,7 @@ def test_a_version_that_was_written_in_place_is_listed_as_it_is_among_the_versio
     write(world, node, 7)
     bucket = reading.bucket(world.mirror, "b")
     assert bucket is not None
-    page = asyncio.run(listing.list_versions(world.mirror, bucket))
+    page = asyncio.run(listing_versions.list_versions(world.mirror, bucket))
     etag = world.rows.tables["file"][(node,)].etag
     assert [(each.size, each.etag == etag, each.modified_ns) for each in page.versions] == [
         (20, False, page.versions[0].modified_ns),

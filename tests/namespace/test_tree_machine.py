@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from gateway.errors import InvalidKey, NotEmpty, Refused
 from gateway.journal.tables import Kind, Versioning
-from gateway.namespace import listing, reading
+from gateway.namespace import listing, listing_versions, reading
 from gateway.namespace.buckets import DropBucket, SetVersioning
 from gateway.namespace.copies import CopyObject, MoveObject, Source
 from gateway.namespace.keys import KEY_BYTES
@@ -303,7 +303,9 @@ class Tree(RuleBasedStateMachine):
         told: list[tuple[bytes, str | None]] = []
         key, version = b"", ""
         while True:
-            page = await listing.list_versions(self.world.mirror, bucket, prefix, delimiter, key, version, limit)
+            page = await listing_versions.list_versions(
+                self.world.mirror, bucket, prefix, delimiter, key, version, limit
+            )
             items: list[Any] = [(each.key, n, each.version) for n, each in enumerate(page.versions)]
             items = sorted(items + [(each, 0, None) for each in page.prefixes], key=lambda item: item[:2])
             told += [(item[0], item[2]) for item in items]
