@@ -88,20 +88,27 @@ def _at_exit() -> None:
         if loop.is_running() and known:
             with suppress(TimeoutError, RuntimeError):
                 asyncio.run_coroutine_threadsafe(_leave(known), loop).result(LEAVE_SECONDS)
+        else:  # whoever made it has stopped it: the operating system ends the connections
+            _forget(known)
     _open.clear()
 
 
-def _in_child() -> None:
-    global _open  # noqa: PLW0603 (the child begins with nothing open)
-    _inherited.append(_open)
-    _inherited.extend(list(_open.items()))
-    for shared in [each for known in _open.values() for each in known.values()]:
+def _forget(known: _Sharing) -> None:
+    for shared in known.values():
         opening = shared.opening
         if opening.done() and not opening.cancelled() and opening.exception() is None:
             found = opening.result()
             if isinstance(found, OverHttp):
                 found.forget()
                 _inherited.append(found)
+
+
+def _in_child() -> None:
+    global _open  # noqa: PLW0603 (the child begins with nothing open)
+    _inherited.append(_open)
+    _inherited.extend(list(_open.items()))
+    for known in _open.values():
+        _forget(known)
     _open = WeakKeyDictionary()
 
 

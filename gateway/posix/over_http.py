@@ -83,7 +83,7 @@ class OverHttp(Verbs):
     leave = close
 
     def forget(self) -> None:
-        """It was inherited by a fork, and is the parent's."""
+        """It was inherited by a fork and is the parent's, or nobody runs its loop any more."""
         self._posting.forget()
 
     def presigned(self, bucket: str, key: bytes, seconds: int) -> str:

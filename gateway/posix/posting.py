@@ -88,14 +88,16 @@ class _Again(Exception):
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connections that a forked child does not end when it ends: they are its parent's."""
+    """Connections that a forked child does not end when it ends: they are its parent's. Nor are those ended, or
+    complained of, whose loop is gone before the program ends."""
 
     def __init__(self, **options: Any) -> None:
         self._pid = os.getpid()
+        self.forgotten = False
         super().__init__(**options)
 
     def __del__(self, *arguments: Any) -> None:
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid and not self.forgotten:
             super().__del__(*arguments)
 
 
@@ -108,9 +110,9 @@ class Posting:
         self._region = gateway.region
         self._ahead = timedelta()
         """How far the gateway's clock is ahead of ours, where that is too far for it to take what we sign."""
-        connector = _Connector(limit=CONNECTIONS, keepalive_timeout=KEEP_SECONDS, ssl=gateway.tls())
+        self._connector = _Connector(limit=CONNECTIONS, keepalive_timeout=KEEP_SECONDS, ssl=gateway.tls())
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=self._connector,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=gateway.timeout, sock_read=gateway.timeout),
             auto_decompress=False,
             read_bufsize=1 << 20,
@@ -230,7 +232,8 @@ class Posting:
         await self._session.close()
 
     def forget(self) -> None:
-        """In a forked child: the connections are the parent's, and nothing may touch them."""
+        """Nothing touches the connections any more: they are the parent's of this child, or their loop is gone."""
+        self._connector.forgotten = True
         self._session.detach()
 
 

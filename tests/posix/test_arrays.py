@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import dask.array
 import numpy
 import pytest
@@ -9,6 +13,7 @@ import zarr
 from zarr.storage import FsspecStore
 
 from gateway.posix.filesystem import EntrepotFileSystem
+from tests.endpoint import command_environment
 
 
 def texts(reach: dict) -> dict:
@@ -59,3 +64,19 @@ def test_dasks_processes_read_for_themselves(reach, bucket, table):
     dask.array.from_array(table, chunks=(100, 150)).to_zarr(url, storage_options=options)
     found = dask.array.from_zarr(url, storage_options=options)
     assert float(found.sum().compute(scheduler="processes", num_workers=2)) == float(table.sum())
+
+
+def test_a_program_that_ends_says_nothing_of_connections_that_its_loops_left(reach, bucket):
+    """zarr has a loop of its own, which it stops before the file system hears that the program ends."""
+    program = (
+        "import sys, json, zarr; url, options = sys.argv[1], json.loads(sys.argv[2]);"
+        "zarr.open_array(url, mode='w', shape=(9,), chunks=(3,), dtype='i4', storage_options=options)[:] = 7"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"entrepot://{bucket}/array.zarr", json.dumps(texts(reach))],
+        env=command_environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
