@@ -56,7 +56,7 @@ def steps(fence: Fence) -> list[Step]:
     for line in fence.text.splitlines():
         if line.startswith("$ "):
             found.append(Step(line[2:]))
-        elif line.startswith("> ") and found and not found[-1].prints:
+        elif (line.startswith("> ") or line == ">") and found and not found[-1].prints:
             found[-1].command += "\n" + line[2:]
         elif found:
             found[-1].prints.append(line)

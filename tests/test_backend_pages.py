@@ -12,9 +12,9 @@ import pytest
 
 from tests.endpoint import ENTREPOT, command_environment
 from tests.pages import ROOT, fences, steps
+from tests.reader import MARK, matches
 from tests.servers.moto import moto
 from tests.servers.radosgw import radosgw
-from tests.test_operating import MARK, matches
 
 NAMED = {
     "minio": "http://minio.lab.example:9000",

@@ -14,8 +14,8 @@ from gateway.config import default_text
 from gateway.config.models import Config
 from gateway.config.places import LineSection, LocalSection, PolicySection, RuleSection, S3Section
 from tests.endpoint import ENTREPOT, command_environment
-from tests.flows.test_readme import MARK, matches
 from tests.pages import ROOT, fences, steps
+from tests.reader import MARK, matches
 
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
 OPERATING = (ROOT / "docs" / "operating.md").read_text()
