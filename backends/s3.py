@@ -46,7 +46,8 @@ class S3(base.Backend):
     server can do, which the first put finds out (or as `confirm` says):
 
     - `checksum`: the request carries the value's CRC64NVME, and the server refuses a body that differs (AWS, MinIO,
-      Entrepot). Its 200 says that it compared.
+      Entrepot). Its 200 says that it compared; and where its ETags are MD5s, the ETag says that it was the server who
+      answered, and about this value. Another ETag (with SSE-KMS, say) has the value read back, once.
     - `etag`: the server's ETag must be the MD5 of what was sent (Ceph, moto; not with SSE-KMS). Else `Damaged`.
     - `read`: the value is read back and compared with its crc32c. Else `Damaged`. Twice the traffic, for a server
       that does neither.
@@ -60,6 +61,7 @@ class S3(base.Backend):
         self._prefix, self._where = settings.prefix, control.where
         self._store = new_store(settings, control, credentials, ca_pem, checked=False)
         self._habit: Habit | None = None
+        self._etags_tell = False  # they are MD5s
         self._slots = asyncio.Semaphore(settings.connections)
         self._learning = asyncio.Lock()
         self._claiming = asyncio.Lock()
@@ -125,20 +127,41 @@ class S3(base.Backend):
         """Where the bucket lies, as far as the server cares."""
         return self._control.region
 
+    async def traits(self) -> dict[str, str]:
+        """What this server does in which others differ, by what it is called; found out by trying."""
+        confirmed = {
+            "checksum": "the server compares each with its CRC64NVME",
+            "etag": "its ETag is the MD5 of what it stored",
+            "read": "each is read back, which doubles the traffic: the server does neither",
+        }[self._habit or await self._learn()]
+        heeded = await self._control.heeds_conditions()
+        absent = [each for each in ("If-None-Match", "If-Match") if each not in heeded]
+        return {
+            "how puts are confirmed": confirmed,
+            "conditional writes": f"{' and '.join(absent)} absent: of two who claim this place at once, the last has it"
+            if absent
+            else "yes",
+            "versions": "kept: what is deleted goes on taking room" if await self._control.keeps_versions() else "no",
+            "region": self.region,
+        }
+
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
         path = self._path(key)
         if base.crc32c_of(value) != crc32c:
             raise errors.Damaged("the value differs from its crc32c", backend=self.name, key=key)
         habit = self._habit or await self._learn()
-        digest = self._md5(value) if habit == "etag" else None
+        digest = self._md5(value) if self._etags_tell else None
         try:
             answer = await self._ask(key, obstore.put_async, path, body(value), use_multipart=False)
         finally:
             sent = await digest if digest is not None else ""
-        if habit == "etag" and not is_md5(answer["e_tag"], sent):
+        other = digest is not None and not is_md5(answer["e_tag"], sent)
+        if other and habit == "etag":
             await self._unconfirmed(key, f"its ETag {answer['e_tag']} is not the MD5 {sent} of what was sent")
-        elif habit == "read" and base.crc32c_of([await self._read_back(key)]) != crc32c:
-            await self._unconfirmed(key, "what is read back differs from what was sent")
+        elif other or habit == "read":
+            if base.crc32c_of([await self._read_back(key)]) != crc32c:
+                await self._unconfirmed(key, "what is read back differs from what was sent")
+            self._etags_tell &= not other  # it was stored, so its ETags say something else by now
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
         path = self._path(key)
@@ -239,7 +262,10 @@ class S3(base.Backend):
         async with self._learning:
             if self._habit is None:
                 wanted = self._settings.confirm
-                habit = await self._control.habits() if wanted == "auto" else wanted
+                habit: Habit = "etag" if wanted == "auto" else wanted
+                self._etags_tell = habit == "etag"
+                if wanted == "auto":
+                    habit, self._etags_tell = await self._control.habits()
                 if habit == "checksum":
                     self._store = new_store(
                         self._settings, self._control, self._credentials, self._ca_pem, checked=True

@@ -27,6 +27,7 @@ _NOT_SO = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuch
 """A condition that does not hold; an If-Match finds no key at all where the object was deleted meanwhile."""
 _SLOW_PAGE = 50  # botocore takes 80 µs of the loop for each line that it parses
 _LIE = "AAAAAAAAAAA="  # as the CRC64NVME of `_PROBE`, whose true one is another
+_NOBODYS = "0" * 32  # no value's MD5 that anybody has seen
 _PROBE = b"does this place check what it is told?"
 
 
@@ -73,24 +74,36 @@ class Control:
             return False
         return bool(answer.get("Status") == "Enabled")
 
-    async def habits(self) -> Literal["checksum", "etag", "read"]:
+    async def habits(self) -> tuple[Literal["checksum", "etag", "read"], bool]:
         """How this server can confirm a put: it is told a wrong CRC64NVME. One that refuses checks what it is told;
         of one that stores it all the same, or does not want to hear of it, the ETag is worth something if it is the
-        MD5 of what was sent."""
+        MD5 of what was sent. Answers also whether its ETags are MD5s."""
         at = self._own("probe")
         probe = {**self._in_bucket, "Key": at, "Body": _PROBE}
         lie = {"ChecksumCRC64NVME": _LIE, "ChecksumAlgorithm": "CRC64NVME"}
         try:
             with self._translating(at):
                 answer = await self._client.put_object(**probe, **lie)
-        except errors.Damaged:
-            return "checksum"
-        except errors.Misconfigured:
+        except (errors.Damaged, errors.Misconfigured) as error:
+            compares = isinstance(error, errors.Damaged)
             with self._translating(at):
                 answer = await self._client.put_object(**probe)
+        else:
+            compares = False
         with self._translating(at):
             await self._client.delete_object(**self._in_bucket, Key=at)
-        return "etag" if is_md5(answer.get("ETag"), hashlib.md5(_PROBE, usedforsecurity=False).hexdigest()) else "read"
+        tell = is_md5(answer.get("ETag"), hashlib.md5(_PROBE, usedforsecurity=False).hexdigest())
+        return ("checksum" if compares else "etag" if tell else "read"), tell
+
+    async def heeds_conditions(self) -> list[str]:
+        """The conditions of which this server refuses a write that does not meet them."""
+        try:
+            await self.write_own("probe", _PROBE, replacing=None)
+            first, other = {"If-None-Match": None, "If-Match": f'"{_NOBODYS}"'}.items()
+            return [name for name, etag in (first, other) if not await self.write_own("probe", _PROBE, replacing=etag)]
+        finally:
+            with self._translating(self._own("probe")):
+                await self._client.delete_object(**self._in_bucket, Key=self._own("probe"))
 
     async def read_own(self, name: str) -> tuple[bytes, str] | None:
         """What stands in the control folder under *name*, and its ETag."""

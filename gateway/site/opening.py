@@ -9,7 +9,7 @@ import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backends import errors
 from backends.base import Backend
@@ -17,6 +17,9 @@ from backends.local import INTAKE_BYTES, Local
 from backends.wrappers import Deadlined, Limited, Metered
 from gateway.metrics import counter, histogram
 from gateway.topology import BackendPlace, S3Place
+
+if TYPE_CHECKING:
+    from backends.s3 import S3
 
 CALLS = counter("entrepot_backend_calls_total", "Calls of backends.", ("backend", "verb", "outcome"))
 SECONDS = histogram("entrepot_backend_seconds", "How long calls of backends took.", ("backend", "verb"))
@@ -46,7 +49,7 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool) ->
         )
         whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
     else:
-        whole = around_distant(await _open_s3(place, place.s3, make=make), place)
+        whole = around_distant(await open_s3(place, place.s3, make=make), place)
     return Metered(whole, _observer(place.name))
 
 
@@ -60,7 +63,8 @@ def around_distant(driver: Backend, place: BackendPlace, **retrying: Any) -> Bac
     return Deadlined(tries, place.deadline_seconds)
 
 
-async def _open_s3(place: BackendPlace, s3: S3Place, *, make: bool) -> Backend:
+async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool) -> S3:
+    """The driver of a bucket, with nothing around it. Raises `backends.errors`."""
     from backends.s3 import S3
 
     return await S3.open(

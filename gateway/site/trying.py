@@ -16,11 +16,16 @@ from backends import errors
 from backends.base import Backend, crc32c_of
 from gateway.blocks.values import block_key, session_prefix
 from gateway.crypto.sealing import new_block_id
-from gateway.errors import InvalidArgument
+from gateway.errors import InvalidArgument, Misconfigured
+from gateway.site.guarded import check_marker
+from gateway.site.opening import open_s3
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
+OURS = "it answers, and bears this site's marker"
+BUSY = "it keeps all of that while many ask at once"
+TIDY = "nothing of the trial is left there"
 CONCURRENCIES = (1, 4, 16)
 SIZES = (4 << 10, 8 << 20)
 OBJECTS_MAX = 256
@@ -49,6 +54,8 @@ class Tried(NamedTuple):
     backend: str
     promises: tuple[Promise, ...]
     speeds: tuple[Speed, ...]
+    traits: tuple[tuple[str, str], ...] = ()
+    """What such places differ in, and how it is here; none of it is relied on."""
 
     @property
     def kept(self) -> bool:
@@ -60,17 +67,51 @@ async def try_backend(site: Site, name: str, seconds: float) -> Tried:
     backend = next((each for each in site.warehouse.backends.values() if each.name == name), None)
     if backend is None:
         raise InvalidArgument(f"the config names no backend {name!r}")
+    number = next(each for each, other in site.warehouse.backends.items() if other is backend)
     trial = _Trial(backend, site.journal.session)
+    promises = [Promise(OURS, await _broken(lambda: _ours(backend, number, site)))]
+    speeds: list[Speed] = []
+    traits: dict[str, str] = {}
     try:
-        promises = [Promise(what, await _broken(check)) for what, check in trial.checks()]
-        speeds: list[Speed] = []
+        if not promises[0].broken:  # nothing is put on a place that is not ours, or cannot be reached
+            promises += [Promise(what, await _broken(check)) for what, check in trial.checks()]
+            traits = await _traits(site, name)
         if not any(promise.broken for promise in promises):
             for size in SIZES:
                 for at_once in CONCURRENCIES:
                     speeds += await trial.measure(size, at_once, seconds)
+            promises.append(Promise(BUSY, ""))
+    except errors.BackendError as error:
+        promises.append(Promise(BUSY, f"{type(error).__name__}: {error}"))
     finally:
-        await trial.tidy()
-    return Tried(name, tuple(promises), tuple(speeds))
+        left = await trial.tidy()
+    promises += [Promise(TIDY, left)] if len(promises) > 1 else []
+    return Tried(name, tuple(promises), tuple(speeds), tuple(traits.items()))
+
+
+async def _ours(backend: Backend, number: int, site: Site) -> str:
+    try:
+        await check_marker(backend, number, site.store)
+    except Misconfigured as error:
+        return str(error)
+    return ""
+
+
+async def _traits(site: Site, name: str) -> dict[str, str]:
+    """Asked of the driver itself."""
+    place = site.warehouse.topology.backends[name]
+    if place.s3 is None:
+        return {}
+    try:
+        driver = await open_s3(place, place.s3, make=False)
+    except errors.BackendError as error:
+        return {"what it can do": f"could not be found out: {error}"}
+    try:
+        return await driver.traits()
+    except errors.BackendError as error:
+        return {"what it can do": f"could not be found out: {error}"}
+    finally:
+        await driver.close()
 
 
 async def _broken(check: Callable[[], Awaitable[str]]) -> str:
@@ -197,10 +238,12 @@ class _Trial:
         await self.tidy()
         return speeds
 
-    async def tidy(self) -> None:
-        """Delete all that was put."""
+    async def tidy(self) -> str:
+        """Delete all that was put. Answers what stood in the way."""
         keys, self._keys = self._keys, set()
-        await asyncio.gather(*(self._backend.delete(key) for key in keys), return_exceptions=True)
+        outcomes = await asyncio.gather(*(self._backend.delete(key) for key in keys), return_exceptions=True)
+        failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        return f"{len(failed)} of {len(keys)} values stay until this session is swept: {failed[0]}" if failed else ""
 
 
 async def _timed(
@@ -228,6 +271,7 @@ def plain(found: Tried) -> dict[str, Any]:
         "backend": found.backend,
         "kept": found.kept,
         "promises": [each._asdict() for each in found.promises],
+        "traits": dict(found.traits),
         "speeds": [each._asdict() for each in found.speeds],
     }
 
@@ -236,6 +280,7 @@ def spell(found: Tried) -> str:
     """For people."""
     lines = [f"{'NOT KEPT' if each.broken else 'kept'}: {each.what}" + (f": {each.broken}" if each.broken else "")
              for each in found.promises]  # fmt: skip
+    lines += [f"{what}: {how}" for what, how in found.traits]
     if found.speeds:
         lines.append(
             f"{'':4} {'value':>8} {'at once':>7} {'per second':>10} {'MB/s':>8} {'median ms':>9} {'worst ms':>9}"

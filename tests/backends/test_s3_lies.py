@@ -120,6 +120,46 @@ async def test_an_entrepot_refuses_bytes_that_change_on_the_way(entrepot_server:
         assert "x-amz-checksum-crc64nvme" in way.heard[-1].headers
 
 
+async def test_a_put_that_is_answered_and_not_stored_is_damaged_also_where_checksums_are_compared(
+    entrepot_server: S3Server, open_s3: OpenS3
+) -> None:
+    async with between(entrepot_server) as way:
+        backend = await open_s3(way.server)
+        await put(backend, key(1), b"x")
+        assert backend._habit == "checksum"
+
+        async def liar(request: Heard, forward: Forward) -> bytes | None:
+            if request.method != "PUT":
+                return await forward(request)
+            return answer("200 OK", ETag='"0123456789abcdef0123456789abcdef"')
+
+        way.rule = liar
+        for value in (VALUE, b"small"):
+            with pytest.raises(errors.Damaged, match="read back differs"):
+                await put(backend, key(2), value)
+
+
+async def test_where_checksums_are_compared_etags_may_come_to_be_others(
+    entrepot_server: S3Server, open_s3: OpenS3
+) -> None:
+    """As with SSE-KMS, from when it is switched on."""
+    async with between(entrepot_server) as way:
+        backend = await open_s3(way.server)
+        await put(backend, key(1), VALUE)
+
+        async def encrypting(request: Heard, forward: Forward) -> bytes | None:
+            reply = await forward(request)
+            return reply.replace(md5(request.body).encode(), b'"0123456789abcdef0123456789abcdef"')
+
+        way.rule = encrypting
+        await put(backend, key(2), VALUE[:-1])
+        assert [each.method for each in way.heard[-2:]] == ["PUT", "GET"], "read back, once"
+        await put(backend, key(3), VALUE[:-2])
+        assert [each.method for each in way.heard[-2:]] == ["GET", "PUT"]
+        way.rule = lambda request, forward: forward(request)
+        assert bytes(await backend.get(key(2))) == VALUE[:-1]
+
+
 async def test_an_answer_that_is_lost_is_unavailable_and_the_retry_finds_its_bytes(way: Between, backend: S3) -> None:
     await put(backend, key(1), b"x")
     lost = []
@@ -299,6 +339,18 @@ async def test_where_conditions_are_not_heeded_who_comes_last_has_it(
         await one.claim(winners[0])
         await one.claim(Marker(winners[0].site, 9, 2))
         assert await other.marker() == Marker(winners[0].site, 9, 2)
+
+
+async def test_a_server_that_heeds_no_conditions_is_told_to_be_one(moto_server: S3Server, open_s3: OpenS3) -> None:
+    async def heedless(request: Heard, forward: Forward) -> bytes | None:
+        return await forward(request.without("if-none-match", "if-match"))
+
+    async with between(moto_server) as way:
+        backend = await open_s3(way.server, prefix="p")
+        assert (await backend.traits())["conditional writes"] == "yes"
+        way.rule = heedless
+        assert (await backend.traits())["conditional writes"].startswith("If-None-Match and If-Match absent")
+        assert [line async for line in backend._control.pages("", "")] == [[]], "the probe is gone"
 
 
 async def test_a_server_that_refuses_conditions_is_written_without(moto_server: S3Server, open_s3: OpenS3) -> None:

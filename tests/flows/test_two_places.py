@@ -150,7 +150,7 @@ def test_a_backend_is_tried_for_what_it_promises_and_nothing_is_left_there(tmp_p
         run_entrepot("backend", "test", "disk", "--site", str(folder), "--seconds", "0.1", "--json").stdout
     )
     assert tried["kept"]
-    assert len(tried["promises"]) == 9
+    assert len(tried["promises"]) == 12
     assert {(each["verb"], each["size"], each["at_once"]) for each in tried["speeds"]} >= {("put", 4096, 16)}
     assert not [p for p in (folder / "blocks").rglob("*") if p.is_file() and ".entrepot" not in p.parts]
     (listed,) = json.loads(run_entrepot("backend", "list", "--site", str(folder), "--json").stdout)
