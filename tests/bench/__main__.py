@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from pathlib import Path
 
 from tests.bench import backlog, clouds, commit, deciding, listing, near, objects, planning, table
@@ -27,6 +29,7 @@ def main() -> None:
         wanted.only, wanted.runs, wanted.seconds, wanted.keys, wanted.listed,
         wanted.planned, wanted.backlog_objects, wanted.backlog_gib,
     )  # fmt: skip
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever is told to end ends what it has started
     rows: list[table.Row] = []
     with scratch_folder() as folder:
         with gateway(Path(folder)) as running:
