@@ -11,6 +11,7 @@ from gateway.reconcile.commands import SuspectCopy
 
 MOST_AT_ONCE = 256
 """More than so many on their way are left to a later read. Who reports does so a few times a second."""
+CLOSE_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,15 @@ class Suspecting:
             task = asyncio.create_task(self._send(SuspectCopy(block, backend, word)))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
+
+    async def close(self) -> None:
+        """Let what is on its way arrive: who reads once and ends would say nothing otherwise. Not for long, and what
+        does not is left to a later read."""
+        if self._sending:
+            _, late = await asyncio.wait(self._sending, timeout=CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     async def _send(self, command: SuspectCopy) -> None:
         try:

@@ -57,10 +57,11 @@ class Warehouse:
         self._rows = rows
         self._keys = BlockKeys(ring.sealing)
         self._reading = Budget(bytes_in_flight - writing)
+        self._suspecting = Suspecting(journal)
         lookup = self.lookup
         copies = Copies(
             lookup.facts, lookup.copies_of, self._keys, lookup.extent_at,
-            routes=self.routes, report=Suspecting(journal),
+            routes=self.routes, report=self._suspecting,
         )  # fmt: skip
         self.reader = Reader(copies, self._reading)
 
@@ -151,6 +152,7 @@ class Warehouse:
     async def close(self) -> None:
         """Store what is on its way, and let go of the backends, whatever becomes of that."""
         try:
+            await self._suspecting.close()
             await self.writer.close()
         finally:
             await self._standing.close()
