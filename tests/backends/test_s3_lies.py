@@ -318,19 +318,44 @@ async def test_a_claim_whose_answer_is_lost_is_found_by_looking(way: Between, ba
     assert await backend.marker() == Marker(SITE, 1, 1)
 
 
+class Turnstile:
+    """Counts who begins to go through; `all` is set once *count* of them are through."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.begun = self.through = 0
+        self.all = asyncio.Event()
+
+    def __enter__(self) -> None:
+        self.begun += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.through += 1
+        if self.through >= self.count:
+            self.all.set()
+
+
 async def test_where_conditions_are_not_heeded_who_comes_last_has_it(
     moto_server: S3Server, open_s3: OpenS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two sites on a server that passes conditions over, as some clones of S3 do."""
-    monkeypatch.setattr(s3_marker, "SETTLE_S", 0.2)
+    """Two sites on a server that passes conditions over, as some clones of S3 do. Both look before either writes, and
+    look again once both have written twice, which is what the pause between is for."""
+    monkeypatch.setattr(s3_marker, "SETTLE_S", 0)
+    looks, writes = Turnstile(2), Turnstile(4)
 
     async def heedless(request: Heard, forward: Forward) -> bytes | None:
-        return await forward(request.without("if-none-match", "if-match"))
+        passing = writes if request.method == "PUT" else looks
+        if passing is writes:
+            await looks.all.wait()
+        elif passing.begun >= passing.count:
+            await writes.all.wait()
+        with passing:
+            return await forward(request.without("if-none-match", "if-match"))
 
     async with between(moto_server) as way:
-        way.rule = heedless
         one = await open_s3(way.server)
         other = await open_s3(way.server, bucket=one._settings.bucket)
+        way.rule = heedless
         markers = [Marker(SITE, 1, 1), Marker("07" * 16, 1, 1)]
         outcomes = await asyncio.gather(one.claim(markers[0]), other.claim(markers[1]), return_exceptions=True)
         winners = [marker for marker, outcome in zip(markers, outcomes, strict=True) if outcome is None]
