@@ -224,7 +224,7 @@ class Mover(Worker):
         missing = should.difference(have)
         wanted = {place for place in missing | (bad & should) if place not in self.resting}
         if copy is None:
-            return await self._lost(task, have, bad) if set(have) <= bad else False
+            return await self._lost(task, have) if set(have) <= bad else False
         there, wrong = await self._landed(task, copy, wanted & missing)
         wanted -= there.union(error.place for error in wrong)
         new = tuple(sorted(wanted & missing))
@@ -338,7 +338,7 @@ class Mover(Worker):
             failpoints.reach("strays-deleted")
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
 
-    async def _lost(self, task: Task, have: list[int], bad: set[int]) -> bool:
+    async def _lost(self, task: Task, have: list[int]) -> bool:
         """No good copy is left."""
         names = ", ".join(self._wishes.names[place] for place in have) or "a backend that was lost"
         _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
