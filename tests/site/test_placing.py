@@ -190,7 +190,7 @@ async def test_a_site_of_which_every_write_needs_a_backend_that_is_away_is_not_o
     (folder / "blocks").rename(folder / "elsewhere")
     (folder / "blocks").mkdir()
     change_config(folder, 'ack = ["vault"]\nkeep = ["vault"]', 'ack = ["disk"]\nkeep = ["disk"]')
-    with pytest.raises(Misconfigured, match=r"disk.*does not bear this site's marker"):
+    with pytest.raises(Misconfigured, match=r"disk.*no backend lies there; is its disk mounted"):
         await Site.open(folder)
 
 
