@@ -1,25 +1,15 @@
-"""Many items in one command: what is handed in while a command is on its way goes with the next one.
-
-The foreground comes first: where a command takes longer than one does that waits for nobody else, the committer is busy
-with theirs, or ours is a burden to it. Then the next command is put off, in proportion, and more goes with it.
-"""
+"""Many items in one command: what is handed in while a command is on its way goes with the next one."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from gateway.blocks.working import Journal
 
-ITEMS = 32
-"""Of one command: so that it holds up nobody else's for more than a few milliseconds."""
-ALONE_SECONDS = 0.004
-"""What such a command takes where the committer has nothing else to do."""
-REST = 3.0
-"""How many times as long as it took beyond that the next one is put off."""
-REST_SECONDS_MAX = 1.0
+ITEMS = 128
+"""Of one command: so that it holds up nobody else's."""
 
 T = TypeVar("T")
 
@@ -27,18 +17,9 @@ T = TypeVar("T")
 class Batching(Generic[T]):
     """Sends items of one kind. For one event loop."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        command: Callable[[tuple[T, ...]], Any],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """*clock* and *sleep* are the world's, but for tests."""
+    def __init__(self, journal: Journal, command: Callable[[tuple[T, ...]], Any]) -> None:
         self._journal = journal
         self._command = command
-        self._clock, self._sleep = clock, sleep
         self._waiting: list[tuple[T, asyncio.Future[Any]]] = []
         self._sending: asyncio.Task[None] | None = None
 
@@ -55,7 +36,6 @@ class Batching(Generic[T]):
         await asyncio.sleep(0)  # those of the same turn of the loop go together
         while self._waiting:
             some, self._waiting = self._waiting[:ITEMS], self._waiting[ITEMS:]
-            began = self._clock()
             try:
                 answers = await self._journal.send(self._command(tuple(item for item, _ in some)))
             except Exception as error:  # noqa: BLE001 (each caller hears it)
@@ -67,6 +47,3 @@ class Batching(Generic[T]):
             for (_, answer), value in zip(some, each, strict=True):
                 if not answer.done():
                     answer.set_result(value)
-            beyond = self._clock() - began - ALONE_SECONDS
-            if beyond > 0:
-                await self._sleep(min(REST_SECONDS_MAX, REST * beyond))

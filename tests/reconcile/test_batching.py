@@ -1,68 +1,88 @@
-"""Commands of many items, and how they make way."""
+"""Items that come while a command is on its way go with the next one, and each gets its own answer."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from gateway.reconcile.batching import ALONE_SECONDS, ITEMS, REST, REST_SECONDS_MAX, Batching
+import pytest
+
+from gateway.errors import Unavailable
+from gateway.reconcile.batching import ITEMS, Batching
 
 
 class Slow:
-    """A journal's client whose commands take so long, by a clock of its own."""
+    """A journal that answers when it may; a command is the items that are in it."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.now = 0.0
-        self.sent: list[tuple[int, ...]] = []
-        self.rests: list[float] = []
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+        self.may = asyncio.Event()
+        self.error: Exception | None = None
+        self.for_all: int | None = None
 
-    def clock(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.rests.append(seconds)
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    async def send(self, command: tuple[int, ...]) -> Any:
+    async def send(self, command: tuple[Any, ...]) -> Any:
         self.sent.append(command)
+        await self.may.wait()
+        if self.error is not None:
+            raise self.error
+        return tuple(item * 2 for item in command) if self.for_all is None else self.for_all
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
         await asyncio.sleep(0)
-        self.now += self.seconds
-        return [item * 2 for item in command]
 
 
-def batching(journal: Slow) -> Batching[int]:
-    return Batching(journal, lambda items: items, clock=journal.clock, sleep=journal.sleep)  # type: ignore[arg-type]
+async def test_what_comes_together_goes_together_and_what_comes_meanwhile_goes_next() -> None:
+    journal = Slow()
+    batching = Batching(journal, lambda items: items)
+    first = [asyncio.create_task(batching.send(n)) for n in range(3)]
+    await turns()
+    second = [asyncio.create_task(batching.send(n)) for n in range(3, 5)]
+    await turns()
+    assert journal.sent == [(0, 1, 2)]
+    journal.may.set()
+    assert await asyncio.gather(*first, *second) == [0, 2, 4, 6, 8]
+    assert journal.sent == [(0, 1, 2), (3, 4)]
+    assert await batching.send(7) == 14
 
 
-async def test_each_item_gets_its_own_answer_and_no_command_is_longer_than_it_may_be() -> None:
-    journal = Slow(0.0)
-    some = batching(journal)
-    answers = await asyncio.gather(*(some.send(n) for n in range(3 * ITEMS + 1)))
-    assert answers == [2 * n for n in range(3 * ITEMS + 1)]
-    assert [len(each) for each in journal.sent] == [ITEMS, ITEMS, ITEMS, 1]
+async def test_a_command_has_only_so_many_and_nobody_is_forgotten() -> None:
+    journal = Slow()
+    journal.may.set()
+    batching = Batching(journal, lambda items: items)
+    count = 2 * ITEMS + 3
+    assert await asyncio.gather(*(batching.send(n) for n in range(count))) == [2 * n for n in range(count)]
+    assert [len(command) for command in journal.sent] == [ITEMS, ITEMS, 3]
 
 
-async def test_while_the_committer_is_quick_nothing_is_put_off() -> None:
-    journal = Slow(ALONE_SECONDS / 2)
-    some = batching(journal)
-    await asyncio.gather(*(some.send(n) for n in range(2 * ITEMS)))
-    assert journal.rests == []
+async def test_one_answer_for_all_is_everybody_s() -> None:
+    journal = Slow()
+    journal.may.set()
+    journal.for_all = 3
+    batching = Batching(journal, lambda items: items)
+    assert await asyncio.gather(*(batching.send(n) for n in range(3))) == [3, 3, 3]
 
 
-async def test_while_the_committer_is_busy_commands_make_way_and_take_more_along() -> None:
-    journal = Slow(ALONE_SECONDS + 0.01)
-    some = batching(journal)
-    await some.send(0)
-    assert abs(journal.rests[0] - REST * 0.01) < 1e-9
-    await asyncio.gather(*(some.send(n) for n in range(1, 6)))
-    assert journal.sent == [(0,), (1, 2, 3, 4, 5)]
+async def test_a_refusal_is_told_to_everybody_in_the_command_and_to_nobody_behind_it() -> None:
+    journal = Slow()
+    journal.error = Unavailable("down")
+    batching = Batching(journal, lambda items: items)
+    asked = [asyncio.create_task(batching.send(n)) for n in range(3)]
+    await turns()
+    journal.may.set()
+    for each in asked:
+        with pytest.raises(Unavailable):
+            await each
+    journal.error = None
+    assert await batching.send(5) == 10
 
 
-async def test_a_committer_that_hangs_for_long_is_asked_again_soon_after_it_answers() -> None:
-    journal = Slow(60.0)
-    some = batching(journal)
-    await some.send(0)
-    await asyncio.sleep(0)
-    assert journal.rests == [REST_SECONDS_MAX]
+async def test_who_does_not_wait_any_more_takes_no_answer_from_the_others() -> None:
+    journal = Slow()
+    batching = Batching(journal, lambda items: items)
+    asked = [asyncio.create_task(batching.send(n)) for n in range(3)]
+    await turns()
+    asked[0].cancel()
+    journal.may.set()
+    assert await asyncio.gather(*asked[1:]) == [2, 4]
