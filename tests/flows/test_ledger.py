@@ -276,7 +276,7 @@ async def test_damage_done_to_the_disk_is_noticed(tmp_path: Path) -> None:
         with pytest.raises(Broken, match="'orphan': 1"):
             await served.until_swept(seconds=0)
         served.stop()
-        with pytest.raises(Broken, match="1 blocks on disk have no row"):
+        with pytest.raises(Broken, match="1 blocks have no row"):
             served.check_stopped()
         stray.unlink()
         served.check_stopped()
