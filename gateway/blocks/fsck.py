@@ -21,13 +21,12 @@ from backends.base import Backend
 from gateway import errors
 from gateway.blocks.findings import Progress, Report, Severity, silent
 from gateway.blocks.fsck_tables import check_tables
-from gateway.blocks.inventory import Item, State, take_inventory
+from gateway.blocks.inventory import Item, State, sets_with, take_inventory
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.values import ABSENT, DAMAGED, block_id, block_key
 from gateway.blocks.verifying import verify
 from gateway.blocks.working import Tables
 from gateway.crypto.sealing import BlockKeys
-from gateway.journal.packed import unpack
 
 TOLD_EVERY = 1_000
 """Blocks between two words on the progress."""
@@ -81,9 +80,7 @@ def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) 
     """Whether every backend that holds blocks is there to be looked at, but for those that are lost."""
     for name, place, lost in store.query("SELECT name, id, lost FROM backend"):
         if place not in backends and not lost:
-            sets = [
-                each for members, each in store.query("SELECT members, id FROM backend_set") if place in unpack(members)
-            ]
+            sets = sets_with(store, place)
             marks = ", ".join("?" * len(sets))
             if store.query(f"SELECT 1 FROM block WHERE backends IN ({marks}) AND died = 0 LIMIT 1", tuple(sets)):
                 report.add(Severity.WRONG, "backend-absent", name, "blocks lie there, and the config does not name it")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Backend, Listed
+from gateway.blocks.lookup import Reads
 from gateway.blocks.values import block_id, block_key, session_of
 from gateway.blocks.working import Tables
 from gateway.journal.packed import unpack
@@ -59,7 +60,7 @@ class _Row(NamedTuple):
 
 async def take_inventory(store: Tables, place: int, backend: Backend) -> AsyncIterator[Item]:
     """Every block that the journal says *backend* (its id is *place*) holds, and every key that it does hold."""
-    sets = _sets_with(store, place)
+    sets = sets_with(store, place)
     rows = _rows(store, sets)
     row = next(rows, None)
     async for listed in backend.list():
@@ -81,7 +82,8 @@ async def take_inventory(store: Tables, place: int, backend: Backend) -> AsyncIt
         row = next(rows, None)
 
 
-def _sets_with(store: Tables, place: int) -> list[int]:
+def sets_with(store: Reads, place: int) -> list[int]:
+    """The ids of the interned sets that the backend is one of."""
     return [
         set_id for members, set_id in store.query("SELECT members, id FROM backend_set") if place in unpack(members)
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from gateway.blocks.inventory import sets_with
 from gateway.errors import Misconfigured
 from gateway.journal.apply_work import ids_in
-from gateway.journal.packed import unpack
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.child import Child
@@ -91,9 +91,7 @@ def _blocks_on(name: str, journal: Path) -> int:
     try:
         rows = store.query("SELECT id FROM backend WHERE name = ? AND lost = 0", (name,))
         ids = {each for (each,) in rows}
-        sets = [
-            each for each, members in store.query("SELECT id, members FROM backend_set") if ids & {*unpack(members)}
-        ]
+        sets = {each for place in ids for each in sets_with(store, place)}
         marks = ", ".join("?" * len(sets))
         held = int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks})", tuple(sets))[0][0])
         leaving = store.query("SELECT strays, count(*) FROM work WHERE strays <> x'' GROUP BY strays")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from gateway.errors import InvalidArgument
 from gateway.journal.packed import pieces, unpack
 from gateway.journal.paths import JournalPaths
+from gateway.journal.tables import WorkState
 from gateway.namespace.versions import spell as spell_version
 from gateway.reconcile.commands import LoseBackend
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 LISTED = 10_000
 """Names that are listed; more are counted."""
+_WITHOUT_A_GOOD_COPY = f"id IN (SELECT block FROM work WHERE state = {WorkState.LOST:d})"
 
 
 class Losses(NamedTuple):
@@ -41,14 +43,15 @@ class Losses(NamedTuple):
 async def losses(site: Site, name: str = "", *, forget: bool = False) -> Losses:
     """Find them; with *forget*, make that a record. Without a *name* those of which no good copy is left anywhere.
     Raises `InvalidArgument` for a backend that nobody knows."""
-    database = JournalPaths(site.journal_path).database
-    if not name:
-        if forget:
-            raise InvalidArgument("which backend is to be forgotten? name it")
-        blocks, size, objects = await asyncio.to_thread(
-            _search, database, "id IN (SELECT block FROM work WHERE state = 2)"
-        )
-        return Losses(name, blocks, size, objects[:LISTED], max(0, len(objects) - LISTED), forgotten=False)
+    if not name and forget:
+        raise InvalidArgument("which backend is to be forgotten? name it")
+    which, forgotten = await _only_there(site, name, forget) if name else (_WITHOUT_A_GOOD_COPY, False)
+    blocks, size, objects = await asyncio.to_thread(_search, JournalPaths(site.journal_path).database, which)
+    return Losses(name, blocks, size, objects[:LISTED], max(0, len(objects) - LISTED), forgotten)
+
+
+async def _only_there(site: Site, name: str, forget: bool) -> tuple[str, bool]:
+    """Which blocks lie on that backend and on others that are lost, as SQL has it; and whether it counts as lost."""
     rows = site.store.query("SELECT id, lost FROM backend WHERE name = ?", (name,))
     if not rows:
         raise InvalidArgument(f"there is no backend {name!r}")
@@ -61,9 +64,7 @@ async def losses(site: Site, name: str = "", *, forget: bool = False) -> Losses:
         for members, set_id in site.store.query("SELECT members, id FROM backend_set")
         if number in unpack(members) and gone.issuperset(unpack(members))
     ]
-    there = f"backends IN ({', '.join(map(str, sets))})"
-    blocks, size, objects = await asyncio.to_thread(_search, database, there)
-    return Losses(name, blocks, size, objects[:LISTED], max(0, len(objects) - LISTED), bool(lost or forget))
+    return f"backends IN ({', '.join(map(str, sets))})", bool(lost or forget)
 
 
 def _search(path: Path, which: str) -> tuple[int, int, tuple[str, ...]]:
