@@ -20,6 +20,19 @@ from tests.endpoint import Endpoint, run_entrepot
 
 T = TypeVar("T")
 WAIT_SECONDS = 60.0
+VAULT = """
+[backends.vault]
+type = "local"
+cluster = "home"
+path = "vault"
+[policies.far]
+ack = ["vault"]
+keep = ["vault"]
+[[rules]]
+policy = "far"
+bucket = "far"
+"""
+"""Another backend, and a policy that puts what goes into the bucket `far` there; to be added to a config."""
 
 
 def client(

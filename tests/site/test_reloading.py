@@ -17,20 +17,7 @@ import pytest
 from gateway.config import default_text, load_text
 from gateway.site.in_force import asks_for_restart
 from tests.endpoint import ENTREPOT, Endpoint, run_entrepot, started
-from tests.site.running import change_config, client, counted, until, watch
-
-VAULT = """
-[backends.vault]
-type = "local"
-cluster = "home"
-path = "vault"
-[policies.far]
-ack = ["vault"]
-keep = ["vault"]
-[[rules]]
-policy = "far"
-bucket = "far"
-"""
+from tests.site.running import VAULT, change_config, client, counted, until, watch
 
 
 @pytest.fixture(scope="module")
