@@ -31,7 +31,8 @@ class Wishes:
         """Of those, the ones whose copies are gone for good."""
         self.fingerprint = b""
         self._ids: dict[str, int] = {}
-        self._policies: dict[int, str] = {}
+        self.policies: dict[int, str] = {}
+        """Every policy that the journal knows, by its id."""
 
     def refresh(self) -> bool:
         """Learn what changed. False while the topology names a backend that the journal has not met: then nothing can
@@ -46,7 +47,7 @@ class Wishes:
             self._ids = {name: number for name, number, _ in backends}
             self.names = {number: name for name, number, _ in backends}
             self.lost = frozenset(number for _, number, lost in backends if lost)
-            self._policies = {number: name for name, number in policies}
+            self.policies = {number: name for name, number in policies}
             self.fingerprint = fingerprint(self._now, [self.names[each] for each in self.lost])
         return self._ids.keys() >= self._now.backends.keys()
 
@@ -54,7 +55,7 @@ class Wishes:
         """The backends that should hold a block that was written under *policy* and is held by *held*."""
         found = self._known.get((policy, held))
         if found is None:
-            facts = Facts(self._policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
+            facts = Facts(self.policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
             lost = [self.names[each] for each in self.lost]
             wanted = desired(facts, self._now, 0, lost).backends
             found = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)

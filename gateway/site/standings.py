@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backends.base import Backend
 from backends.errors import BackendError
+from gateway.blocks.lookup import Lookup
 from gateway.journal.apply_work import ids_in
 from gateway.journal.packed import unpack
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.tables import WorkState
 from gateway.placement.policy import remarks
 from gateway.reconcile.wishes import Wishes
 from gateway.topology import Topology
@@ -24,14 +27,9 @@ if TYPE_CHECKING:
     from gateway.site.site import Site
 
 KINDS = ("place", "repair", "clear", "set aside", "lost")
-_KINDS = (
-    "SELECT CASE WHEN w.state = 2 THEN 'lost' WHEN w.state = 1 THEN 'set aside' WHEN w.suspects <> x'' THEN 'repair' "
-    "WHEN w.strays <> x'' THEN 'clear' ELSE 'place' END AS kind, count(*), sum(b.size), min(w.since_ns) "
-    "FROM work w JOIN block b ON b.id = w.block WHERE b.died = 0 GROUP BY kind"
-)
-_LATE = (
-    "SELECT p.name, count(*), min(w.since_ns) FROM work w JOIN block b ON b.id = w.block JOIN policy p "
-    "ON p.id = b.policy WHERE b.died = 0 GROUP BY p.name"
+_WORK = (
+    "SELECT b.policy, b.backends, w.state, w.suspects <> x'', w.strays <> x'', count(*), sum(b.size), min(w.since_ns) "
+    "FROM work w JOIN block b ON b.id = w.block WHERE b.died = 0 GROUP BY 1, 2, 3, 4, 5"
 )
 
 
@@ -120,16 +118,13 @@ def _counted(store: ReadStore, topology: Topology) -> Standings:
     now_ns = time.time_ns()
     wishes = Wishes(store, lambda: topology)
     with store.snapshot():
-        wishes.refresh()
+        known = wishes.refresh()
+        work = [_judged(row, wishes if known else None, Lookup(store, {})) for row in store.query(_WORK)]
         walked = store.query("SELECT 1 FROM plan WHERE fingerprint = ? AND again_ns > 0", (wishes.fingerprint,))
         return Standings(
             _uses(store, topology),
-            tuple(Backlog(kind, n, size, _age(since, now_ns)) for kind, n, size, since in store.query(_KINDS)),
-            tuple(
-                Point(name, n, _age(since, now_ns), within, 0 < within < _age(since, now_ns))
-                for name, n, since in store.query(_LATE)
-                for within in [topology.policies[name].within_seconds if name in topology.policies else 0.0]
-            ),
+            _backlog(work, now_ns),
+            _points(work, wishes, topology, now_ns),
             not walked and bool(store.query("SELECT 1 FROM block LIMIT 1")),
             tuple(
                 name
@@ -139,6 +134,62 @@ def _counted(store: ReadStore, topology: Topology) -> Standings:
             ),
             tuple(remarks(topology, [wishes.names[each] for each in wishes.lost])),
         )
+
+
+class _Rows(NamedTuple):
+    """Rows of work that are alike."""
+
+    policy: int
+    kind: str
+    behind: bool
+    """The copies are not yet what the policy keeps; otherwise there is only something to be tidied away."""
+    blocks: int
+    bytes: int
+    since_ns: int
+
+
+def _judged(row: tuple[Any, ...], wishes: Wishes | None, lookup: Lookup) -> _Rows:
+    """What a group of `_WORK` is. A copy under way may lie among the strays, as one does whose bytes are to go: which
+    of both it is, the set says. *wishes*: None where nothing can be said of what should be."""
+    policy, set_id, state, suspects, strays, blocks, size, since_ns = row
+    held = lookup.members(set_id)
+    right = wishes is not None and wishes.should(policy, held) == frozenset(held)
+    if state:
+        kind = "lost" if state == WorkState.LOST else "set aside"
+    elif suspects:
+        kind = "repair"
+    else:
+        kind = "clear" if right and strays else "place"
+    behind = not right or bool(suspects) or kind == "lost"
+    return _Rows(policy, kind, behind, blocks, size, since_ns)
+
+
+def _backlog(work: Iterable[_Rows], now_ns: int) -> tuple[Backlog, ...]:
+    found: dict[str, list[_Rows]] = {}
+    for each in work:
+        found.setdefault(each.kind, []).append(each)
+    return tuple(
+        Backlog(kind, sum(each.blocks for each in alike), sum(each.bytes for each in alike), _oldest(alike, now_ns))
+        for kind, alike in sorted(found.items())
+    )
+
+
+def _points(work: Iterable[_Rows], wishes: Wishes, topology: Topology, now_ns: int) -> tuple[Point, ...]:
+    """Of the policies that are behind, in the order of their names."""
+    found: dict[str, list[_Rows]] = {}
+    for each in work:
+        if each.behind and each.policy in wishes.policies:
+            found.setdefault(wishes.policies[each.policy], []).append(each)
+    points = []
+    for name, alike in sorted(found.items()):
+        within = topology.policies[name].within_seconds if name in topology.policies else 0.0
+        oldest = _oldest(alike, now_ns)
+        points.append(Point(name, sum(each.blocks for each in alike), oldest, within, 0 < within < oldest))
+    return tuple(points)
+
+
+def _oldest(rows: Iterable[_Rows], now_ns: int) -> float:
+    return _age(min(each.since_ns for each in rows), now_ns)
 
 
 def _age(since_ns: int, now_ns: int) -> float:

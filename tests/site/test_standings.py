@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from gateway.site.standings import Backlog, Point, Standings, Use, plain, spell
+from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
+from gateway.site.founding import found
+from gateway.site.site import Site
+from gateway.site.standings import Backlog, Point, Standings, Use, look, plain, spell
+from tests.site.test_placing import MORE, put
 
 PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
 ONE = Standings(
@@ -37,3 +42,50 @@ def test_only_a_policy_that_promised_something_is_late() -> None:
     told = spell(ONE)
     assert "policy default: 7 block(s) behind, for 2 s at most, LATE: it promises 1 s" in told
     assert "policy gone: 1 block(s) behind, for 2 s at most\n" in told
+
+
+async def test_a_copy_that_is_being_made_is_not_taken_for_bytes_that_go(tmp_path: Path) -> None:
+    """Both are places of which the block's set says nothing; who takes a disk away must know which of them it is."""
+    founded = await found(tmp_path / "site")
+    config = founded.folder / "entrepot.toml"
+    text = config.read_text().replace('keep = ["disk"]', 'keep = ["disk", "vault"]')
+    config.write_text(text + MORE.format(vault=tmp_path / "vault"))
+    async with await Site.open(founded.folder) as site:
+
+        async def now() -> tuple[bool, list[str], list[str]]:
+            told = await look(site.journal_path, site.config.topology(site.folder))
+            return told.settled, [each.kind for each in told.backlog], [each.policy for each in told.points]
+
+        await put(site, "key", b"x")
+        ((block, held),) = site.store.query("SELECT id, backends FROM block")
+        ((vault,),) = site.store.query("SELECT id FROM backend WHERE name = 'vault'")
+        was = site.warehouse.lookup.members(held)
+        assert (await now())[1:] == (["place"], ["default"])
+        await site.journal.send(BeginWork((Begin(block, held, (vault,)),)))
+        assert (await now())[1:] == (["place"], ["default"])
+        await site.journal.send(SettleWork((Settle(block, held, was, (vault,), False),)))
+        assert (await now())[1:] == (["place"], ["default"])
+        ((held,),) = site.store.query("SELECT backends FROM block")
+        await site.journal.send(SettleWork((Settle(block, held, (vault,), (*was, vault), True),)))
+        assert (await now())[1:] == ([], [])
+
+
+async def test_bytes_that_wait_to_go_leave_no_policy_behind(tmp_path: Path) -> None:
+    """A backup holds them for a month, and all is as it should be meanwhile."""
+    founded = await found(tmp_path / "site")
+    with (founded.folder / "entrepot.toml").open("a") as config:
+        config.write(MORE.format(vault=tmp_path / "vault"))
+    async with await Site.open(founded.folder) as site:
+        await put(site, "safe/key", b"x")
+        ((block, held),) = site.store.query("SELECT id, backends FROM block")
+        was = site.warehouse.lookup.members(held)
+        topology = site.config.topology(site.folder)
+        safe = topology.policies["safe"]
+        less = replace(topology, policies={**topology.policies, "safe": replace(safe, keep=("disk",))})
+        await site.journal.send(AdvancePlan(b"f" * 16, b"", b"", 1, 1 << 62, (block,), 0))
+        told = await look(site.journal_path, less)
+        assert ([each.kind for each in told.backlog], [each.policy for each in told.points]) == (["place"], ["safe"])
+        ((disk,),) = site.store.query("SELECT id FROM backend WHERE name = 'disk'")
+        await site.journal.send(SettleWork((Settle(block, held, was, (disk,), True),)))
+        told = await look(site.journal_path, less)
+        assert ([each.kind for each in told.backlog], [each.policy for each in told.points]) == (["clear"], [])
