@@ -103,6 +103,7 @@ def reload(folder: SiteArgument, json: Json = False) -> None:
     if not outcome.well:
         raise Misconfigured(
             f"{outcome.why}\nversion {outcome.version} stays in force"
+            + (" for now: the file is tried again by itself" if outcome.passing else "")
             if outcome.outcome == "refused"
             else f"version {outcome.version} is in force, but {outcome.why}"
         )

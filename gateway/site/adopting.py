@@ -12,6 +12,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.child import Child
 from gateway.site.control import Message
+from gateway.site.refusals import NotNow
 from gateway.site.ring import Rows
 from gateway.site.site import Site
 from gateway.topology import Topology
@@ -28,7 +29,7 @@ def answer_supervisor(child: Child, site: Site) -> None:
         busy = site.warehouse.still_written(message["backends"])
         if busy:
             told = "requests under way still write there, as policies had it when they began: try again later"
-            raise Misconfigured("\n".join(f"backends.{name}: {told}" for name in busy))
+            raise NotNow("\n".join(f"backends.{name}: {told}" for name in busy))
         return {}
 
     child.answers["stand"] = stand
@@ -58,7 +59,7 @@ async def see_that_none_is_needed(before: Topology, after: Topology, journal: Pa
             )
         blocks = await asyncio.to_thread(_blocks_on, name, journal)
         if blocks:
-            raise Misconfigured(f"backends.{name}: still holds {blocks} block(s): remove it once it is empty")
+            raise NotNow(f"backends.{name}: still holds {blocks} block(s): remove it once it is empty")
 
 
 async def see_that_none_is_missing(topology: Topology, journal: Path) -> None:

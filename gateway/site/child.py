@@ -22,6 +22,7 @@ from gateway.metrics.loop_lag import watch_loop
 from gateway.site.control import CONTROL_FD, Line, Message
 from gateway.site.in_force import load_in_force, tell_version
 from gateway.site.memory import keep_freed_memory
+from gateway.site.refusals import NotNow
 
 REPORT_SECONDS = 1.0
 EXIT_MISCONFIGURED = 78
@@ -122,9 +123,9 @@ class Child:
                 await self._is_ready.wait()
             answer: Message = {"ok": True, **await self.answers[what](message)}
         except Misconfigured as error:
-            answer = {"ok": False, "why": str(error)}
+            answer = {"ok": False, "why": str(error), "passing": isinstance(error, NotNow)}
         except Exception as error:  # noqa: BLE001 (whatever goes wrong is the answer)
-            answer = {"ok": False, "why": f"{type(error).__name__}: {error}"}
+            answer = {"ok": False, "why": f"{type(error).__name__}: {error}", "passing": True}
         self._line.tell({"is": "answered", "number": message["number"], "config": self.config.version, **answer})
 
 

@@ -20,7 +20,7 @@ from gateway.blocks.values import block_key
 from gateway.blocks.working import Worker
 from gateway.config import Config
 from gateway.crypto.sealing import new_block_id
-from gateway.errors import Misconfigured, Unavailable
+from gateway.errors import Unavailable
 from gateway.identity.ring_keys import DrawRingKeyId
 from gateway.metrics import counter, gauge
 from gateway.metrics.lines import INFO
@@ -37,6 +37,7 @@ from gateway.site.control import Message
 from gateway.site.gauging import count_copies
 from gateway.site.introducing import introduce, keep_introducing
 from gateway.site.keyring import renew_if_the_mode_changed
+from gateway.site.refusals import NotNow
 from gateway.site.site import Site
 from gateway.site.upkeep import expire_seconds, workers_of
 from gateway.topology import Topology
@@ -94,14 +95,14 @@ async def adopt(site: Site, workers: list[Worker], config: Config) -> None:
 
 async def prepare(site: Site, child: Child, message: Message) -> Message:
     """Make what the config in *message* names anew known to the journal, and claim it. Raises `Misconfigured` where
-    that fails, and for a backend that would leave while it is needed."""
+    that fails, and for a backend that would leave while it is needed; `NotNow` where the reason may pass."""
     topology = (await child.config_in(message)).topology(site.folder)
     see_that_none_was_lost(site.warehouse.topology, topology, site.store)
     await see_that_none_is_needed(site.warehouse.topology, topology, site.journal_path)
     unclaimed = await introduce(topology, site.journal, site.store)
     if unclaimed:
         told = (f"backends.{name}: " + why.removeprefix(f"backend {name!r}: ") for name, why in unclaimed.items())
-        raise Misconfigured("\n".join(told))
+        raise NotNow("\n".join(told))
     await site.warehouse.try_out(topology)
     return {}
 

@@ -94,9 +94,10 @@ class Process:
             self._line.tell(message)
 
     async def ask(self, what: str, seconds: float, **details: Any) -> Message:
-        """What it answers when told to do *what*; not ok when it doesn't say within so many seconds, or ends."""
+        """What it answers when told to do *what*; not ok when it doesn't say within so many seconds, or ends: then
+        `why`, and whether that is `passing`: asked again, it may say something else."""
         if self._line is None:
-            return {"ok": False, "why": f"the {self.role.name} is not running"}
+            return _unanswered(f"the {self.role.name} is not running")
         self._asked_number += 1
         number = self._asked_number
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -106,7 +107,7 @@ class Process:
             async with asyncio.timeout(seconds):
                 return await waiting
         except TimeoutError:
-            return {"ok": False, "why": f"the {self.role.name} did not answer within {seconds:g} s"}
+            return _unanswered(f"the {self.role.name} did not answer within {seconds:g} s")
         finally:
             self._asked.pop(number, None)
 
@@ -175,7 +176,7 @@ class Process:
         self.became_ready.clear()
         for waiting in self._asked.values():
             if not waiting.done():
-                waiting.set_result({"ok": False, "why": f"the {self.role.name} ended before it answered"})
+                waiting.set_result(_unanswered(f"the {self.role.name} ended before it answered"))
         return status
 
     def _hear(self, message: Message) -> None:
@@ -194,6 +195,10 @@ class Process:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
         self._heard(self, message)
+
+
+def _unanswered(why: str) -> Message:
+    return {"ok": False, "why": why, "passing": True}
 
 
 def python_path() -> str:

@@ -2,7 +2,8 @@
 
 The order, so that no process ever meets what it does not know: the file is checked; the keeper names and claims what is
 new; it is in force for whoever starts; every process opens the new backends; and only when all have, every process
-writes under the new policies. A config that fails at one of the first two changes nothing anywhere.
+writes under the new policies. A config that fails at one of the first two changes nothing anywhere; where the reason
+may pass by itself, it is tried again (`refusals`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from typing import Any, NamedTuple
 from gateway.config import CONFIG_NAME, load_text
 from gateway.config.loading import read
 from gateway.errors import Misconfigured
-from gateway.metrics import counter
-from gateway.metrics.lines import ERROR, INFO, LEVELS, WARNING, Lines
+from gateway.metrics import counter, gauge
+from gateway.metrics.lines import DEBUG, ERROR, INFO, LEVELS, WARNING, Lines
 from gateway.site.control import Message
 from gateway.site.files import stamp, write_file
 from gateway.site.in_force import asks_for_restart, put_in_force, tell_version
 from gateway.site.locks import read_serving
 from gateway.site.processes import Process
+from gateway.site.refusals import NotNow, Refusals
 
 LOOK_SECONDS = 1.0
 """How often the file is looked at; one that changed is read once it stayed the same for so long."""
@@ -37,6 +39,7 @@ ANSWER_SECONDS = PREPARE_SECONDS + 3 * ADOPT_SECONDS
 ASKED, TOLD = "asked", "told"
 
 RELOADS = counter("entrepot_config_reloads_total", "Looks at an edited config, and what came of them.", ("outcome",))
+REFUSED = gauge("entrepot_config_refused", "1 while the config's file was refused, and an older one is in force.")
 
 
 class Outcome(NamedTuple):
@@ -47,6 +50,8 @@ class Outcome(NamedTuple):
     version: str
     """Of the config in force now."""
     why: str = ""
+    passing: bool = False
+    """Refused for a reason that may pass: it is tried again by itself."""
 
     @property
     def well(self) -> bool:
@@ -65,6 +70,7 @@ class Reloading:
         self.config = load_text(text, folder, str(self._path))
         self._message = {"text": text, "version": self.config.version}
         self._wanted = asyncio.Event()
+        self._refusals = Refusals()
         self._telling: set[asyncio.Task[Any]] = set()
         put_in_force(folder, text)
         tell_version(self.config)
@@ -76,20 +82,22 @@ class Reloading:
         self._wanted.set()
 
     async def watch(self) -> None:
-        """Reload when asked to, and when the file changed and stayed as it is for a moment; until cancelled."""
+        """Reload when asked to, when the file changed and stayed as it is for a moment, and when it is time to try
+        again what was refused; until cancelled."""
         last = self._seen
         while True:
             try:
                 await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
             except TimeoutError:
                 now = stamp(self._path)
-                if now != last or now == self._seen:
+                if now != last or (now == self._seen and not self._refusals.due):
                     last = now
                     continue
+            anew = self._wanted.is_set() or last != self._seen
             self._wanted.clear()
             asked = _requests(self._folder, ASKED)
             last = self._seen = stamp(self._path)
-            outcome = await self._reload()
+            outcome = await self._reload(anew=anew)
             for request in asked:
                 with suppress(OSError):  # who asked waits in vain where there is no room for the answer
                     write_file(request.with_suffix(f".{TOLD}"), json.dumps(outcome._asdict()))
@@ -102,20 +110,36 @@ class Reloading:
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
-    async def _reload(self) -> Outcome:
+    @property
+    def refused(self) -> dict[str, Any] | None:
+        """As `Refusals.plain`."""
+        return self._refusals.plain()
+
+    async def _reload(self, *, anew: bool) -> Outcome:
         before = self.config.version
         try:
             outcome = await self._take_over()
         except Misconfigured as error:
-            outcome = Outcome("refused", self.config.version, str(error))
+            outcome = Outcome("refused", self.config.version, str(error), isinstance(error, NotNow))
         except Exception as error:  # noqa: BLE001 (a full disk, say: the next edit is looked at all the same)
             word = "refused" if self.config.version == before else "incomplete"
-            outcome = Outcome(word, self.config.version, f"{type(error).__name__}: {error}")
+            outcome = Outcome(word, self.config.version, f"{type(error).__name__}: {error}", word == "refused")
         RELOADS.add(1, outcome.outcome)
-        level = INFO if outcome.well else WARNING if outcome.outcome == "incomplete" else ERROR
-        fields = {"why": outcome.why} if outcome.why else {}
-        self._lines.write(level, f"config {outcome.outcome}", version=outcome.version, **fields)
+        self._tell(outcome, anew=anew)
         return outcome
+
+    def _tell(self, outcome: Outcome, *, anew: bool) -> None:
+        """What came of it, aloud; but an edit that is tried again, and refused again, was told of before."""
+        fields: dict[str, Any] = {"why": outcome.why} if outcome.why else {}
+        level = INFO if outcome.well else WARNING
+        if outcome.outcome == "refused":
+            aloud = self._refusals.refused(outcome.why, passing=outcome.passing, anew=anew)
+            level = ERROR if aloud else DEBUG
+            fields["tried_again"] = outcome.passing
+        else:
+            self._refusals.over()
+        REFUSED.set(int(outcome.outcome == "refused"))
+        self._lines.write(level, f"config {outcome.outcome}", version=outcome.version, **fields)
 
     async def _take_over(self) -> Outcome:
         text = read(self._path)
@@ -140,7 +164,7 @@ class Reloading:
     async def _prepared(self, message: dict[str, str]) -> None:
         """The keeper has made what is new known. One that ends meanwhile says nothing against the config: the next one
         is asked. Raises `Misconfigured`."""
-        prepared: dict[str, Any] = {"ok": False, "why": "the keeper does not run"}
+        prepared: dict[str, Any] = {"ok": False, "why": "the keeper does not run", "passing": True}
         with suppress(TimeoutError):
             async with asyncio.timeout(PREPARE_SECONDS):
                 while not prepared["ok"]:
@@ -160,7 +184,8 @@ class Reloading:
                     raise self._refused(answer)
 
     def _refused(self, answer: Message) -> Misconfigured:
-        return Misconfigured("\n".join(f"{self._path}: {line}" for line in str(answer["why"]).splitlines()))
+        kind = NotNow if answer.get("passing") else Misconfigured
+        return kind("\n".join(f"{self._path}: {line}" for line in str(answer["why"]).splitlines()))
 
     async def _all_run(self, outcome: str) -> Outcome:
         """Wait until every process runs what is in force: one that could not take it over starts again under it."""

@@ -29,6 +29,8 @@ class Served(NamedTuple):
     """Backends that cannot be used as they should, by name: which processes say so, and why."""
     silent: str
     """Why who serves it did not answer; empty where it did."""
+    refused: dict[str, Any] | None = None
+    """Why the config's file was not taken over, as `Refusals.plain` says it."""
 
 
 def ask(folder: Path) -> Served:
@@ -46,7 +48,7 @@ def ask(folder: Path) -> Served:
     for name, each in processes.items():
         for backend, why in each.get("backends", {}).items():
             troubles.setdefault(backend, {})[name] = why
-    return Served(serving, config, others, troubles, "")
+    return Served(serving, config, others, troubles, "", told.get("config_refused"))
 
 
 def _health(address: str) -> dict[str, Any]:
@@ -69,14 +71,15 @@ def file_version(folder: Path) -> str:
 def plain(found: Served) -> dict[str, Any]:
     """Plain values."""
     serving = found.serving if found.serving is None else {**found.serving, "config": found.config}
-    return {"serving": serving, "other_configs": found.others, "backend_troubles": found.troubles}
+    told = {"serving": serving, "other_configs": found.others, "backend_troubles": found.troubles}
+    return {**told, "config_refused": found.refused}
 
 
 def spell(found: Served, file: str) -> list[str]:
     """What people should know of it; nothing where all is well. *file*: `file_version`."""
     lines = [f"serving: {found.silent}"] if found.silent else []
     if found.config and file != found.config:
-        more = "it is not taken over yet, or takes a restart" if not file.startswith("refused") else file
+        more = file if file.startswith("refused") else _not_taken_over(found.refused)
         lines.append(f"config: {CONFIG_NAME} differs from what is in force ({found.config}): {more}")
     lines += [
         f"config: {name} runs {version or 'none yet'}, and not {found.config}" for name, version in found.others.items()
@@ -86,3 +89,12 @@ def spell(found: Served, file: str) -> list[str]:
             names = ", ".join(name for name, each in said.items() if each == why)
             lines.append(f"backend {backend}: NOT USABLE as it should be: {why} (says {names})")
     return lines
+
+
+def _not_taken_over(refused: dict[str, Any] | None) -> str:
+    """Why a file that is sound is not in force."""
+    if refused is None:
+        return "it is not taken over yet"
+    again = refused["again_seconds"]
+    when = "takes another edit, or a restart" if again is None else f"is tried again in {again:.0f} s"
+    return f"refused, and {when}: {refused['why']}"

@@ -193,7 +193,9 @@ class Serving:
     def _health(self) -> tuple[bool, dict[str, Any]]:
         """Alive: every process was heard lately."""
         processes = {each.role.name: each.describe() for each in self._all()}
-        told = {"config": self._reloading.config.version, "processes": processes}
+        told: dict[str, Any] = {"config": self._reloading.config.version, "processes": processes}
+        if self._reloading.refused is not None:
+            told["config_refused"] = self._reloading.refused
         return all(each.well for each in self._all()), told
 
     async def _readiness(self) -> tuple[bool, dict[str, Any]]:

@@ -23,6 +23,7 @@ from gateway.metrics import gauge
 from gateway.site.absent import Absent
 from gateway.site.guarded import DISTANT_SECONDS, LOCAL_SECONDS, Guarded, check_marker
 from gateway.site.opening import open_backend
+from gateway.site.refusals import NotNow
 from gateway.site.ring import Rows
 from gateway.topology import BackendPlace, Topology
 
@@ -92,14 +93,14 @@ class Standing:
             self._put_up(wanted[name], Absent(name, error.message, functools.partial(self._try, wanted[name])))
 
     async def try_out(self, topology: Topology) -> None:
-        """See that those of *topology* that do not stand yet can be opened, and let go of them. Raises `Misconfigured`,
-        which says the key path of the first that cannot, also for one that the journal has not met."""
+        """See that those of *topology* that do not stand yet can be opened, and let go of them. Raises `NotNow`, which
+        says the key path of the first that cannot, and `Misconfigured` for one that the journal has not met."""
         for name, place in topology.backends.items():
             if name not in self._ids:
                 try:
                     await close_all([await self._try(place)])
                 except backend_errors.BackendError as error:
-                    raise Misconfigured(f"backends.{name}: {error.message}") from error
+                    raise NotNow(f"backends.{name}: {error.message}") from error
 
     async def leave(self, topology: Topology) -> None:
         """Let go of those that *topology* has no more, once their calls under way have had their time."""

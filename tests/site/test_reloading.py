@@ -17,7 +17,7 @@ import pytest
 from gateway.config import default_text, load_text
 from gateway.site.in_force import asks_for_restart
 from tests.endpoint import ENTREPOT, Endpoint, run_entrepot, started
-from tests.site.running import VAULT, change_config, client, counted, until, watch
+from tests.site.running import VAULT, change_config, client, counted, lines, until, watch
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_command_has_every_process_take_it_over(endpoint: Endpoint, config: Pa
 def test_what_means_the_same_changes_nothing(endpoint: Endpoint, config: Path) -> None:
     before = version_of(endpoint)
     config.write_text(config.read_text() + "# a word\n")
-    assert reload(endpoint) == {"outcome": "unchanged", "version": before, "why": ""}
+    assert reload(endpoint) == {"outcome": "unchanged", "version": before, "why": "", "passing": False}
 
 
 def test_a_bad_edit_leaves_the_old_one_in_force_and_says_so(endpoint: Endpoint, config: Path) -> None:
@@ -102,6 +102,9 @@ def test_a_bad_edit_leaves_the_old_one_in_force_and_says_so(endpoint: Endpoint, 
     assert versions(endpoint) == {before}
     until(lambda: counted(endpoint, "entrepot_config_reloads_total", outcome="refused") > count, "the count")
     assert '"config refused"' in endpoint.log.read_text()
+    told = watch(endpoint, "/healthz")[1]["config_refused"]
+    assert (told["tries"], told["again_seconds"]) == (1, None)
+    assert counted(endpoint, "entrepot_config_refused") == 1
     # whoever starts meanwhile, and whoever looks, runs what is in force
     facts = watch(endpoint, "/healthz")[1]["processes"]["worker 0"]
     os.kill(facts["pid"], signal.SIGKILL)
@@ -181,6 +184,32 @@ def test_a_new_backend_that_cannot_be_opened_is_refused(endpoint: Endpoint, conf
     assert f"{config}: backends.vault: " in refused(endpoint)
     config.write_text(config.read_text().replace("vault", "other"))
     assert f"{config}: backends.other: " in refused(endpoint)
+
+
+def test_an_edit_refused_for_a_reason_that_may_pass_is_tried_again_and_told_of_once(
+    endpoint: Endpoint, config: Path
+) -> None:
+    before = version_of(endpoint)
+    late = VAULT.replace('"vault"\n[', '"mount/late"\n[').replace("vault", "late").replace("far", "later")
+    config.write_text(config.read_text() + late)
+    wanted = load_text(config.read_text(), endpoint.dir).version
+    said = refused(endpoint)
+    assert f"{config}: backends.late: " in said
+    assert f"version {before} stays in force for now: the file is tried again by itself" in said
+    until(lambda: watch(endpoint, "/healthz")[1]["config_refused"]["tries"] > 1, "another try")
+    shown = run_entrepot("status", str(endpoint.dir)).stdout
+    assert f"config: entrepot.toml differs from what is in force ({before}): refused, and is tried again in " in shown
+    assert "backends.late: " in shown
+    told = [each for each in lines(endpoint) if each["event"] == "config refused" and "backends.late" in each["why"]]
+    # by the one who asked; and perhaps before, when the change was seen
+    assert 1 <= len([each for each in told if each["level"] == "error"]) <= 2
+    (endpoint.dir / "mount").mkdir()
+    until(lambda: versions(endpoint) == {wanted}, "the edit to be taken over")
+    assert "config_refused" not in watch(endpoint, "/healthz")[1]
+    until(lambda: counted(endpoint, "entrepot_config_refused") == 0, "the gauge")
+    assert json.loads(run_entrepot("status", str(endpoint.dir), "--json").stdout)["config_refused"] is None
+    config.write_text(config.read_text().replace('["late"]', '["disk"]'))
+    reload(endpoint)  # nobody writes there any more, so that it may leave
 
 
 def test_processes_that_are_killed_in_the_middle_run_what_is_in_force(endpoint: Endpoint, config: Path) -> None:

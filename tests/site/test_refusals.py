@@ -1,0 +1,76 @@
+"""When an edit that was refused is tried again, and how often that is said aloud. By a clock of the test's own."""
+
+from __future__ import annotations
+
+from gateway.site.refusals import FIRST_SECONDS, MOST_SECONDS, Refusals
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def pauses(refusals: Refusals, clock: Clock, count: int) -> list[float]:
+    """Between so many tries of one edit, each of which is refused and told of by nobody."""
+    found = []
+    for _ in range(count):
+        began = clock.now
+        while not refusals.due:
+            clock.now += 1.0
+        found.append(clock.now - began)
+        assert not refusals.refused("away", passing=True, anew=False)
+    return found
+
+
+def test_what_may_pass_is_tried_again_ever_less_often_and_told_of_once() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    assert refusals.plain() is None
+    assert refusals.refused("away", passing=True, anew=True)
+    assert not refusals.due
+    assert refusals.plain() == {"why": "away", "tries": 1, "again_seconds": FIRST_SECONDS}
+    assert pauses(refusals, clock, 8) == [5, 10, 20, 40, 80, 160, 300, 300]
+    assert (refusals.plain() or {})["tries"] == 9
+    assert (refusals.plain() or {})["again_seconds"] == MOST_SECONDS
+
+
+def test_another_edit_begins_anew() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    refusals.refused("away", passing=True, anew=True)
+    pauses(refusals, clock, 5)
+    assert refusals.refused("away", passing=True, anew=True)
+    assert (refusals.plain() or {})["tries"] == 1
+    assert pauses(refusals, clock, 2) == [5, 10]
+
+
+def test_what_is_wrong_for_good_is_not_tried_again() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    assert refusals.refused("no such setting", passing=False, anew=True)
+    clock.now += 1e9
+    assert not refusals.due
+    assert (refusals.plain() or {})["again_seconds"] is None
+
+
+def test_what_may_pass_and_turns_out_to_be_wrong_for_good_is_told_and_left_alone() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    refusals.refused("away", passing=True, anew=True)
+    assert refusals.refused("another site's", passing=False, anew=False)
+    clock.now += 1e9
+    assert not refusals.due
+    assert (refusals.plain() or {})["why"] == "another site's"
+
+
+def test_what_was_taken_over_is_not_refused_any_more() -> None:
+    clock = Clock()
+    refusals = Refusals(clock)
+    refusals.refused("away", passing=True, anew=True)
+    refusals.over()
+    clock.now += 1e9
+    assert not refusals.due
+    assert refusals.plain() is None
