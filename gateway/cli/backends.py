@@ -75,6 +75,28 @@ def retry(site: SiteOption, json: Json = False) -> None:
     tell({"blocks": count}, as_json=json, text=lambda: f"{count} block(s) are tried again now")
 
 
+@app.command("claim")
+def claim(
+    name: Name,
+    site: SiteOption,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also where nothing lies there that should: its copies are made anew.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Put this site's marker on a backend's place again, which lost it.
+
+    Refused where another site's marker stands there, or a later incarnation's of this one, and where none of the blocks
+    that should lie there does: then it may be another disk or bucket."""
+    from gateway.site import claiming
+
+    async def work(opened: Site) -> claiming.Claimed:
+        return await claiming.claim_again(opened, name, anyway=anyway)
+
+    found = on_site(site, work, bytes_too=True, strict=False)
+    tell(claiming.plain(found), as_json=json, text=lambda: claiming.spell(found))
+
+
 @app.command("test")
 def test(
     name: Name,

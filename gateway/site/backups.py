@@ -17,8 +17,9 @@ from gateway.journal import backup as journal_backup
 from gateway.journal.backup import Manifest
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
+from gateway.site.claiming import claim_all
 from gateway.site.files import write_file
-from gateway.site.founding import begin, claim_all, finish
+from gateway.site.founding import begin, finish
 from gateway.site.guarded import site_row
 from gateway.site.in_force import text_in_force
 from gateway.site.opening import open_backend
@@ -75,7 +76,7 @@ async def restore(target: Path, folder: Path, key_file: Path) -> Restored:
     topology = config.topology(folder)
     paths = JournalPaths(journal_folder(folder, config))
     if not paths.database.exists():
-        above = await _greatest_incarnation(topology)
+        above = await _greatest_incarnation(topology, manifest.site)
         journal_backup.restore(target, paths.folder, above=above)
     store = ReadStore(paths.database)
     try:
@@ -104,8 +105,9 @@ def _quoted(path: Path) -> str:
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-async def _greatest_incarnation(topology: Topology) -> int:
-    """The greatest incarnation whose marker a backend bears; 0 if none does."""
+async def _greatest_incarnation(topology: Topology, site: str) -> int:
+    """The greatest incarnation of *site* whose marker a backend bears; 0 if none does. Raises `Misconfigured` for one
+    that bears another site's, before anything was made."""
     greatest = 0
     for place in topology.backends.values():
         try:
@@ -116,6 +118,9 @@ async def _greatest_incarnation(topology: Topology) -> int:
                 await backend.close()
         except backend_errors.BackendError as error:
             raise Misconfigured(str(error)) from error
+        if held is not None and held.site != site:
+            told = f"it belongs to site {held.site}, and the backup is of site {site}"
+            raise Misconfigured(f"backend {place.name!r}: {told}")
         greatest = max(greatest, held.incarnation if held is not None else 0)
     return greatest
 

@@ -11,8 +11,6 @@ import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from backends import errors as backend_errors
-from backends.base import Marker
 from gateway import failpoints
 from gateway.config import CONFIG_NAME, default_text, load, load_text
 from gateway.crypto import master
@@ -31,7 +29,6 @@ from gateway.site.committers import open_journal
 from gateway.site.files import beside, write_file
 from gateway.site.guarded import site_row
 from gateway.site.introducing import introduce
-from gateway.site.opening import open_backend
 from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
 from gateway.site.people import TENANT
 from gateway.site.ring import MODES
@@ -135,21 +132,6 @@ def finish(folder: Path) -> None:
 async def _introduce(topology: Topology, journal: Journal, store: ReadStore) -> None:
     for why in (await introduce(topology, journal, store)).values():
         raise Misconfigured(why)
-
-
-async def claim_all(topology: Topology, store: ReadStore) -> None:
-    """Mark every backend as this site's. Raises `Misconfigured` for one that belongs to another."""
-    site, incarnation = site_row(store)
-    ids = dict(store.query("SELECT name, id FROM backend"))
-    for name, place in topology.backends.items():
-        try:
-            backend = await open_backend(place, writes_much=False, make=True)
-            try:
-                await backend.claim(Marker(site, ids[name], incarnation))
-            finally:
-                await backend.close()
-        except backend_errors.BackendError as error:
-            raise Misconfigured(str(error)) from error
 
 
 def _write_config(folder: Path, name: str, mode: str) -> None:
