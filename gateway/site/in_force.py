@@ -35,7 +35,6 @@ def load_in_force(folder: Path) -> Config:
 def text_in_force(folder: Path) -> str:
     """As it was written. Raises `Misconfigured`."""
     path = _path(folder)
-    # in this order: asking who serves leaves a lock behind, which has no place in a folder that is no site
     return read(path if path.exists() and is_served(folder) else folder / CONFIG_NAME)
 
 

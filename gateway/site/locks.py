@@ -26,7 +26,9 @@ class ServeLock:
     @classmethod
     def take(cls, folder: Path) -> ServeLock:
         """Raises `Misconfigured`, which says who holds it, if somebody does."""
-        descriptor = os.open(_path(folder), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path = _path(folder)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         for _ in range(TRIES):
             with suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,6 +82,4 @@ def is_served(folder: Path) -> bool:
 
 
 def _path(folder: Path) -> Path:
-    run = folder / "run"
-    run.mkdir(mode=0o700, exist_ok=True)
-    return run / LOCK_NAME
+    return folder / "run" / LOCK_NAME

@@ -27,6 +27,8 @@ from gateway.metrics.lines import INFO, WARNING, Lines
 from gateway.site.control import Message
 from gateway.site.locks import ServeLock
 from gateway.site.overview import Overview
+from gateway.site.owner import see_owner
+from gateway.site.probing import PROBE_SECONDS
 from gateway.site.processes import Process, Role
 from gateway.site.reloading import Reloading
 
@@ -34,6 +36,8 @@ LISTEN_FD = "ENTREPOT_LISTEN_FD"
 BACKLOG = 1_024
 START_SECONDS = 60.0
 ADDRESS_RETRY_SECONDS = 5.0
+COMMIT_SECONDS = 5.0
+"""What a commit may take, where readiness is asked for."""
 LAST_COMMANDS_SECONDS = 10.0
 """What the keeper and the committer have for stopping, each."""
 COMMITTER_MODULE = "gateway.site.committing"
@@ -73,7 +77,9 @@ class Serving:
     ) -> Serving:
         """Serve the site. Returns once requests are answered.
 
-        Raises `Misconfigured` if somebody serves it already, an address is taken, or a process says why it cannot."""
+        Raises `Misconfigured` if somebody serves it already, it is another user's and this is root, an address is
+        taken, or a process says why it cannot."""
+        see_owner(folder, config)
         lock = ServeLock.take(folder)
         self = cls(folder, config, lines, lock)
         try:
@@ -201,7 +207,7 @@ class Serving:
     async def _readiness(self) -> tuple[bool, dict[str, Any]]:
         """Able to do the work: all processes up, a commit goes through, a block can be stored and read."""
         well, told = self._health()
-        probed = await self._keeper.ask("probe", 5.0)
+        probed = await self._keeper.ask("probe", PROBE_SECONDS + COMMIT_SECONDS)
         found = {key: value for key, value in probed.items() if key not in {"is", "number", "config"}}
         return well and bool(probed["ok"]), {**told, "probe": found}
 

@@ -24,6 +24,7 @@ from gateway.site.committers import Committer, open_journal
 from gateway.site.guarded import site_row
 from gateway.site.in_force import follow, load_in_force
 from gateway.site.introducing import introduce
+from gateway.site.owner import see_owner
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.ring import Ring
 from gateway.site.warehouse import CACHED, Warehouse
@@ -70,6 +71,7 @@ class Site:
         if (folder / UNFINISHED).exists():
             command = (folder / UNFINISHED).read_text().strip()
             raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was cut short; run it again")
+        see_owner(folder, config)
         ring_path = master_key(folder, config)
         journal_path = journal_folder(folder, config)
         async with AsyncExitStack() as held:
