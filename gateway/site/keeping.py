@@ -6,22 +6,12 @@ It follows the journal; nobody calls it. All that it does is idempotent, so it m
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Mapping
 
-from awscrt import checksums
-
-from backends.base import Backend
-from backends.errors import BackendError
 from gateway.blocks.compactor import Compactor
 from gateway.blocks.expiry import Expiry
 from gateway.blocks.sweeper import Sweeper
-from gateway.blocks.values import block_key
 from gateway.blocks.working import Worker
 from gateway.config import Config
-from gateway.crypto.sealing import new_block_id
-from gateway.errors import Unavailable
-from gateway.identity.ring_keys import DrawRingKeyId
 from gateway.metrics import counter, gauge
 from gateway.metrics.lines import INFO
 from gateway.reconcile.mover import Mover
@@ -37,10 +27,10 @@ from gateway.site.control import Message
 from gateway.site.gauging import count_copies
 from gateway.site.introducing import introduce, keep_introducing
 from gateway.site.keyring import renew_if_the_mode_changed
+from gateway.site.probing import Probing
 from gateway.site.refusals import NotNow
 from gateway.site.site import Site
 from gateway.site.upkeep import expire_seconds, workers_of
-from gateway.topology import Topology
 
 BACKLOG_SECONDS = 5.0
 BACKLOG_MAX = 100_000
@@ -65,7 +55,9 @@ async def keep(child: Child) -> None:
         workers = workers_of(site)
         answer_supervisor(child, site)
         child.adopt = lambda config: adopt(site, workers, config)
-        child.answers["probe"] = lambda _: probe(site)
+        warehouse = site.warehouse
+        probing = Probing(site.journal, site.store, warehouse.backends, lambda: warehouse.topology)
+        child.answers["probe"] = lambda _: probing.probe()
         child.answers["prepare"] = lambda message: prepare(site, child, message)
         child.before_report = lambda: _count(site, workers)
         child.troubles = site.warehouse.troubles
@@ -81,6 +73,7 @@ async def keep(child: Child) -> None:
         for task in (stopping, *working):
             task.cancel()
         await asyncio.gather(stopping, *working, return_exceptions=True)
+        await probing.close()
         for task in done - {stopping}:
             await task  # a worker ends only by a mistake of its own, or where the site was shut out: say which
 
@@ -105,42 +98,6 @@ async def prepare(site: Site, child: Child, message: Message) -> Message:
         raise NotNow("\n".join(told))
     await site.warehouse.try_out(topology)
     return {}
-
-
-async def probe(site: Site) -> Message:
-    """See that the committer answers, and that every backend takes a value and gives it back."""
-    began = time.perf_counter()
-    await site.journal.send(DrawRingKeyId())
-    committed = time.perf_counter()
-    # a block's key: killed before it is deleted, it goes with whatever else this session leaves unnamed
-    key = block_key(new_block_id(site.journal.session))
-    value = b"entrepot"
-    tried = [_try(backend, key, value) for backend in site.warehouse.backends.values()]
-    away = {name: why for name, why in await asyncio.gather(*tried) if why}
-    away |= {name: "it was given up as lost" for (name,) in site.store.query("SELECT name FROM backend WHERE lost = 1")}
-    see_that_writes_can_be_answered(site.warehouse.topology, away)
-    seconds = {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
-    return seconds | ({"backends_away": away} if away else {})
-
-
-async def _try(backend: Backend, key: str, value: bytes) -> tuple[str, str]:
-    """The backend's name, and why it does not do what it should; empty where it does."""
-    try:
-        await backend.put(key, [value], checksums.crc32c(value))
-        whole = bytes(await backend.get(key)) == value
-        await backend.delete(key)
-    except BackendError as error:
-        return backend.name, str(error)
-    return backend.name, "" if whole else "it gave back something else than it was given"
-
-
-def see_that_writes_can_be_answered(topology: Topology, away: Mapping[str, str]) -> None:
-    """Whatever the policy, enough backends take what is written. Raises `Unavailable`."""
-    for policy in topology.policies.values():
-        there = [name for name in topology.acked_on(policy) if name not in away]
-        if len(there) < topology.copies_before_answer(policy):
-            reasons = "; ".join(away[name] for name in topology.acked_on(policy) if name in away)
-            raise Unavailable(f"writes of policy {policy.name!r} cannot be answered: {reasons}")
 
 
 def _count(site: Site, workers: list[Worker]) -> None:

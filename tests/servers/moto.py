@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,3 +26,24 @@ def moto(folder: Path) -> Iterator[S3Server]:
     with process(command, log, clean) as running:
         wait_until(lambda: answers(port), "moto_server", log, running)
         yield S3Server(f"http://127.0.0.1:{port}", "motoaccesskey", "motosecretkey")
+
+
+@contextmanager
+def silent(folder: Path) -> Iterator[None]:
+    """Have the server whose log is in *folder* say nothing until the block ends: connections are taken, and no more."""
+    (pid,) = [int(found) for found in os.listdir("/proc") if found.isdigit() and _logs_to(found, folder / "moto.log")]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _logs_to(pid: str, log: Path) -> bool:
+    try:
+        return (
+            Path(os.readlink(f"/proc/{pid}/fd/1")) == log
+            and b"moto.server" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
+    except OSError:
+        return False

@@ -1,0 +1,169 @@
+"""Readiness: what it waits for, what it does not, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from backends import errors
+from backends.base import Backend, Buffer
+from backends.faulty import Fault, Faulty, Kind, Plan
+from backends.memory import Memory
+from gateway.errors import Unavailable
+from gateway.journal.client import Journal
+from gateway.site.probing import LEFT_MAX, Probing
+from gateway.topology import BackendPlace, Policy, Topology
+from tests.endpoint import run_entrepot, started
+from tests.servers.moto import moto, silent
+from tests.site.running import client, until, watch
+from tests.site.test_s3_backend import CLOUD, SECRET
+
+
+class Commits:
+    session = 7
+
+    async def send(self, command: object) -> int:
+        return 1
+
+
+class Rows:
+    def __init__(self, *lost: str) -> None:
+        self.lost = lost
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        return [(name,) for name in self.lost]
+
+    def data_version(self) -> int:
+        return 1
+
+
+class Silent(Memory):
+    """Answers no put until it is told to."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.answers = asyncio.Event()
+        self.asked = 0
+
+    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
+        self.asked += 1
+        await self.answers.wait()
+        await super().put(key, value, crc32c)
+
+
+def topology(ack: Sequence[str], keep: Sequence[str], copies: int = 0) -> Topology:
+    names = sorted({*ack, *keep})
+    places = {name: BackendPlace(name, "local", "here", 8, 60.0, False, f"/{name}") for name in names}
+    return Topology("here", {}, {}, places, {"default": Policy("default", tuple(ack), tuple(keep), ack_copies=copies)})
+
+
+@pytest.fixture
+async def probing_of() -> AsyncIterator[Any]:
+    made: list[Probing] = []
+
+    def make(wanted: Topology, *backends: Backend, probe_seconds: float = 600.0, lost: Sequence[str] = ()) -> Probing:
+        standing = dict(enumerate(backends))
+        journal = cast("Journal", Commits())
+        made.append(
+            Probing(journal, Rows(*lost), standing, lambda: wanted, quick_seconds=0.01, probe_seconds=probe_seconds)
+        )
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+async def test_a_silent_backend_that_no_write_waits_for_is_told_and_not_waited_for(probing_of: Any) -> None:
+    near, far = Memory("disk"), Silent("far")
+    probing = probing_of(topology(["disk"], ["disk", "far"]), near, far)
+    for _ in range(3):
+        told = await probing.probe()
+        assert list(told["backends_away"]) == ["far"]
+        assert told["backends_away"]["far"].startswith("it has not answered for ")
+    assert far.asked == 1, "one trial at a time"
+    far.answers.set()
+    while "backends_away" in await probing.probe():
+        await asyncio.sleep(0)
+    assert [line async for line in near.list()] == [line async for line in far.list()] == []
+
+
+async def test_a_silent_backend_that_writes_wait_for_is_waited_for(probing_of: Any) -> None:
+    far = Silent("far")
+    asking = asyncio.create_task(probing_of(topology(["disk", "far"], ["disk", "far"]), Memory("disk"), far).probe())
+    while not far.asked:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.05)  # longer than others have
+    assert not asking.done()
+    far.answers.set()
+    assert "backends_away" not in await asking
+
+
+async def test_but_not_for_ever(probing_of: Any) -> None:
+    near, far = Memory("disk"), Silent("far")
+    probing = probing_of(topology(["disk", "far"], ["disk", "far"]), near, far, probe_seconds=0.05)
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=r"'default' cannot be answered: backend 'far': no answer within 0\.05 s"):
+            await probing.probe()
+    assert far.asked == 2, "a trial that was given up is tried anew"
+    wide = probing_of(topology(["disk", "far"], ["disk", "far"]), near, far)
+    far.answers.set()
+    await wide.probe()
+
+
+async def test_where_one_of_two_copies_is_awaited_one_that_is_silent_is_enough_away(probing_of: Any) -> None:
+    told = await probing_of(topology(["disk", "far"], ["disk", "far"], 1), Memory("disk"), Silent("far")).probe()
+    assert list(told["backends_away"]) == ["far"]
+
+
+@pytest.mark.parametrize("kind", [Kind.FLIP, Kind.STALE])
+async def test_a_backend_that_gives_back_something_else_is_away(kind: Kind, probing_of: Any) -> None:
+    liar = Faulty(Memory("liar"), Plan([Fault(kind, verb="get")]))
+    with pytest.raises(Unavailable, match="gave back something else"):
+        await probing_of(topology(["liar"], ["liar"]), liar).probe()
+
+
+async def test_a_backend_that_was_given_up_is_away(probing_of: Any) -> None:
+    told = await probing_of(topology(["disk"], ["disk", "far"]), Memory("disk"), Memory("far"), lost=["far"]).probe()
+    assert told["backends_away"] == {"far": "it was given up as lost"}
+    with pytest.raises(Unavailable, match="given up"):
+        await probing_of(topology(["disk"], ["disk"]), Memory("disk"), lost=["disk"]).probe()
+
+
+async def test_what_probes_that_failed_left_behind_goes_with_the_next_that_succeeds(probing_of: Any) -> None:
+    inner, plan = Memory("disk"), Plan([Fault(Kind.ERROR, verb="get", error=errors.Unavailable)])
+    probing = probing_of(topology(["disk"], ["disk"]), Faulty(inner, plan))
+    for _ in range(LEFT_MAX + 4):
+        with pytest.raises(Unavailable):
+            await probing.probe()
+    assert len([line async for line in inner.list()]) == LEFT_MAX, "and no more, however long it lasts"
+    plan.clear()
+    await probing.probe()
+    assert [line async for line in inner.list()] == []
+
+
+def test_a_cloud_that_hangs_and_that_no_write_waits_for_leaves_a_site_ready(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    run_entrepot("init", str(folder))
+    with moto(tmp_path / "cloud") as cloud:
+        config = folder / "entrepot.toml"
+        text = config.read_text().replace("domains = []", 'domains = []\ncluster = "home"', 1)
+        more = CLOUD.format(url=cloud.url).replace("deadline_seconds = 3.0", "deadline_seconds = 600.0")
+        config.write_text(text + more.replace('ack = ["bucket"]\nkeep = [', 'ack = ["disk"]\nkeep = ["disk", '))
+        with started(folder, ["--workers", "1"], environment={"CLOUD_SECRET": SECRET}) as (endpoint, _):
+            until(lambda: "backends_away" not in watch(endpoint, "/readyz")[1]["probe"], "the bucket")
+            with silent(tmp_path / "cloud"):
+                status, told = until(lambda: _away(watch(endpoint, "/readyz")), "its silence to be seen")
+                assert status == 200, told
+                assert told["probe"]["backends_away"]["bucket"].startswith(("it has not answered for ", "backend "))
+                client(endpoint).create_bucket(Bucket="far")
+                client(endpoint).put_object(Bucket="far", Key="key", Body=b"body")
+            until(lambda: "backends_away" not in watch(endpoint, "/readyz")[1]["probe"], "the bucket to be back")
+
+
+def _away(answer: tuple[int, Any]) -> tuple[int, Any] | None:
+    return answer if answer[0] != 200 or "backends_away" in answer[1]["probe"] else None
