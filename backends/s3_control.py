@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from backends import errors
@@ -29,6 +30,9 @@ _SLOW_PAGE = 50  # botocore takes 80 µs of the loop for each line that it parse
 _LIE = "AAAAAAAAAAA="  # as the CRC64NVME of `_PROBE`, whose true one is another
 _NOBODYS = "0" * 32  # no value's MD5 that anybody has seen
 _PROBE = b"does this place check what it is told?"
+
+_loading = threading.Lock()
+_loaded: list[bool] = []
 
 
 class Control:
@@ -230,6 +234,17 @@ def _is_of_botocore(error: Exception) -> bool:
     from botocore.exceptions import BotoCoreError
 
     return isinstance(error, BotoCoreError | aiohttp.ClientError | OSError | TimeoutError)
+
+
+def load() -> None:
+    """Load what opening a bucket takes, once in a process; nobody is asked anything. Blocking: a second, and on a busy
+    machine many."""
+    with _loading:
+        if not _loaded:
+            keys = (None, None, None, None)
+            with suppress(errors.Misconfigured):  # an environment that is wrong is told by who opens a bucket
+                _prepared(S3Settings("", "", "", None, REGION_DEFAULT, *keys, "auto", False, None, 1, 1.0, 1.0, "auto"))
+            _loaded.append(True)
 
 
 def _prepared(settings: S3Settings) -> Any:

@@ -5,6 +5,8 @@ Keys of an S3 backend are read from where the config says, at each opening; they
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import os
 import resource
 from collections.abc import Callable
@@ -51,6 +53,14 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool) ->
     else:
         whole = around_distant(await open_s3(place, place.s3, make=make), place)
     return Metered(whole, _observer(place.name))
+
+
+async def load_driver(place: BackendPlace) -> None:
+    """Load the code that opening it takes; asks nobody, and takes as long as this machine is busy. For who bounds what
+    the place may take."""
+    if place.s3 is not None:
+        s3 = await asyncio.to_thread(importlib.import_module, "backends.s3")
+        await s3.S3.load()
 
 
 def around_distant(driver: Backend, place: BackendPlace, **retrying: Any) -> Backend:

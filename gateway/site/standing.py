@@ -22,7 +22,7 @@ from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.absent import Absent
 from gateway.site.guarded import DISTANT_SECONDS, LOCAL_SECONDS, Guarded, check_marker
-from gateway.site.opening import open_backend
+from gateway.site.opening import load_driver, open_backend
 from gateway.site.refusals import NotNow
 from gateway.site.ring import Rows
 from gateway.topology import BackendPlace, Topology
@@ -37,6 +37,7 @@ REFUSING = gauge(
 )
 
 OPEN_SECONDS = 10.0
+"""What a place has to answer who opens it."""
 
 _log = logging.getLogger(__name__)
 
@@ -167,7 +168,9 @@ class Standing:
         await close_all(self.backends.values())
 
     async def _try(self, place: BackendPlace) -> Backend:
-        """Opened, and checked. One that is silent counts as away: nobody waits for it longer than for the others."""
+        """Opened, and checked. One that is silent counts as away: nobody waits for it longer than for the others. What
+        this process itself takes to load its driver does not count."""
+        await load_driver(place)
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 return await self._opened(place)

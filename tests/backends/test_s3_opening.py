@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from backends.s3_settings import S3Settings
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import key, put
 from tests.certificates import self_signed
+from tests.endpoint import ROOT
 from tests.ports import free_port
 from tests.servers.between import Forward, Heard, between, refusal
 from tests.servers.radosgw import DOMAIN, QUOTA_ACCESS_KEY, QUOTA_OBJECTS
@@ -360,3 +362,27 @@ async def test_another_process_that_was_forked_is_told(radosgw_server: S3Server,
     backend._pid += 1
     with pytest.raises(RuntimeError, match="before a fork"):
         await backend.get(key(1))
+
+
+def test_what_opening_takes_is_loaded_before_and_asks_nobody() -> None:
+    """In a process of its own: whatever this one has loaded does not count."""
+    program = """
+import asyncio, socket, sys
+from backends.s3 import S3
+from backends.s3_control import _prepared
+from backends.s3_settings import S3Settings
+assert "aiobotocore.client" not in sys.modules
+
+def asked(*_):
+    raise AssertionError("somebody was asked")
+
+socket.socket.connect = socket.getaddrinfo = asked
+asyncio.run(S3.load())
+asyncio.run(S3.load())
+known = {name for name in sys.modules if "boto" in name}
+assert "aiobotocore.client" in known
+_prepared(S3Settings("far", "b", "", "http://h", "r", None, "a", "s", None, "auto", False, None, 1, 1.0, 1.0, "auto"))
+assert {name for name in sys.modules if "boto" in name} == known
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

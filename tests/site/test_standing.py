@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 from awscrt import checksums
 
 from backends import errors
 from backends.base import Backend, Marker
 from backends.memory import Memory
+from gateway.site import standing
 from gateway.site.absent import Absent
 from gateway.site.standing import Live
+from gateway.topology import BackendPlace, Policy, Topology
 from tests.site.running import until_true
 
 
@@ -59,6 +64,55 @@ async def test_a_stand_in_says_why_until_it_is_that_backend(monkeypatch: pytest.
     assert bytes(await absent.get("a/b")) == b"x"
     assert [line.key async for line in absent.list()] == ["a/b"]
     await absent.close()
+
+
+class Rows:
+    """Of a site that knows the backend `far`."""
+
+    def query(self, statement: str, values: object = ()) -> list[Any]:
+        return [(7,)] if "FROM backend" in statement else [("ab" * 16, 1)]
+
+    def data_version(self) -> int:
+        return 1
+
+
+async def test_what_loading_a_driver_takes_does_not_count_against_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it takes longer than any server."""
+    there = Memory("far")
+    await there.claim(Marker("ab" * 16, 7, 1))
+    loaded: list[str] = []
+
+    async def load(place: BackendPlace) -> None:
+        await asyncio.sleep(0.2)
+        loaded.append(place.name)
+
+    async def opened(place: BackendPlace, **how: object) -> Backend:
+        assert loaded == ["far"]
+        return there
+
+    monkeypatch.setattr(standing, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(standing, "load_driver", load)
+    monkeypatch.setattr(standing, "open_backend", opened)
+    place = BackendPlace("far", "s3", "here", 8, 60.0, False)
+    policies = {"default": Policy("default", ("far",), ("far",))}
+    found = standing.Standing(Rows(), writes_much=False)
+    await found.open(Topology("here", {}, {}, {"far": place}, policies), strict=True)
+    assert found.absent() == {}
+    await found.close()
+
+
+async def test_a_place_that_is_silent_counts_as_away_once_it_had_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(place: BackendPlace, **how: object) -> Backend:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(standing, "OPEN_SECONDS", 0.05)
+    monkeypatch.setattr(standing, "open_backend", silent)
+    places = {"far": BackendPlace("far", "local", "here", 8, 60.0, False, "/far")}
+    found = standing.Standing(Rows(), writes_much=False)
+    await found.open(Topology("here", {}, {}, places, {"default": Policy("default", ("far",), ("far",))}), strict=False)
+    assert found.absent() == {"far": "it could not be opened within 0.05 s"}
+    await found.close()
 
 
 async def test_a_stand_in_that_is_closed_tries_no_more() -> None:
