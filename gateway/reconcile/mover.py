@@ -35,6 +35,7 @@ from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
 from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import Batching
+from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import (
     Begin,
     BeginWork,
@@ -100,6 +101,7 @@ class Mover(Worker):
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
+        self._clock = Clock(store)
         self._hands = Hands(store, keys, backends, wishes.is_local)
         self._budget = Budget(bytes_at_once)
         self._at_once = at_once
@@ -153,7 +155,7 @@ class Mover(Worker):
 
     async def _start_some(self) -> None:
         """Begin as many of the next rows as there is room for."""
-        now_ns = time.time_ns()
+        now_ns = self._clock.now_ns()
         while len(self._under_way) < self._at_once:
             rows = self.store.query(_ROWS, (now_ns, *self._cursor, ROWS))
             for row in rows:
@@ -346,7 +348,7 @@ class Mover(Worker):
         for place in have:  # so that each is looked at again before it is believed
             await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
         word = f"no good copy on {names}"
-        due_ns = time.time_ns() + int(ASIDE_SECONDS * 1e9)
+        due_ns = self._clock.now_ns() + int(ASIDE_SECONDS * 1e9)
         await self._fail.send(Fail(task.block, due_ns, WorkState.LOST, task.attempts + 1, word))
         return True
 
@@ -358,12 +360,12 @@ class Mover(Worker):
         seconds = min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(attempts, 20))
         if state is WorkState.ASIDE:
             seconds = ASIDE_SECONDS
-        due_ns = time.time_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
+        due_ns = self._clock.now_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
         await self._fail.send(Fail(task.block, due_ns, state, attempts, word))
         return True
 
     async def _later(self, task: Task, seconds: float, word: str) -> bool:
         """Nothing is wrong, and nothing can be done for a while."""
-        due_ns = time.time_ns() + int(seconds * 1e9)
+        due_ns = self._clock.now_ns() + int(seconds * 1e9)
         await self._fail.send(Fail(task.block, due_ns, WorkState.WAITING, task.attempts, word))
         return True

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.working import Journal, Tables, Worker
+from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import AdvancePlan
 from gateway.reconcile.wishes import Wishes
 
@@ -48,6 +49,7 @@ class Planner(Worker):
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
+        self._clock = Clock(store)
         self.noted = 0
         """Blocks so far."""
 
@@ -75,7 +77,7 @@ class Planner(Worker):
         walk = Walk._make(rows[0])
         if not walk.again_ns:
             return walk
-        return walk._replace(after=b"", again_ns=0) if walk.again_ns <= time.time_ns() else None
+        return walk._replace(after=b"", again_ns=0) if walk.again_ns <= self._clock.now_ns() else None
 
     def _slice(self, walk: Walk) -> tuple[Walk, tuple[bytes, ...]]:
         """Look at the blocks behind the cursor. Answers where it stands then, and which are to be noted."""
@@ -83,7 +85,7 @@ class Planner(Worker):
             "SELECT id, backends, policy FROM block WHERE id > ? AND died = 0 ORDER BY id LIMIT ?", (walk.after, LOOKED)
         )
         unsettled: list[bytes] = []
-        now_ns, after = time.time_ns(), walk.after
+        now_ns, after = self._clock.now_ns(), walk.after
         for block, set_id, policy in rows:
             after = block
             held = self._lookup.members(set_id)
@@ -112,7 +114,7 @@ class Planner(Worker):
     async def _advance(self, before: bytes, walk: Walk, unsettled: tuple[bytes, ...]) -> bool:
         began = time.monotonic()
         command = AdvancePlan(
-            walk.fingerprint, before, walk.after, walk.walks, walk.again_ns, unsettled, time.time_ns()
+            walk.fingerprint, before, walk.after, walk.walks, walk.again_ns, unsettled, self._clock.now_ns()
         )
         if await self._journal.send(command):
             self.noted += len(unsettled)

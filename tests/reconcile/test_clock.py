@@ -1,0 +1,53 @@
+"""A machine's clock that was ahead and has been put right holds up nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gateway.blocks.values import block_key
+from gateway.journal import local
+from gateway.reconcile.clock import Clock
+from gateway.reconcile.commands import SuspectCopy
+from tests.reconcile.shores import Shores
+
+YEAR_NS = 365 * 86_400 * 10**9
+
+
+async def test_what_was_noted_by_a_clock_that_was_ahead_is_mended_once_it_is_put_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Shores(tmp_path)
+    try:
+        site.keep("b0", "b1")
+        await site.put(b"key", b"x" * 3_000)
+        await site.move()
+        ((block,),) = site.store.query("SELECT id FROM block")
+        await site.places[0].delete(block_key(block))
+        with monkeypatch.context() as ahead:
+            ahead.setattr(local, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + YEAR_NS))
+            site.committer.run(SuspectCopy(block, site.ids[0], "absent"))
+        assert site.store.query("SELECT 1 FROM work WHERE due_ns > ?", (time.time_ns() + YEAR_NS // 2,))
+        await site.move()
+        assert site.work_rows() == []
+        assert await site.get(b"key") == b"x" * 3_000
+    finally:
+        site.close()
+
+
+def test_it_is_never_behind_the_journal_and_goes_on_where_the_machine_does_not() -> None:
+    at = {"machine": 100, "journal": 50, "passed": 7}
+    store = SimpleNamespace(query=lambda statement, values=(): [(at["journal"],)])
+    clock = Clock(store, lambda: at["machine"], lambda: at["passed"])  # type: ignore[arg-type]
+    assert clock.now_ns() == 100
+    at["journal"] = 1_000
+    assert clock.now_ns() == 1_000
+    at["passed"] += 5
+    assert clock.now_ns() == 1_005
+    at["machine"] = 2_000
+    assert clock.now_ns() == 2_000
+    at.update(machine=150, passed=20)
+    assert clock.now_ns() == 2_008
