@@ -2,8 +2,9 @@
 every file system there.
 
 A site lives on the loop that it was opened on, as its journal's connection and its readers do, and so do the
-connections to a gateway. A forked child has none: what its parent opened stays untouched in it, and it opens its own.
-When the interpreter ends, the sessions are ended; whoever is killed leaves that to the lease.
+connections to a gateway. A loop that ends as `asyncio.run` ends it closes them; those of one that was closed by hand
+are let go of by the next that opens any. A forked child has none: what its parent opened stays untouched in it, and it
+opens its own. When the interpreter ends, the sessions are ended; whoever is killed leaves that to the lease.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from multiprocessing.util import Finalize, register_after_fork
 from pathlib import Path
@@ -34,7 +36,15 @@ class _Shared:
         self.users: set[int] = set()
 
 
-_Sharing = dict[Path | Gateway, _Shared]
+class _Sharing(dict[Path | Gateway, _Shared]):
+    """What one loop has open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ending: AsyncGenerator[None, None] | None = None
+        """Waits for the loop's end, kept here alone."""
+
+
 _open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Sharing] = WeakKeyDictionary()
 _inherited: list[object] = []
 """The parent's, kept as they are: tidying them up here would touch what the parent still uses."""
@@ -46,13 +56,18 @@ async def opened_at(at: Path | Gateway, user: int) -> Opened:
 
     Raises `Misconfigured`, `CommitterGone`; of a gateway also `AccessDenied`, `Unavailable`."""
     loop = asyncio.get_running_loop()
-    known = _open.setdefault(loop, {})
+    known = _open.get(loop)
+    if known is None:
+        _let_go_of_ended_loops()
+        known = _open[loop] = _Sharing()
+        known.ending = _until_the_loop_ends(known)
+        await anext(known.ending)
     shared = known.get(at)
     if shared is None:
         shared = known[at] = _Shared(loop.create_task(_opening(at)))
     shared.users.add(user)
-    if shared.opening.done() and not shared.opening.cancelled() and shared.opening.exception() is None:
-        return shared.opening.result()
+    if (found := _found(shared)) is not None:
+        return found
     try:
         return await asyncio.shield(shared.opening)
     except BaseException:
@@ -65,9 +80,38 @@ async def _opening(at: Path | Gateway) -> Opened:
     return await Site.open(at, "client") if isinstance(at, Path) else await OverHttp.connect(at)
 
 
+async def _until_the_loop_ends(known: _Sharing) -> AsyncGenerator[None, None]:
+    """A loop closes the generators that have begun on it before it ends: the last moment to await anything."""
+    try:
+        yield
+    finally:
+        _open.pop(asyncio.get_running_loop(), None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                for shared in known.values():
+                    if (found := _found(shared)) is not None:
+                        with suppress(EntrepotError, OSError):
+                            await found.close()
+
+
+def _let_go_of_ended_loops() -> None:
+    """Of those that did not tell that they end: nobody is there who could close anything."""
+    for loop in [ref() for ref in _open.keyrefs()]:
+        if loop is not None and loop.is_closed():
+            for shared in _open.pop(loop, _Sharing()).values():
+                if isinstance(found := _found(shared), OverHttp):
+                    found.forget()
+
+
+def _found(shared: _Shared) -> Opened | None:
+    """What was opened, if it was."""
+    opening = shared.opening
+    return opening.result() if opening.done() and not opening.cancelled() and opening.exception() is None else None
+
+
 async def let_go(user: int) -> None:
     """*user* needs what it opened on this loop no longer: what nobody else uses is closed."""
-    known = _open.get(asyncio.get_running_loop(), {})
+    known = _open.get(asyncio.get_running_loop()) or _Sharing()
     for at, shared in list(known.items()):
         shared.users.discard(user)
         if not shared.users:
@@ -78,9 +122,9 @@ async def let_go(user: int) -> None:
 
 async def _leave(known: _Sharing) -> None:
     for shared in list(known.values()):
-        if shared.opening.done() and not shared.opening.cancelled() and shared.opening.exception() is None:
+        if (found := _found(shared)) is not None:
             with suppress(EntrepotError, OSError):
-                await shared.opening.result().leave()
+                await found.leave()
 
 
 def _at_exit() -> None:
@@ -95,12 +139,9 @@ def _at_exit() -> None:
 
 def _forget(known: _Sharing) -> None:
     for shared in known.values():
-        opening = shared.opening
-        if opening.done() and not opening.cancelled() and opening.exception() is None:
-            found = opening.result()
-            if isinstance(found, OverHttp):
-                found.forget()
-                _inherited.append(found)
+        if isinstance(found := _found(shared), OverHttp):
+            found.forget()
+            _inherited.append(found)
 
 
 def _in_child() -> None:

@@ -97,7 +97,7 @@ class _Connector(aiohttp.TCPConnector):
         super().__init__(**options)
 
     def __del__(self, *arguments: Any) -> None:
-        if os.getpid() == self._pid and not self.forgotten:
+        if os.getpid() == self._pid and not self.forgotten and not self._loop.is_closed():
             super().__del__(*arguments)
 
 

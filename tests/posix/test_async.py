@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
+from pathlib import Path
 
 import pytest
 
 from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.posix.opened import _open
+from tests.posix.looking_in import sessions_of
 
 MIB = 1 << 20
 
@@ -90,3 +94,36 @@ def test_each_loop_opens_the_site_for_itself(fs, reach, bucket):
 
     assert [asyncio.run(once(number)) for number in range(3)] == [b"0", b"1", b"2"]
     assert len(fs.find(bucket)) == 3
+
+
+def test_a_loop_that_ends_leaves_nothing_open_though_nobody_closed_it(reach, folder, bucket, caplog):
+    own = EntrepotFileSystem(**reach, asynchronous=True)
+
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def once(number: int) -> None:
+        await own._pipe_file(f"{bucket}/{number}", b"")
+
+    asyncio.run(once(0))
+    before, sessions = opened(), len(sessions_of(folder))
+    for number in range(1, 13):
+        asyncio.run(once(number))
+    assert opened() < before + 6, "what each loop opened stays open"
+    assert len(sessions_of(folder)) < sessions + 6, "a session is left to its lease"
+    assert not [each.message for each in caplog.records if "Unclosed" in each.message]
+
+
+def test_a_loop_that_was_closed_by_hand_is_let_go_of_by_the_next(reach, bucket, caplog):
+    own = EntrepotFileSystem(**reach, asynchronous=True)
+    for number in range(3):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(own._pipe_file(f"{bucket}/{number}", b""))
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        gc.collect()
+        assert len([ref for ref in _open.keyrefs() if ref() is loop or ref() is None]) <= 1
+    assert len([ref for ref in _open.keyrefs() if (known := ref()) is not None and known.is_closed()]) == 1
+    assert not [each.message for each in caplog.records if "Unclosed" in each.message]
