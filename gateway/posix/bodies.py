@@ -73,7 +73,7 @@ class FromFile(Body):
 def flat(value: Any) -> memoryview:
     """Anything bytes-like as plain bytes, without copying them where they lie in a row."""
     view = memoryview(value)
-    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())
+    return view.cast("B") if view.c_contiguous and view.nbytes else memoryview(view.tobytes())
 
 
 async def read_all(opened: Opened) -> bytes:

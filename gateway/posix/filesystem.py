@@ -34,6 +34,7 @@ class EntrepotFileSystem(Changing):
         **options: Any,
     ) -> EntrepotFile:
         """A file, to read ("rb"), write ("wb"), create ("xb") or append to ("ab")."""
+        _check_block_size(block_size)
         writing = None
         if mode == "rb":
             info = self.info(path, refresh=True)
@@ -57,6 +58,7 @@ class EntrepotFileSystem(Changing):
         **options: Any,
     ) -> EntrepotStreamedFile:
         """As `open`, for those who await: `read`, `write` and `close` are coroutines."""
+        _check_block_size(block_size)
         path = self._strip_protocol(path)
         if mode == "rb":
             info = await self._info(path, refresh=True)
@@ -83,6 +85,11 @@ class EntrepotFileSystem(Changing):
         conditions = conditions_of("create") if mode == "xb" else NO_CONDITIONS
         place = self._file_place(path)
         return Writing(self._connect, place, meta_of(content_type, metadata), conditions, block_size or PART_BYTES)
+
+
+def _check_block_size(block_size: int | None) -> None:
+    if block_size is not None and block_size < 0:
+        raise ValueError(f"block_size is a number of bytes, or 0 for the usual one, not {block_size}")
 
 
 def _size_of(info: dict[str, Any]) -> int:

@@ -7,7 +7,9 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from gateway.posix.writing import Writing
 
 SINGLE_BYTES = 1 << 30
 """Larger local files are stored in parts of half of it."""
+OFFSET_MOST = (1 << 63) - 1
 TRIES = 5
 """How often a file is looked at again that was written between the look and the read."""
 _FREE = Conditions(if_none_match=("*",))
@@ -41,7 +44,7 @@ class MovingBytes(Looking):
     ) -> bytes:
         """A file's bytes from *start* up to *end*, each counted from the end where it is negative, as a slice is.
         *if_match*: an ETag that the file must have; otherwise an `OSError` (ESTALE) is raised."""
-        place = self._place(path)
+        place, start, end = self._place(path), _offset(start), _offset(end)
         conditions = NO_CONDITIONS if if_match is None else Conditions(if_match=(if_match,))
         with about(path):
             verbs = await self._connect()
@@ -82,11 +85,11 @@ class MovingBytes(Looking):
     ) -> list[Any]:
         """Many ranges of many files, some at a time, each as in `cat_file`. *max_gap*: ranges of a file that are at
         most so many bytes apart are read together."""
-        paths = self._strip_protocol(paths)
-        starts = list(starts) if isinstance(starts, list | tuple) else [starts] * len(paths)
-        ends = list(ends) if isinstance(ends, list | tuple) else [ends] * len(paths)
+        paths = self._strip_protocol(list(paths))
+        starts, ends = _offsets(starts, len(paths)), _offsets(ends, len(paths))
         if max_gap is None or any((each or 0) < 0 for each in (*starts, *ends)):
             return list(await super()._cat_ranges(paths, starts, ends, None, batch_size, on_error, **options))
+        ends = [None if end is None else max(start or 0, end) for start, end in zip(starts, ends, strict=True)]
         blocks = merge_offset_ranges(paths, starts, ends, max_gap=max_gap)
         read = await super()._cat_ranges(*blocks, None, batch_size, on_error, **options)
         held: dict[str, list[tuple[int, int | None, Any]]] = {}
@@ -187,6 +190,16 @@ class MovingBytes(Looking):
 
     touch = sync_wrapper(_touch)
     setxattr = sync_wrapper(_setxattr)
+
+
+def _offset(value: Any) -> int | None:
+    """A place in a file as any whole number says it, numpy's too; beyond what a file can have it is all the same."""
+    return None if value is None else max(-OFFSET_MOST, min(index(value), OFFSET_MOST))
+
+
+def _offsets(values: Any, count: int) -> list[int | None]:
+    """One for each of *count* ranges: of any row of them, or one for all."""
+    return [_offset(each) for each in values] if isinstance(values, Iterable) else [_offset(values)] * count
 
 
 class _Changed(Exception):

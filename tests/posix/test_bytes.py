@@ -1,30 +1,19 @@
-"""Bytes in and out: values, ranges, local files, open files, appending, transactions."""
+"""Bytes in and out, without opening a file: values, ranges, trees, local files."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import gc
 import io
 import os
-import pickle
 import random
 import threading
-import tracemalloc
-from types import SimpleNamespace
 
-import fsspec
+import numpy
 import pytest
-from fsspec.asyn import sync
 from fsspec.callbacks import Callback
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import Damaged
-from gateway.posix import writing
 from gateway.posix.bodies import flat
-from gateway.posix.writing import PARTS_IN_FLIGHT
-from tests.posix.looking_in import blocks_of, uploads_of
 
 MIB = 1 << 20
 DATA = random.Random(1).randbytes(300_000)
@@ -48,10 +37,29 @@ def test_a_range_is_what_a_slice_is(shared, file, start, end):
     gap=st.none() | st.integers(0, 50_000),
 )
 def test_many_ranges_are_each_what_a_slice_is_read_together_or_not(shared, file, ranges, gap):
-    ranges = [(start, end) for start, end in ranges if end is None or end >= start] or [(0, 1)]
     starts, ends = zip(*ranges, strict=True)
     found = shared.cat_ranges([file] * len(ranges), list(starts), list(ends), max_gap=gap)
     assert found == [DATA[start:end] for start, end in ranges]
+
+
+def test_offsets_are_whole_numbers_of_any_kind_in_any_row(fs, file):
+    first, last = numpy.int64(5), numpy.uint8(9)
+    assert fs.cat_file(file, start=first, end=last) == DATA[5:9]
+    assert fs.cat_file(file, start=numpy.int32(-7)) == DATA[-7:]
+    for gap in (None, 10):
+        rows = numpy.array([0, 5, 9]), numpy.array([3, 7, 20])
+        assert fs.cat_ranges((file,) * 3, *rows, max_gap=gap) == [DATA[0:3], DATA[5:7], DATA[9:20]]
+        assert fs.cat_ranges([file] * 2, range(2), last, max_gap=gap) == [DATA[:9], DATA[1:9]]
+        with pytest.raises(ValueError, match=r"zip|^$"):
+            fs.cat_ranges([file], [0, 1], [2], max_gap=gap)
+    with pytest.raises(TypeError):
+        fs.cat_file(file, start=1.0)
+
+
+@pytest.mark.parametrize("far", [1 << 63, 1 << 70])
+def test_offsets_that_no_file_reaches_are_as_those_of_a_slice(fs, file, far):
+    for start, end in ((far, None), (0, far), (-far, None), (None, -far), (-far, 5)):
+        assert fs.cat_file(file, start=start, end=end) == DATA[start:end]
 
 
 def test_a_range_of_what_is_not_there_is_an_error_in_its_place(fs, file):
@@ -65,7 +73,7 @@ def test_a_range_of_what_is_not_there_is_an_error_in_its_place(fs, file):
         fs.cat_file("bytes/none", start=5, end=5)
 
 
-@pytest.mark.parametrize("value", [b"", b"x", bytearray(b"xy"), memoryview(b"abcdef")[::2], memoryview(b"12")])
+@pytest.mark.parametrize("value", [b"", b"x", bytearray(b"xy"), memoryview(b"abcdef")[::2], numpy.zeros((0, 3))])
 def test_anything_that_is_bytes_is_stored(fs, bucket, value):
     fs.pipe_file(f"{bucket}/x", value)
     assert fs.cat_file(f"{bucket}/x") == bytes(value)
@@ -174,324 +182,6 @@ def test_a_failed_download_leaves_what_was_there(fs, bucket, tmp_path, monkeypat
     with pytest.raises(FileNotFoundError):
         fs.get_file(f"{bucket}/none", str(tmp_path / "none"))
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
-
-
-# --- open files -------------------------------------------------------------------------------------------------------
-
-
-def test_an_open_file_is_read_anywhere_and_by_lines(fs, file, bucket):
-    with fs.open(file) as opened:
-        for at in (0, 299_999, 150_000, 64):
-            opened.seek(at)
-            assert opened.read(1000) == DATA[at : at + 1000]
-        opened.seek(-10, os.SEEK_END)
-        assert opened.read() == DATA[-10:]
-        assert opened.tell() == len(DATA)
-    with fs.open(f"{bucket}/text", "w", encoding="utf-8") as text:
-        text.write("één\ntwee\n")
-    with fs.open(f"{bucket}/text", "r", encoding="utf-8") as text:
-        assert list(text) == ["één\n", "twee\n"]
-    with fs.open(f"{bucket}/packed", "wb", compression="gzip") as packed:
-        packed.write(DATA)
-    with fs.open(f"{bucket}/packed", "rb", compression="gzip") as packed:
-        assert packed.read() == DATA
-
-
-def test_opening_what_is_no_file_is_refused(fs, bucket):
-    fs.mkdir(f"{bucket}/d")
-    for path in (bucket, f"{bucket}/d"):
-        with pytest.raises(IsADirectoryError):
-            fs.open(path)
-    with pytest.raises(FileNotFoundError):
-        fs.open(f"{bucket}/none")
-    with pytest.raises(ValueError, match="opened as"):
-        fs.open(f"{bucket}/x", "r+b")
-
-
-def test_nothing_of_a_file_is_visible_before_it_is_closed(fs, folder, bucket):
-    data = os.urandom(30 * MIB)
-    with fs.open(f"{bucket}/x", "wb") as opened:
-        for at in range(0, len(data), 3_000_001):
-            opened.write(data[at : at + 3_000_001])
-        assert not fs.exists(f"{bucket}/x")
-        assert uploads_of(folder, bucket) == 1
-    assert fs.cat_file(f"{bucket}/x") == data
-    assert uploads_of(folder, bucket) == 0
-
-
-@pytest.fixture
-def parts(fs, monkeypatch):
-    """Whatever stores parts: (how many at once, what to do before one is stored)."""
-    verbs = sync(fs.loop, fs._connect)
-    put_part, running = verbs.put_part, 0
-    seen = SimpleNamespace(most=0, before=None)
-
-    async def watched(bucket, key, upload, number, body, size):
-        nonlocal running
-        running += 1
-        seen.most = max(seen.most, running)
-        try:
-            if seen.before is not None:
-                await seen.before(number)
-            return await put_part(bucket, key, upload, number, body, size)
-        finally:
-            running -= 1
-
-    monkeypatch.setattr(verbs, "put_part", watched)
-    return seen
-
-
-def test_a_few_parts_are_stored_at_once_and_stand_in_their_order_whichever_ends_first(fs, bucket, parts):
-    stored: list[int] = []
-
-    async def backwards(number):
-        """Of each pair the second one first."""
-        while number % 2 and number < 9 and number + 1 not in stored:
-            await asyncio.sleep(0.001)
-        stored.append(number)
-
-    parts.before = backwards
-    data = os.urandom(9 * 5 * MIB + 5)
-    with fs.open(f"{bucket}/x", "wb", block_size=5 * MIB) as opened:
-        opened.write(data)
-    assert fs.cat_file(f"{bucket}/x") == data
-    assert stored.index(2) < stored.index(1)
-    assert 2 <= parts.most <= PARTS_IN_FLIGHT
-
-
-def test_parts_that_are_large_go_one_after_the_other(fs, bucket, parts):
-    with fs.open(f"{bucket}/x", "wb", block_size=25 * MIB) as opened:
-        opened.write(bytes(60 * MIB))
-    assert fs.info(f"{bucket}/x")["size"] == 60 * MIB
-    assert parts.most == 1
-
-
-@pytest.mark.parametrize("bad", [1, 2, 4])
-def test_a_part_that_fails_is_told_and_the_file_is_not_published_without_it(fs, folder, bucket, parts, bad):
-    async def fails(number):
-        if number == bad:
-            raise Damaged("this part is lost")
-
-    parts.before = fails
-    opened = fs.open(f"{bucket}/x", "wb", block_size=5 * MIB)
-    with pytest.raises(OSError, match="this part is lost"):
-        opened.write(bytes(30 * MIB))
-        opened.close()
-    with pytest.raises(OSError, match="this part is lost"):
-        opened.commit()
-    assert not fs.exists(f"{bucket}/x")
-    opened.discard()
-    assert uploads_of(folder, bucket) == 0
-
-
-def test_what_is_discarded_while_its_parts_are_on_their_way_leaves_none(fs, folder, bucket, parts):
-    async def slowly(number):
-        await asyncio.sleep(60)
-
-    parts.before = slowly
-    opened = fs.open(f"{bucket}/x", "wb", block_size=5 * MIB)
-    opened.write(bytes(11 * MIB))
-    opened.discard()
-    assert uploads_of(folder, bucket) == 0
-    assert not fs.exists(f"{bucket}/x")
-
-
-def test_writing_takes_memory_for_a_part_and_not_for_the_file(fs, bucket):
-    piece = os.urandom(1 << 20)
-    tracemalloc.start()
-    try:
-        with fs.open(f"{bucket}/x", "wb") as opened:
-            for _ in range(100):
-                opened.write(piece)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert fs.info(f"{bucket}/x")["size"] == 100 << 20
-    assert peak < 60 << 20, "as much memory as bytes were written"
-
-
-def test_what_a_failing_block_wrote_is_not_published(fs, folder, bucket):
-    fs.pipe_file(f"{bucket}/x", b"before")
-    for size in (10, 20 * MIB):
-        with pytest.raises(RuntimeError), fs.open(f"{bucket}/x", "wb") as opened:
-            opened.write(bytes(size))
-            raise RuntimeError("the program fails")
-    assert fs.cat_file(f"{bucket}/x") == b"before"
-    assert uploads_of(folder, bucket) == 0
-
-
-def test_an_exclusive_file_loses_to_whoever_was_faster(fs, bucket):
-    opened = fs.open(f"{bucket}/x", "xb")
-    opened.write(b"slow")
-    fs.pipe_file(f"{bucket}/x", b"fast")
-    with pytest.raises(FileExistsError):
-        opened.close()
-    assert fs.cat_file(f"{bucket}/x") == b"fast"
-
-
-def test_a_file_that_changes_under_its_reader_ends_the_reading(fs, bucket):
-    fs.pipe_file(f"{bucket}/x", os.urandom(4 * MIB))
-    with fs.open(f"{bucket}/x", block_size=1024) as opened:
-        opened.read(10)
-        fs.pipe_file(f"{bucket}/x", os.urandom(4 * MIB))
-        opened.seek(3 * MIB)
-        with pytest.raises(OSError) as stale:
-            opened.read(10)
-    assert stale.value.errno == errno.ESTALE
-
-
-@pytest.mark.parametrize("sizes", [(0, 3), (10, 20, 30), (6 * MIB, 5, 6 * MIB, 7), (17 * MIB, 9 * MIB, 1)])
-def test_appending_keeps_what_stands_and_adds_to_it(fs, folder, bucket, sizes):
-    whole = b""
-    for size in sizes:
-        before = blocks_of(folder)
-        more = os.urandom(size)
-        with fs.open(f"{bucket}/x", "ab") as opened:
-            assert opened.tell() == len(whole)
-            opened.write(more)
-        whole += more
-        assert fs.cat_file(f"{bucket}/x") == whole
-        added = len(blocks_of(folder) - before)
-        assert added <= 2 + (size + writing.LEAST_PART_BYTES) // (8 * MIB), "what stood there was written again"
-    with fs.open(f"{bucket}/x", "ab"):
-        pass
-    assert fs.cat_file(f"{bucket}/x") == whole
-    assert uploads_of(folder, bucket) == 0
-
-
-def test_of_two_who_append_one_is_told(fs, bucket):
-    fs.pipe_file(f"{bucket}/x", b"log\n")
-    slow = fs.open(f"{bucket}/x", "ab")
-    slow.write(b"slow\n")
-    with fs.open(f"{bucket}/x", "ab") as fast:
-        fast.write(b"fast\n")
-    with pytest.raises(OSError) as stale:
-        slow.close()
-    assert stale.value.errno == errno.ESTALE
-    assert fs.cat_file(f"{bucket}/x") == b"log\nfast\n"
-
-
-def test_a_file_that_is_read_may_be_pickled(fs, file):
-    with fs.open(file) as opened:
-        opened.seek(100)
-        again = pickle.loads(pickle.dumps(opened))
-        assert again.read(50) == DATA[100:150]
-    with fs.open(file + "-x", "wb") as opened, pytest.raises(RuntimeError):
-        pickle.dumps(opened)
-
-
-def test_a_file_that_is_dropped_is_closed(fs, bucket):
-    opened = fs.open(f"{bucket}/x", "wb")
-    opened.write(b"bytes")
-    del opened
-    gc.collect()
-    assert fs.cat_file(f"{bucket}/x") == b"bytes"
-
-
-# --- transactions -----------------------------------------------------------------------------------------------------
-
-
-def test_a_transaction_shows_all_of_its_files_at_its_end(fs, folder, bucket):
-    with fs.transaction:
-        for name, size in (("small", 10), ("empty", 0), ("large", 20 * MIB)):
-            with fs.open(f"{bucket}/{name}", "wb") as opened:
-                opened.write(bytes(size))
-        assert fs.find(bucket) == []
-    assert fs.du(bucket, total=False) == {
-        f"{bucket}/small": 10, f"{bucket}/empty": 0, f"{bucket}/large": 20 * MIB
-    }  # fmt: skip
-    assert uploads_of(folder, bucket) == 0
-
-
-def test_a_transaction_that_fails_leaves_nothing(fs, folder, bucket):
-    fs.pipe_file(f"{bucket}/kept", b"before")
-    with pytest.raises(RuntimeError), fs.transaction:
-        for name in ("kept", "new"):
-            with fs.open(f"{bucket}/{name}", "wb") as opened:
-                opened.write(b"after")
-        raise RuntimeError("the program fails")
-    assert fs.find(bucket) == [f"{bucket}/kept"]
-    assert fs.cat_file(f"{bucket}/kept") == b"before"
-    assert uploads_of(folder, bucket) == 0
-    with fs.open(f"{bucket}/kept", "wb") as opened:
-        opened.write(b"outside again")
-    assert fs.cat_file(f"{bucket}/kept") == b"outside again"
-
-
-# --- by its protocol --------------------------------------------------------------------------------------------------
-
-
-def test_the_protocol_is_found_by_its_entry_point(fs, way, bucket, monkeypatch):
-    with fsspec.open(f"entrepot://{bucket}/x", "wb", **way.options) as opened:
-        opened.write(b"by url")
-    for name, value in way.variables.items():
-        monkeypatch.setenv(name, value)
-    with fsspec.open(f"entrepot://{bucket}/x") as opened:
-        assert opened.read() == b"by url"
-    again, path = fsspec.url_to_fs(f"entrepot://{bucket}/x", **way.options)
-    assert again is fs
-    assert path == f"{bucket}/x"
-    for name in way.variables:
-        monkeypatch.delenv(name)
-    with pytest.raises(ValueError, match="ENTREPOT_SITE"):
-        fsspec.filesystem("entrepot").ls("")
-
-
-def test_a_folder_that_is_no_site_is_said_to_be_none(tmp_path):
-    for _ in range(2):
-        with pytest.raises(OSError, match=r"entrepot\.toml"):
-            fsspec.filesystem("entrepot", site=tmp_path).ls("")
-
-
-def test_it_is_pickled_told_as_json_and_made_once(fs, reach):
-    assert pickle.loads(pickle.dumps(fs)) is fs
-    assert type(fs)(**reach) is fs
-    assert fsspec.AbstractFileSystem.from_json(fs.to_json()) is fs
-    assert type(fs)(**reach, batch_size=3) is not fs
-    assert str(reach.get("site", reach.get("endpoint"))) in fs.fsid
-
-
-def test_a_closed_file_system_opens_anew(reach, bucket):
-    own = fsspec.filesystem("entrepot", **reach, skip_instance_cache=True)
-    own.pipe_file(f"{bucket}/x", b"1")
-    own.close()
-    own.close()
-    assert own.cat_file(f"{bucket}/x") == b"1"
-    own.close()
-
-
-def test_a_mapper_is_a_dict_of_files(fs, bucket):
-    mapper = fs.get_mapper(f"{bucket}/map")
-    mapper["a/b"] = b"1"
-    mapper.setitems({"c": b"2", "d": b"3"})
-    assert sorted(mapper) == ["a/b", "c", "d"]
-    assert mapper.getitems(["a/b", "none"], on_error="omit") == {"a/b": b"1"}
-    assert "none" not in mapper
-    with pytest.raises(KeyError):
-        mapper["none"]
-    mapper.delitems(["c", "d"])
-    assert list(mapper) == ["a/b"]
-
-
-@pytest.mark.parametrize("cache", ["simplecache", "filecache"])
-def test_fsspecs_own_caches_go_in_front(fs, reach, bucket, tmp_path, cache):
-    fs.pipe_file(f"{bucket}/x", b"one")
-    options = {"entrepot": reach, cache: {"cache_storage": str(tmp_path / cache), "check_files": True}}
-    if cache == "simplecache":
-        options[cache].pop("check_files")
-    for value in (b"one", b"two") if cache == "filecache" else (b"one",):
-        fs.pipe_file(f"{bucket}/x", value)
-        with fsspec.open(f"{cache}::entrepot://{bucket}/x", "rb", **options) as opened:
-            assert opened.read() == value
-    assert any((tmp_path / cache).iterdir())
-
-
-def test_appending_keeps_what_is_said_of_the_file(fs, bucket):
-    fs.pipe_file(f"{bucket}/x", b"one", content_type="text/plain", metadata={"a": "b"})
-    with fs.open(f"{bucket}/x", "ab") as opened:
-        opened.write(b"two")
-    assert fs.metadata(f"{bucket}/x") == {"a": "b"}
-    assert fs.info(f"{bucket}/x")["ContentType"] == "text/plain"
 
 
 def test_a_pipe_is_stored_to_its_end_and_holds_up_nobody_while_it_has_nothing(fs, bucket, tmp_path):
