@@ -32,6 +32,8 @@ from gateway.site.site import Site
 SITE_VARIABLE = "ENTREPOT_SITE"
 AT_ONCE = 64
 """Calls that one bulk operation has on their way: enough to share packs and commits, far from the journal's limits."""
+NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EILSEQ})
+"""What a path is told that names nothing which could be."""
 EVERYTHING = -1
 """As a batch's size: all at once."""
 
@@ -148,8 +150,14 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         return super()._strip_protocol(path).lstrip("/")
 
     def _place(self, path: Any) -> Place:
-        place = place_of(self._strip_protocol(path))
-        if len(place.key) > PATH_BYTES_MOST:  # longer than S3's keys, as those below a directory that moved can be
+        """What *path* names. Raises an `OSError` of `NO_NAME` where nothing can have such a name."""
+        try:
+            place = place_of(self._strip_protocol(path))
+        except UnicodeEncodeError:
+            raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), str(path)) from None
+        if (
+            max(map(len, place)) > PATH_BYTES_MOST
+        ):  # S3's keys are shorter, those below a directory that moved need not be
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
         return place
 
@@ -215,5 +223,5 @@ def meta_of(content_type: str | None, metadata: dict[str, str] | None) -> Meta:
     """What a program says of a file besides its bytes."""
     headers = {f"{META}{name.lower()}": str(value) for name, value in (metadata or {}).items()}
     if content_type is not None:
-        headers["content-type"] = content_type
+        headers["content-type"] = str(content_type)
     return Meta(headers)

@@ -18,6 +18,7 @@ from gateway.errors import (
     EntrepotError,
     InvalidArgument,
     NameExists,
+    NameTooLong,
     NoSuchBucket,
     NoSuchKey,
     NoSuchName,
@@ -153,7 +154,7 @@ class Changing(MovingBytes):
             verbs = await self._connect()
             directory = isinstance(await verbs.look(*source), Directory)
             if source.bucket == target.bucket and source.plain and target.plain:
-                with suppress(InvalidArgument):  # an object beside a directory of its name
+                with suppress(InvalidArgument, NameTooLong):  # an object beside a directory of its name, or S3's alone
                     await _rename(verbs, source, target, directory)
                     self._moved(path1, path2)
                     return

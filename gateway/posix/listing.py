@@ -34,12 +34,14 @@ async def buckets(verbs: Verbs) -> list[Info]:
 
 async def directory(verbs: Verbs, place: Place, beginning: bytes = b"") -> list[Info] | None:
     """What stands in a directory under names that begin with *beginning*, by name; None where there is none such, and
-    no directory either."""
+    no directory either. What has an empty name in it (the key `a//b`) has the directory's own path, and is not shown:
+    whoever walks down would come to the same place for ever. `tree` shows the files below it."""
     found, there = [], not place.key
     async for page in pages(verbs, place.bucket, place.below + beginning, SLASH):
         there = there or bool(page.keys or page.prefixes)
         found += [infos.of_listed(place.bucket, each) for each in page.keys if not each.key.endswith(SLASH)]
-        found += [infos.directory(path_of(place.bucket, each)) for each in page.prefixes]
+        named = [each for each in page.prefixes if each != place.below + SLASH]
+        found += [infos.directory(path_of(place.bucket, each)) for each in named]
     found.sort(key=_by_name)
     return found if there else None
 

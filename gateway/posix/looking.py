@@ -16,11 +16,11 @@ from fsspec.asyn import sync_wrapper
 from gateway.engine.types import ObjectInfo
 from gateway.errors import NoSuchBucket
 from gateway.posix import infos, listing
-from gateway.posix.base import Base, in_batches
+from gateway.posix.base import NO_NAME, Base, in_batches
 from gateway.posix.errnos import about
 from gateway.posix.infos import Info
 from gateway.posix.over_http import OverHttp
-from gateway.posix.paths import Place, path_of
+from gateway.posix.paths import Place, key_of, path_of
 
 WEEK_SECONDS = 7 * 24 * 3600
 """For how long S3 lets an address be signed."""
@@ -47,11 +47,11 @@ class Looking(Base):
         return infos.directory(path_of(*place))
 
     async def _exists(self, path: str, **options: Any) -> bool:
-        """Whether anything is there; what is longer than a name can be is not."""
+        """Whether anything is there; what is no name that anything can have is not."""
         try:
             await self._info(path, **options)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            if error.errno in NO_NAME | {errno.ENOENT, errno.ENOTDIR}:
                 return False
             raise
         return True
@@ -75,7 +75,7 @@ class Looking(Base):
             if not place.bucket:
                 found = await listing.buckets(verbs)
                 return [each for each in found if each["name"].startswith(beginning)]
-            return await listing.directory(verbs, place, os.fsencode(beginning))
+            return await listing.directory(verbs, place, key_of(beginning))
 
     async def _find(
         self,
@@ -90,7 +90,13 @@ class Looking(Base):
         stands directly in *path*, only what begins with that. Without *maxdepth* it is one flat listing."""
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
-        place = self._place(path)
+        try:
+            place = self._place(path)
+            self._place(f"{path_of(*place)}/{prefix}")
+        except OSError as error:
+            if error.errno not in NO_NAME:
+                raise
+            return {} if detail else []
         if maxdepth is None:
             found = await self._tree(place, prefix, withdirs)
         else:
@@ -113,7 +119,7 @@ class Looking(Base):
             verbs = await self._connect()
             if place.bucket:
                 try:
-                    return await listing.tree(verbs, place, os.fsencode(beginning), withdirs=withdirs)
+                    return await listing.tree(verbs, place, key_of(beginning), withdirs=withdirs)
                 except NoSuchBucket:
                     return {}
             found: dict[str, Info] = {}

@@ -29,10 +29,16 @@ class Place(NamedTuple):
         return b"" not in self.key.split(SLASH)
 
 
+def key_of(name: str) -> bytes:
+    """The bytes that a path's part stands for. Raises `UnicodeEncodeError` for half of a pair of surrogates."""
+    return name.encode("utf-8", "surrogateescape")
+
+
 def place_of(path: str) -> Place:
-    """The place that a path, already without its protocol, names."""
+    """The place that a path, already without its protocol, names. Raises `UnicodeEncodeError` as `key_of`."""
     bucket, _, key = path.partition("/")
-    return Place(bucket, key.encode("utf-8", "surrogateescape"))
+    bucket.encode()
+    return Place(bucket, key_of(key))
 
 
 def path_of(bucket: str, key: bytes) -> str:
@@ -41,11 +47,13 @@ def path_of(bucket: str, key: bytes) -> str:
 
 
 def parents_of(path: str, root: str) -> list[str]:
-    """The directories that *path* lies in, from *root* (itself not among them) downwards."""
+    """The directories that *path* lies in, from *root* (itself not among them) downwards; those whose name is empty
+    have no path of their own."""
     found = []
     at = path.find("/", len(root) + 1)
     while at >= 0:
-        found.append(path[:at])
+        if path[at - 1] != "/":
+            found.append(path[:at])
         at = path.find("/", at + 1)
     return found
 

@@ -86,7 +86,11 @@ class Answered(NamedTuple):
 
 
 def pack(value: Any) -> bytes:
-    packed: bytes = msgpack.packb(value)
+    """Raises `InvalidArgument` for a text that is not Unicode, or a number of more than 64 bits."""
+    try:
+        packed: bytes = msgpack.packb(value)
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise InvalidArgument(f"this cannot be sent: {error}") from None
     return packed
 
 

@@ -45,7 +45,8 @@ from gateway.posix.wire import error_of, plain_error
 PAGE_MOST = 1000
 KEYS_MOST = 1000
 PARTS_MOST = 10_000
-HEADERS_MOST = 200
+HEADERS_MOST = 2 << 10
+"""More than the bytes allow that S3 has for a user's metadata."""
 
 
 class _Error:

@@ -159,6 +159,17 @@ def test_what_is_moved_goes_where_a_copy_would_go(fs, bucket):
     assert fs.cat([f"{bucket}/1", f"{bucket}/2"]) == {f"{bucket}/1": b"f", f"{bucket}/2": b"g"}
 
 
+def test_what_is_named_longer_than_posix_allows_is_moved_as_s3_has_it(fs, bucket):
+    long, longer = f"{bucket}/{'n' * 256}", f"{bucket}/{'m' * 900}"
+    fs.pipe({long: b"file", f"{bucket}/d/x": b"in a directory"})
+    fs.mv(long, longer)
+    fs.mv(longer, f"{bucket}/short")
+    fs.mv(f"{bucket}/d", long)
+    assert fs.cat(bucket, recursive=True) == {f"{long}/x": b"in a directory", f"{bucket}/short": b"file"}
+    fs.mv(long, f"{bucket}/d")
+    assert fs.find(bucket) == [f"{bucket}/d/x", f"{bucket}/short"]
+
+
 def test_a_move_replaces_a_file_and_never_a_directory_with_something_in_it(fs, bucket):
     fs.pipe({f"{bucket}/{name}": name.encode() for name in ("a", "b", "d/x", "into/d/y")})
     fs.mv(f"{bucket}/a", f"{bucket}/b")

@@ -64,6 +64,58 @@ def test_what_is_longer_than_a_name_can_be_is_not_there(fs, bucket, length):
         assert long.value.errno == errno.ENAMETOOLONG
 
 
+HALVES = ["\ud800", "a\ud83d/\ude00"]
+"""Halves of pairs of surrogates, which neither UTF-8 has nor Python's file names."""
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_what_no_text_can_be_named_is_not_there_and_refused(fs, bucket, half):
+    fs.pipe_file(f"{bucket}/x", b"bytes")
+    path = f"{bucket}/{half}"
+    assert not fs.exists(path)
+    assert not fs.isdir(path)
+    for ask in (
+        fs.info, fs.touch, fs.cat_file, fs.ls, fs.mkdir, fs.rm, fs.open, fs.modified, fs.rmdir,
+        lambda path: fs.pipe_file(path, b""), lambda path: fs.mv(f"{bucket}/x", path),
+        lambda path: fs.cp_file(f"{bucket}/x", path), lambda path: fs.info(half + path),
+    ):  # fmt: skip
+        with pytest.raises(OSError) as impossible:
+            ask(path)
+        assert impossible.value.errno == errno.EILSEQ
+        assert half in impossible.value.filename
+    for say in ({"metadata": {"a": half}}, {"content_type": half}):
+        with pytest.raises(OSError) as impossible:
+            fs.pipe_file(f"{bucket}/y", b"", **say)
+        assert impossible.value.errno == errno.EINVAL
+    assert fs.find(bucket) == [f"{bucket}/x"]
+
+
+@pytest.mark.parametrize("impossible", [*HALVES, "y" * 5000])
+def test_of_what_cannot_be_nothing_is_found(fs, bucket, impossible):
+    fs.pipe_file(f"{bucket}/x", b"")
+    for path in (f"{bucket}/{impossible}", impossible + bucket):
+        assert fs.find(path) == fs.glob(path) == fs.glob(f"{path}*") == fs.glob(f"{path}/**") == []
+        assert fs.find(path, detail=True) == {}
+        assert fs.du(path) == 0
+    assert fs.glob(f"{bucket}/[x{'y' * 5000}]") == [f"{bucket}/x"], "a long pattern is no long name"
+
+
+def test_a_name_that_is_empty_does_not_make_a_directory_hold_itself(fs, bucket):
+    fs.pipe({f"{bucket}/a//b": b"1", f"{bucket}//lead": b"2"})
+    assert fs.ls(bucket, detail=False) == [f"{bucket}/a"]
+    assert fs.ls(f"{bucket}/a") == []
+    assert fs.find(bucket) == [f"{bucket}//lead", f"{bucket}/a//b"]
+    assert fs.find(bucket, withdirs=True) == [bucket, f"{bucket}//lead", f"{bucket}/a", f"{bucket}/a//b"]
+    assert fs.find(bucket, withdirs=True, maxdepth=5) == [bucket, f"{bucket}/a"]
+    assert list(fs.walk(bucket)) == [(bucket, ["a"], []), (f"{bucket}/a", [], [])]
+
+
+def test_as_much_metadata_as_s3_takes_is_told(fs, bucket):
+    said = {f"{number:x}": "" for number in range(600)}
+    fs.pipe_file(f"{bucket}/x", b"", metadata=said)
+    assert fs.metadata(f"{bucket}/x") == said
+
+
 def test_a_directory_lists_what_stands_in_it(fs, tree):
     assert fs.ls(f"{tree}/a", detail=False) == [f"{tree}/a/1.txt", f"{tree}/a/2.csv", f"{tree}/a/b"]
     found = {each["name"]: (each["type"], each["size"]) for each in fs.ls(f"{tree}/a")}
