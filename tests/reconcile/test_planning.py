@@ -12,6 +12,7 @@ import pytest
 
 from gateway.journal.tables import WorkState
 from gateway.reconcile import planner as planning
+from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import ClearCopies, Fail, FailWork, Finish, FinishWork, Settle, SettleWork, SuspectCopy
 from gateway.topology import BackendPlace
 from tests.reconcile.shores import Shores
@@ -19,23 +20,14 @@ from tests.reconcile.shores import Shores
 DATA = b"x" * (5 << 20)
 
 
-class Clock:
-    """The time, as the planner sees it."""
-
-    monotonic = staticmethod(time.monotonic)
+class Later:
+    """The machine's time, as the planner sees it."""
 
     def __init__(self) -> None:
         self.later_seconds = 0.0
 
     def time_ns(self) -> int:
         return time.time_ns() + int(self.later_seconds * 1e9)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(planning, "time", made)
-    return made
 
 
 @pytest.fixture
@@ -46,13 +38,20 @@ def site(tmp_path: Path) -> Iterator[Shores]:
     made.close()
 
 
+@pytest.fixture
+def clock(site: Shores) -> Later:
+    made = Later()
+    site.planner._clock = Clock(site.store, made.time_ns)
+    return made
+
+
 def walks(site: Shores) -> int:
     ((found,),) = site.store.query("SELECT walks FROM plan")
     return int(found)
 
 
 async def test_a_second_walk_comes_ten_minutes_later_for_who_did_not_know_and_then_one_a_day(
-    site: Shores, clock: Clock
+    site: Shores, clock: Later
 ) -> None:
     await site.put(b"k", DATA)
     site.keep("b0", "b1")
@@ -76,7 +75,7 @@ async def test_a_second_walk_comes_ten_minutes_later_for_who_did_not_know_and_th
 
 
 async def test_what_waits_for_its_next_try_is_tried_at_once_under_other_policies_and_else_left(
-    site: Shores, clock: Clock
+    site: Shores, clock: Later
 ) -> None:
     await site.put(b"k", DATA)
     site.keep("b1")
