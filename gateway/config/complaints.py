@@ -38,7 +38,7 @@ def spelt(found: dict[str, Any]) -> Problem:
     """One of `ValidationError.errors()`."""
     kind, where = found["type"], _path(found["loc"])
     if kind == "extra_forbidden":
-        return Problem(_joined(where), _unknown(where))
+        return Problem(_joined(where), _unknown(where, _type_in(found["loc"])))
     if kind.startswith("union_tag"):
         where = [*where, "type"]
     reason = _PLAIN.get(kind) or _sentence(found)
@@ -49,7 +49,7 @@ def spelt(found: dict[str, Any]) -> Problem:
 
 def _sentence(found: dict[str, Any]) -> str:
     if found["type"] == "too_long":
-        return f"has {found['ctx']['actual_length']} of them: there may be {found['ctx']['max_length']}"
+        return f"has {len(found['input'])} of them: there may be {found['ctx']['max_length']}"
     if found["type"] == "union_tag_invalid":
         return f"must be {' or '.join(map(repr, _TYPES))}"
     reason = str(found["msg"]).removeprefix("Value error, ")
@@ -71,9 +71,15 @@ def _shown(value: Any) -> str:
 
 def _path(location: tuple[str | int, ...]) -> list[str | int]:
     where = [each for each in location if each != "[key]"]
-    if len(where) > 2 and where[0] == "backends" and where[2] in _TYPES:
+    if _type_in(location):
         del where[2]
     return where
+
+
+def _type_in(location: tuple[str | int, ...]) -> str:
+    """Of the backend that it is about; empty where it is about none, or about what it is called."""
+    told = len(location) > 2 and location[0] == "backends" and location[2] in _TYPES
+    return str(location[2]) if told else ""
 
 
 def _joined(where: list[str | int]) -> str:
@@ -86,25 +92,29 @@ def _key(written: str) -> str:
     return written if re.fullmatch(r"[A-Za-z0-9_-]+", written) else json.dumps(written)
 
 
-def _unknown(where: list[str | int]) -> str:
-    """Of a setting that there is not: which one may be meant."""
+def _unknown(where: list[str | int], of_type: str) -> str:
+    """Of a setting that there is not, in a backend of that type: which one may be meant."""
     name = str(where[-1])
     if re.search(r"secret_key$|^password$|session_token$", name):
         return "a secret does not belong in this file: secret_key_env or secret_key_file names where it is"
-    near = get_close_matches(name, sorted(set(_settings(Config, where[:-1]))), n=1, cutoff=0.6)
+    known = set(_settings(Config, where[:-1], of_type))
+    if of_type and name not in known and name in set(_settings(Config, where[:-1], "")):
+        return f"there is no such setting of a backend of type {of_type!r}"
+    near = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f"there is no such setting; is {near[0]} meant?" if near else "there is no such setting"
 
 
-def _settings(table: Any, where: list[str | int]) -> Iterator[str]:
-    """What may stand in the table at *where* below *table*."""
+def _settings(table: Any, where: list[str | int], of_type: str) -> Iterator[str]:
+    """What may stand in the table at *where* below *table*, which is a backend of that type, or of any, if it is one."""
     if isinstance(table, type) and issubclass(table, BaseModel):
-        if not where:
-            yield from table.model_fields
-        elif where[0] in table.model_fields:
-            yield from _settings(table.model_fields[str(where[0])].annotation, where[1:])
+        fields = table.model_fields
+        if not where and (not of_type or of_type in get_args(fields["type"].annotation)):
+            yield from fields
+        elif where and where[0] in fields:
+            yield from _settings(fields[str(where[0])].annotation, where[1:], of_type)
         return
     # a dictionary or list of tables, of which the path has a key; or one of several kinds, which it does not show
     inside = [each for each in get_args(table) if each is not str]
     rest = where[1:] if getattr(table, "__origin__", None) in {dict, list} else where
     for each in inside:
-        yield from _settings(each, rest)
+        yield from _settings(each, rest, of_type)

@@ -78,11 +78,13 @@ def default_text(name: str = "entrepot", mode: str = "aes-256-gcm") -> str:
 
 def _odd(config: Config) -> list[Problem]:
     """Settings that are sound alone but not together."""
-    server = config.server
+    server, found = config.server, []
     if bool(server.tls_certificate) != bool(server.tls_key):
         absent = "tls_key" if server.tls_certificate else "tls_certificate"
-        return [Problem(f"server.{absent}", "is missing: TLS needs both the certificate and its key")]
-    return []
+        found.append(Problem(f"server.{absent}", "is missing: TLS needs both the certificate and its key"))
+    if server.listen == config.metrics.listen and server.listen.port:
+        found.append(Problem("metrics.listen", "is server.listen too: S3 and metrics need a port each"))
+    return found
 
 
 def _in_the_way(config: Config, folder: Path) -> Iterator[Problem]:

@@ -41,7 +41,7 @@ WITHIN_SECONDS = 900.0
 class Section(BaseModel):
     """One table of the file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 def _prefix(written: str) -> str:

@@ -108,7 +108,9 @@ def _names_in(topology: Topology, policy: Policy) -> Iterator[Problem]:
         if len(set(names)) < len(names):
             yield Problem(where, "names a backend twice")
         for name in names:
-            if name not in topology.backends and not (name == NEAR and field == "ack"):
+            if name == NEAR and field == "keep":
+                yield Problem(where, f"{NEAR!r} stands in ack alone, for those of keep that are nearby: name backends")
+            elif name not in topology.backends and name != NEAR:
                 yield Problem(where, _unknown("backend", name, topology.backends))
     for name in policy.ack:
         if name not in policy.keep and name in topology.backends:

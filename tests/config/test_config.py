@@ -104,6 +104,12 @@ def test_a_certificate_without_its_key_is_refused() -> None:
     assert complaints(text) == ["entrepot.toml: server.tls_key: is missing: TLS needs both the certificate and its key"]
 
 
+def test_two_servers_on_one_port_are_refused() -> None:
+    (told,) = complaints(default_text().replace("127.0.0.1:9001", "127.0.0.1:9000"))
+    assert told == "entrepot.toml: metrics.listen: is server.listen too: S3 and metrics need a port each"
+    load_text(default_text().replace("127.0.0.1:9001", "127.0.0.1:0").replace("127.0.0.1:9000", "127.0.0.1:0"), HERE)
+
+
 def test_what_is_not_toml_is_refused_with_its_line() -> None:
     (said,) = complaints("[site\n")
     assert said.startswith("entrepot.toml: is not TOML:")

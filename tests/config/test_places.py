@@ -113,6 +113,40 @@ def test_an_unknown_setting_names_the_nearest_known_one() -> None:
     ]
 
 
+def test_a_setting_of_another_type_of_backend_is_said_to_be_one() -> None:
+    text = site(CLOUD, 'path = "/x"\npath_ = "x"').replace(
+        'path = "blocks"', 'path = "blocks"\nbucket = "x"\nprefix_ = ""'
+    )
+    assert sorted(complaints(text)) == [
+        "backends.bucket.path: there is no such setting of a backend of type 's3'",
+        "backends.bucket.path_: there is no such setting",
+        "backends.disk.bucket: there is no such setting of a backend of type 'local'",
+        "backends.disk.prefix_: there is no such setting",
+    ]
+
+
+def test_near_is_no_backend_that_keeps_anything() -> None:
+    text = site().replace('keep = ["disk"]', 'keep = ["disk", "near"]')
+    assert complaints(text) == [
+        "policies.default.keep: 'near' stands in ack alone, for those of keep that are nearby: name backends"
+    ]
+
+
+def test_no_number_is_without_end() -> None:
+    line = (
+        '[clusters.b]\n[[lines]]\nclusters = ["home", "b"]\nlatency_seconds = nan\nbandwidth = 1\nprice_per_gib = inf'
+    )
+    assert complaints(site(line)) == [
+        "lines[0].latency_seconds: input should be a finite number, not nan",
+        "lines[0].price_per_gib: input should be a finite number, not inf",
+    ]
+
+
+def test_there_are_no_more_backends_than_can_be_compared() -> None:
+    many = "".join(f'[backends.b{n}]\ntype = "local"\ncluster = "home"\npath = "/b{n}"\n' for n in range(256))
+    assert complaints(site(many)) == ["backends: has 257 of them: there may be 256"]
+
+
 def test_a_backend_of_a_kind_that_there_is_not_is_told_which_there_are() -> None:
     text = site('[backends.tape]\ntype = "tape"\ncluster = "home"', '[backends.none]\ncluster = "home"')
     assert complaints(text) == ["backends.tape.type: must be 'local' or 's3'", "backends.none.type: is missing"]
