@@ -105,7 +105,7 @@ def _unknown(where: list[str | int], of_type: str) -> str:
 
 
 def _settings(table: Any, where: list[str | int], of_type: str) -> Iterator[str]:
-    """What may stand in the table at *where* below *table*, which is a backend of that type, or of any, if it is one."""
+    """What may stand in the table at *where* below *table*; in a backend of any type where *of_type* is empty."""
     if isinstance(table, type) and issubclass(table, BaseModel):
         fields = table.model_fields
         if not where and (not of_type or of_type in get_args(fields["type"].annotation)):
