@@ -50,13 +50,25 @@ async def check_marker(backend: Backend, backend_id: int, rows: Rows) -> None:
     if held is None:
         message = "it does not bear this site's marker: is its disk mounted, is it the right bucket?"
         raise errors.Misconfigured(message, backend=backend.name)
-    told = (
-        f"belongs to site {held.site}, incarnation {held.incarnation}, as backend {held.backend}; this is site {site}, "
-        f"incarnation {incarnation}, backend {backend_id}"
-    )
     if held.site == site and held.incarnation > incarnation:
-        raise Misconfigured(f"backend {backend.name!r} {told}")
-    raise errors.Foreign(f"it {told}", backend=backend.name)
+        raise Misconfigured(
+            f"backend {backend.name!r} belongs to site {site} in incarnation {held.incarnation}, as which it was "
+            f"restored elsewhere; this is incarnation {incarnation}, and ends there"
+        )
+    raise errors.Foreign(f"it {_whose(held, wanted, rows)}", backend=backend.name)
+
+
+def _whose(held: Marker, wanted: Marker, rows: Rows) -> str:
+    """Of a place that is not to be used as *wanted* says."""
+    if held.site != wanted.site:
+        return f"belongs to site {held.site}, and this is site {wanted.site}: two sites cannot share a place"
+    named = rows.query("SELECT name FROM backend WHERE id = ?", (held.backend,))
+    if held.backend != wanted.backend and named:
+        return f"is the place of backend {named[0][0]!r} of this site: was it renamed, or were two places swapped?"
+    return (
+        f"bears the marker of backend {held.backend} of this site, incarnation {held.incarnation}; this is backend "
+        f"{wanted.backend}, incarnation {wanted.incarnation}"
+    )
 
 
 class Guarded(Backend):

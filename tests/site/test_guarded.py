@@ -205,3 +205,14 @@ def test_a_served_site_says_where_it_can_that_a_marker_is_gone(tmp_path: Path) -
         until(lambda: counted(endpoint, "entrepot_backend_refusing", backend="disk") == 0, "both to be well")
         s3.put_object(Bucket="bucket", Key="b", Body=b"b")
         assert "NOT USABLE" not in run_entrepot("status", str(endpoint.dir)).stdout
+
+
+async def test_two_places_that_were_swapped_are_told_by_name(folder: Path, tmp_path: Path) -> None:  # noqa: F811
+    async with await Site.open(folder) as site:
+        await put(site, "safe/key", b"x")
+    config = folder / "entrepot.toml"
+    disk, vault = 'path = "blocks"', f'path = "{tmp_path / "vault"}"'
+    first, second, third = (part for each in config.read_text().split(disk) for part in each.split(vault))
+    config.write_text(first + vault + second + disk + third)
+    with pytest.raises(Misconfigured, match=r"it is the place of backend 'vault' of this site: was it renamed, or"):
+        await Site.open(folder)
