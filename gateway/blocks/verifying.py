@@ -15,6 +15,10 @@ from gateway.journal.packed import extents
 
 RUNS = 64
 """Looked up between two turns of the loop."""
+_RUNS = (
+    "SELECT m.run, r.extents FROM member m JOIN run r ON r.id = m.run WHERE m.block = ? AND m.run > ? "
+    "ORDER BY m.run LIMIT ?"
+)
 
 
 async def verify(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, crc32c: int, copy: Buffer) -> int:
@@ -23,17 +27,18 @@ async def verify(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, cr
     sealed = memoryview(copy)
     opener = keys.opener(ring_key, block)
     check_header(sealed[:HEADER_BYTES], block, ring_key, opener.mode)
-    opened = 0
-    runs = store.query("SELECT run FROM member WHERE block = ?", (block,))
-    for looked, (run,) in enumerate(runs, 1):
-        for (packed,) in store.query("SELECT extents FROM run WHERE id = ?", (run,)):  # none: it went meanwhile
+    opened, last = 0, 0
+    while True:
+        runs = store.query(_RUNS, (block, last, RUNS))
+        for last, packed in runs:  # noqa: B007 (the next page begins behind it)
             for extent in extents(packed):
                 if extent.block == block:
                     frames = sealed[extent.offset : extent.offset + sealed_length(extent.length)]
                     opener.open(frames, extent.length, extent.frame)
                     opened += frames_of(extent.length)
-        if looked % RUNS == 0 or opened % RUNS == 0:
-            await asyncio.sleep(0)
+        if len(runs) < RUNS:
+            break
+        await asyncio.sleep(0)
     if crc32c_of([sealed]) != crc32c:
         raise errors.Damaged("its checksum is not that of what was stored, though all that lives in it opens")
     return opened

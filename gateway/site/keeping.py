@@ -6,6 +6,7 @@ It follows the journal; nobody calls it. All that it does is idempotent, so it m
 from __future__ import annotations
 
 import asyncio
+import os
 
 from gateway.blocks.compactor import Compactor
 from gateway.blocks.expiry import Expiry
@@ -32,6 +33,8 @@ from gateway.site.refusals import NotNow
 from gateway.site.site import Site
 from gateway.site.upkeep import expire_seconds, workers_of
 
+NICENESS = 5
+"""Of this process: where processors are scarce, those that answer requests come first, and this one still gets on."""
 BACKLOG_SECONDS = 5.0
 BACKLOG_MAX = 100_000
 """Counting stops there."""
@@ -128,4 +131,5 @@ async def _count_backlog(site: Site) -> None:
 
 
 if __name__ == "__main__":
+    os.nice(NICENESS)
     run_child(keep)
