@@ -27,7 +27,7 @@ from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.objects import name_object
 from gateway.namespace.paths import Place, find, seen, want_neighbours
 from gateway.namespace.uploads import PARTS, any_upload
-from gateway.namespace.versions import NULL, parse_upload, shown
+from gateway.namespace.versions import parse, parse_upload, shown
 from gateway.namespace.wholes import checksums_of, etag_of
 
 LEAST_PART_BYTES = 5 * 1024**2
@@ -171,8 +171,8 @@ def _join(
         tx, place, size=size, shape=Shape.BODY, content=body, etag=etag, owner=upload.owner,
         headers=upload.headers, checksums=pack_all(checksums), tags=upload.tags,
     )  # fmt: skip
-    null = version in (None, NULL)
-    result = Completed(etag, 0 if null else int(version or "", 16), null, checksums[0], _digest(asked.parts), size)
+    number = None if version is None else parse(version)
+    result = Completed(etag, number or 0, number is None, checksums[0], _digest(asked.parts), size)
     tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, int(UploadState.COMPLETED), pack(result), tx.at_ns))
     return version, modified_ns, etag, size, pack_all(checksums[:1])
 

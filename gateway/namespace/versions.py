@@ -1,4 +1,8 @@
-"""Version ids and upload ids as text: 16 hex digits of a 64-bit id, or S3's `null`. Pure."""
+"""Version ids and upload ids as text: a `v` and the 16 hex digits of a 64-bit id, or S3's `null`. Pure.
+
+The letter is there because some clients read what looks like a number in XML as one, and hex without letters does:
+an id of `0001000000002006` came back as 1000000002006. Ids without it were given out once, and are still understood.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,34 @@ from gateway.journal.tables import Versioning
 NULL = "null"
 """What S3 calls the version that was written while versioning was not enabled."""
 
-_HEX = re.compile(r"[0-7][0-9a-f]{15}")
+_HEX = re.compile(r"v?([0-7][0-9a-f]{15})")
 """Ids have 63 bits: a store's integers have a sign."""
 
 
-def spell(version: int) -> str:
-    return f"{version:016x}"
+def spell(number: int) -> str:
+    return f"v{number:016x}"
 
 
 def shown(version: int, null: int, versioning: int) -> str | None:
     """A version as S3 shows it; None in a bucket that never had versioning."""
     if null:
         return None if versioning == Versioning.OFF else NULL
-    return f"{version:016x}"
+    return spell(version)
 
 
 def parse(version: str) -> int | None:
     """The id of a version; None for the null version. Raises `InvalidArgument`."""
     if version == NULL:
         return None
-    if not _HEX.fullmatch(version):
+    found = _HEX.fullmatch(version)
+    if found is None:
         raise InvalidArgument("Invalid version id specified")
-    return int(version, 16)
+    return int(found[1], 16)
 
 
 def parse_upload(upload: str) -> int:
     """The id of an upload. Raises `NoSuchUpload` for what cannot be one."""
-    if not _HEX.fullmatch(upload):
+    found = _HEX.fullmatch(upload)
+    if found is None:
         raise NoSuchUpload(upload)
-    return int(upload, 16)
+    return int(found[1], 16)

@@ -158,7 +158,7 @@ def test_an_open_uploads_parts_are_not_dropped_and_hold_the_bucket(world):
     upload = begin(world)
     put(world, upload, 1, b"x")
     with pytest.raises(InvalidArgument):
-        world.run(DropParts("b", b"k", int(upload, 16), (1,)))
+        world.run(DropParts("b", b"k", parse_upload(upload), (1,)))
     with pytest.raises(BucketNotEmpty):
         world.run(DropBucket("b", USER, False, "alice"))
     world.run(AbortUpload(*ASK, upload))

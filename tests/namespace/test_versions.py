@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.errors import DeleteMarker, InvalidArgument, NoSuchKey, NoSuchVersion
+from gateway.errors import DeleteMarker, InvalidArgument, NoSuchKey, NoSuchUpload, NoSuchVersion
 from gateway.namespace import reading
 from gateway.namespace.buckets import SetVersioning
 from gateway.namespace.conditions import Preconditions
 from gateway.namespace.copies import CopyObject, Source
 from gateway.namespace.objects import DeleteObject, SetTags
+from gateway.namespace.versions import parse, parse_upload, spell
 from tests.namespace.counting import check
 from tests.namespace.world import USER, World
 
@@ -45,9 +46,22 @@ def test_what_was_there_before_versioning_is_the_null_version(world):
     assert world.put(b"k", 1)[0] is None
     switch(world, ENABLED)
     version = world.put(b"k", 2)[0]
-    assert len(version) == 16
+    assert len(version) == 17
     assert reading.find(world.mirror, "b", b"k", "null").file.size == 1
     assert versions(world, b"k") == [2, 1]
+
+
+@pytest.mark.parametrize("number", [1, 0x2006, 0x1E82, (1 << 63) - 1])
+def test_an_id_never_looks_like_a_number_and_is_understood_without_its_letter(number):
+    spelled = spell(number)
+    assert not spelled[0].isdigit()
+    assert parse(spelled) == parse_upload(spelled) == number
+    assert parse(spelled[1:]) == parse_upload(spelled[1:]) == number
+    for wrong in ("", "v", spelled[1:-1], "w" + spelled[1:], spelled + "0", "v" + "8" * 16):
+        with pytest.raises(InvalidArgument):
+            parse(wrong)
+        with pytest.raises(NoSuchUpload):
+            parse_upload(wrong)
 
 
 def test_a_suspended_put_takes_the_null_versions_place_wherever_it_stands(world):
