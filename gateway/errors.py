@@ -21,6 +21,7 @@
     ├── DiskFull              only deletions are taken
     ├── Damaged               stored bytes or journal are not what was written
     └── Misconfigured         the config, a key file or the site's directory cannot be used
+        └── NotNow            as the world is now; it may be later
 
 Errors cross the committer's socket by class name and arguments, so a class takes the arguments that
 `Exception.args` holds, all of them plain values.
@@ -118,7 +119,8 @@ class NotModified(Refused):
 
 
 class DeleteMarker(Refused):
-    """The version asked for is a delete marker. args: the key, the version id, whether it is the current one."""
+    """The version asked for is a delete marker. args: the key, the version id, whether it is the current one, and to
+    readers since when it stands (ns)."""
 
 
 class QuotaExceeded(Refused):
@@ -227,6 +229,11 @@ class Damaged(EntrepotError):
 
 class Misconfigured(EntrepotError):
     """The config, a key file or the site's directory cannot be used as it is. args: a sentence."""
+
+
+class NotNow(Misconfigured):
+    """The config cannot be taken over as the world is now; it may be later, though nobody edits it. args: a
+    sentence."""
 
 
 def _tree(root: type[EntrepotError]) -> dict[str, type[EntrepotError]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from gateway import errors as core
 from s3api import checksums
 from s3api.answers import Answer, xml_answer
 from s3api.call import Call
@@ -46,6 +49,22 @@ def copy_source(header: str) -> Source:
     return Source(bucket.decode(), key, version or None)
 
 
+@contextmanager
+def reading(source: Source) -> Iterator[None]:
+    """A delete marker that is named by its version is nothing to copy, S3 says; one that covers a name is an absence.
+
+    Raises S3Error InvalidRequest."""
+    try:
+        yield
+    except core.DeleteMarker:
+        if source.version is None:
+            raise
+        raise S3Error(
+            "InvalidRequest",
+            "The source of a copy request may not specifically refer to a delete marker by version id.",
+        ) from None
+
+
 async def copy_object(call: Call) -> Answer:
     """PUT /bucket/key with x-amz-copy-source"""
     headers = call.headers
@@ -63,17 +82,18 @@ async def copy_object(call: Call) -> Answer:
             "object's metadata, storage class, website redirect location or encryption attributes.",
         )
     await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
-    stored, version = await call.engine.copy(
-        call.caller,
-        *source,
-        read_conditions(headers, SOURCE_CONDITIONS),
-        call.bucket,
-        call.key,
-        object_meta(headers, call.settings.metadata_bytes) if replace_meta else None,
-        parse_tagging(headers.get("x-amz-tagging", "")) if replace_tags else None,
-        write_conditions(headers),
-        algorithm,
-    )
+    with reading(source):
+        stored, version = await call.engine.copy(
+            call.caller,
+            *source,
+            read_conditions(headers, SOURCE_CONDITIONS),
+            call.bucket,
+            call.key,
+            object_meta(headers, call.settings.metadata_bytes) if replace_meta else None,
+            parse_tagging(headers.get("x-amz-tagging", "")) if replace_tags else None,
+            write_conditions(headers),
+            algorithm,
+        )
     return xml_answer(
         f"{XML_HEAD}<CopyObjectResult {XMLNS}><LastModified>{iso(stored.modified_ns)}</LastModified>"
         f"<ETag>{quoted(stored.etag)}</ETag>{checksum_xml(stored.checksum)}</CopyObjectResult>",

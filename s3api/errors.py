@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from gateway import errors as core
 from gateway.identity.signature_errors import SignatureError
 from s3api.codes import CODES
+from s3api.dates import SECOND_NS, http_date
 from s3api.xml_writing import XML_HEAD, escape
 
 
@@ -85,6 +86,7 @@ TABLE: dict[type[core.EntrepotError], Row] = {
     core.DiskFull: Row("InsufficientStorage"),
     core.Damaged: Row("InternalError"),
     core.Misconfigured: Row("InternalError"),
+    core.NotNow: Row("InternalError"),
 }
 """Every class of the core's tree → what an S3 client sees."""
 
@@ -143,9 +145,11 @@ def _specific(error: core.EntrepotError) -> str:
 
 def _delete_marker(error: core.DeleteMarker, version_asked: bool) -> Failure:
     """S3: 404 for a name whose current version is a marker, 405 for a marker asked for by its version id."""
-    key, version = (*error.args, "", "")[:2]
+    key, version, _, at_ns = (*error.args, "", "", False, 0)[:4]
     headers = f"x-amz-delete-marker: true\r\nx-amz-version-id: {version}\r\n"
     if version_asked:
+        if at_ns:
+            headers += f"Last-Modified: {http_date(at_ns // SECOND_NS)}\r\n"
         status, sentence = CODES["MethodNotAllowed"]
         elements = {"Method": "GET", "ResourceType": "DeleteMarker"}
         return Failure("MethodNotAllowed", status, sentence, elements, headers + "Allow: DELETE\r\n")

@@ -9,7 +9,7 @@ from s3api.answers import Answer, xml_answer
 from s3api.bodies import body_of
 from s3api.call import MAX_KEYS, Call, part_number
 from s3api.conditions import copy_range, read_conditions
-from s3api.copying import SOURCE, SOURCE_CONDITIONS, copy_source, source_line
+from s3api.copying import SOURCE, SOURCE_CONDITIONS, copy_source, reading, source_line
 from s3api.errors import S3Error
 from s3api.listing_format import Spell, format_prefixes, speller
 from s3api.metadata import object_meta
@@ -66,16 +66,17 @@ async def upload_part_copy(call: Call) -> Answer:
     number = part_number(call)
     source, ranged = copy_source(headers[SOURCE]), headers.get("x-amz-copy-source-range")
     await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
-    part, version = await call.engine.copy_part(
-        call.caller,
-        call.bucket,
-        call.key,
-        call.query["uploadId"],
-        number,
-        *source,
-        copy_range(ranged) if ranged is not None else None,
-        read_conditions(headers, SOURCE_CONDITIONS),
-    )
+    with reading(source):
+        part, version = await call.engine.copy_part(
+            call.caller,
+            call.bucket,
+            call.key,
+            call.query["uploadId"],
+            number,
+            *source,
+            copy_range(ranged) if ranged is not None else None,
+            read_conditions(headers, SOURCE_CONDITIONS),
+        )
     return xml_answer(
         f"{XML_HEAD}<CopyPartResult {XMLNS}><LastModified>{iso(part.modified_ns)}</LastModified>"
         f"<ETag>{quoted(part.etag)}</ETag></CopyPartResult>",

@@ -103,7 +103,7 @@ class Reads(Counter):
             raise NoSuchKey(key)
         check_owner(caller, found.bucket)
         if found.file is None:
-            raise DeleteMarker(key, found.version_text, bool(found.latest))
+            raise DeleteMarker(key, found.version_text, bool(found.latest), found.modified_ns)
         if asked is not None:
             check_read(asked, Seen(found.file.etag, found.file.size, found.modified_ns))
         return found, found.file

@@ -64,6 +64,7 @@ ERRNO: dict[type[EntrepotError], int] = {
     errors.DiskFull: errno.ENOSPC,
     errors.Damaged: errno.EIO,
     errors.Misconfigured: errno.EINVAL,
+    errors.NotNow: errno.EINVAL,
 }
 
 _SAID_BY_THE_PATH = (errors.NotFound, errors.Exists, errors.NotEmpty, errors.DeleteMarker, errors.WrongKind)

@@ -11,15 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gateway.errors import Misconfigured
+from gateway.errors import NotNow
+
+__all__ = ["NotNow", "Refusals"]
 
 FIRST_SECONDS = 5.0
 MOST_SECONDS = 300.0
 """Between two tries of the same edit; each pause is twice the one before."""
-
-
-class NotNow(Misconfigured):
-    """The config cannot be taken over as the world is now; it may be later, though nobody edits it."""
 
 
 class Refusals:

@@ -54,11 +54,14 @@ def test_a_signed_hash_that_differs_is_not_called_an_md5():
 
 
 def test_a_delete_marker_is_absent_by_name_and_not_allowed_by_version():
-    error = core.DeleteMarker(b"key", "0001", True)
-    assert explain(error, version_asked=False).status == 404
+    error = core.DeleteMarker(b"key", "v01", True, 784111777_000_000_000)
+    absent = explain(error, version_asked=False)
+    assert absent.status == 404
     asked = explain(error, version_asked=True)
     assert asked.status == 405
-    assert "x-amz-delete-marker: true" in asked.headers
+    assert absent.headers == "x-amz-delete-marker: true\r\nx-amz-version-id: v01\r\n"
+    assert asked.headers == absent.headers + "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nAllow: DELETE\r\n"
+    assert "Last-Modified" not in explain(core.DeleteMarker(b"key", "v01", True), version_asked=True).headers
 
 
 def test_an_error_of_the_protocols_own_keeps_its_elements():
