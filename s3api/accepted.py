@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from s3api.checksums import UNBUILT
 from s3api.errors import S3Error
 
 _UNBUILT = {
@@ -27,6 +28,7 @@ _UNBUILT = {
     "x-amz-website-redirect-location": "a website redirect",
     "x-amz-write-offset-bytes": "appending",
     "x-amz-mfa": "MFA delete",
+    **{f"x-amz-checksum-{name.lower()}": "another checksum" for name in UNBUILT},
 }
 _HARMLESS = {
     "x-amz-acl": ("another ACL", frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"})),

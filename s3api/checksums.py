@@ -23,6 +23,8 @@ HEADERS = {f"x-amz-checksum-{name.lower()}": name for name in DIGEST_BYTES}
 """The header of each."""
 FULL_ONLY = {"CRC64NVME"}
 COMPOSITE_ONLY = {"SHA1", "SHA256"}
+UNBUILT = frozenset({"MD5", "SHA512", "XXHASH3", "XXHASH64", "XXHASH128"})
+"""Algorithms that S3 has besides."""
 _NOT_VALUES = {"x-amz-checksum-mode", "x-amz-checksum-algorithm", "x-amz-checksum-type"}
 
 _COMPUTE: dict[str, Callable[[bytes], bytes]] = {
@@ -40,8 +42,10 @@ def compute(algorithm: str, raw: bytes) -> str:
 
 
 def known(algorithm: str, header: str = "x-amz-checksum-algorithm") -> str:
-    """*algorithm* in upper case. Raises S3Error InvalidRequest when S3's list, as far as it is built, lacks it."""
+    """*algorithm* in upper case. Raises S3Error NotImplemented for one that S3 has besides, else InvalidRequest."""
     name = algorithm.upper()
+    if name in UNBUILT:
+        raise S3Error("NotImplemented", f"The checksum {name} is not implemented.", Header=header)
     if name not in DIGEST_BYTES:
         raise S3Error("InvalidRequest", f"Value for {header} header is invalid.")
     return name
@@ -94,6 +98,7 @@ def asked(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | Non
     if not names:
         return algorithm, None
     if names[0] not in HEADERS:
+        known(names[0].removeprefix("x-amz-checksum-"), "x-amz-trailer")
         raise S3Error("InvalidRequest", f"The checksum {names[0]} is not supported.")
     if algorithm is not None and algorithm != HEADERS[names[0]]:
         raise S3Error("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid.")

@@ -19,6 +19,7 @@ from s3api.call import Call
 from s3api.dates import http_date
 from s3api.errors import Failure, S3Error, error_xml, explain
 from s3api.exchange import NEWEST, OLDEST, Exchange
+from s3api.hoisting import hoisted
 from s3api.observing import Observed, Observer
 from s3api.operations import ROUTES
 from s3api.owners import EXPECTED, check_expected_owner
@@ -105,10 +106,14 @@ class Door:
 
     def _admit(self, call: Call) -> Row:
         """The operation that is asked for, once it is known who asks and that nothing is asked that is not built."""
-        row = ROUTES.find(call.method, call.target.scope, call.query, call.headers)
+        told = hoisted(call.target)
+        said = {**told, **call.headers} if told else call.headers
+        row = ROUTES.find(call.method, call.target.scope, call.query, said)
         call.operation = row.operation
         if row.signed:
+            # The headers that are signed are those that came as headers.
             self._signatures.authenticate(call)
+        call.headers = said
         check_headers(call.headers, self._settings.sealed)
         return row
 

@@ -232,6 +232,7 @@ async def test_what_means_as_it_is_anyway_is_accepted(signer):
     usual = {
         "x-amz-acl": "private", "x-amz-storage-class": "STANDARD", "x-amz-server-side-encryption": "AES256",
         "x-amz-object-lock-legal-hold": "OFF", "x-amz-request-payer": "requester",
+        "x-amz-bypass-governance-retention": "true",
     }  # fmt: skip
     assert (await signer.request("PUT", "/bucket/k", body=b"x", **usual)).status == 200
 

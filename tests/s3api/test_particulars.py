@@ -102,6 +102,55 @@ async def test_owners_have_a_name_to_show(site, signer, s3):
     assert "Owner" not in (await site.call(s3.list_objects_v2, Bucket="bucket"))["Contents"][0]
 
 
+HOISTED = {
+    "x-amz-meta-Colour": "grün", "x-amz-storage-class": "STANDARD", "x-amz-acl": "private", "x-amz-tagging": "a=b",
+    "x-amz-checksum-crc32": "AAAAAA==", "x-amz-sdk-checksum-algorithm": "CRC32",
+}  # fmt: skip
+
+
+async def put_presigned(signer, body: bytes = b"x", **query: str):
+    target = signer.presigned("PUT", "/bucket/k", **query)
+    return await signer.send(encode("PUT", target, {"host": signer.host, "content-length": str(len(body))}) + body)
+
+
+async def test_headers_that_a_presigned_address_has_in_its_query_count(site, signer, s3):
+    assert (await put_presigned(signer, **HOISTED)).status == 200
+    found = await site.call(s3.get_object, Bucket="bucket", Key="k")
+    assert (found["Metadata"], found["TagCount"]) == ({"colour": "=?UTF-8?B?Z3LDvG4=?="}, 1)
+    copied = await put_presigned(signer, b"", **{"x-amz-copy-source": "bucket/k"})
+    assert (copied.status, copied.code) == (400, "InvalidRequest")  # onto itself: a copy, and not an empty object
+    assert (await signer.request("GET", "/bucket/k")).body == b"x"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "status", "code"),
+    [
+        ("x-amz-acl", "public-read", 501, "NotImplemented"),
+        ("x-amz-storage-class", "GLACIER", 501, "NotImplemented"),
+        ("x-amz-server-side-encryption-customer-algorithm", "AES256", 501, "NotImplemented"),
+        ("x-amz-expected-bucket-owner", "123456789012", 403, "AccessDenied"),
+        ("x-amz-meta-a\r\nx-evil", "1", 400, "InvalidArgument"),
+        ("x-amz-meta-a", "1\r\nx-evil: 1", 400, "InvalidArgument"),
+    ],
+)
+async def test_what_a_presigned_address_asks_for_in_vain_is_refused(site, signer, name, value, status, code):
+    reply = await put_presigned(signer, **{name: value})
+    assert (reply.status, reply.code) == (status, code)
+    assert await site.keys() == []
+
+
+async def test_a_header_that_comes_counts_more_than_the_parameter_and_only_if_it_was_signed(site, signer):
+    target = signer.presigned("PUT", "/bucket/k", **{"x-amz-meta-a": "1"})
+    head = {"host": signer.host, "content-length": "1", "x-amz-meta-a": "2"}
+    assert (await signer.send(encode("PUT", target, head) + b"x")).status == 403
+    assert await site.keys() == []
+
+
+async def test_the_query_of_a_request_that_is_signed_in_its_header_is_no_header(signer):
+    assert (await signer.request("PUT", "/bucket/k", "x-amz-meta-a=1", b"x")).status == 200
+    assert "x-amz-meta-a" not in (await signer.request("HEAD", "/bucket/k")).headers
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -168,6 +217,37 @@ async def test_a_part_is_not_copied_from_bytes_that_are_not_there(site, signer, 
 async def test_a_marker_that_is_no_uploads_is_an_argument_without_sense(site, s3):
     found = await refused(site, s3.list_multipart_uploads, Bucket="bucket", KeyMarker="k", UploadIdMarker="bogus")
     assert found == (400, "InvalidArgument")
+
+
+@pytest.mark.parametrize("algorithm", ["MD5", "SHA512", "XXHASH3", "XXHASH64", "XXHASH128"])
+async def test_a_checksum_that_s3_has_besides_is_told_not_to_be_built(site, signer, algorithm):
+    name = f"x-amz-checksum-{algorithm.lower()}"
+    for method, query, headers in (
+        ("PUT", "", {name: "AAAA"}),
+        ("PUT", "", {"x-amz-sdk-checksum-algorithm": algorithm}),
+        ("PUT", "", {"x-amz-trailer": name}),
+        ("POST", "uploads=", {"x-amz-checksum-algorithm": algorithm}),
+    ):
+        reply = await signer.request(method, "/bucket/k", query, **headers)
+        assert (reply.status, reply.code) == (501, "NotImplemented"), headers
+    assert await site.keys() == []
+
+
+async def test_a_delete_marker_is_no_source_by_its_version_and_an_absent_one_by_its_name(site, signer, s3):
+    enabled = {"Status": "Enabled"}
+    await site.call(s3.put_bucket_versioning, Bucket="bucket", VersioningConfiguration=enabled)
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    marker = (await site.call(s3.delete_object, Bucket="bucket", Key="k"))["VersionId"]
+    asked = await signer.request("GET", "/bucket/k", f"versionId={marker}")
+    assert (asked.status, asked.headers["x-amz-version-id"]) == (405, marker)
+    assert asked.headers["last-modified"].endswith("GMT")
+    upload = (await site.call(s3.create_multipart_upload, Bucket="bucket", Key="u"))["UploadId"]
+    into = {"Bucket": "bucket", "Key": "u", "CopySource": {"Bucket": "bucket", "Key": "k"}}
+    part = into | {"UploadId": upload, "PartNumber": 1}
+    for method, arguments in ((s3.copy_object, into), (s3.upload_part_copy, part)):
+        assert await refused(site, method, **arguments) == (404, "NoSuchKey")
+        named = arguments | {"CopySource": arguments["CopySource"] | {"VersionId": marker}}
+        assert await refused(site, method, **named) == (400, "InvalidRequest")
 
 
 # --- listings ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,38 @@
+"""Headers that a presigned request has as parameters of its query: SDKs write them there, so that whoever is given the
+address need not know them, and S3 takes them for headers. Pure.
+
+What would be passed over here would be worse than refused: an ACL that was asked for, metadata that was given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from s3api.checksums import HEADERS
+from s3api.errors import S3Error
+from s3api.metadata import as_text
+from s3api.target import Target
+
+PREFIX = "x-amz-"
+OF_THE_BODY = frozenset({*HEADERS, "x-amz-sdk-checksum-algorithm", "x-amz-content-sha256"})
+"""SDKs that sign before there is a body write down the checksum of none; S3 does not look for it in the query."""
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.IGNORECASE | re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def hoisted(target: Target) -> Mapping[str, str]:
+    """The headers among the parameters of *target*, under lower-case names; none where it is not presigned.
+
+    Raises S3Error InvalidArgument for what could not have come as a header."""
+    if PREFIX not in target.raw_query or "X-Amz-Signature=" not in target.raw_query:
+        return {}
+    found = {}
+    for name, value in target.query.items():
+        lower = name.lower()
+        if not name.startswith(PREFIX) or lower in OF_THE_BODY:
+            continue
+        if not _NAME.fullmatch(name) or _CONTROL.search(value):
+            raise S3Error("InvalidArgument", "A parameter stands for a header that cannot be one.", ArgumentName=name)
+        found[lower] = as_text(value).strip()
+    return found
