@@ -1,0 +1,148 @@
+"""The rows of every table, column by column, a file a subject as the records are. Plain values: a row is a tuple that
+the stores write as it stands.
+
+A table is either *truth* (the journal alone makes it: replaying the records gives the same rows) or *scratch*
+(local, rebuildable, never replayed). The first `key` columns of a row are its key. Rows are values: `apply` puts a
+changed copy, nobody changes one in place.
+
+Ids are 64-bit: the incarnation of the journal that drew them above a 48-bit counter. 0 is no id. Times are
+nanoseconds since 1970, drawn by the committer. Columns called *packed* hold msgpack (see `packed.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway.journal.tables.bytes import (
+    BLOCK,
+    BODY,
+    FREED,
+    MEMBER,
+    RUN,
+    Block,
+    Body,
+    Freed,
+    Member,
+    Run,
+    Shape,
+)
+from gateway.journal.tables.form import (
+    Key,
+    Table,
+)
+from gateway.journal.tables.site import (
+    ACCESS_KEY,
+    BACKEND,
+    BACKEND_SET,
+    POLICY,
+    RING_KEY,
+    SESSION,
+    SITE,
+    SLOT,
+    TENANT,
+    USER,
+    AccessKey,
+    BackendName,
+    BackendSet,
+    PolicyName,
+    RingKey,
+    Session,
+    SessionState,
+    Site,
+    Slot,
+    Tenant,
+    User,
+)
+from gateway.journal.tables.tree import (
+    BUCKET,
+    DIR,
+    ENTRY,
+    FILE,
+    VERSION,
+    Bucket,
+    Dir,
+    Entry,
+    File,
+    Kind,
+    Version,
+    Versioning,
+)
+from gateway.journal.tables.uploads import (
+    PART,
+    UPLOAD,
+    Part,
+    Upload,
+    UploadState,
+)
+from gateway.journal.tables.work import (
+    PLAN,
+    WORK,
+    Plan,
+    Work,
+    WorkState,
+)
+
+__all__ = [
+    "ACCESS_KEY",
+    "BACKEND",
+    "BACKEND_SET",
+    "BLOCK",
+    "BODY",
+    "BUCKET",
+    "DIR",
+    "ENTRY",
+    "FILE",
+    "FREED",
+    "MEMBER",
+    "PART",
+    "PLAN",
+    "POLICY",
+    "RING_KEY",
+    "RUN",
+    "SESSION",
+    "SITE",
+    "SLOT",
+    "TABLES",
+    "TENANT",
+    "UPLOAD",
+    "USER",
+    "VERSION",
+    "WORK",
+    "AccessKey",
+    "BackendName",
+    "BackendSet",
+    "Block",
+    "Body",
+    "Bucket",
+    "Dir",
+    "Entry",
+    "File",
+    "Freed",
+    "Key",
+    "Kind",
+    "Member",
+    "Part",
+    "Plan",
+    "PolicyName",
+    "RingKey",
+    "Run",
+    "Session",
+    "SessionState",
+    "Shape",
+    "Site",
+    "Slot",
+    "Table",
+    "Tenant",
+    "Upload",
+    "UploadState",
+    "User",
+    "Version",
+    "Versioning",
+    "Work",
+    "WorkState",
+]
+
+TABLES: tuple[Table[Any], ...] = (
+    SITE, TENANT, USER, ACCESS_KEY, RING_KEY, BACKEND, BACKEND_SET, POLICY, SESSION, BUCKET, DIR, ENTRY, VERSION,
+    FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, FREED, SLOT, WORK, PLAN,
+)  # fmt: skip

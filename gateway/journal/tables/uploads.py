@@ -1,0 +1,59 @@
+"""The rows of multipart uploads. Pure."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from gateway.journal.tables.form import Table
+
+
+class UploadState(IntEnum):
+    """OPEN takes parts; the others only remember their end, until they are forgotten."""
+
+    OPEN = 0
+    COMPLETED = 1
+    ABORTED = 2
+
+
+class Upload(NamedTuple):
+    """A multipart upload."""
+
+    bucket: str
+    key: bytes
+    id: int
+    state: int
+    """Stands in the stores' key before `key`, so that listings meet only the open ones."""
+    owner: int
+    made_ns: int
+    ended_ns: int
+    parts: int
+    """Part rows that stand."""
+    checksum: str
+    """The algorithm that its parts carry, or empty."""
+    checksum_type: str
+    """COMPOSITE, FULL_OBJECT, or empty."""
+    headers: bytes
+    tags: bytes
+    result: bytes
+    """packed: `Completed`, so that a repeated completion has its answer."""
+
+
+class Part(NamedTuple):
+    upload: int
+    number: int
+    id: int
+    size: int
+    shape: int
+    content: int
+    etag: str
+    """The part's MD5, hex."""
+    crc64nvme: bytes
+    """8 bytes, big-endian: it has no sign, and SQLite's integers do."""
+    checksum: str
+    """Base64, of the upload's algorithm, or empty."""
+    modified_ns: int
+
+
+UPLOAD = Table("upload", Upload, 3, ("bucket", "state", "key", "id"))
+PART = Table("part", Part, 2)
