@@ -1,4 +1,4 @@
-"""The verbs over HTTP: a gateway, asked as the user whose access key signs."""
+"""The verbs over HTTP: a gateway, asked as the user whose access key signs. Bytes go beside the packed verbs."""
 
 from __future__ import annotations
 
@@ -26,130 +26,28 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import (
-    Busy,
     CommitterGone,
     EntrepotError,
     InvalidArgument,
-    Refused,
     SessionOver,
 )
 from gateway.journal.packed import PartFact
 from gateway.posix import wire
-from gateway.posix.gateways import Gateway
-from gateway.posix.gathering import Gathering
-from gateway.posix.posting import RETRY_SECONDS, Posting
+from gateway.posix.asking import Asking, all_of, answer_of, result_of
 from gateway.posix.reading import Reading
-from gateway.posix.shapes import Malformed
-from gateway.posix.verbs import Directory, Verbs
+from gateway.posix.verbs import Directory
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_frames import read_head
-from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING, Travelling
+from gateway.posix.wire_verbs import OPEN, WRITING
 
 WHOLE_BYTES = 4 << 20
 """What is not longer is read at once."""
-ANSWER_BYTES_MOST = 64 << 20
-HELLO_SECONDS = 10.0
-"""How long a gateway may take to be there when it is first spoken to."""
 WRITE_TRIES = 3
 """At least, however long each of them takes."""
-_TWICE = frozenset({"begin_upload", "put_part", "copy_part", "complete_upload", "abort_upload"})
-"""What may be done twice: it is asked for anew where nobody knows what became of it."""
 
 
-class OverHttp(Verbs):
-    """A gateway as the user who signs sees it. Made by `connect`; for one event loop of one process."""
-
-    def __init__(self, posting: Posting) -> None:
-        self._posting = posting
-        self._memory = ""
-        self._looks = Gathering(self._together, wire.VERBS_MOST)
-        self._changes = Gathering(self._together, wire.VERBS_MOST)
-
-    @classmethod
-    async def connect(cls, gateway: Gateway) -> OverHttp:
-        """Raises `AccessDenied`, `Unavailable`, `Misconfigured`; `Refused` where no version is spoken by both."""
-        self = cls(Posting(gateway))
-        try:
-            await self._ask(Asked(()))  # is it there, is one known there, and which memory has it?
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def close(self) -> None:
-        """End its connections."""
-        await self._posting.close()
-
-    leave = close
-
-    def forget(self) -> None:
-        """It was inherited by a fork and is the parent's, or nobody runs its loop any more."""
-        self._posting.forget()
-
-    def presigned(self, bucket: str, key: bytes, seconds: int) -> str:
-        """The address under which whoever has it may read an object for so long."""
-        return self._posting.presigned(b"/" + bucket.encode() + b"/" + key, seconds)
-
-    # --- asking -------------------------------------------------------------------------------------------------------
-
-    async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:
-        found: list[Any] = []
-        while len(found) < len(calls):
-            some = calls[len(found) : len(found) + wire.VERBS_MOST]
-            results = await self._results(some, stop)
-            if not results:
-                raise Refused("the gateway ran none of the verbs")
-            found += results
-            if stop and isinstance(found[-1], EntrepotError):
-                break
-        return found + [None] * (len(calls) - len(found))
-
-    async def _together(self, calls: Sequence[tuple[str, tuple[Any, ...]]]) -> list[Any]:
-        return await self._results(calls, stop=False, together=len(calls) > 1)
-
-    async def _results(
-        self, calls: Sequence[tuple[str, tuple[Any, ...]]], stop: bool, together: bool = False
-    ) -> list[Any]:
-        """Those of the first ones; the rest was not run."""
-        verbs = [Verb(name, TRAVELLING[name].plain(*arguments)) for name, arguments in calls]
-        once = secrets.token_bytes(wire.ONCE_BYTES) if any(TRAVELLING[name].changes for name, _ in calls) else b""
-        answers = await self._ask(Asked(verbs, stop, once, self._memory, together=together))
-        found: list[Any] = []
-        for (name, _), answer in zip(calls, answers, strict=True):
-            if answer[0] == wire.NOT_RUN:
-                break
-            found.append(_result(TRAVELLING[name], answer))
-        return found
-
-    async def _call(self, name: str, *arguments: Any) -> Any:
-        for last in (False, True):
-            (found,) = await self._results([(name, arguments)], stop=False)
-            if not isinstance(found, EntrepotError):
-                return found
-            if last or name not in _TWICE or not isinstance(found, CommitterGone | SessionOver):
-                raise found
-        raise AssertionError("the last one is raised")
-
-    async def _gathered(self, through: Gathering, name: str, *arguments: Any) -> Any:
-        """One call, which shares its trip with others that are asked at the same time."""
-        wire.pack(TRAVELLING[name].plain(*arguments))  # what cannot travel is its own caller's mistake
-        found = await through.call(name, arguments)
-        if isinstance(found, Busy):
-            return await self._call(name, *arguments)  # alone, and until there is room for it
-        if isinstance(found, EntrepotError):
-            raise found
-        return found
-
-    async def _ask(self, asked: Asked) -> tuple[tuple[Any, ...], ...]:
-        packed = wire.packed_request(asked)
-
-        seconds = RETRY_SECONDS if asked.verbs else HELLO_SECONDS
-        posted = self._posting.post(wire.VERBS, "", packed, len(packed), _all, seconds=seconds)
-        answered = _read_answer(await posted)
-        self._memory = answered.memory
-        if len(answered.results) != len(asked.verbs):
-            raise Refused(f"{len(answered.results)} results for {len(asked.verbs)} verbs")
-        return answered.results
+class OverHttp(Asking):
+    """A gateway as the user who signs sees it."""
 
     # --- bytes --------------------------------------------------------------------------------------------------------
 
@@ -180,8 +78,8 @@ class OverHttp(Verbs):
 
         head, response = await self._posting.post(wire.READ, query, b"", 0, take, keep=True)
         try:
-            (answer,) = _read_answer(head).results
-            found = _result(OPEN, answer)
+            (answer,) = answer_of(head).results
+            found = result_of(OPEN, answer)
             if isinstance(found, EntrepotError):
                 raise found
         except BaseException:
@@ -213,9 +111,9 @@ class OverHttp(Verbs):
         for last in (not twice, True):
             once = secrets.token_bytes(wire.ONCE_BYTES)
             query = _query(Asked([Verb(name, travelling.plain(*arguments))], once=once, knows=self._memory))
-            answered = _read_answer(await self._posting.post(wire.WRITE, query, body, size, _all, tries=WRITE_TRIES))
+            answered = answer_of(await self._posting.post(wire.WRITE, query, body, size, all_of, tries=WRITE_TRIES))
             (answer,) = answered.results
-            found = _result(travelling, answer)
+            found = result_of(travelling, answer)
             if not isinstance(found, EntrepotError):
                 return found
             if last or not isinstance(found, CommitterGone | SessionOver):
@@ -298,34 +196,9 @@ class OverHttp(Verbs):
         await self._call("abort_upload", bucket, key, upload)
 
 
-async def _all(response: aiohttp.ClientResponse) -> bytes:
-    """An answer that is read whole."""
-    length = response.content_length
-    if length is None or length > ANSWER_BYTES_MOST:
-        raise Refused(f"an answer of {length} bytes")
-    return await response.content.readexactly(length)
-
-
 def _query(asked: Asked) -> str:
     """The query that carries a request. Raises `InvalidArgument` for one that does not fit."""
     call = base64.urlsafe_b64encode(wire.packed_request(asked)).decode()
     if len(call) > wire.CALL_CHARS_MOST:
         raise InvalidArgument("what is said of the object besides its bytes is too long")
     return f"{wire.CALL}={quote(call)}"
-
-
-def _read_answer(packed: bytes) -> wire.Answered:
-    try:
-        return wire.read_answer(packed)
-    except Malformed as wrong:
-        raise Refused(f"the gateway's answer cannot be understood: {wrong}") from None
-
-
-def _result(travelling: Travelling, answer: tuple[Any, ...]) -> Any:
-    """A verb's result, or the error that it was refused with."""
-    try:
-        if answer[0] == wire.OK:
-            return travelling.result.read(answer[1], "the result")
-        return wire.error_of(answer[1], answer[2])
-    except (Malformed, IndexError, TypeError) as wrong:
-        raise Refused(f"the gateway's answer cannot be understood: {wrong}") from None

@@ -115,7 +115,7 @@ def test_one_way_at_a_time(served, monkeypatch, tmp_path):
 
 
 def test_nobody_at_the_address_is_an_error_of_the_operating_system(monkeypatch):
-    monkeypatch.setattr("gateway.posix.over_http.HELLO_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.posix.asking.HELLO_SECONDS", 0.2)
     fs = EntrepotFileSystem(**GIVEN | {"endpoint": "http://127.0.0.1:9"}, skip_instance_cache=True)
     with pytest.raises(OSError, match="does not answer"):
         fs.ls("")

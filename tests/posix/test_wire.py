@@ -22,7 +22,7 @@ from gateway.errors import (
     NoSuchName,
     PreconditionFailed,
 )
-from gateway.posix import over_http, posting, reading, wire
+from gateway.posix import asking, posting, reading, wire
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.gateways import Options, gateway_of
 from gateway.posix.over_http import OverHttp
@@ -328,7 +328,7 @@ async def test_a_gateway_that_says_slow_down_is_asked_again_when_it_said(served,
 
 async def test_one_that_does_not_answer_at_all_is_told_so(monkeypatch, served, place, line):
     async with connected(served, line.url) as far:
-        monkeypatch.setattr(over_http, "RETRY_SECONDS", 0.3)
+        monkeypatch.setattr(asking, "RETRY_SECONDS", 0.3)
         line.suffer(b"POST /.entrepot/verbs", times=1000)
         with pytest.raises(posting.Unavailable, match="does not answer"):
             await far.look(place, b"x")
