@@ -31,14 +31,15 @@ def format_keys(page: Page, spell: Spell, owners: Owners | None) -> str:
             who = f"<Owner>{owners[owner]}</Owner>" if owners is not None else ""
             out.append(
                 f"{key}{shown}</Key><LastModified>{iso_second(modified_ns // SECOND_NS)}</LastModified>"
-                f"<ETag>&quot;{etag}&quot;</ETag>{_kind(checksum)}<Size>{size}</Size>{who}"
+                f"<ETag>&quot;{etag}&quot;</ETag>{kind_xml(checksum)}<Size>{size}</Size>{who}"
                 f"<StorageClass>STANDARD</StorageClass></Contents>"
             )
     return "".join(out)
 
 
 @lru_cache(maxsize=256)
-def _kind(checksum: bytes | None) -> str:
+def kind_xml(checksum: bytes | None) -> str:
+    """The elements that say which checksum an object has."""
     algorithm, of = kind_names(checksum_kind(checksum))
     if not algorithm:
         return ""

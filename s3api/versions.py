@@ -6,7 +6,7 @@ from gateway.engine.types import ListedVersion, VersionPage
 from s3api.answers import Answer, xml_answer
 from s3api.call import MAX_KEYS, Call
 from s3api.errors import S3Error
-from s3api.listing_format import Spell, format_prefixes, speller
+from s3api.listing_format import Spell, format_prefixes, kind_xml, speller
 from s3api.owners import Owners
 from s3api.xml_writing import XML_HEAD, XMLNS, escape, iso
 
@@ -62,6 +62,6 @@ def _version_xml(each: ListedVersion, spell: Spell, owners: Owners) -> str:
     if each.marker:
         return f"<DeleteMarker>{common}</DeleteMarker>"
     return (
-        f"<Version>{common}<ETag>&quot;{each.etag}&quot;</ETag><Size>{each.size}</Size>"
+        f"<Version>{common}<ETag>&quot;{each.etag}&quot;</ETag>{kind_xml(each.checksum)}<Size>{each.size}</Size>"
         f"<StorageClass>STANDARD</StorageClass></Version>"
     )

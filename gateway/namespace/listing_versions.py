@@ -14,7 +14,8 @@ from gateway.namespace.versions import NULL, parse, spell
 
 
 class _All:
-    """Every entry, live or dead. Row: name, size, etag, modified, owner, version, null, older, node, parent."""
+    """Every entry, live or dead. Row: name, size, etag, modified, owner, kind of checksum, version, null, older, node,
+    parent."""
 
     count = "entries"
     dead = "e.dead IN (0, 1)"
@@ -22,7 +23,7 @@ class _All:
     def __init__(self, shown: Source) -> None:
         columns = (
             f"e.name, CASE WHEN e.version THEN {shown.size} END, {shown.etag}, {shown.modified_ns}, {shown.owner}, "
-            'e.version, e."null", e.older, e.node, e.parent'
+            f'{shown.checksum}, e.version, e."null", e.older, e.node, e.parent'
         )
         half = f"SELECT {columns} FROM entry e {shown.join} WHERE e.parent = ?1 AND e.dead = %d AND e.name >= ?2"
         tail = "ORDER BY 1 LIMIT ?3"
@@ -34,7 +35,7 @@ class _All:
         )
         self.older = (
             f'SELECT e.version, e."null", e.node, {shown.size}, {shown.etag}, {shown.modified_ns}, {shown.owner}, '
-            f"e.older FROM version e {shown.join} "
+            f"{shown.checksum}, e.older FROM version e {shown.join} "
             "WHERE e.parent = ? AND e.name = ? AND e.version < ? ORDER BY e.version DESC LIMIT ?"
         )
 
@@ -84,26 +85,26 @@ class _Versions:
         return len(rows), items
 
     def _tell_one(self, key: bytes, row: Row, room: int) -> int:
-        name, size, etag, modified_ns, owner, version, null, older, node, parent = row
+        name, size, etag, modified_ns, owner, checksum, version, null, older, node, parent = row
         below = self._below if key == self._key else _NEWEST
         before = len(self.found)
         if version < below:
-            self._add(key, version, null, True, node, size, etag, modified_ns, owner)
+            self._add(key, version, null, True, node, size, etag, modified_ns, owner, checksum)
         room -= len(self.found) - before
         if older and room:
             for found in self._reads.query(self._older, (parent, name, below, room)):
-                version, null, node, size, etag, modified_ns, owner, older = found
-                self._add(key, version, null, False, node, size, etag, modified_ns, owner)
+                version, null, node, size, etag, modified_ns, owner, checksum, older = found
+                self._add(key, version, null, False, node, size, etag, modified_ns, owner, checksum)
                 room -= 1
         self.unfinished = room == 0 and older != 0
         return len(self.found) - before
 
     def _add(
         self, key: bytes, version: int, null: int, latest: bool, node: int, size: int, etag: str, modified_ns: int,
-        owner: int,
+        owner: int, checksum: bytes | None,
     ) -> None:  # fmt: skip
         text = NULL if null else spell(version)
-        self.found.append(ListedVersion(key, text, latest, not node, size, etag, modified_ns, owner))
+        self.found.append(ListedVersion(key, text, latest, not node, size, etag, modified_ns, owner, checksum))
         self.ids.append(version)
 
 

@@ -42,6 +42,8 @@ class ListedVersion(NamedTuple):
     etag: str
     modified_ns: int
     owner: int
+    checksum: bytes | None
+    """What begins with the kind of the checksum, as in `Shown`."""
 
 
 @dataclass(frozen=True)

@@ -260,6 +260,18 @@ async def test_an_empty_token_begins_at_the_beginning_and_is_repeated(site, sign
     assert "ContinuationToken" not in await site.call(s3.list_objects_v2, Bucket="bucket")
 
 
+async def test_versions_are_listed_with_the_kind_of_their_checksum(site, s3):
+    enabled = {"Status": "Enabled"}
+    await site.call(s3.put_bucket_versioning, Bucket="bucket", VersioningConfiguration=enabled)
+    for algorithm in ("SHA256", "CRC32C"):
+        await site.call(s3.put_object, Bucket="bucket", Key="k", Body=b"x", ChecksumAlgorithm=algorithm)
+    await site.call(s3.delete_object, Bucket="bucket", Key="k")
+    page = await site.call(s3.list_object_versions, Bucket="bucket")
+    shown = [(each["ChecksumAlgorithm"], each["ChecksumType"]) for each in page["Versions"]]
+    assert shown == [(["CRC32C"], "FULL_OBJECT"), (["SHA256"], "FULL_OBJECT")]
+    assert len(page["DeleteMarkers"]) == 1
+
+
 # --- what is as it is -------------------------------------------------------------------------------------------------
 
 
