@@ -45,6 +45,20 @@ class Trouble(Exception):
         self.place = place
         self.why = why
 
+    @property
+    def only_storing(self) -> bool:
+        """What lies there can still be read and deleted."""
+        return isinstance(self.why, backend_errors.Full | backend_errors.ReadOnly | backend_errors.Damaged)
+
+    @property
+    def asked_seconds(self) -> float | None:
+        """How long it asked to be left alone, where it did."""
+        return self.why.retry_after_s if isinstance(self.why, backend_errors.BackendError) else None
+
+
+class Odd(Trouble):
+    """A backend says that what it was sent is not what it was sent: the block's fault, or its own."""
+
 
 class Hands:
     """What touches copies."""
@@ -88,18 +102,18 @@ class Hands:
             return found.md5 == await asyncio.to_thread(_md5, copy)
         return self._reads_cheaply(place) and await self.examine(task, place) is not None
 
-    async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[Exception]]:
+    async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[Trouble]]:
         """Put *copy* on each of *places*. Answers where it stands now, confirmed, and what went wrong elsewhere."""
         wanted = list(places)
         outcomes = await asyncio.gather(*(self._put(task, copy, place) for place in wanted))
         done = {place for place, outcome in zip(wanted, outcomes, strict=True) if outcome is None}
         return done, [outcome for outcome in outcomes if outcome is not None]
 
-    async def _put(self, task: Task, copy: Buffer, place: int) -> Exception | None:
+    async def _put(self, task: Task, copy: Buffer, place: int) -> Trouble | None:
         try:
             await self._at(place).put(block_key(task.block), [copy], task.crc32c)
         except backend_errors.Damaged as error:
-            return error
+            return Odd(place, error)
         except backend_errors.BackendError as error:
             return Trouble(place, error)
         except Trouble as error:

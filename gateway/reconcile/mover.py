@@ -15,7 +15,7 @@ block that dies meanwhile is the sweeper's, which deletes strays as well; it wai
 held from before step 1 until step 3 was answered.
 
 Work whose backend is in trouble is passed over, in memory, until that has rested: it costs no record, and holds up
-nobody behind it.
+nobody behind it. One that is full takes nothing, but it is read and emptied all the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
 from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import Batching
-from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import (
     Begin,
     BeginWork,
@@ -48,7 +47,7 @@ from gateway.reconcile.commands import (
     SettleWork,
     SuspectCopy,
 )
-from gateway.reconcile.copying import Hands, Task, Trouble
+from gateway.reconcile.copying import Hands, Odd, Task, Trouble
 from gateway.reconcile.resting import Resting
 from gateway.reconcile.wishes import Wishes
 
@@ -101,7 +100,6 @@ class Mover(Worker):
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
-        self._clock = Clock(store)
         self._hands = Hands(store, keys, backends, wishes.is_local)
         self._budget = Budget(bytes_at_once)
         self._at_once = at_once
@@ -116,6 +114,9 @@ class Mover(Worker):
         self._again = 0.0
         self._floors: tuple[int, int] | None = None
         self.resting = Resting()
+        """Backends that do nothing that they are asked, and"""
+        self.full = Resting()
+        """those that store nothing."""
         self.copied = self.copied_bytes = self.dropped = self.mended = self.failed = self.found = 0
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class Mover(Worker):
 
     async def _start_some(self) -> None:
         """Begin as many of the next rows as there is room for."""
-        now_ns = self._clock.now_ns()
+        now_ns = time.time_ns()
         while len(self._under_way) < self._at_once:
             rows = self.store.query(_ROWS, (now_ns, *self._cursor, ROWS))
             for row in rows:
@@ -175,17 +176,41 @@ class Mover(Worker):
 
     def _must_wait(self, task: Task) -> bool:
         """Whether all that could be done for it now would fail: its backends rest."""
-        if not self.resting:
+        if not self.resting and not self.full:
             return False
         members = self._lookup.members(task.set_id)
         have = [each for each in members if each not in self._wishes.lost]
         missing = self._wishes.should(task.policy, members).difference(have)
+        open_ = [each for each in missing if self._takes(each, task.block)]
+        asked = [each for each in task.suspects if each in have and self.resting.admits(each, task.block)]
+        sources = [each for each in have if self.resting.admits(each, task.block)]
         matter = missing.union(each for each in task.suspects if each in have)
-        return any(places and all(each in self.resting for each in places) for places in (matter, have))
+        if (matter and not open_ and not asked) or (have and not sources):
+            return True
+        self.resting.begin([*open_, *asked, *sources], task.block)
+        self.full.begin(open_, task.block)
+        return False
+
+    def _takes(self, place: int, block: bytes) -> bool:
+        """Whether something may be put there now."""
+        return self.resting.admits(place, block) and self.full.admits(place, block)
+
+    def _trouble(self, trouble: Trouble) -> None:
+        resting = self.full if trouble.only_storing else self.resting
+        if resting.trouble(trouble.place, str(trouble.why), trouble.asked_seconds):
+            name = self._wishes.names.get(trouble.place, "?")
+            _log.warning("copies on backend %r wait: %s", name, trouble.why)
+
+    def troubles(self) -> dict[str, str]:
+        """Backends by name whose copies wait, and for what."""
+        words = self.full.words() | self.resting.words()
+        return {self._wishes.names.get(place, "?"): f"copies wait: {word}" for place, word in words.items()}
 
     async def _some_end(self) -> None:
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
         for block in [block for block, task in self._under_way.items() if task in done]:
+            self.resting.done(block)
+            self.full.done(block)
             self._progress |= self._under_way.pop(block).result()
 
     # ---- one block --------------------------------------------------------------------------------------------------
@@ -198,9 +223,7 @@ class Mover(Worker):
             with self._journal.reading():
                 return await self._bring(task)
         except Trouble as trouble:
-            if self.resting.trouble(trouble.place, str(trouble.why)):
-                name = self._wishes.names.get(trouble.place, "?")
-                _log.warning("copies on backend %r wait: %s", name, trouble.why)
+            self._trouble(trouble)
             return False
         except errors.EntrepotError as error:
             _log.warning("block %s: %s", task.block.hex(), error)
@@ -222,12 +245,14 @@ class Mover(Worker):
             self._budget.give(min(self._budget.limit, task.size))
 
     async def _make(self, task: Task, members: tuple[int, ...], have: list[int], should: frozenset[int]) -> bool:
+        began = self.resting.clock()
         copy, bad, good = await self._examined(task, have, should)
         missing = should.difference(have)
-        wanted = {place for place in missing | (bad & should) if place not in self.resting}
+        wanted = {place for place in missing | (bad & should) if self._takes(place, task.block)}
         if copy is None:
             return await self._lost(task, have) if set(have) <= bad else False
         there, wrong = await self._landed(task, copy, wanted & missing)
+        self.resting.well(there, began)
         wanted -= there.union(error.place for error in wrong)
         new = tuple(sorted(wanted & missing))
         if new:
@@ -235,7 +260,8 @@ class Mover(Worker):
                 return True
             failpoints.reach("copies-begun")
         put, failures = await self._hands.put(task, copy, sorted(wanted))
-        self.resting.well(put)
+        self.resting.well(put, began)
+        self.full.well(put, began)
         if put:
             failpoints.reach("copies-put")
         self._count(task, put, bad)
@@ -243,11 +269,13 @@ class Mover(Worker):
         good |= put
         held = (set(have) | put) if should - set(have) - put or (bad & should) - put else set(should)
         progress = await self._named(task, members, held, good, should)
+        odd = None
         for error in (*wrong, *failures):
-            if isinstance(error, Trouble):
-                raise error
-            return await self._failed(task, str(error))
-        return progress
+            if isinstance(error, Odd) and not self.full.odd(error.place, task.block):
+                odd = error
+            else:
+                self._trouble(error)
+        return progress if odd is None else await self._failed(task, str(odd))
 
     async def _examined(
         self, task: Task, have: list[int], should: frozenset[int]
@@ -262,7 +290,7 @@ class Mover(Worker):
         suspected = [place for place in have if place in task.suspects]
         others = sorted(
             (place for place in have if place not in task.suspects),
-            key=lambda place: (place in self.resting, place not in should),
+            key=lambda place: (not self.resting.admits(place, task.block), place not in should),
         )
         last = [place for place in task.strays if place not in have and place not in self._wishes.lost]
         given_up = [place for place in self._lookup.members(task.set_id) if place in self._wishes.lost]
@@ -271,15 +299,16 @@ class Mover(Worker):
                 break
             if place in given_up and place in self.resting:
                 continue
+            began = self.resting.clock()
             try:
                 found = await self._hands.examine(task, place)
             except Trouble as error:
                 trouble = trouble if place in given_up else error
-                self.resting.trouble(place, str(error.why))
+                self._trouble(error)
                 continue
             (bad if found is None else good).add(place)
             if found is not None:
-                self.resting.well([place])
+                self.resting.well([place], began)
                 copy = found
         if copy is None and trouble is not None:
             raise trouble
@@ -333,9 +362,12 @@ class Mover(Worker):
                 return False
             if floor < task.strays_number:
                 return await self._later(task, PINNED_SECONDS, "it waits for a backup that names it")
-            if any(place in self.resting for place in strays):
+            if not all(self.resting.admits(place, task.block) for place in strays):
                 return False
+            self.resting.begin(strays, task.block)
+            began = self.resting.clock()
             await self._hands.delete(task, strays)
+            self.resting.well(strays, began)
             self.dropped += len(strays)
             failpoints.reach("strays-deleted")
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
@@ -348,7 +380,7 @@ class Mover(Worker):
         for place in have:  # so that each is looked at again before it is believed
             await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
         word = f"no good copy on {names}"
-        due_ns = self._clock.now_ns() + int(ASIDE_SECONDS * 1e9)
+        due_ns = time.time_ns() + int(ASIDE_SECONDS * 1e9)
         await self._fail.send(Fail(task.block, due_ns, WorkState.LOST, task.attempts + 1, word))
         return True
 
@@ -360,12 +392,12 @@ class Mover(Worker):
         seconds = min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(attempts, 20))
         if state is WorkState.ASIDE:
             seconds = ASIDE_SECONDS
-        due_ns = self._clock.now_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
+        due_ns = time.time_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
         await self._fail.send(Fail(task.block, due_ns, state, attempts, word))
         return True
 
     async def _later(self, task: Task, seconds: float, word: str) -> bool:
         """Nothing is wrong, and nothing can be done for a while."""
-        due_ns = self._clock.now_ns() + int(seconds * 1e9)
+        due_ns = time.time_ns() + int(seconds * 1e9)
         await self._fail.send(Fail(task.block, due_ns, WorkState.WAITING, task.attempts, word))
         return True

@@ -1,4 +1,8 @@
-"""Backends that do not do what they are asked are left alone for a while, longer each time. Pure but for its clock."""
+"""Backends that do not do what they are asked are left alone for a while, longer each time. Pure but for its clock.
+
+Who rested is tried by one block at a time, until it does what it is asked: so that a place that is still in trouble
+costs a few requests each time, and holds up few of those that could work elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +11,72 @@ from collections.abc import Callable, Iterable
 
 FIRST_SECONDS = 1.0
 MOST_SECONDS = 60.0
+ODD_BLOCKS = 4
+"""Of so many blocks in a row it was said that they are not what was sent: then it is no block's fault."""
 
 
 class Resting:
-    """Which backends rest, and why."""
+    """Which backends are in trouble, which of them rest, and why."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._until: dict[int, float] = {}
         self._seconds: dict[int, float] = {}
-        self.words: dict[int, str] = {}
-        """What the last trouble with each was."""
+        self._since: dict[int, float] = {}
+        self._trying: dict[int, bytes] = {}
+        self._odd: dict[int, set[bytes]] = {}
+        self._words: dict[int, str] = {}
 
-    def trouble(self, place: int, word: str) -> bool:
-        """It rests from now on. Answers whether it did not yet: many hear of the same trouble at once."""
+    def trouble(self, place: int, word: str, asked_seconds: float | None = None) -> bool:
+        """It rests from now on, *asked_seconds* at least, if the place asked for that. Answers whether it did not yet:
+        many hear of the same trouble at once."""
+        self._words[place] = word
         if place in self:
             return False
-        seconds = min(MOST_SECONDS, 2 * self._seconds[place]) if place in self._seconds else FIRST_SECONDS
-        self._seconds[place] = seconds
-        self._until[place] = self._clock() + seconds
-        self.words[place] = word
+        seconds = 2 * self._seconds[place] if place in self._seconds else FIRST_SECONDS
+        seconds = self._seconds[place] = min(MOST_SECONDS, max(seconds, asked_seconds or 0.0))
+        self._since[place] = self.clock()
+        self._until[place] = self._since[place] + seconds
         return True
 
-    def well(self, places: Iterable[int]) -> None:
-        """They did what they were asked."""
-        if not self._seconds:
-            return
+    def odd(self, place: int, block: bytes) -> bool:
+        """It says that *block* is not what was sent. Answers whether that is to be taken for its own trouble: it said
+        so of many, and stored none in between."""
+        found = self._odd.setdefault(place, set())
+        if len(found) < ODD_BLOCKS:
+            found.add(block)
+        return len(found) >= ODD_BLOCKS
+
+    def well(self, places: Iterable[int], began: float | None = None) -> None:
+        """They did what they were asked at *began* (by the clock): what was begun before the trouble says nothing."""
         for place in places:
-            self._seconds.pop(place, None)
-            self._until.pop(place, None)
-            self.words.pop(place, None)
+            self._odd.pop(place, None)
+            if place in self._seconds and (began is None or began >= self._since[place]):
+                del self._seconds[place], self._until[place], self._since[place], self._words[place]
+                self._trying.pop(place, None)
+
+    def admits(self, place: int, block: bytes) -> bool:
+        """Whether *block* may be tried there now."""
+        return place not in self._seconds or (place not in self and self._trying.get(place, block) == block)
+
+    def begin(self, places: Iterable[int], block: bytes) -> None:
+        """*block* is tried there, and no other until it is `done`, where there was trouble."""
+        for place in places:
+            if place in self._seconds:
+                self._trying.setdefault(place, block)
+
+    def done(self, block: bytes) -> None:
+        """*block* is not tried any more."""
+        for place in [place for place, trying in self._trying.items() if trying == block]:
+            del self._trying[place]
+
+    def words(self) -> dict[int, str]:
+        """What the last trouble with each was; of those that nobody has asked for long, nothing."""
+        now = self.clock()
+        return {place: word for place, word in self._words.items() if now < self._until[place] + 2 * MOST_SECONDS}
 
     def __len__(self) -> int:
-        return len(self._until)
+        return len(self._seconds)
 
     def __contains__(self, place: int) -> bool:
-        return self._until.get(place, 0.0) > self._clock()
+        return self._until.get(place, 0.0) > self.clock()

@@ -40,6 +40,7 @@ BACKLOG_MAX = 100_000
 """Counting stops there."""
 
 BACKLOG = gauge("entrepot_backlog", "What waits for the keeper, counted up to 100,000.", ("kind",))
+WAITING = gauge("entrepot_copies_waiting", "1 while copies wait, since a backend is in trouble.", ("backend",))
 DONE = counter("entrepot_keeper_done_total", "What the keeper did.", ("kind",))
 _COUNTS = {
     "freed": "SELECT count(*) FROM (SELECT 1 FROM freed LIMIT ?)",
@@ -63,7 +64,7 @@ async def keep(child: Child) -> None:
         child.answers["probe"] = lambda _: probing.probe()
         child.answers["prepare"] = lambda message: prepare(site, child, message)
         child.before_report = lambda: _count(site, workers)
-        child.troubles = site.warehouse.troubles
+        child.troubles = lambda: _copies_that_wait(workers) | warehouse.troubles()
         child.ready()
         working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
@@ -103,9 +104,17 @@ async def prepare(site: Site, child: Child, message: Message) -> Message:
     return {}
 
 
+def _copies_that_wait(workers: list[Worker]) -> dict[str, str]:
+    """Backends by name on which copies wait, and for what."""
+    return {name: why for each in workers if isinstance(each, Mover) for name, why in each.troubles().items()}
+
+
 def _count(site: Site, workers: list[Worker]) -> None:
     """Bring what is counted elsewhere to the metrics."""
     site.count()
+    waiting = _copies_that_wait(workers)
+    for name in site.warehouse.topology.backends:
+        WAITING.set(int(name in waiting), name)
     for worker in workers:
         match worker:
             case Sweeper():

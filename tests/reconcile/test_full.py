@@ -1,0 +1,52 @@
+"""A backend that is full takes nothing, but it is read and emptied all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backends import errors
+from backends.faulty import Fault, Faulty, Kind, Plan
+from backends.memory import Memory
+from gateway.placement.commands import NamePolicy
+from gateway.reconcile import resting
+from tests.reconcile.shores import Shores
+
+DATA = b"x" * 100_000
+
+
+@pytest.mark.parametrize("error", [errors.Full, errors.Damaged])
+async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put_there_waits(
+    tmp_path: Path, error: type[errors.BackendError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resting, "FIRST_SECONDS", 3_600.0)  # who rests does so until a test says otherwise
+    monkeypatch.setattr("gateway.reconcile.mover.FIRST_SECONDS", 0.0)
+    plan = Plan()
+    site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan))
+    site.keep("b1")
+    for n in range(6):
+        await site.put(b"old/%d" % n, DATA)
+    await site.move()
+    assert set(site.held()) == {(1,)}
+    plan.add(Fault(Kind.ERROR, verb="put", error=error))
+    site.keep("b0")
+    policies = {**site.topology.policies, "default": replace(site.topology.policies["default"], keep=("b1",))}
+    site.topology = replace(site.topology, policies=policies)
+    site.policy = site.committer.run(NamePolicy("default"))
+    for n in range(8):
+        await site.put(b"new/%d" % n, DATA)
+    await site.move()
+    assert set(site.held()) == {(0,)}
+    assert await site.stored(1) == {}, "what should not be there any more is gone"
+    assert len(site.work_rows()) == 8
+    assert len([verb for verb, _, _ in plan.struck if verb == "put"]) <= 8 + resting.ODD_BLOCKS
+    assert list(site.mover.troubles()) == ["b1"]
+    plan.clear()
+    site.mover.full.well(site.ids)
+    await site.due_now()
+    await site.move()
+    assert sorted(site.held()) == [(0,)] * 6 + [(1,)] * 8
+    assert site.work_rows() == []
+    site.close()
