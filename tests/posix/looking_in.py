@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.config import load
+from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.site.paths import journal_folder
@@ -27,13 +28,23 @@ def blocks_of(folder: Path) -> set[bytes]:
     return {block for block in blocks if int.from_bytes(block[:8], "big") not in keepers}
 
 
-def records_of(folder: Path) -> int:
+def head_of(folder: Path) -> int:
     """The number of the last record."""
     store = _store(folder)
     try:
         return store.head()
     finally:
         store.close()
+
+
+def records_behind(folder: Path, number: int) -> list[object]:
+    """The records since then: of everybody, the site's keeper among them, who works whenever it likes."""
+    store = _store(folder)
+    try:
+        batches = store.query("SELECT records FROM journal WHERE number > ? ORDER BY number", (number,))
+    finally:
+        store.close()
+    return [each for batch in batches for each in RECORD_CODEC.unpack(batch[0])]
 
 
 def uploads_of(folder: Path, bucket: str) -> int:

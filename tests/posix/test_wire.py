@@ -22,6 +22,7 @@ from gateway.errors import (
     NoSuchName,
     PreconditionFailed,
 )
+from gateway.journal.records.tree import EntryMoved
 from gateway.posix import asking, posting, reading, wire
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.gateways import Options, gateway_of
@@ -30,7 +31,7 @@ from gateway.posix.verbs import Directory
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_frames import FRAME_BYTES
 from gateway.posix.wire_verbs import TRAVELLING
-from tests.posix.looking_in import records_of
+from tests.posix.looking_in import head_of, records_behind
 from tests.posix.meddling import BadLine
 from tests.s3api.client import Signer
 from tests.site.running import lines, until_true
@@ -238,11 +239,12 @@ async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(verbs, p
 async def test_a_rename_whose_answer_is_lost_is_one_rename(served, place, line, verbs):
     """Run again, it would move what somebody else has put there since."""
     async with connected(served, line.url) as far:
-        before = records_of(served.dir)
+        before = head_of(served.dir)
         line.suffer(b"rename", times=3)
         await far.rename(place, b"d", b"e", directory=True)
         assert line.suffered == 3
-        assert records_of(served.dir) - before <= 3
+        moves = [each for each in records_behind(served.dir, before) if isinstance(each, EntryMoved)]
+        assert len(moves) == 1
         assert isinstance(await verbs.look(place, b"e"), Directory)
         with pytest.raises(NoSuchName):
             await verbs.look(place, b"d")
@@ -307,9 +309,38 @@ async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(verbs, pl
 
     monkeypatch.setattr(verbs, "_results", unknown)
     assert await verbs.begin_upload(place, b"up", Meta())
+    for once in (verbs.mkdir(place, b"new"), verbs.rename(place, b"d", b"e", directory=True)):
+        tries = 0
+        with pytest.raises(CommitterGone):
+            await once
+        assert tries == 1
+
+
+async def test_bytes_that_may_be_replaced_are_sent_anew_where_nobody_knows_others_are_not(verbs, place, monkeypatch):
+    post, unknown = verbs._posting.post, CommitterGone("nobody knows")
+    refused = wire.packed_answer(wire.VERSION, "", [wire.pack([wire.REFUSED, *wire.plain_error(unknown)])])
+    tries = 0
+
+    async def forgets(*arguments, **options):
+        nonlocal tries
+        tries += 1
+        return refused if tries == 1 else await post(*arguments, **options)
+
+    monkeypatch.setattr(verbs._posting, "post", forgets)
+    assert (await verbs.put(place, b"new", Whole(b"12"), 2, Meta())).size == 2
+    assert tries == 2
     tries = 0
     with pytest.raises(CommitterGone):
-        await verbs.mkdir(place, b"new")
+        await verbs.put(place, b"other", Whole(b"12"), 2, Meta(), Conditions(if_none_match=("*",)))
+    assert tries == 1
+
+
+async def test_a_change_that_was_lost_before_it_came_is_made_by_the_next_try(served, place, line):
+    async with connected(served, line.url) as far:
+        for change in (far.mkdir(place, b"new"), far.rename(place, b"d", b"e", directory=True)):
+            line.suffer(b"POST /.entrepot/verbs", times=2, says=b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n")
+            await change
+            assert line.suffered == 2
 
 
 # --- a gateway that has too much to do --------------------------------------------------------------------------------
