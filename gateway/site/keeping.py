@@ -6,7 +6,6 @@ It follows the journal; nobody calls it. All that it does is idempotent, so it m
 from __future__ import annotations
 
 import asyncio
-import os
 
 from gateway.blocks.compactor import Compactor
 from gateway.blocks.expiry import Expiry
@@ -28,12 +27,13 @@ from gateway.site.control import Message
 from gateway.site.gauging import count_copies
 from gateway.site.introducing import introduce, keep_introducing
 from gateway.site.keyring import renew_if_the_mode_changed
+from gateway.site.priority import give_way
 from gateway.site.probing import Probing
 from gateway.site.refusals import NotNow
 from gateway.site.site import Site
 from gateway.site.upkeep import expire_seconds, workers_of
 
-NICENESS = 5
+NICENESS = 10
 """Of this process: where processors are scarce, those that answer requests come first, and this one still gets on."""
 BACKLOG_SECONDS = 5.0
 BACKLOG_MAX = 100_000
@@ -140,5 +140,5 @@ async def _count_backlog(site: Site) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(NICENESS)
+    give_way(NICENESS)
     run_child(keep)

@@ -16,6 +16,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from gateway.site.keeping import NICENESS
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.site.running import change_config, client, counted, lines, processes, ready, until, watch
 
@@ -39,6 +40,17 @@ def test_a_worker_that_is_killed_is_started_again(served: tuple[Endpoint, Popen[
         assert client(endpoint).get_object(Bucket="kept", Key="a")["Body"].read() == b"a"
     assert processes(endpoint)["worker 0"]["restarts"] == 1
     assert counted(endpoint, "entrepot_process_restarts_total", process="worker 0") == 1
+
+
+def test_the_keeper_gives_way_to_those_who_answer(served: tuple[Endpoint, Popen[bytes]]) -> None:
+    endpoint, supervisor = served
+    nice = {name: os.getpriority(os.PRIO_PROCESS, told["pid"]) for name, told in processes(endpoint).items()}
+    usual = os.getpriority(os.PRIO_PROCESS, supervisor.pid)
+    assert nice["keeper"] == min(19, usual + NICENESS)
+    assert nice["worker 0"] == nice["committer"] == usual
+    group = Path(f"/proc/{processes(endpoint)['keeper']['pid']}/autogroup")
+    if group.exists() and group.read_text().strip():  # "/autogroup-123 nice 10", where sessions share the processors
+        assert group.read_text().split()[-1] == str(NICENESS)
 
 
 def test_the_committer_that_is_killed_is_succeeded_and_nothing_acknowledged_is_lost(
