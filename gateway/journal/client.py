@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -20,19 +20,17 @@ from typing import Any, cast
 from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, SessionOver
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.paths import JournalPaths
+from gateway.journal.slots import TOO_MANY, Slots
 from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames
 
 log = logging.getLogger(__name__)
 
-SLOTS = 256
-"""Commands of one process that may be on their way."""
-WAITERS_MAX = 4096
-"""And those that wait for a slot."""
 BYTES_MAX = 64 << 20
 GONE_SECONDS = 10.0
 """How long a command waits for its answer, whoever commits, before its caller is told that nobody does."""
 RETRY_SECONDS = 0.05
 BEAT_SECONDS = 0.5
+CLOSED = "this connection to who commits was closed"
 
 
 class _Sent:
@@ -68,9 +66,7 @@ class Journal(asyncio.Protocol):
         self._frames = Frames()
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
-        self._free: deque[int] = deque(range(SLOTS))
-        self._numbers = [0] * SLOTS
-        self._turns: deque[asyncio.Future[int]] = deque()
+        self._slots = Slots()
         self._sent: dict[int, _Sent] = {}
         self._sent_bytes = 0
         self._outgoing: list[_Sent] = []
@@ -90,9 +86,11 @@ class Journal(asyncio.Protocol):
         try:
             async with asyncio.timeout(GONE_SECONDS):
                 await journal._welcome
-        except TimeoutError:
+        except BaseException as error:
             await journal.close()
-            raise CommitterGone(f"nobody commits to {folder}") from None
+            if isinstance(error, TimeoutError):
+                raise CommitterGone(f"nobody commits to {folder}") from None
+            raise
         return journal
 
     @property
@@ -105,17 +103,18 @@ class Journal(asyncio.Protocol):
     async def send(self, command: Any) -> Any:
         """The command's answer, once it is durable. Raises what it was refused with; `Busy` where too many wait,
         `CommitterGone` where no answer comes (it may be committed yet), `SessionOver` where the session ended before
-        it was known to commit."""
+        it was known to commit. Where this was closed, that is `CommitterGone` as well."""
         if os.getpid() != self._pid:
             raise CommitterGone("this connection was opened before a fork: open another")
-        slot = self._free.popleft() if self._free else await self._turn()
-        number = self._numbers[slot] = self._numbers[slot] + 1
+        slot, number = await self._slots.take()
         try:
+            if self._closing:
+                raise CommitterGone(CLOSED)
             packed = packed_command(slot, number, COMMAND_CODEC.flat(command))
             if self._sent_bytes + len(packed) > BYTES_MAX:
-                raise Busy("commands of this process")
+                raise Busy(TOO_MANY)
         except BaseException:
-            self._release(slot)
+            self._slots.release(slot)
             raise
         loop = asyncio.get_running_loop()
         sent = _Sent(number, packed, loop.create_future())
@@ -128,38 +127,11 @@ class Journal(asyncio.Protocol):
         # free only once it was answered.
         return await sent.answer
 
-    async def _turn(self) -> int:
-        """A slot, once one is free."""
-        if len(self._turns) >= WAITERS_MAX:
-            raise Busy("commands of this process")
-        turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
-        try:
-            async with asyncio.timeout(GONE_SECONDS):
-                return await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():
-                self._release(turn.result())
-            elif turn in self._turns:
-                self._turns.remove(turn)
-            if isinstance(error, TimeoutError):
-                raise Busy("commands of this process") from None
-            raise
-
-    def _release(self, slot: int) -> None:
-        """Hand *slot* to who has waited longest: laid down, somebody who never waited might take it first."""
-        while self._turns:
-            turn = self._turns.popleft()
-            if not turn.done():
-                turn.set_result(slot)
-                return
-        self._free.append(slot)
-
     def _done(self, slot: int) -> _Sent:
         """Its slot is free again."""
         sent = self._sent.pop(slot)
         self._sent_bytes -= len(sent.packed)
-        self._release(slot)
+        self._slots.release(slot)
         return sent
 
     def _flush(self) -> None:
@@ -304,9 +276,10 @@ class Journal(asyncio.Protocol):
         if self._transport is None:
             raise CommitterGone("the committer went away")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asks += 1
-        self._asked[self._asks] = answer
-        self._transport.write(frame(kind, self._asks, *values))
+        self._asks = number = self._asks + 1
+        asked = self._asked
+        asked[number] = answer
+        self._transport.write(frame(kind, number, *values))
         try:
             # Not wait_for: Python 3.11's drops a cancellation that comes with the answer, as where the supervisor and
             # the committer die at once, and a process that should end goes on for ever.
@@ -314,18 +287,27 @@ class Journal(asyncio.Protocol):
                 return await answer
         except TimeoutError:
             raise CommitterGone("the committer does not answer") from None
+        finally:
+            asked.pop(number, None)
 
     async def close(self) -> None:
-        """Say goodbye: the session ends, and what it did not name may go."""
+        """Say goodbye: the session ends, and what it did not name may go. Who still waits for an answer is told that
+        none comes. Cut short, it lets go of everything all the same."""
         self._closing = True
-        with contextlib.suppress(EntrepotError):
-            if self._transport is not None and self.session:
-                await self._ask(Kind.GOODBYE)
-        for task in self._tasks:
-            task.cancel()
+        try:
+            with contextlib.suppress(EntrepotError):
+                if self._transport is not None and self.session:
+                    await self._ask(Kind.GOODBYE)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._transport is not None:
+                self._transport.close()
+            for slot, sent in list(self._sent.items()):
+                self._done(slot)
+                if not sent.answer.done():
+                    sent.answer.set_exception(CommitterGone(CLOSED))
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._transport is not None:
-            self._transport.close()
 
 
 class Reading:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.journal.client import SLOTS, Journal, _Sent
+from gateway.journal.client import Journal, _Sent
 from gateway.journal.session_commands import EndSession
+from gateway.journal.slots import SLOTS
 
 
 @pytest.mark.parametrize("refusal", ["Busy", "DiskFull"])
@@ -57,12 +58,12 @@ async def test_a_slot_that_is_free_again_is_for_who_waits_for_it(tmp_path: Path)
     waiting = asyncio.create_task(journal.send(EndSession(SLOTS)))
     await asyncio.sleep(0)
     assert len(journal._sent) == SLOTS
-    assert len(journal._turns) == 1
+    assert journal._slots.waiting == 1
     late = asyncio.create_task(journal.send(EndSession(SLOTS + 1)))  # its step comes before that of who waits
     journal._answers([(7, 1, "", None)])
     await sending[7]
     await asyncio.sleep(0)
-    assert len(journal._turns) == 1
+    assert journal._slots.waiting == 1
     assert journal._sent[7].number == 2
     journal._answers([(7, 2, "", "waited")])
     assert await waiting == "waited"
@@ -72,3 +73,25 @@ async def test_a_slot_that_is_free_again_is_for_who_waits_for_it(tmp_path: Path)
     for each in sending:
         each.cancel()
     await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def test_who_waits_for_an_answer_where_it_is_closed_is_told_that_none_comes(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, "test")
+    waiting = asyncio.create_task(journal.send(EndSession(1)))
+    await asyncio.sleep(0)
+    await journal.close()
+    for sent in (waiting, journal.send(EndSession(2))):
+        with pytest.raises(errors.CommitterGone, match="was closed"):
+            await sent
+
+
+async def test_who_gives_up_while_it_is_opened_leaves_nobody_behind(tmp_path: Path) -> None:
+    """Not a task that would keep the lease of a session which nobody has, for as long as the process lives."""
+    before = asyncio.all_tasks()
+    opening = asyncio.create_task(Journal.open(tmp_path, "test"))
+    while len(asyncio.all_tasks() - before) < 3:  # itself, who connects, and who beats
+        await asyncio.sleep(0)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert asyncio.all_tasks() == before

@@ -22,6 +22,7 @@ from gateway.errors import Busy, CommitterGone, EntrepotError, Misconfigured, No
 from gateway.journal import client as clients
 from gateway.journal import committing as commits
 from gateway.journal import connection as connections
+from gateway.journal import slots
 from gateway.journal.client import Journal
 from gateway.journal.leases import Leases
 from gateway.journal.paths import SOCKET_PATH_MAX, JournalPaths
@@ -254,20 +255,20 @@ async def test_an_end_that_could_not_be_made_durable_comes_again() -> None:
 
 @pytest.mark.usefixtures("committer")
 async def test_more_than_a_process_may_have_waiting_is_busy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "WAITERS_MAX", 50)
+    monkeypatch.setattr(slots, "WAITERS_MAX", 50)
     journal = await Journal.open(folder, "worker")
-    sending = [journal.send(OpenSession("many")) for _ in range(clients.SLOTS + 100)]
+    sending = [journal.send(OpenSession("many")) for _ in range(slots.SLOTS + 100)]
     answers = await asyncio.gather(*sending, return_exceptions=True)
     refused = [each for each in answers if isinstance(each, Busy)]
     assert len(refused) == 50
-    assert len({each for each in answers if isinstance(each, int)}) == clients.SLOTS + 50
+    assert len({each for each in answers if isinstance(each, int)}) == slots.SLOTS + 50
     assert await journal.send(OpenSession("one more"))
     await journal.close()
 
 
 @pytest.mark.usefixtures("committer")
 async def test_a_client_that_sends_without_end_is_answered_busy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "SLOTS", 3000)
+    monkeypatch.setattr(slots, "SLOTS", 3000)
     journal = await Journal.open(folder, "worker")
     answers = await asyncio.gather(*(journal.send(OpenSession("x")) for _ in range(3000)), return_exceptions=True)
     refused = [each for each in answers if isinstance(each, Busy)]
@@ -296,13 +297,15 @@ async def test_commands_wait_for_a_successor_and_are_refused_when_none_comes(
     journal = await Journal.open(folder, "worker")
     committer.kill(), committer.wait()
     monkeypatch.setattr(clients, "GONE_SECONDS", 0.8)
-    many = [asyncio.create_task(journal.send(OpenSession("nobody"))) for _ in range(clients.SLOTS + 10)]
+    monkeypatch.setattr(slots, "WAIT_SECONDS", 0.8)
+    many = [asyncio.create_task(journal.send(OpenSession("nobody"))) for _ in range(slots.SLOTS + 10)]
     answers = await asyncio.gather(*many, return_exceptions=True)
     assert all(isinstance(each, CommitterGone | Busy) for each in answers)
     monkeypatch.setattr(clients, "GONE_SECONDS", 10.0)
+    monkeypatch.setattr(slots, "WAIT_SECONDS", 10.0)
     process = start(folder)
-    found_again = await asyncio.gather(*(journal.send(OpenSession("somebody")) for _ in range(clients.SLOTS + 10)))
-    assert len(set(found_again)) == clients.SLOTS + 10, "no slot was lost"
+    found_again = await asyncio.gather(*(journal.send(OpenSession("somebody")) for _ in range(slots.SLOTS + 10)))
+    assert len(set(found_again)) == slots.SLOTS + 10, "no slot was lost"
     store = ReadStore(JournalPaths(folder).database)
     assert not store.query("SELECT 1 FROM session WHERE kind = 'nobody'"), "what was given up is not sent again"
     await journal.close()
@@ -365,7 +368,7 @@ async def test_a_command_that_is_too_long_is_refused_and_holds_no_slot(folder: P
     for _ in range(3):
         with pytest.raises(EntrepotError, match="a command of"):
             await journal.send(OpenSession("x" * (33 << 20)))
-    assert len(journal._free) == clients.SLOTS
+    assert journal._slots.free == slots.SLOTS
     await journal.close()
 
 
@@ -409,7 +412,7 @@ async def test_a_cancelled_caller_leaves_its_command_on_its_way(
         await sending
     store = ReadStore(JournalPaths(folder).database)
     await until(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
-    await until(lambda: len(journal._free) == clients.SLOTS)
+    await until(lambda: journal._slots.free == slots.SLOTS)
     await journal.close()
     store.close()
 
@@ -428,7 +431,7 @@ async def test_a_cancelled_caller_s_command_goes_to_the_successor(folder: Path) 
     process = start(folder)
     store = ReadStore(JournalPaths(folder).database)
     await until(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
-    await until(lambda: len(journal._free) == clients.SLOTS)
+    await until(lambda: journal._slots.free == slots.SLOTS)
     await journal.close()
     store.close()
     end(process)
