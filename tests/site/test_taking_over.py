@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from gateway.config import default_text, load_text
-from gateway.metrics.lines import Lines
-from gateway.site import reloading
+from gateway.metrics.lines import LEVELS, Lines
+from gateway.site import refusals, reloading
 from gateway.site.processes import Process
 from gateway.site.reloading import Outcome, Reloading
 from tests.site.running import until_true
@@ -89,7 +89,8 @@ async def test_a_full_disk_refuses_one_edit_and_the_next_is_taken_over(
     assert (told.outcome, told.version) == ("refused", before)
     assert "No space left" in told.why
     told = await asked(it, folder, "room")
-    assert (told.outcome, told.version) == ("adopted", load_text(OTHER, folder).version)
+    assert told.well  # it may have been tried again by itself meanwhile
+    assert told.version == it.config.version == load_text(OTHER, folder).version
     assert not watching.done()
     watching.cancel()
 
@@ -103,4 +104,101 @@ async def test_a_keeper_that_ends_while_it_is_asked_says_nothing_against_the_con
     told = await asked(it, folder, "again")
     assert told.outcome == "adopted"
     assert keeper.asked == ["prepare", "prepare", "prepare", "stand", "adopt"]
+    watching.cancel()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(refusals, "FIRST_SECONDS", 0.01)
+
+
+class Refusing(Role):
+    """A keeper that refuses an edit so often, for a reason that may pass or not."""
+
+    def __init__(self, often: int, *, passing: bool) -> None:
+        super().__init__()
+        self.often, self.passing = often, passing
+
+    async def ask(self, what: str, seconds: float, **message: Any) -> dict[str, Any]:
+        answer = await super().ask(what, seconds, **message)
+        if what == "prepare" and self.asked.count("prepare") <= self.often:
+            return {"ok": False, "why": "backends.far: away", "passing": self.passing}
+        return answer
+
+
+async def test_what_may_pass_is_tried_again_without_anybody_asking(folder: Path, quick: None) -> None:
+    keeper = Refusing(3, passing=True)
+    it = taking_over(folder, keeper)
+    watching = asyncio.create_task(it.watch())
+    (folder / "entrepot.toml").write_text(OTHER)
+    wanted = load_text(OTHER, folder).version
+    await until_true(lambda: it.refused is not None)
+    await until_true(lambda: it.config.version == wanted and it.refused is None)
+    assert keeper.asked == ["prepare"] * 4 + ["stand", "adopt"]
+    assert (folder / "run" / "in-force.toml").read_text() == OTHER
+    watching.cancel()
+
+
+async def test_what_is_wrong_for_good_waits_for_another_edit(folder: Path, quick: None) -> None:
+    keeper = Refusing(1, passing=False)
+    it = taking_over(folder, keeper)
+    watching = asyncio.create_task(it.watch())
+    config = folder / "entrepot.toml"
+    config.write_text(OTHER)
+    await until_true(lambda: it.refused is not None)
+    refused = it.refused or {}
+    assert refused == {"why": f"{config}: backends.far: away", "tries": 1, "again_seconds": None}
+    for _ in range(20):
+        await asyncio.sleep(reloading.LOOK_SECONDS)
+    assert keeper.asked == ["prepare"]
+    assert (folder / "run" / "in-force.toml").read_text() == default_text()
+    config.write_text(OTHER.replace("expire_days = 8.0", "expire_days = 9.0"))
+    await until_true(lambda: it.refused is None and keeper.asked[-1] == "adopt")
+    watching.cancel()
+
+
+VAULT = '\n[backends.vault]\ntype = "local"\ncluster = "home"\npath = "vault"\n'
+
+
+class Busy(Role):
+    """Requests of its own still write to what leaves."""
+
+    async def ask(self, what: str, seconds: float, **message: Any) -> dict[str, Any]:
+        answer = await super().ask(what, seconds, **message)
+        return {"ok": False, "why": "backends.vault: still written", "passing": True} if what == "leaving" else answer
+
+
+async def test_a_backend_leaves_only_once_everybody_says_that_nobody_writes_there(folder: Path) -> None:
+    (folder / "entrepot.toml").write_text(default_text() + VAULT)
+    keeper = Busy()
+    it = taking_over(folder, keeper)
+    before = it.config.version
+    watching = asyncio.create_task(it.watch())
+    (folder / "entrepot.toml").write_text(default_text())
+    told = await asked(it, folder, "busy")
+    assert (told.outcome, told.version, told.passing) == ("refused", before, True)
+    assert "stand" not in keeper.asked
+    assert (folder / "run" / "in-force.toml").read_text() == default_text() + VAULT
+    watching.cancel()
+
+
+async def test_who_starts_under_an_older_config_is_told_the_one_in_force(folder: Path) -> None:
+    it = taking_over(folder, Role())
+    late = Role()
+    late.version = it.config.version
+    it.catch_up(cast("Process", late))
+    await asyncio.sleep(0)
+    assert late.asked == []
+    late.version = "older"
+    it.catch_up(cast("Process", late))
+    await until_true(lambda: late.version == it.config.version)
+
+
+async def test_the_level_of_the_log_is_taken_over(folder: Path) -> None:
+    it = taking_over(folder, Role())
+    watching = asyncio.create_task(it.watch())
+    (folder / "entrepot.toml").write_text(default_text().replace('level = "info"', 'level = "error"'))
+    assert (await asked(it, folder, "quiet")).well
+    assert it._lines.level == LEVELS["error"]
     watching.cancel()
