@@ -21,6 +21,7 @@ from gateway.errors import (
     NoSuchKey,
     NoSuchName,
     PreconditionFailed,
+    Refused,
 )
 from gateway.journal.records.tree import EntryMoved
 from gateway.posix import asking, posting, reading, wire
@@ -355,6 +356,24 @@ async def test_a_gateway_that_says_slow_down_is_asked_again_when_it_said(served,
         await far.look(place, b"x")
         assert line.suffered == 1
         assert asyncio.get_running_loop().time() - began >= 1
+
+
+async def test_bytes_that_did_not_come_whole_are_sent_again(served, place, line, verbs):
+    body = b"<Error><Code>IncompleteBody</Code><Message>no</Message></Error>"
+    says = b"HTTP/1.1 400 No\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
+    async with connected(served, line.url) as far:
+        line.suffer(b"POST /.entrepot/write", times=1, says=says)
+        await far.put(place, b"new", Whole(b"12"), 2, Meta())
+        assert line.suffered == 1
+    assert (await verbs.look(place, b"new")).size == 2
+
+
+async def test_an_answer_without_bounds_is_refused_before_it_comes(served, place, line):
+    says = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (1 << 40)
+    async with connected(served, line.url) as far:
+        line.suffer(b"POST /.entrepot/verbs", times=1, says=says)
+        with pytest.raises(Refused, match="an answer of"):
+            await far.look(place, b"x")
 
 
 async def test_one_that_does_not_answer_at_all_is_told_so(monkeypatch, served, place, line):
