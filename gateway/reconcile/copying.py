@@ -18,6 +18,9 @@ from gateway.blocks.verifying import verify
 from gateway.blocks.working import Tables
 from gateway.crypto.sealing import BlockKeys
 
+AT_HAND_BYTES = 256 << 10
+"""What is read on the loop, where it needs no thread."""
+
 
 class Task(NamedTuple):
     """A block with a row of work, as both were read."""
@@ -76,16 +79,24 @@ class Hands:
         self._backends = backends
         self._reads_cheaply = reads_cheaply
 
-    async def examine(self, task: Task, place: int) -> Buffer | None:
-        """The whole copy there, verified; None if it is absent or damaged. Raises `Trouble`."""
+    async def examine(self, task: Task, place: int, *, alone: bool = False) -> Buffer | None:
+        """The whole copy there, verified; None if it is absent or damaged. *alone*: no other copy hangs on what is
+        found. Raises `Trouble`."""
         try:
-            copy = await self._at(place).get(block_key(task.block))
+            copy = await self._whole(task, place, at_hand=alone and place not in task.suspects)
             await verify(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
         except (backend_errors.NotFound, backend_errors.Damaged, errors.Damaged):
             return None
         except backend_errors.BackendError as error:
             raise Trouble(place, error) from error
         return copy
+
+    async def _whole(self, task: Task, place: int, *, at_hand: bool) -> Buffer:
+        """All that lies there. *at_hand*: what is small is read without a thread where that can be; a file that is open
+        here can be read so for a while after it was deleted, and says nothing about whether it stands."""
+        backend, key = self._at(place), block_key(task.block)
+        found = backend.get_now(key) if at_hand and task.size <= AT_HAND_BYTES else None
+        return found if found is not None else await backend.get(key)
 
     async def stands(self, task: Task, copy: Buffer, place: int) -> bool:
         """Whether *copy* stands there already, as far as that can be told for less than putting it costs: by the MD5

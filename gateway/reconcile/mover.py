@@ -35,6 +35,7 @@ from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
 from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import Batching
+from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import (
     Begin,
     BeginWork,
@@ -72,6 +73,8 @@ _ROWS = (
 _START = (0, b"")
 ROWS = 256
 """Looked at between two turns of the loop."""
+PAUSE_SECONDS = 0.01
+"""Before the next look, where the last one found less than there is room for."""
 REVISIT_SECONDS = 0.5
 """How long at least what was passed over is not looked at again, and"""
 SKIP_SECONDS = 0.000_1
@@ -100,6 +103,7 @@ class Mover(Worker):
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
+        self._clock = Clock(store)
         self._hands = Hands(store, keys, backends, wishes.is_local)
         self._budget = Budget(bytes_at_once)
         self._at_once = at_once
@@ -109,7 +113,7 @@ class Mover(Worker):
         self._fail = Batching(journal, FailWork)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
-        self._progress = False
+        self._progress = self._caught_up = False
         self._skipped = 0
         self._again = 0.0
         self._floors: tuple[int, int] | None = None
@@ -135,6 +139,7 @@ class Mover(Worker):
         if self._cursor == _START and not self._under_way:
             self._progress = self.held_back = False
             self._floors, self._skipped = None, 0
+        self._caught_up = False
         await self._start_some()
         if self._under_way:
             await self._some_end()
@@ -156,7 +161,9 @@ class Mover(Worker):
 
     async def _start_some(self) -> None:
         """Begin as many of the next rows as there is room for."""
-        now_ns = time.time_ns()
+        now_ns = self._clock.now_ns()
+        if len(self._under_way) > self._at_once * 3 // 4:
+            return  # many at a time: each look at the tables costs as much as some of what it finds
         while len(self._under_way) < self._at_once:
             rows = self.store.query(_ROWS, (now_ns, *self._cursor, ROWS))
             for row in rows:
@@ -171,6 +178,7 @@ class Mover(Worker):
                 else:
                     self._under_way[task.block] = asyncio.create_task(self._work(task))
             if len(rows) < ROWS:
+                self._caught_up = True
                 return
             await asyncio.sleep(0)
 
@@ -208,6 +216,9 @@ class Mover(Worker):
 
     async def _some_end(self) -> None:
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
+        if self._caught_up:  # so that what is written one by one is looked up and named together
+            await asyncio.sleep(PAUSE_SECONDS)
+            done = {task for task in self._under_way.values() if task.done()}
         for block in [block for block, task in self._under_way.items() if task in done]:
             self.resting.done(block)
             self.full.done(block)
@@ -301,7 +312,7 @@ class Mover(Worker):
                 continue
             began = self.resting.clock()
             try:
-                found = await self._hands.examine(task, place)
+                found = await self._hands.examine(task, place, alone=have == [place])
             except Trouble as error:
                 trouble = trouble if place in given_up else error
                 self._trouble(error)
@@ -380,7 +391,7 @@ class Mover(Worker):
         for place in have:  # so that each is looked at again before it is believed
             await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
         word = f"no good copy on {names}"
-        due_ns = time.time_ns() + int(ASIDE_SECONDS * 1e9)
+        due_ns = self._clock.now_ns() + int(ASIDE_SECONDS * 1e9)
         await self._fail.send(Fail(task.block, due_ns, WorkState.LOST, task.attempts + 1, word))
         return True
 
@@ -392,12 +403,12 @@ class Mover(Worker):
         seconds = min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(attempts, 20))
         if state is WorkState.ASIDE:
             seconds = ASIDE_SECONDS
-        due_ns = time.time_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
+        due_ns = self._clock.now_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
         await self._fail.send(Fail(task.block, due_ns, state, attempts, word))
         return True
 
     async def _later(self, task: Task, seconds: float, word: str) -> bool:
         """Nothing is wrong, and nothing can be done for a while."""
-        due_ns = time.time_ns() + int(seconds * 1e9)
+        due_ns = self._clock.now_ns() + int(seconds * 1e9)
         await self._fail.send(Fail(task.block, due_ns, WorkState.WAITING, task.attempts, word))
         return True

@@ -84,7 +84,7 @@ async def test_a_block_whose_backends_rest_is_not_read_again_and_again(site: Sho
     site.keep("b0", "b1")
     for _ in range(4):
         await site.move()
-    assert len(plans[0].struck) == 1
+    assert [verb for verb, *_ in plans[0].struck].count("get") == 1
     assert len(plans[1].struck) == 1
 
 
