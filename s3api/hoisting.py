@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from gateway.identity.claims import has_old_query
+from gateway.identity.sigv2 import BODY_HEADERS
 from s3api.checksums import HEADERS
 from s3api.errors import S3Error
 from s3api.metadata import as_text
@@ -25,12 +27,13 @@ def hoisted(target: Target) -> Mapping[str, str]:
     """The headers among the parameters of *target*, under lower-case names; none where it is not presigned.
 
     Raises S3Error InvalidArgument for what could not have come as a header."""
-    if PREFIX not in target.raw_query or "X-Amz-Signature=" not in target.raw_query:
+    old = has_old_query(target.raw_query)
+    if not old and (PREFIX not in target.raw_query or "X-Amz-Signature=" not in target.raw_query):
         return {}
     found = {}
     for name, value in target.query.items():
         lower = name.lower()
-        if not name.startswith(PREFIX) or lower in OF_THE_BODY:
+        if not (name.startswith(PREFIX) or (old and lower in BODY_HEADERS)) or lower in OF_THE_BODY:
             continue
         if not _NAME.fullmatch(name) or _CONTROL.search(value):
             raise S3Error("InvalidArgument", "A parameter stands for a header that cannot be one.", ArgumentName=name)

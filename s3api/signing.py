@@ -1,4 +1,4 @@
-"""Who asks: a request's signature checked, its user known. SigV4's rules are identity's; here is the hand-over."""
+"""Who asks: a request's signature checked, its user known. The rules are identity's; here is the hand-over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Signatures:
             return secret
 
         target = call.target
-        request = SignedRequest(call.method, _ascii(target.path), _ascii(target.raw_query), call.headers)
+        virtual = target.bucket if target.virtual else ""
+        request = SignedRequest(call.method, _ascii(target.path), _ascii(target.raw_query), call.headers, virtual)
         if "response-" in target.raw_query and is_anonymous(request):
             raise S3Error(
                 "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."

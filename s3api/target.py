@@ -23,12 +23,14 @@ class Target(NamedTuple):
     """What a request points at."""
 
     path: str
-    """Raw, without the query: what SigV4 signs."""
+    """Raw, without the query: what is signed."""
     raw_query: str
     bucket: str
     key: bytes
     query: Mapping[str, str]
     """Decoded; of a repeated name the first value."""
+    virtual: bool = False
+    """Whether the host names the bucket, and the path only the key."""
 
     @property
     def scope(self) -> str:
@@ -44,8 +46,9 @@ def parse_target(raw: str, host: str, base_domains: tuple[str, ...]) -> Target:
     if "#" in raw or "\x00" in raw:
         raise S3Error("InvalidURI")
     path, _, raw_query = raw.partition("?")
-    bucket, key = _split(path, _virtual_bucket(host, base_domains))
-    return Target(path, raw_query, bucket, key, parse_query(raw_query) if raw_query else {})
+    virtual = _virtual_bucket(host, base_domains)
+    bucket, key = _split(path, virtual)
+    return Target(path, raw_query, bucket, key, parse_query(raw_query) if raw_query else {}, bool(virtual))
 
 
 def parse_query(raw: str) -> Mapping[str, str]:

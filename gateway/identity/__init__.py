@@ -1,4 +1,4 @@
-"""Who asks: tenants, users, access keys, and AWS's Signature Version 4 over plain values."""
+"""Who asks: tenants, users, access keys, and AWS's signatures over plain values."""
 
 from gateway.identity import ring_keys, users
 from gateway.journal.commands import CommandTable

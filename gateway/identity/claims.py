@@ -49,6 +49,8 @@ class SignedRequest(NamedTuple):
     """As on the wire, without the question mark."""
     headers: Mapping[str, str]
     """Lower-case names; several of one name joined by commas."""
+    virtual_bucket: str = ""
+    """The bucket, where the host names it and not the path."""
 
 
 class Claim(NamedTuple):
@@ -86,8 +88,15 @@ class Form(Enum):
     NOWHERE = 0
     HEADER = 1
     QUERY = 2
-    OLD = 3
-    """AWS's Signature Version 2, which S3 does not take any more."""
+    OLD_HEADER = 3
+    """AWS's Signature Version 2, which is not taken there."""
+    OLD_QUERY = 4
+
+
+def has_old_query(raw_query: str) -> bool:
+    """Whether the query is signed by Signature Version 2."""
+    query = "&" + raw_query
+    return "&Signature=" in query and "&AWSAccessKeyId=" in query
 
 
 def form_of(request: SignedRequest) -> Form:
@@ -95,17 +104,19 @@ def form_of(request: SignedRequest) -> Form:
     query = "&" + request.raw_query
     # The one that SDKs write first is looked for first.
     in_query = "&X-Amz-Algorithm=" in query or "&X-Amz-Signature=" in query or "&X-Amz-Credential=" in query
-    if header := request.headers.get("authorization", "").strip():
-        if in_query:
+    header = request.headers.get("authorization", "").strip()
+    old_in_query = has_old_query(request.raw_query)
+    if header or (in_query and old_in_query):
+        if in_query or old_in_query:
             raise InvalidArgument(
                 "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string "
                 "parameter or the Authorization header should be specified",
                 ArgumentName="Authorization",
             )
-        return Form.OLD if header.startswith("AWS ") else Form.HEADER
+        return Form.OLD_HEADER if header.startswith("AWS ") else Form.HEADER
     if in_query:
         return Form.QUERY
-    return Form.OLD if "&Signature=" in query and "&AWSAccessKeyId=" in query else Form.NOWHERE
+    return Form.OLD_QUERY if old_in_query else Form.NOWHERE
 
 
 def claim_in_header(header: str, headers: Mapping[str, str], region: str, service: str) -> tuple[Claim, str]:

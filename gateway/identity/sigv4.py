@@ -1,6 +1,6 @@
-"""Whether a request was signed by who it says, by AWS Signature Version 4: in its header or its query. Pure: no
-clock, no I/O; verdicts are never remembered. Source: the S3 API reference, "Authenticating requests (AWS Signature
-Version 4)".
+"""Whether a request was signed by who it says, by AWS Signature Version 4: in its header or its query; or, in its
+query alone, by Version 2. Pure: no clock, no I/O; verdicts are never remembered. Source: the S3 API reference,
+"Authenticating requests (AWS Signature Version 4)".
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hmac import compare_digest
 from time import gmtime, strftime
 from typing import NamedTuple
 
-from gateway.identity import canonical
+from gateway.identity import canonical, sigv2
 from gateway.identity.canonical import UNSIGNED_PAYLOAD
 from gateway.identity.claims import (
     Claim,
@@ -43,6 +43,9 @@ SKEW_SECONDS = 15 * 60
 EXPIRES_MOST_SECONDS = 7 * 24 * 3600
 _ACCESS_KEY = re.compile(r"[\x21-\x7e]{1,128}")
 _OLD = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+_NO_MATCH = (
+    "The request signature we calculated does not match the signature you provided. Check your key and signing method."
+)
 _UNSIGNED_HEADERS = "There were headers present in the request which were not signed"
 
 
@@ -84,7 +87,9 @@ def verify(
         return _verify_header(request, request.headers["authorization"], secret_of, now, region, service)
     if form is Form.QUERY:
         return _verify_query(request, secret_of, now, region, service)
-    if form is Form.OLD:
+    if form is Form.OLD_QUERY:
+        return _verify_old_query(request, secret_of, now)
+    if form is Form.OLD_HEADER:
         raise InvalidRequest(_OLD)
     raise AccessDeniedError("Access Denied: the request is not signed")
 
@@ -124,6 +129,23 @@ def _verify_query(
     _check_signed(claim.signed, request.headers)
     key = _check(request, claim, signature, query, content, secret_of)
     return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, True)
+
+
+def _verify_old_query(request: SignedRequest, secret_of: Callable[[str], str | None], now: float) -> Verified:
+    """Version 2, where it is the address that is signed; compared in constant time."""
+    asked = sigv2.read(request, now)
+    kind, sha256 = payload_of(asked.content)
+    if kind not in (PayloadKind.UNSIGNED, PayloadKind.SIGNED):
+        raise InvalidRequest(_OLD)  # there is no key that chunks could be signed with
+    own = sigv2.sign(_secret(asked.access_key, secret_of), asked.to_sign)
+    if not compare_digest(own.encode(), canonical.to_bytes(asked.signature)):
+        raise SignatureDoesNotMatch(
+            _NO_MATCH,
+            AWSAccessKeyId=asked.access_key,
+            StringToSign=asked.to_sign,
+            SignatureProvided=asked.signature,
+        )
+    return Verified(asked.access_key, kind, sha256, b"", "", "", asked.signature, True)
 
 
 @lru_cache(256)
@@ -172,6 +194,15 @@ def _check_signed(signed: tuple[str, ...], headers: Mapping[str, str]) -> None:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
 
 
+def _secret(access_key: str, secret_of: Callable[[str], str | None]) -> str:
+    secret = secret_of(access_key) if _ACCESS_KEY.fullmatch(access_key) else None
+    if secret is None:
+        raise InvalidAccessKeyId(
+            "The AWS Access Key Id you provided does not exist in our records.", AWSAccessKeyId=access_key
+        )
+    return secret
+
+
 def _check(
     request: SignedRequest,
     claim: Claim,
@@ -181,11 +212,7 @@ def _check(
     secret_of: Callable[[str], str | None],
 ) -> bytes:
     """The signing key, once the signature was found to hold; compared in constant time."""
-    secret = secret_of(claim.access_key) if _ACCESS_KEY.fullmatch(claim.access_key) else None
-    if secret is None:
-        raise InvalidAccessKeyId(
-            "The AWS Access Key Id you provided does not exist in our records.", AWSAccessKeyId=claim.access_key
-        )
+    secret = _secret(claim.access_key, secret_of)
     asked = canonical.canonical_request(
         request.method,
         canonical.canonical_path(request.raw_path),
@@ -198,8 +225,7 @@ def _check(
     key = canonical.signing_key(secret, claim.date, claim.region, claim.service)
     if not compare_digest(canonical.sign(key, to_sign), signature):
         raise SignatureDoesNotMatch(
-            "The request signature we calculated does not match the signature you provided. Check your key and "
-            "signing method.",
+            _NO_MATCH,
             AWSAccessKeyId=claim.access_key,
             StringToSign=to_sign,
             SignatureProvided=signature,

@@ -7,6 +7,7 @@ import urllib.request
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import boto3
 import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
@@ -253,6 +254,41 @@ def test_presigned_urls_put_and_get_until_they_are_changed(endpoint, bucket, key
     with pytest.raises(urllib.error.HTTPError) as caught:
         urllib.request.urlopen(get.replace("X-Amz-Expires=60&", "X-Amz-Expires=6000&"))
     assert caught.value.code == 403
+
+
+@pytest.mark.parametrize("key", ["plain", "odd +%&?é/..//x"])
+def test_a_plain_clients_presigned_urls_work_until_they_are_changed(endpoint, bucket, key):
+    # Nothing is configured: so boto3 signs addresses by Signature Version 2.
+    signer = boto3.client(
+        "s3", endpoint_url=endpoint.url, region_name="us-east-1", aws_access_key_id=endpoint.access_key,
+        aws_secret_access_key=endpoint.secret_key,
+    )  # fmt: skip
+    named = {"Bucket": bucket, "Key": key}
+    described = {"ContentType": "text/x-odd", "Metadata": {"colour": "red"}}
+    put, get, head, delete = (
+        signer.generate_presigned_url(verb, {**named, **more}, ExpiresIn=600)
+        for verb, more in [
+            ("put_object", described), ("get_object", {"ResponseContentType": "text/plain; a=b"}), ("head_object", {}),
+            ("delete_object", {}),
+        ]
+    )  # fmt: skip
+    assert all("AWSAccessKeyId=" in each for each in (put, get, head, delete))
+    typed = {"Content-Type": "text/x-odd"}
+    with urllib.request.urlopen(urllib.request.Request(put, b"signed", typed, method="PUT")) as answer:
+        assert answer.status == 200
+    with urllib.request.urlopen(get) as answer:
+        assert (answer.read(), answer.headers["content-type"]) == (b"signed", "text/plain; a=b")
+    with urllib.request.urlopen(urllib.request.Request(head, method="HEAD")) as answer:
+        assert (answer.headers["content-type"], answer.headers["x-amz-meta-colour"]) == ("text/x-odd", "red")
+    for changed in (get.replace("text%2Fplain", "text%2Fhtml"), put, get.replace("/" + bucket, "/other", 1)):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(changed)
+        assert caught.value.code == 403
+    with urllib.request.urlopen(urllib.request.Request(delete, method="DELETE")) as answer:
+        assert answer.status == 204
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(get)
+    assert caught.value.code == 404
 
 
 @pytest.mark.parametrize(

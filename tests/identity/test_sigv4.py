@@ -279,8 +279,8 @@ def test_one_request_is_signed_in_one_way() -> None:
         checked(both)
 
 
-def test_version_2_is_told_to_use_version_4() -> None:
-    old = SignedRequest("GET", "/a", "AWSAccessKeyId=AKIA&Expires=1&Signature=x", {"host": "h"})
+def test_version_2_in_the_header_is_told_to_use_version_4() -> None:
+    old = SignedRequest("GET", "/a", "", {"host": "h", "authorization": "AWS AKIA:c2lnbmF0dXJl"})
     assert not is_anonymous(old)
     with pytest.raises(errors.InvalidRequest, match="Please use AWS4-HMAC-SHA256"):
         checked(old)

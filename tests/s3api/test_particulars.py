@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from botocore.auth import HmacV1QueryAuth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from gateway.identity.signing import sign_headers
 from s3api.defaults import FIXED
-from tests.s3api.client import encode
+from tests.s3api.client import Signer, encode
 
 MIB = 1 << 20
 
@@ -149,6 +154,39 @@ async def test_a_header_that_comes_counts_more_than_the_parameter_and_only_if_it
 async def test_the_query_of_a_request_that_is_signed_in_its_header_is_no_header(signer):
     assert (await signer.request("PUT", "/bucket/k", "x-amz-meta-a=1", b"x")).status == 200
     assert "x-amz-meta-a" not in (await signer.request("HEAD", "/bucket/k")).headers
+
+
+async def presigned_by_version_2(signer, method: str, path: str, body: bytes = b"", **headers: str):
+    """The answer to an address of which botocore signed the headers by Signature Version 2, asked of `s3.test`."""
+    request = AWSRequest(method, f"http://{signer.host}{path}", headers=headers)
+    request.auth_path = "/bucket" + path if signer.host == "bucket.s3.test" else None
+    HmacV1QueryAuth(Credentials(signer.access_key, signer.secret), 600).add_auth(request)
+    target = request.url.removeprefix(f"http://{signer.host}")
+    return await signer.send(encode(method, target, {"host": signer.host, "content-length": str(len(body))}) + body)
+
+
+async def test_a_host_that_names_the_bucket_counts_for_version_2_as_a_path_does(site, s3):
+    virtual, plain = Signer(site, host="bucket.s3.test"), Signer(site)
+    told = {"x-amz-meta-a": "1", "content-type": "text/x-odd"}
+    assert (await presigned_by_version_2(virtual, "PUT", "/k", b"x", **told)).status == 200
+    found = await presigned_by_version_2(plain, "GET", "/bucket/k")
+    assert (found.body, found.headers["x-amz-meta-a"], found.headers["content-type"]) == (b"x", "1", "text/x-odd")
+    assert (await presigned_by_version_2(Signer(site, host="other.s3.test"), "GET", "/k")).status == 403
+
+
+async def test_what_version_2_signs_is_obeyed(site, signer, s3):
+    digest = base64.b64encode(hashlib.md5(b"x").digest()).decode()
+    refused = await presigned_by_version_2(signer, "PUT", "/bucket/k", b"y", **{"content-md5": digest})
+    assert (refused.status, refused.code) == (400, "BadDigest")
+    refused = await presigned_by_version_2(signer, "PUT", "/bucket/k", b"y", **{"x-amz-acl": "public-read"})
+    assert (refused.status, refused.code) == (501, "NotImplemented")
+    assert await site.keys() == []
+
+
+async def test_a_key_that_is_not_there_signs_nothing_by_version_2_either(site):
+    gone = Signer(site, "AKNOBODY", "secret")
+    refused = await presigned_by_version_2(gone, "GET", "/bucket/k")
+    assert (refused.status, refused.code) == (403, "InvalidAccessKeyId")
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
