@@ -43,15 +43,19 @@ class Task(NamedTuple):
 class Trouble(Exception):
     """A backend does not do what it is asked, whatever the block."""
 
-    def __init__(self, place: int, why: BaseException) -> None:
+    def __init__(self, place: int, why: BaseException, *, storing: bool = False) -> None:
+        """*storing*: it was asked to store something."""
         super().__init__(str(why))
         self.place = place
         self.why = why
+        self._storing = storing
 
     @property
     def only_storing(self) -> bool:
         """What lies there can still be read and deleted."""
-        return isinstance(self.why, backend_errors.Full | backend_errors.ReadOnly | backend_errors.Damaged)
+        if isinstance(self.why, backend_errors.ReadOnly):
+            return True
+        return self._storing and isinstance(self.why, backend_errors.Full | backend_errors.Damaged)
 
     @property
     def asked_seconds(self) -> float | None:
@@ -124,9 +128,9 @@ class Hands:
         try:
             await self._at(place).put(block_key(task.block), [copy], task.crc32c)
         except backend_errors.Damaged as error:
-            return Odd(place, error)
+            return Odd(place, error, storing=True)
         except backend_errors.BackendError as error:
-            return Trouble(place, error)
+            return Trouble(place, error, storing=True)
         except Trouble as error:
             return error
         return None

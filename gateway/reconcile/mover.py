@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Mapping
 
@@ -33,38 +32,25 @@ from gateway.blocks.lookup import Lookup
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
-from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import Batching
-from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import (
     Begin,
     BeginWork,
     ClearCopies,
-    Fail,
-    FailWork,
     Finish,
     FinishWork,
     Settle,
     SettleWork,
-    SuspectCopy,
 )
-from gateway.reconcile.copying import Hands, Odd, Task, Trouble
-from gateway.reconcile.resting import Resting
+from gateway.reconcile.copying import Hands, Task, Trouble
+from gateway.reconcile.putting_off import PuttingOff
+from gateway.reconcile.troubles import Troubles
 from gateway.reconcile.wishes import Wishes
 
 AT_ONCE = 64
 """Blocks that are worked on at a time, and"""
 BYTES_AT_ONCE = 64 << 20
 """the sealed bytes of them that are held."""
-ATTEMPTS = 10
-"""After so many a block is set aside."""
-FIRST_SECONDS = 1.0
-"""Before the second attempt; twice as long before each next one."""
-MOST_SECONDS = 3_600.0
-ASIDE_SECONDS = 86_400.0
-PINNED_SECONDS = 600.0
-"""How long nobody looks at what waits for backups alone, and at what is dead."""
-
 _ROWS = (
     "SELECT w.block, w.due_ns, w.attempts, w.suspects, w.strays, w.strays_number, b.ring_key, b.size, b.crc32c, "
     "b.backends, b.policy, b.died FROM work w JOIN block b ON b.id = w.block "
@@ -103,25 +89,26 @@ class Mover(Worker):
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
-        self._clock = Clock(store)
         self._hands = Hands(store, keys, backends, wishes.is_local)
         self._budget = Budget(bytes_at_once)
         self._at_once = at_once
         self._begin = Batching(journal, BeginWork)
         self._settle = Batching(journal, SettleWork)
         self._finish = Batching(journal, FinishWork)
-        self._fail = Batching(journal, FailWork)
+        self._put_off = PuttingOff(store, journal, wishes)
+        self.troubles = Troubles(wishes)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
         self._progress = self._caught_up = False
         self._skipped = 0
         self._again = 0.0
         self._floors: tuple[int, int] | None = None
-        self.resting = Resting()
-        """Backends that do nothing that they are asked, and"""
-        self.full = Resting()
-        """those that store nothing."""
-        self.copied = self.copied_bytes = self.dropped = self.mended = self.failed = self.found = 0
+        self.copied = self.copied_bytes = self.dropped = self.mended = self.found = 0
+
+    @property
+    def failed(self) -> int:
+        """Blocks so far that could not be brought where they should be."""
+        return self._put_off.failed
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -161,7 +148,7 @@ class Mover(Worker):
 
     async def _start_some(self) -> None:
         """Begin as many of the next rows as there is room for."""
-        now_ns = self._clock.now_ns()
+        now_ns = self._put_off.clock.now_ns()
         if len(self._under_way) > self._at_once * 3 // 4:
             return  # many at a time: each look at the tables costs as much as some of what it finds
         while len(self._under_way) < self._at_once:
@@ -184,35 +171,11 @@ class Mover(Worker):
 
     def _must_wait(self, task: Task) -> bool:
         """Whether all that could be done for it now would fail: its backends rest."""
-        if not self.resting and not self.full:
+        if not self.troubles:
             return False
         members = self._lookup.members(task.set_id)
         have = [each for each in members if each not in self._wishes.lost]
-        missing = self._wishes.should(task.policy, members).difference(have)
-        open_ = [each for each in missing if self._takes(each, task.block)]
-        asked = [each for each in task.suspects if each in have and self.resting.admits(each, task.block)]
-        sources = [each for each in have if self.resting.admits(each, task.block)]
-        matter = missing.union(each for each in task.suspects if each in have)
-        if (matter and not open_ and not asked) or (have and not sources):
-            return True
-        self.resting.begin([*open_, *asked, *sources], task.block)
-        self.full.begin(open_, task.block)
-        return False
-
-    def _takes(self, place: int, block: bytes) -> bool:
-        """Whether something may be put there now."""
-        return self.resting.admits(place, block) and self.full.admits(place, block)
-
-    def _trouble(self, trouble: Trouble) -> None:
-        resting = self.full if trouble.only_storing else self.resting
-        if resting.trouble(trouble.place, str(trouble.why), trouble.asked_seconds):
-            name = self._wishes.names.get(trouble.place, "?")
-            _log.warning("copies on backend %r wait: %s", name, trouble.why)
-
-    def troubles(self) -> dict[str, str]:
-        """Backends by name whose copies wait, and for what."""
-        words = self.full.words() | self.resting.words()
-        return {self._wishes.names.get(place, "?"): f"copies wait: {word}" for place, word in words.items()}
+        return self.troubles.hold_up(task, have, self._wishes.should(task.policy, members).difference(have))
 
     async def _some_end(self) -> None:
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -220,8 +183,7 @@ class Mover(Worker):
             await asyncio.sleep(PAUSE_SECONDS)
             done = {task for task in self._under_way.values() if task.done()}
         for block in [block for block, task in self._under_way.items() if task in done]:
-            self.resting.done(block)
-            self.full.done(block)
+            self.troubles.done(block)
             self._progress |= self._under_way.pop(block).result()
 
     # ---- one block --------------------------------------------------------------------------------------------------
@@ -230,18 +192,18 @@ class Mover(Worker):
         """Answers whether anything came of it."""
         try:
             if task.died:  # the sweeper takes it, and its row; it may come back to life as long as it has not
-                return await self._later(task, PINNED_SECONDS, "it is dead")
+                return await self._put_off.later(task, "it is dead")
             with self._journal.reading():
                 return await self._bring(task)
         except Trouble as trouble:
-            self._trouble(trouble)
+            self.troubles.hear(trouble)
             return False
         except errors.EntrepotError as error:
             _log.warning("block %s: %s", task.block.hex(), error)
             return False
         except Exception as error:  # noqa: BLE001 (it is put off, and the others go on)
             _log.exception("block %s", task.block.hex())
-            return await self._failed(task, f"{type(error).__name__}: {error}")
+            return await self._put_off.again(task, f"{type(error).__name__}: {error}")
 
     async def _bring(self, task: Task) -> bool:
         members = self._lookup.members(task.set_id)
@@ -256,14 +218,14 @@ class Mover(Worker):
             self._budget.give(min(self._budget.limit, task.size))
 
     async def _make(self, task: Task, members: tuple[int, ...], have: list[int], should: frozenset[int]) -> bool:
-        began = self.resting.clock()
+        began = self.troubles.clock()
         copy, bad, good = await self._examined(task, have, should)
         missing = should.difference(have)
-        wanted = {place for place in missing | (bad & should) if self._takes(place, task.block)}
+        wanted = {place for place in missing | (bad & should) if self.troubles.takes(place, task.block)}
         if copy is None:
-            return await self._lost(task, have) if set(have) <= bad else False
+            return await self._put_off.lost(task, have) if set(have) <= bad else False
         there, wrong = await self._landed(task, copy, wanted & missing)
-        self.resting.well(there, began)
+        self.troubles.did(there, began)
         wanted -= there.union(error.place for error in wrong)
         new = tuple(sorted(wanted & missing))
         if new:
@@ -271,8 +233,7 @@ class Mover(Worker):
                 return True
             failpoints.reach("copies-begun")
         put, failures = await self._hands.put(task, copy, sorted(wanted))
-        self.resting.well(put, began)
-        self.full.well(put, began)
+        self.troubles.stored(put, began)
         if put:
             failpoints.reach("copies-put")
         self._count(task, put, bad)
@@ -282,11 +243,11 @@ class Mover(Worker):
         progress = await self._named(task, members, held, good, should)
         odd = None
         for error in (*wrong, *failures):
-            if isinstance(error, Odd) and not self.full.odd(error.place, task.block):
+            if self.troubles.is_odd(error, task.block):
                 odd = error
             else:
-                self._trouble(error)
-        return progress if odd is None else await self._failed(task, str(odd))
+                self.troubles.hear(error)
+        return progress if odd is None else await self._put_off.again(task, str(odd))
 
     async def _examined(
         self, task: Task, have: list[int], should: frozenset[int]
@@ -301,25 +262,25 @@ class Mover(Worker):
         suspected = [place for place in have if place in task.suspects]
         others = sorted(
             (place for place in have if place not in task.suspects),
-            key=lambda place: (not self.resting.admits(place, task.block), place not in should),
+            key=lambda place: (not self.troubles.answers(place, task.block), place not in should),
         )
         last = [place for place in task.strays if place not in have and place not in self._wishes.lost]
         given_up = [place for place in self._lookup.members(task.set_id) if place in self._wishes.lost]
         for place in [*suspected, *others, *last, *given_up]:
             if copy is not None and place not in task.suspects:
                 break
-            if place in given_up and place in self.resting:
+            if place in given_up and place in self.troubles.resting:
                 continue
-            began = self.resting.clock()
+            began = self.troubles.clock()
             try:
                 found = await self._hands.examine(task, place, alone=have == [place])
             except Trouble as error:
                 trouble = trouble if place in given_up else error
-                self._trouble(error)
+                self.troubles.hear(error)
                 continue
             (bad if found is None else good).add(place)
             if found is not None:
-                self.resting.well([place], began)
+                self.troubles.did([place], began)
                 copy = found
         if copy is None and trouble is not None:
             raise trouble
@@ -372,43 +333,13 @@ class Mover(Worker):
                 self.held_back = True
                 return False
             if floor < task.strays_number:
-                return await self._later(task, PINNED_SECONDS, "it waits for a backup that names it")
-            if not all(self.resting.admits(place, task.block) for place in strays):
+                return await self._put_off.later(task, "it waits for a backup that names it")
+            if not all(self.troubles.answers(place, task.block) for place in strays):
                 return False
-            self.resting.begin(strays, task.block)
-            began = self.resting.clock()
+            self.troubles.asking(strays, task.block)
+            began = self.troubles.clock()
             await self._hands.delete(task, strays)
-            self.resting.well(strays, began)
+            self.troubles.did(strays, began)
             self.dropped += len(strays)
             failpoints.reach("strays-deleted")
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
-
-    async def _lost(self, task: Task, have: list[int]) -> bool:
-        """No good copy is left."""
-        names = ", ".join(self._wishes.names[place] for place in have) or "a backend that was lost"
-        _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
-        self.failed += 1
-        for place in have:  # so that each is looked at again before it is believed
-            await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
-        word = f"no good copy on {names}"
-        due_ns = self._clock.now_ns() + int(ASIDE_SECONDS * 1e9)
-        await self._fail.send(Fail(task.block, due_ns, WorkState.LOST, task.attempts + 1, word))
-        return True
-
-    async def _failed(self, task: Task, word: str) -> bool:
-        """It is tried again, later each time, and in the end once a day."""
-        self.failed += 1
-        attempts = task.attempts + 1
-        state = WorkState.ASIDE if attempts >= ATTEMPTS else WorkState.WAITING
-        seconds = min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(attempts, 20))
-        if state is WorkState.ASIDE:
-            seconds = ASIDE_SECONDS
-        due_ns = self._clock.now_ns() + int(seconds * random.uniform(0.5, 1.0) * 1e9)  # noqa: S311 (so that they part)
-        await self._fail.send(Fail(task.block, due_ns, state, attempts, word))
-        return True
-
-    async def _later(self, task: Task, seconds: float, word: str) -> bool:
-        """Nothing is wrong, and nothing can be done for a while."""
-        due_ns = self._clock.now_ns() + int(seconds * 1e9)
-        await self._fail.send(Fail(task.block, due_ns, WorkState.WAITING, task.attempts, word))
-        return True

@@ -106,7 +106,7 @@ async def prepare(site: Site, child: Child, message: Message) -> Message:
 
 def _copies_that_wait(workers: list[Worker]) -> dict[str, str]:
     """Backends by name on which copies wait, and for what."""
-    return {name: why for each in workers if isinstance(each, Mover) for name, why in each.troubles().items()}
+    return {name: why for each in workers if isinstance(each, Mover) for name, why in each.troubles.told().items()}
 
 
 def _count(site: Site, workers: list[Worker]) -> None:

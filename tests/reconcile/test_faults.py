@@ -165,7 +165,7 @@ class Trials:
 
     def __init__(self, shore: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[int] = []
-        for found in (shore.site.mover.resting, shore.site.mover.full):
+        for found in (shore.site.mover.troubles.resting, shore.site.mover.troubles.full):
             monkeypatch.setattr(found, "trouble", self._counted(found.trouble, shore.line))
 
     def _counted(self, before: Callable[..., bool], line: Between) -> Callable[..., bool]:
@@ -197,13 +197,12 @@ async def test_copies_to_a_bucket_in_trouble_wait_and_settle_by_themselves_once_
     await until(lambda: all(set(held) == {0, 2} for held in site.held()), "the other backend's copies")
     await trials.seen(site.mover)
     assert shore.names_far() == 0
-    assert list(site.mover.troubles()) == ["b1"]
-    assert site.mover.troubles()["b1"]
+    await until(lambda: [name for name, why in site.mover.troubles.told().items() if why] == ["b1"], "it to be told")
     assert not any(state for state, _, _ in site.work_rows()), "nothing is set aside for what is no block's fault"
     line.rule = honest
     await until(lambda: set(site.held()) == {(0, 1, 2)} and not site.work_rows(), "all to settle")
     await shore.same_everywhere(0, 1, 2)
-    assert site.mover.troubles() == {}
+    assert site.mover.troubles.told() == {}
 
 
 @pytest.mark.parametrize("fault", list(FAULTS))
@@ -219,7 +218,7 @@ async def test_blocks_that_lie_in_a_bucket_in_trouble_alone_are_not_taken_for_lo
     await trials.seen(site.mover)
     assert set(site.held()) == {(1,)}
     assert not shore.lost()
-    assert list(site.mover.troubles()) == ["b1"]
+    await until(lambda: list(site.mover.troubles.told()) == ["b1"], "it to be told")
     line.rule = honest
     await until(lambda: set(site.held()) == {(0,)} and not site.work_rows(), "all to settle")
     await shore.same_everywhere(0)

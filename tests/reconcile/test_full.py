@@ -22,7 +22,7 @@ async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put
     tmp_path: Path, error: type[errors.BackendError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resting, "FIRST_SECONDS", 3_600.0)  # who rests does so until a test says otherwise
-    monkeypatch.setattr("gateway.reconcile.mover.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("gateway.reconcile.putting_off.FIRST_SECONDS", 0.0)
     plan = Plan()
     site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan))
     site.keep("b1")
@@ -42,9 +42,9 @@ async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put
     assert await site.stored(1) == {}, "what should not be there any more is gone"
     assert len(site.work_rows()) == 8
     assert len([verb for verb, _, _ in plan.struck if verb == "put"]) <= 8 + resting.ODD_BLOCKS
-    assert list(site.mover.troubles()) == ["b1"]
+    assert list(site.mover.troubles.told()) == ["b1"]
     plan.clear()
-    site.mover.full.well(site.ids)
+    site.mover.troubles.full.well(site.ids)
     await site.due_now()
     await site.move()
     assert sorted(site.held()) == [(0,)] * 6 + [(1,)] * 8

@@ -44,7 +44,7 @@ def well(site: Shores, plans: list[Plan]) -> None:
     """Nothing goes wrong any more, and the mover knows."""
     for plan in plans:
         plan.clear()
-    site.mover.resting.well(site.ids)
+    site.mover.troubles.resting.well(site.ids)
 
 
 async def test_nothing_moves_before_the_planner_has_begun_under_what_should_be_now(site: Shores) -> None:
@@ -103,7 +103,7 @@ async def test_a_copy_that_a_kill_left_unnamed_is_taken_where_all_others_are_los
     plans[2].add(Fault(Kind.ERROR, verb="put"))
     await site.settle()
     assert site.held() == [(0,)], "nobody holds it who is known to"
-    assert site.ids[2] in site.mover.resting
+    assert site.ids[2] in site.mover.troubles.resting
     assert site.work_rows("state") == [(WorkState.WAITING,)]
     well(site, plans)
     await site.move()

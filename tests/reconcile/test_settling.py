@@ -213,7 +213,7 @@ async def test_a_backend_in_trouble_holds_nobody_up_and_costs_no_records(tmp_pat
     await site.move()
     assert site.store.head() == head
     plan.clear()
-    site.mover.resting.well(site.ids)
+    site.mover.troubles.resting.well(site.ids)
     await site.move()
     assert set(site.held()) == {(0, 1, 2)}
     assert site.work_rows() == []
@@ -223,7 +223,7 @@ async def test_a_backend_in_trouble_holds_nobody_up_and_costs_no_records(tmp_pat
 async def test_what_fails_by_itself_is_put_off_longer_each_time_and_set_aside_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.reconcile.mover.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("gateway.reconcile.putting_off.FIRST_SECONDS", 0.0)
     plan = Plan([Fault(Kind.ERROR, verb="put", error=backend_errors.Damaged)])
     site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan))
     site.keep("b0", "b1")
@@ -338,11 +338,11 @@ async def test_whatever_changes_and_fails_nothing_is_lost_and_everything_settles
                 await site.work()
     for plan in plans:
         plan.clear()
-    site.mover.resting.well(site.ids)
+    site.mover.troubles.resting.well(site.ids)
     await site.settle()
     await site.work()
     await site.move()
-    site.mover.resting.well(site.ids)
+    site.mover.troubles.resting.well(site.ids)
     await site.move()
     for key, data in values.items():
         assert await site.get(key) == data
@@ -370,7 +370,7 @@ async def test_what_lay_on_a_lost_backend_alone_is_taken_from_there_as_long_as_i
     assert {row[0] for row in site.work_rows()} == {WorkState.LOST}, "who does not answer is not waited for"
     plan.clear()
     await site.due_now()
-    site.mover.resting.well(site.ids)
+    site.mover.troubles.resting.well(site.ids)
     await site.settle()
     await site.move()
     assert set(site.held()) == {(1,)}
