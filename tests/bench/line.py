@@ -3,6 +3,8 @@
 All connections share it, first come first served, as they do a router's queue; what one of them has in that queue is
 bounded, as by a window. A new connection costs a round trip before it carries anything.
 
+It stands for what is elsewhere: where processors are scarce it takes none from those who are measured.
+
 As a program: `python -m tests.bench.line PORT TO_PORT BYTES_PER_SECOND ROUND_TRIP_SECONDS`.
 """
 
@@ -18,7 +20,8 @@ from typing import cast
 
 import uvloop
 
-from tests.bench.server import wait_for
+from gateway.site.priority import give_way
+from tests.bench.server import ELSEWHERE, wait_for
 from tests.ports import free_port
 
 WINDOW_BYTES = 1 << 20
@@ -140,7 +143,7 @@ def line(to_port: int, bytes_per_second: float, round_trip_seconds: float) -> It
     """The port of a line that leads to *to_port*, until the block ends."""
     port = free_port()
     numbers = [str(port), str(to_port), str(bytes_per_second), str(round_trip_seconds)]
-    process = subprocess.Popen([sys.executable, "-m", "tests.bench.line", *numbers])
+    process = subprocess.Popen([sys.executable, "-m", "tests.bench.line", *numbers], start_new_session=True)
     try:
         wait_for(port)
         yield port
@@ -150,4 +153,5 @@ def line(to_port: int, bytes_per_second: float, round_trip_seconds: float) -> It
 
 
 if __name__ == "__main__":
+    give_way(ELSEWHERE)
     uvloop.run(_serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])))

@@ -20,6 +20,8 @@ from tests.endpoint import ENTREPOT, started
 from tests.ports import free_port
 
 CORES = os.cpu_count() or 2
+ELSEWHERE = 10
+"""How nice those are who stand for other machines."""
 
 
 @contextmanager
