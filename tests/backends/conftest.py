@@ -1,10 +1,12 @@
-"""The S3 servers that the S3 driver is tried on. Each is started once a run, by the first test that asks for it."""
+"""A folder for a local backend, and the S3 servers that the S3 driver is tried on: each of those is started once a run,
+by the first test that asks for it."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +21,12 @@ from tests.servers.running import S3Server
 MINIO = "ENTREPOT_TEST_MINIO"
 
 OpenS3 = Callable[..., Awaitable[S3]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a local backend may lie; nothing is there yet."""
+    return tmp_path / "blocks"
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from backends.base import Buffer
 from backends.memory import Memory
@@ -32,8 +33,17 @@ class Gated(Memory):
         return await super().get(key, start, length)
 
 
-async def until(true: object, seconds: float = 60.0) -> None:
-    """Wait until *true* answers so."""
-    async with asyncio.timeout(seconds):
-        while not true():  # type: ignore[operator]
-            await asyncio.sleep(0.001)
+class Silent(Memory):
+    """Answers its first *answered* puts, and no other until it is told to."""
+
+    def __init__(self, name: str, answered: int = 0) -> None:
+        super().__init__(name)
+        self._answered = answered
+        self.answers = asyncio.Event()
+        self.asked = 0
+
+    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
+        self.asked += 1
+        if self.asked > self._answered:
+            await self.answers.wait()
+        await super().put(key, value, crc32c)

@@ -24,9 +24,10 @@ from gateway.crypto.sealing import BlockKeys
 from gateway.placement.breaker import State
 from gateway.placement.policy import Place
 from gateway.placement.routes import HEDGED_BURST, Routes
-from tests.blocks.places import Gated, until
+from tests.blocks.places import Gated
 from tests.blocks.site import Site
 from tests.blocks.world import World
+from tests.waiting import until_true
 
 MIB = 1 << 20
 DATA = random.Random(21).randbytes(20 * MIB)
@@ -72,7 +73,7 @@ async def test_a_backend_that_falls_silent_in_the_middle_of_an_object_is_left_fo
     reading = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
     near.gate.clear()
     assert b"".join([bytes(piece) async for piece in reading]) == DATA
-    await until(lambda: near.cancelled == near.asked)
+    await until_true(lambda: near.cancelled == near.asked)
     assert world.reading.used == 0
     assert world.told == [], "a slow copy is a good one"
 
@@ -101,7 +102,7 @@ async def test_a_hundred_reads_of_a_silent_backend_go_over_although_few_of_them_
     world = Watched(near, far)
     stored = [await world.put(DATA[at : at + 100]) for at in range(100)]
     reads = [asyncio.create_task(world.get(each.extents)) for each in stored]
-    await until(lambda: near.asked == 100)
+    await until_true(lambda: near.asked == 100)
     found = await asyncio.gather(*reads)
     assert found == [DATA[at : at + 100] for at in range(100)]
     assert world.state("near") is State.OPEN
@@ -113,13 +114,13 @@ async def test_while_a_slow_backend_is_not_broken_only_few_reads_ask_another_cop
     world = Watched(near, far)
     stored = [await world.put(DATA[at : at + 100]) for at in range(40)]
     reads = [asyncio.create_task(world.get(each.extents)) for each in stored]
-    await until(lambda: near.asked == 40)
-    await until(lambda: far.asked >= HEDGED_BURST)
+    await until_true(lambda: near.asked == 40)
+    await until_true(lambda: far.asked >= HEDGED_BURST)
     await asyncio.sleep(0.6)
     assert far.asked == HEDGED_BURST
     near.gate.set()
     assert await asyncio.gather(*reads) == [DATA[at : at + 100] for at in range(40)]
-    await until(lambda: far.cancelled == far.asked)
+    await until_true(lambda: far.cancelled == far.asked)
     assert world.state("near") is State.CLOSED
 
 

@@ -14,8 +14,8 @@ from gateway.blocks.digests import Digests
 from gateway.blocks.values import Stamp, Target, Targets
 from gateway.blocks.writer import StoredRun
 from gateway.errors import Unavailable
-from tests.blocks.places import until
 from tests.blocks.world import World, chunks
+from tests.waiting import until_true
 
 SETS = {frozenset({1}): 10, frozenset({2}): 20}
 
@@ -132,7 +132,7 @@ async def test_a_write_that_is_given_up_stops_its_puts() -> None:
     slow, other = Slow(), Slow()
     world = World(slow, other)
     task = asyncio.create_task(store(world, b"x" * (9 << 20), stamp(world)))
-    await until(lambda: slow.asked and other.asked)
+    await until_true(lambda: slow.asked and other.asked)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -17,8 +17,9 @@ from gateway.blocks.plan import wants_of_run
 from gateway.blocks.reader import SMALL_PIECE_BYTES
 from gateway.blocks.writer import StoredRun
 from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
-from tests.blocks.places import Gated, until
+from tests.blocks.places import Gated
 from tests.blocks.world import World
+from tests.waiting import until_true
 
 MIB = 1 << 20
 DATA = random.Random(12).randbytes(8 * MIB)
@@ -39,7 +40,7 @@ async def held_up(data: bytes, readers: int, budget: int | None = None) -> HeldU
     stored = await world.put(data)
     world.reading.limit = world.reading.limit if budget is None else budget
     reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(readers)]
-    await until(lambda: place.asked)
+    await until_true(lambda: place.asked)
     return HeldUp(place, world, stored, reads)
 
 
@@ -90,7 +91,7 @@ async def test_the_last_reader_to_go_away_calls_the_fetch_off() -> None:
     for read in reads:
         read.cancel()
     await asyncio.wait(reads)
-    await until(lambda: place.cancelled)
+    await until_true(lambda: place.cancelled)
     assert (place.asked, place.cancelled, world.reading.used) == (1, 1, 0)
     place.gate.set()
     assert await world.get(stored.extents) == DATA[:MIB]
@@ -103,7 +104,7 @@ async def test_a_failure_is_shared_by_who_waits_and_not_remembered_for_who_comes
     stored = await world.put(DATA[:MIB])
     plan.add(Fault(Kind.ERROR_AFTER, verb="get", error=backend_errors.Unavailable))
     reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(100)]
-    await until(lambda: place.asked)
+    await until_true(lambda: place.asked)
     place.gate.set()
     found = await asyncio.gather(*reads, return_exceptions=True)
     assert {type(each) for each in found} == {errors.Unavailable}

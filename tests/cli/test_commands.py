@@ -10,6 +10,7 @@ import pytest
 
 from gateway import __version__
 from tests.endpoint import ENTREPOT, ROOT, Endpoint, command_environment, run_entrepot
+from tests.files import block_files
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +117,7 @@ def test_fsck_says_by_its_status_that_a_block_is_lost(tmp_path: Path) -> None:
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")
         s3.put_object(Bucket="kept", Key="a", Body=bytes(1 << 20))
-    (block,) = [each for each in (site / "blocks").rglob("*") if each.is_file() and ".entrepot" not in each.parts]
+    (block,) = block_files(site / "blocks")
     sealed = block.read_bytes()
     block.write_bytes(sealed[:100] + bytes([sealed[100] ^ 1]) + sealed[101:])
     assert run_entrepot("fsck", str(site), check=False).returncode == 0

@@ -31,9 +31,11 @@ from tests.endpoint import (
     run_entrepot,
     stop,
 )  # fmt: skip
+from tests.files import files_below
 from tests.flows.ledger import Broken
 from tests.flows.wire import Where
 from tests.journal.test_histories import assert_same_truth
+from tests.logs import untorn, whole_lines
 from tests.site.running import watch
 
 LEASE_SECONDS = 3.0
@@ -138,12 +140,11 @@ class Served:
         with self.log.open("rb") as log:
             log.seek(self._logged)
             new = log.read()
-        new = new[: new.rfind(b"\n") + 1]
-        self._logged += len(new)
+        self._logged += new.rfind(b"\n") + 1
         if self._logged > LOG_BYTES_MAX:
             os.truncate(self.log, 0)  # its writers append
             self._logged = 0
-        faults = [line for line in new.decode().splitlines() if is_fault(line)]
+        faults = [line for line in whole_lines(new) if is_fault(line)]
         faults = [line for line in faults if not any(each in line for each in self.expected)]
         if faults:
             raise Broken("the server wrote what no kill may cause:\n" + "\n".join(faults[:5]))
@@ -187,7 +188,7 @@ class Served:
         """Nobody serves it: its blocks on disk are those of its tables, and its journal replays into these. Raises
         `Broken`."""
         blocks = self.folder / "blocks"
-        files = {path.relative_to(blocks).as_posix() for path in blocks.rglob("*") if path.is_file()}
+        files = {path.relative_to(blocks).as_posix() for path in files_below(blocks)}
         self.check_tables(key for key in files if not key.startswith(".entrepot/"))
         if unfinished := [key for key in files if key.startswith(".entrepot/") and "/new-" in key]:
             raise Broken(f"files that were never finished: {unfinished[:5]}")
@@ -263,15 +264,19 @@ class Served:
 
     def tail(self) -> str:
         """The log's last lines, but for those of requests."""
-        lines = self.log.read_text().splitlines()[-TAIL_LINES:]
+        lines = whole_lines(self.log.read_bytes())[-TAIL_LINES:]
         return "\n".join(line for line in lines if '"event":"request"' not in line)
 
 
 def is_fault(line: str) -> bool:
-    """Whether a line of the log tells of a mistake of the server's own. While processes are killed, 503 is none."""
+    """Whether a line of the log tells of a mistake of the server's own. While processes are killed, 503 is none, nor
+    is a line whose writer was killed in its midst; that which stands behind it is looked at by itself."""
+    torn, line = untorn(line)
     try:
         fields = json.loads(line)
     except ValueError:
+        return True
+    if '"level":"error"' in torn:
         return True
     if fields["event"] == "request":
         return bool(fields["status"] >= 500 and fields["status"] not in {501, 503})

@@ -22,8 +22,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.endpoint import run_entrepot, started
 from tests.flows.dying import kill_all, make_site, once, quick
-from tests.flows.power import STAMPS
 from tests.flows.reopened import ABSENT, digest
+from tests.flows.tracing import STAMPS
 
 BUCKET = "bucket"
 LANES = 6

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import block_files
 from tests.flows.killing import Served, is_fault
 from tests.flows.ledger import Broken, Ledger, Value, check_parts, check_uploads
 from tests.flows.load import BUCKET, marks
@@ -195,6 +196,12 @@ def test_a_broken_promise_is_told_with_what_happened_to_its_key() -> None:
         ('{"level":"warning","event":"x","traceback":"…"}', True),
         ('{"level":"warning","event":"process ended"}', False),
         ("Traceback (most recent call last):", True),
+        ('{"at":"1","level":"info","event":"requ{"at":"2","level":"info","event":"ready"}', False),
+        ('{"at":"1","level":"info","event":"requ{"at":"2","level":"error","event":"failed"}', True),
+        ('{"at":"1","level":"error","event":"fai{"at":"2","level":"info","event":"ready"}', True),
+        ('{"at":"1","level":"info","event":"requTraceback (most recent call last):', True),
+        ('Traceback {"at":"2","level":"info","event":"ready"}', True),
+        ('{"at":"1","level":"info","event":"requ', True),
     ],
 )
 def test_of_the_servers_log_a_kill_excuses_503_and_nothing_else(line: str, fault: bool) -> None:
@@ -261,7 +268,7 @@ async def test_damage_done_to_the_disk_is_noticed(tmp_path: Path) -> None:
     async with ashore(tmp_path) as (voyage, _):
         served = voyage.served
         served.fsck("--read")
-        block = max((served.folder / "blocks").glob("0*/*"), key=lambda path: path.stat().st_size)
+        block = max(block_files(served.folder / "blocks"), key=lambda path: path.stat().st_size)
         whole = block.read_bytes()
         block.write_bytes(whole[:-100] + bytes([whole[-100] ^ 1]) + whole[-99:])
         with pytest.raises(Broken, match="block-damaged"):

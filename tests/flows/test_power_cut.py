@@ -26,9 +26,10 @@ from gateway.site.founding import ROOT, found
 from gateway.site.people import list_users
 from tests.endpoint import ACCESS_KEY, SECRET_KEY, command_environment, started
 from tests.flows.dying import kill_all
-from tests.flows.power import Call, Disk, Fate, Kept, Lost, Scattered, Torn, record, why_not
+from tests.flows.power import Disk, Fate, Kept, Lost, Scattered, Torn
 from tests.flows.recorded_life import BUCKET
 from tests.flows.reopened import ABSENT, Broken, digest, reopened
+from tests.flows.tracing import Call, record, why_not
 from tests.site.running import client
 
 WHY_NOT = why_not()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.endpoint import Endpoint, run_entrepot, started
+from tests.files import block_files
 from tests.site.running import change_config, client, counted, until
 
 SECOND = """
@@ -40,13 +41,9 @@ def read_all(endpoint: Endpoint) -> None:
         assert s3.get_object(Bucket="bucket", Key=key)["Body"].read() == value, key
 
 
-def blocks_in(place: Path) -> list[Path]:
-    return [path for path in sorted(place.rglob("*")) if path.is_file() and ".entrepot" not in path.parts]
-
-
 def damage(place: Path, most: int) -> None:
     """One bit of so many blocks there."""
-    for path in blocks_in(place)[:most]:
+    for path in block_files(place)[:most]:
         raw = bytearray(path.read_bytes())
         raw[len(raw) // 2] ^= 1
         path.chmod(0o600)
@@ -96,7 +93,7 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
 
         # what nobody reads there is mended when it is looked for
         damage(folder / "second", 2)
-        blocks_in(folder / "second")[-1].unlink()
+        block_files(folder / "second")[-1].unlink()
         looked = run_entrepot("fsck", str(folder), "--read", "--mend", "--json", check=False)
         assert (looked.returncode, json.loads(looked.stdout)["to_mend"]) == (3, 3)
         until(lambda: run_entrepot("fsck", str(folder), "--read", check=False).returncode == 0, "them to be mended")
@@ -110,7 +107,7 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
             "the first place to be empty",
         )
         assert emptied
-        assert not blocks_in(folder / "blocks")
+        assert not block_files(folder / "blocks")
         read_all(endpoint)
         run_entrepot("fsck", str(folder), "--read")
 
@@ -152,7 +149,7 @@ def test_a_backend_is_tried_for_what_it_promises_and_nothing_is_left_there(tmp_p
     assert tried["kept"]
     assert len(tried["promises"]) == 12
     assert {(each["verb"], each["size"], each["at_once"]) for each in tried["speeds"]} >= {("put", 4096, 16)}
-    assert not [p for p in (folder / "blocks").rglob("*") if p.is_file() and ".entrepot" not in p.parts]
+    assert not block_files(folder / "blocks")
     (listed,) = json.loads(run_entrepot("backend", "list", "--site", str(folder), "--json").stdout)
     assert (listed["name"], listed["state"], listed["blocks"]) == ("disk", "in use", 0)
     assert listed["health"].startswith("answers in")

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 from gateway.blocks.values import block_id
 from gateway.crypto.sealing import HEADER_BYTES
 from gateway.journal.paths import JournalPaths
+from tests.files import block_files
 from tests.servers.running import S3Server
 
 NAME, PREFIX = "shore", "entrepot/"
@@ -51,9 +52,7 @@ class Here:
 
     def keys(self) -> set[str]:
         """Of all blocks that lie there."""
-        found = (path for path in self.folder.rglob("*") if path.is_file())
-        keys = {path.relative_to(self.folder).as_posix() for path in found}
-        return {key for key in keys if not key.startswith(".entrepot/")}
+        return {path.relative_to(self.folder).as_posix() for path in block_files(self.folder)}
 
     def make_cold(self) -> None:
         """Have the kernel forget what it holds of the files, so that nothing is read from memory."""

@@ -6,68 +6,35 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from gateway.blocks.commands import (
-    Dead,
-    ForgetBlocks,
-    ForgetSession,
-    Move,
-    MoveExtents,
-    NoteStrays,
-    SetBlockBackends,
-    SweepSession,
-    TakeApart,
-)
 from gateway.identity import ring_keys, users
 from gateway.journal import session_commands as site
-from gateway.journal.apply_work import ids_in
 from gateway.journal.batch import Answer, BatchRunner, Job
 from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.memory_store import MemoryStore
-from gateway.journal.packed import Extent, extents
+from gateway.journal.packed import Extent
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.store import Store
 from gateway.journal.tables import (
-    ACCESS_KEY,
     BACKEND,
     BACKEND_SET,
-    BLOCK,
     BUCKET,
     DIR,
     ENTRY,
     FILE,
-    FREED,
-    PART,
-    PLAN,
-    RING_KEY,
-    RUN,
-    SESSION,
-    TENANT,
-    UPLOAD,
     USER,
-    WORK,
-    Kind,
-    Shape,
     Table,
-    UploadState,
 )
-from gateway.namespace import buckets, completing, copies, names, nodes, objects, renaming, uploads
-from gateway.namespace.versions import spell
+from gateway.namespace import buckets
 from gateway.placement import commands as placement
-from gateway.reconcile import commands as reconcile
 from gateway.site.commands import COMMANDS
+from tests.journal.steps import ACCOUNTS, BUCKETS, MIB, STEPS
 
-MIB = 1 << 20
 EVERY = {**site.COMMANDS, **COMMANDS}
-ACCOUNTS = ["alice", "bob", "carol"]
-KEYS = [b"a", b"a/b", b"a/b/c", b"a/", b"x", b"x/y/z", b"deep/er/and/deeper", "schön".encode(), b"big"]
-NAMES = [b"a", b"b", b"d", b"\xff"]
-DIRS = [b"a/", b"d/", b"e/"]
-BUCKETS = ["first", "second", "third"]
 
 
 class History:
-    """One site's life. `steps` names what may happen; each step draws one command, or none where it makes no sense."""
+    """One site's life. What may happen in it stands in `steps.py`."""
 
     def __init__(self, store: Store, seed: int, cache_rows: int = 200_000) -> None:
         self.store = store
@@ -172,278 +139,3 @@ class History:
         """An entry of this bucket."""
         inside = {row.id for row in self.shown.dump(DIR) if row.bucket == bucket.name}
         return self.pick(ENTRY, lambda row: row.parent in inside)
-
-
-Step = Callable[[History], Any]
-STEPS: dict[str, Step] = {}
-
-
-def step(make: Callable[..., Any]) -> Callable[..., Any]:
-    """*make* draws a command of the history and a bucket of it."""
-
-    def drawn(history: History) -> Any:
-        bucket = history.bucket()
-        return bucket and make(history, history.random, bucket, (bucket.name, bucket.owner, False))
-
-    STEPS[make.__name__] = drawn
-    return make
-
-
-# --- the site and who uses it -------------------------------------------------------------------------------------
-
-
-@step
-def the_site(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    ended = h.pick(SESSION, lambda row: row.state == 1)
-    swept = h.pick(SESSION, lambda row: row.state == 2)
-    other = h.pick(SESSION, lambda row: row.id != h.session)
-    return r.choice(
-        [
-            site.OpenSession("cli"),
-            other and site.EndSession(other.id),
-            ended and SweepSession(ended.id),
-            swept and ForgetSession(swept.id),
-            site.RaiseFeature(1),
-            site.StartIncarnation() if not r.randrange(3) else None,
-        ]
-    )
-
-
-@step
-def people(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    key, name = h.pick(ACCESS_KEY), r.choice([*ACCOUNTS, "dora"])
-    return r.choice(
-        [
-            users.AddTenant("other"),
-            users.AddUser(name, "default", False, f"AK{r.randrange(99)}", b"s", "m1"),
-            users.RemoveUser(name),
-            users.AddAccessKey(name, f"AK{r.randrange(99)}", b"t", "m1"),
-            key and users.RemoveAccessKey(key.access_key),
-            key and users.ResealAccessKeys(((key.access_key, key.secret, b"u", "m2"),)),
-        ]
-    )
-
-
-@step
-def keys_and_names(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    key, tenant, block, members = h.pick(RING_KEY), h.pick(TENANT), h.pick(BLOCK), h.pick(BACKEND_SET)
-    return r.choice(
-        [
-            ring_keys.DrawRingKeyId(),
-            ring_keys.AddRingKey(h.key_id, tenant.name, tenant.ring_key, b"w", "m1"),
-            key and ring_keys.RewrapRingKeys(((key.id, key.wrapped, b"v", "m2"),)),
-            placement.NameBackend(f"backend {r.randrange(4)}"),
-            placement.NameBackendSet(tuple(range(1, r.randrange(2, 5)))),
-            placement.NamePolicy(f"policy {r.randrange(4)}"),
-            block and SetBlockBackends(block.id, block.backends, members.members),
-        ]
-    )
-
-
-@step
-def bucket_itself(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    empty = h.pick(BUCKET, lambda row: not row.versions and not row.uploads) or b
-    owner = h.pick(USER, lambda row: row.id == empty.owner)
-    return r.choice(
-        [
-            h.make_bucket(r.choice(BUCKETS)),
-            buckets.DropBucket(empty.name, owner.id, False, owner.name),
-            buckets.SetVersioning(*who, r.choice([1, 2])),
-            buckets.SetBucketSettings(*who, b"\x81\xa1a\x01"),
-        ]
-    )
-
-
-# --- objects ------------------------------------------------------------------------------------------------------
-
-
-@step
-def put(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    size = r.choice([0, 5, 4096, 20 * MIB])
-    return objects.PutObject(b.name, r.choice(KEYS), b.owner, False, size, h.etag(), *h.stored(size), 1, b"", b"", b"")
-
-
-STEPS["put again"] = STEPS["put"]
-
-
-@step
-def delete(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    versions = [row.version for row in h.shown.dump(ENTRY)] + [0]
-    text = r.choice(["", "", "null", spell(r.choice(versions))])
-    many = objects.DeleteObjects(*who, tuple(objects.Doomed(key) for key in r.sample(KEYS, 3)))
-    return r.choice([objects.DeleteObject(b.name, r.choice(KEYS), b.owner, False, text), many])
-
-
-@step
-def describe(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    key = r.choice(KEYS)
-    make = r.choice([objects.SetTags, objects.SetHeaders])
-    return make(b.name, key, b.owner, False, "", b"\x81\xa1a\xa1b")
-
-
-@step
-def copy(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    return copies.CopyObject(
-        b.name, r.choice(KEYS), b.owner, False, copies.Source(r.choice(BUCKETS[:2]), r.choice(KEYS))
-    )
-
-
-@step
-def move(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    return copies.MoveObject(b.name, r.choice(KEYS), b.owner, False, r.choice(BUCKETS[:2]), r.choice(KEYS))
-
-
-@step
-def upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    return uploads.CreateUpload(b.name, r.choice(KEYS), b.owner, False, "", "", b"", b"")
-
-
-@step
-def part(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    row = h.pick(UPLOAD, lambda row: row.state == UploadState.OPEN)
-    if row is None:
-        return None
-    head = (row.bucket, row.key, row.owner, False, spell(row.id), r.choice([1, 2, 3]))
-    if not r.randrange(4):
-        source = h.pick(FILE, lambda row: row.size >= 8 * MIB and row.shape == Shape.RUN)
-        named = source and h.pick(ENTRY, lambda row: row.node == source.id)
-        at = named and h.pick(DIR, lambda row: row.id == named.parent and row.parent == 0)
-        if at and named.name:
-            wanted = copies.Source(at.bucket, named.name)
-            return copies.CopyPart(*head, wanted, 3, 6 * MIB, h.etag(), 2**64 - 1, "")
-    size = r.choice([6 * MIB, 6 * MIB, 1])
-    return uploads.PutPart(*head, size, h.etag(), *h.stored(size), 1, 2**64 - 1, "")
-
-
-STEPS["another part"] = STEPS["part"]
-
-
-@step
-def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    row = h.pick(UPLOAD)
-    if row is None:
-        return None
-    head = (row.bucket, row.key, row.owner, False, spell(row.id))
-    parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
-    if r.randrange(4) and parts:
-        some = parts if r.randrange(3) else parts[:1]
-        return completing.CompleteUpload(*head, tuple(completing.WantedPart(each.number, each.etag) for each in some))
-    if row.state == UploadState.OPEN:
-        return uploads.AbortUpload(*head)
-    numbers = tuple(each.number for each in parts)
-    return uploads.DropParts(*head[:2], row.id, numbers) if numbers else uploads.ForgetUpload(*head[:2], row.id)
-
-
-# --- POSIX --------------------------------------------------------------------------------------------------------
-
-
-@step
-def make_name(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    at, to, entry = h.directory(b).id, h.directory(b).id, h.named(b)
-    return r.choice(
-        [
-            names.Mkdir(*who, at, r.choice(DIRS), 0o750, 1, 2),
-            names.Mknod(*who, at, r.choice(NAMES), int(r.choice([Kind.FILE, Kind.FIFO])), 0o640, 1, 2),
-            names.Symlink(*who, at, r.choice(NAMES), b"../there", 1, 2),
-            entry and names.Link(*who, entry.parent, entry.name, to, r.choice(NAMES)),
-            entry and nodes.Clone(*who, entry.parent, entry.name, to, r.choice(NAMES), 0o600, 3, 4),
-        ]
-    )
-
-
-@step
-def change_name(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    entry, to = h.named(b), h.directory(b)
-    if entry is None:
-        return None
-    if entry.name.endswith(b"/"):
-        moved = renaming.Rename(*who, entry.parent, entry.name, to.id, r.choice(DIRS), r.choice([0, 1, 2]))
-        return r.choice([names.Rmdir(*who, entry.parent, entry.name), moved])
-    moved = renaming.Rename(*who, entry.parent, entry.name, to.id, r.choice(NAMES), r.choice([0, 1, 2]))
-    return r.choice([names.Unlink(*who, entry.parent, entry.name), moved, moved])
-
-
-@step
-def change_node(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    file, directory = h.file(b), h.directory(b)
-    node, is_dir = (directory.id, True) if r.randrange(2) or file is None else (file.id, False)
-    changed = None
-    if file is not None:
-        size = r.choice([0, 10, 9 * MIB])
-        layout = ((0, 0, file.size // 2), (1, 0, size), (0, 0, file.size))
-        changed = nodes.SetContent(*who, file.id, file.etag, layout, *h.stored(size), 1, b"")
-    return r.choice(
-        [
-            nodes.SetAttributes(*who, node, is_dir, mode=0o700, mtime_ns=5),
-            nodes.SetXattr(*who, node, is_dir, b"user.a", b"b"),
-            nodes.RemoveXattr(*who, node, is_dir, b"user.a"),
-            changed,
-        ]
-    )
-
-
-# --- what works in the background -----------------------------------------------------------------------------------
-
-
-@step
-def take_down(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    freed = [row for row in h.shown.dump(FREED) if row.shape != Shape.NONE]
-    some = r.sample(freed, min(len(freed), 6))
-    return TakeApart(tuple((row.id, r.choice([1, 64])) for row in some)) if some else None
-
-
-@step
-def forget_blocks(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    dead = [row for row in h.shown.dump(BLOCK) if row.died]
-    return ForgetBlocks(tuple(Dead(row.id, row.died) for row in dead[:5])) if dead else None
-
-
-@step
-def compact(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    run = h.pick(RUN)
-    if run is None:
-        return None
-    before = extents(run.extents)
-    nths = tuple(sorted(r.sample(range(len(before)), r.randrange(1, len(before) + 1))))
-    h.drawn += 1
-    block = h.session.to_bytes(8, "big") + h.drawn.to_bytes(16, "big")
-    after = tuple(Extent(block, 64, 0, before[nth].length) for nth in nths)
-    move = Move(run.id, nths, tuple(before[nth] for nth in nths), after)
-    return MoveExtents((move,), (NewBlock(block, 1, 99, 7, h.pick(BACKEND_SET).id),))
-
-
-# --- copies -------------------------------------------------------------------------------------------------------
-
-
-@step
-def plan_copies(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    plan, block, backend = h.pick(PLAN), h.pick(BLOCK), h.pick(BACKEND)
-    before, fingerprint = (plan.after, plan.fingerprint) if plan and r.randrange(4) else (b"", b"print")
-    blocks = (block.id,) if block else ()
-    return r.choice(
-        [
-            reconcile.AdvancePlan(fingerprint, before, b"m", r.randrange(3), r.randrange(2), blocks, h.at_ns),
-            block and reconcile.SuspectCopy(block.id, r.choice([1, 2]), "it rots"),
-            block and NoteStrays(((block.id, r.choice([1, 2])),)),
-            reconcile.LoseBackend(backend.name) if not r.randrange(9) else None,
-        ]
-    )
-
-
-@step
-def work_on_copies(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    work = h.pick(WORK)
-    block = work and h.pick(BLOCK, lambda row: row.id == work.block)
-    if block is None:
-        return None
-    was = next(ids_in(row.members) for row in h.shown.dump(BACKEND_SET) if row.id == block.backends)
-    members = r.choice([(1,), (1, 2), (2, 1), (2, 3)])
-    return r.choice(
-        [
-            reconcile.BeginWork((reconcile.Begin(block.id, block.backends, (r.choice([1, 2, 3]),)),)),
-            reconcile.SettleWork((reconcile.Settle(block.id, block.backends, was, members, bool(r.randrange(2))),)),
-            reconcile.FinishWork((reconcile.Finish(block.id, block.backends, ids_in(work.strays)),)),
-            reconcile.FailWork((reconcile.Fail(block.id, h.at_ns, r.randrange(3), work.attempts + 1, "away"),)),
-            reconcile.ClearCopies(block.id, (1, 2)),
-        ]
-    )

@@ -1,59 +1,30 @@
-"""A committer process and its clients: sessions, leases, floors, back-pressure, who comes and who goes."""
+"""A committer process and its clients: what is answered and refused, back-pressure, and who takes over."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
-import sqlite3
 import stat
 import subprocess
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gateway.errors import Busy, CommitterGone, EntrepotError, Misconfigured, NoSuchBucket, SessionOver
+from gateway.errors import Busy, CommitterGone, EntrepotError, Misconfigured, NoSuchBucket
 from gateway.journal import client as clients
-from gateway.journal import committing as commits
 from gateway.journal import connection as connections
 from gateway.journal import slots
 from gateway.journal.client import Journal
-from gateway.journal.leases import Leases
 from gateway.journal.paths import SOCKET_PATH_MAX, JournalPaths
-from gateway.journal.server import CommitterSettings, Server, held_lock
+from gateway.journal.server import held_lock
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.reading import ReadStore
-from gateway.journal.sqlite.store import SqliteStore
-from gateway.journal.store import Batch
 from gateway.journal.wire import Kind, frame
 from gateway.namespace.buckets import SetVersioning
-from tests.journal.process import EVERY, end, found, start
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    found(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def committer(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = start(folder)
-    yield process
-    end(process)
-
-
-async def until(true: Any, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it never came"
-        await asyncio.sleep(0.02)
+from tests.journal.process import end, found, start
+from tests.waiting import until_true
 
 
 @pytest.mark.usefixtures("committer")
@@ -103,154 +74,6 @@ async def test_a_folder_with_a_long_path_has_a_short_socket(tmp_path: Path, monk
         journal = await Journal.open(known_as, "cli")
         await journal.close()
     end(process)
-
-
-async def test_a_session_that_says_goodbye_is_over_at_once(folder: Path, committer: subprocess.Popen[bytes]) -> None:
-    first, second = await Journal.open(folder, "worker"), await Journal.open(folder, "worker")
-    gone = first.session
-    await first.close()
-    store = ReadStore(JournalPaths(folder).database)
-    assert store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 1
-    assert store.one("SELECT state FROM session WHERE id = ?", (second.session,))[0] == 0
-    await second.close()
-    store.close()
-
-
-async def test_a_client_that_is_silent_for_a_lease_loses_its_session(folder: Path) -> None:
-    process = start(folder, lease_seconds=1.0)
-    journal = await Journal.open(folder, "worker")
-    first, lost = journal.session, []
-    journal.on_session_lost.append(lost.append)
-    await journal.send(OpenSession("before"))
-    time.sleep(2.5)  # the whole process stands still
-    await until(lambda: lost == [first] and journal.session not in (0, first))
-    assert await journal.send(OpenSession("behind"))
-    await journal.close()
-    end(process)
-
-
-async def test_a_committer_that_stood_still_does_not_end_its_clients_sessions(folder: Path) -> None:
-    process = start(folder, lease_seconds=1.0)
-    journal = await Journal.open(folder, "worker")
-    first = journal.session
-    process.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(3)
-    process.send_signal(signal.SIGCONT)
-    await journal.send(OpenSession("behind"))
-    await asyncio.sleep(1.5)
-    assert journal.session == first
-    await journal.close()
-    end(process)
-
-
-async def test_a_successor_gives_the_sessions_that_it_finds_a_whole_lease(folder: Path) -> None:
-    process = start(folder, lease_seconds=2.0)
-    stays, goes = await Journal.open(folder, "worker"), await Journal.open(folder, "worker")
-    gone = goes.session
-    goes._closing = True
-    for task in goes._tasks:
-        task.cancel()
-    process.kill(), process.wait()
-    process = start(folder, lease_seconds=2.0)
-    await stays.send(OpenSession("it is back"))
-    assert await stays.floors() == 0, "what the other one reads is not known"
-    await until(lambda: goes._transport is None)
-    store = ReadStore(JournalPaths(folder).database)
-    assert store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 0
-    await until(lambda: store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 1)
-    head = store.head()
-    for _ in range(1000):
-        if await stays.floors() >= head:
-            break
-        await asyncio.sleep(0.02)
-    assert await stays.floors() >= head
-    await stays.close()
-    store.close()
-    end(process)
-
-
-@pytest.mark.usefixtures("committer")
-async def test_a_read_in_flight_holds_the_floor_and_a_backup_s_pin_does(folder: Path) -> None:
-    reader, other = await Journal.open(folder, "worker"), await Journal.open(folder, "worker")
-
-    async def rises_to(number: int) -> bool:
-        for _ in range(150):
-            if await other.floors() >= number:
-                return True
-            await asyncio.sleep(0.02)
-        return False
-
-    store = ReadStore(JournalPaths(folder).database)
-    assert await rises_to(store.head())
-    with reader.reading():
-        before = store.head()
-        await other.send(OpenSession("later"))
-        assert not await rises_to(store.head())
-        assert await other.floors() <= before
-    assert await rises_to(store.head())
-    await other.pin("backup", 2, time.time_ns() + 3600 * 10**9)
-    assert await other.floors() == 2
-    assert await other.floors(pins=False) >= store.head()
-    await other.pin("backup", 2, time.time_ns() - 1)
-    assert await rises_to(store.head())
-    await reader.close(), await other.close()
-    store.close()
-
-
-class Slow(SqliteStore):
-    """A disk that takes its time."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
-
-    def write(self, batch: Batch) -> None:
-        self.may_go_on.wait(60)
-        super().write(batch)
-
-
-async def test_a_session_keeps_its_floor_until_its_end_is_durable(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it sent before its end is committed before it, and may name what died behind its floor."""
-    monkeypatch.setattr(commits, "HERE_SECONDS", -1.0)  # this disk is a slow one
-    paths = JournalPaths(folder)
-    store, stop = Slow(paths.database), asyncio.Event()
-    server = Server(store, EVERY, paths, CommitterSettings())
-    running = asyncio.create_task(server.run(stop))
-    goes, stays = await Journal.open(folder, "worker"), await Journal.open(folder, "worker")
-    with goes.reading():
-        held = store.head().number
-        await stays.send(OpenSession("later"))
-        assert server.committing.durable > held
-        store.may_go_on.clear()
-        late = asyncio.create_task(goes.send(OpenSession("the last that it sends")))
-        await asyncio.sleep(0.05)
-        closing = asyncio.create_task(goes.close())
-        await until(lambda: not server.leases.knows(goes.session))
-        server.leases.beat(stays.session, time.monotonic(), 1 << 40)  # nobody else holds anything up
-        assert server.floor() <= held
-        store.may_go_on.set()
-        assert await late
-        await closing
-    await until(lambda: server.floor() > held)
-    await stays.close()
-    stop.set()
-    await running
-    store.close()
-
-
-async def test_an_end_that_could_not_be_made_durable_comes_again() -> None:
-    leases = Leases(10)
-    leases.open(1, 5, now=0)
-    leases.end(1)
-    assert (leases.knows(1), leases.floor(9, [])) == (False, 5)
-    leases.revive(1, now=20)
-    assert (leases.knows(1), leases.floor(9, []), leases.expired(31)) == (True, 5, [1])
-    leases.end(1)
-    leases.ended(1)
-    assert leases.floor(9, []) == 9
 
 
 @pytest.mark.usefixtures("committer")
@@ -325,19 +148,6 @@ async def test_a_stop_answers_what_was_taken(folder: Path, committer: subprocess
     end(process)
 
 
-async def test_the_slots_of_sessions_that_ended_are_forgotten(folder: Path, committer: subprocess.Popen[bytes]) -> None:
-    first, second = await Journal.open(folder, "worker"), await Journal.open(folder, "worker")
-    await asyncio.gather(*(first.send(OpenSession("x")) for _ in range(100)))
-    await second.send(OpenSession("x"))
-    store = ReadStore(JournalPaths(folder).database)
-    gone = first.session
-    await first.close()
-    await until(lambda: not store.query("SELECT 1 FROM slot WHERE session = ?", (gone,)))
-    assert store.query("SELECT 1 FROM slot WHERE session = ?", (second.session,))
-    await second.close()
-    store.close()
-
-
 async def test_a_committer_without_clients_ends_by_itself_where_it_was_told_to(folder: Path) -> None:
     process = start(folder, idle_exit=3)
     journal = await Journal.open(folder, "cli")
@@ -345,21 +155,6 @@ async def test_a_committer_without_clients_ends_by_itself_where_it_was_told_to(f
     assert process.poll() is None
     await journal.close()
     assert await asyncio.to_thread(process.wait, 20) == 0
-
-
-@pytest.mark.usefixtures("committer")
-async def test_a_beat_behind_the_goodbye_opens_no_new_session(folder: Path) -> None:
-    journal = await Journal.open(folder, "worker")
-    assert journal._transport is not None
-    journal._closing = True
-    goodbye = asyncio.create_task(journal._ask(Kind.GOODBYE))
-    await asyncio.sleep(0)
-    journal._transport.write(frame(Kind.BEAT, 0) * 3)
-    await goodbye
-    await asyncio.sleep(0.2)
-    with contextlib.closing(sqlite3.connect(JournalPaths(folder).database)) as store:
-        assert store.execute("SELECT id FROM session WHERE state = 0").fetchall() == []
-    await journal.close()
 
 
 @pytest.mark.usefixtures("committer")
@@ -411,8 +206,8 @@ async def test_a_cancelled_caller_leaves_its_command_on_its_way(
     with pytest.raises(asyncio.CancelledError):
         await sending
     store = ReadStore(JournalPaths(folder).database)
-    await until(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
-    await until(lambda: journal._slots.free == slots.SLOTS)
+    await until_true(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
+    await until_true(lambda: journal._slots.free == slots.SLOTS)
     await journal.close()
     store.close()
 
@@ -422,7 +217,7 @@ async def test_a_cancelled_caller_s_command_goes_to_the_successor(folder: Path) 
     journal = await Journal.open(folder, "worker")
     process.kill()
     process.wait()
-    await until(lambda: not journal.connected)
+    await until_true(lambda: not journal.connected)
     sending = asyncio.create_task(journal.send(OpenSession("left alone")))
     await asyncio.sleep(0)
     sending.cancel()
@@ -430,21 +225,8 @@ async def test_a_cancelled_caller_s_command_goes_to_the_successor(folder: Path) 
         await sending
     process = start(folder)
     store = ReadStore(JournalPaths(folder).database)
-    await until(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
-    await until(lambda: journal._slots.free == slots.SLOTS)
+    await until_true(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
+    await until_true(lambda: journal._slots.free == slots.SLOTS)
     await journal.close()
     store.close()
-    end(process)
-
-
-async def test_a_session_ended_behind_a_client_s_back_is_found_out_by_its_next_command(folder: Path) -> None:
-    process = start(folder)
-    journal = await Journal.open(folder, "worker")
-    from gateway.journal.session_commands import EndSession
-
-    first = journal.session
-    await journal.send(EndSession(first))
-    with pytest.raises(SessionOver):
-        await journal.send(OpenSession("x"))
-    await journal.close()
     end(process)

@@ -15,7 +15,8 @@ from gateway.journal.replay import replay, verify
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Store
 from gateway.journal.tables import ENTRY, FILE, TABLES, VERSION, Entry, File, Version
-from tests.journal.histories import STEPS, History
+from tests.journal.histories import History
+from tests.journal.steps import STEPS
 
 
 def assert_same_truth(store: Store, other: Store) -> None:

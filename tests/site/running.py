@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.site.locks import read_serving
 from tests.endpoint import Endpoint, run_entrepot
+from tests.logs import logged
 
 T = TypeVar("T")
 WAIT_SECONDS = 60.0
@@ -112,17 +112,9 @@ def counted(endpoint: Endpoint, name: str, **labels: str) -> float:
 
 def lines(endpoint: Endpoint) -> list[dict[str, Any]]:
     """The log so far."""
-    return [json.loads(line) for line in endpoint.log.read_text().splitlines()]
+    return [json.loads(line) for line in logged(endpoint.log)]
 
 
 def entrepot(endpoint: Endpoint, *arguments: str) -> Any:
     """What a command answers with `--json`, on this endpoint's site."""
     return json.loads(run_entrepot(*arguments, "--site", str(endpoint.dir), "--json").stdout)
-
-
-async def until_true(look: Callable[[], object]) -> None:
-    """Wait, without blocking the loop, until *look* answers something true."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.05)

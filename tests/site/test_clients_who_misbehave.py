@@ -18,6 +18,7 @@ from subprocess import Popen
 import pytest
 
 from tests.endpoint import Endpoint, run_entrepot, started
+from tests.files import block_files
 from tests.site.running import client, counted, lines, processes, until
 
 MIB = 1 << 20
@@ -56,11 +57,6 @@ def worker_bytes(endpoint: Endpoint) -> int:
     pids = [each["pid"] for name, each in processes(endpoint).items() if name.startswith("worker")]
     pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids]
     return max(pages) * resource.getpagesize()
-
-
-def block_files(endpoint: Endpoint) -> list[Path]:
-    """What lies in the backend's folder, but for its markers and what waits to be written."""
-    return [path for path in (endpoint.dir / "blocks").rglob("*") if path.is_file() and len(path.name) == 32]
 
 
 @pytest.mark.slow
@@ -138,7 +134,7 @@ def test_uploads_that_break_off_leave_nothing(served: tuple[Endpoint, Popen[byte
         broken.close()
     until(lambda: counted(endpoint, "entrepot_requests_in_flight") == 0, "their end")
     assert s3.list_objects_v2(Bucket="kept")["KeyCount"] == 0
-    until(lambda: not block_files(endpoint), "their blocks to go")
+    until(lambda: not block_files(endpoint.dir / "blocks"), "their blocks to go")
     assert run_entrepot("fsck", str(endpoint.dir), "--read").returncode == 0
 
 

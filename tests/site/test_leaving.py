@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from gateway.site.site import Site
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import VAULT, client, counted, until, until_true
+from tests.site.running import VAULT, client, counted, until
+from tests.waiting import until_true
 
 
 def test_a_site_whose_config_lost_a_backend_with_blocks_is_not_served_until_that_is_given_up(tmp_path: Path) -> None:

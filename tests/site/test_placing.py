@@ -15,7 +15,8 @@ from gateway.errors import Misconfigured, Unavailable
 from gateway.site.founding import found
 from gateway.site.site import Site
 from tests.endpoint import run_entrepot
-from tests.site.running import change_config, until_true
+from tests.site.running import change_config
+from tests.waiting import until_true
 
 MORE = """
 [backends.vault]

@@ -10,13 +10,14 @@ from typing import Any, cast
 import pytest
 
 from backends import errors
-from backends.base import Backend, Buffer
+from backends.base import Backend
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.errors import Unavailable
 from gateway.journal.client import Journal
 from gateway.site.probing import LEFT_MAX, Probing
 from gateway.topology import BackendPlace, Policy, Topology
+from tests.blocks.places import Silent
 from tests.endpoint import run_entrepot, started
 from tests.servers.moto import moto, silent
 from tests.site.running import client, until, watch
@@ -39,20 +40,6 @@ class Rows:
 
     def data_version(self) -> int:
         return 1
-
-
-class Silent(Memory):
-    """Answers no put until it is told to."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.answers = asyncio.Event()
-        self.asked = 0
-
-    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
-        self.asked += 1
-        await self.answers.wait()
-        await super().put(key, value, crc32c)
 
 
 def topology(ack: Sequence[str], keep: Sequence[str], copies: int = 0) -> Topology:

@@ -9,13 +9,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.endpoint import run_entrepot, started
+from tests.files import block_files
 from tests.site.running import change_config, client, entrepot, until
 
 TEXT = b"anybody may read this\n" * 60_000
-
-
-def blocks(site: Path) -> list[Path]:
-    return [each for each in (site / "blocks").glob("*/*") if each.parent.name != ".entrepot"]
 
 
 def test_tagged_blocks_are_readable_and_a_flipped_bit_is_refused_all_the_same(tmp_path: Path) -> None:
@@ -28,7 +25,7 @@ def test_tagged_blocks_are_readable_and_a_flipped_bit_is_refused_all_the_same(tm
         assert s3.get_object(Bucket="kept", Key="open")["Body"].read() == TEXT
         part = s3.get_object(Bucket="kept", Key="open", Range="bytes=100000-100099")["Body"].read()
         assert part == TEXT[100_000:100_100]
-        (block,) = blocks(site)
+        (block,) = block_files(site / "blocks")
         assert TEXT[:1_000] in block.read_bytes()
         assert entrepot(endpoint, "keys", "list")[0]["mode"] == "tagged"
     assert run_entrepot("fsck", str(site), "--read").stdout.rstrip().endswith("clean")
@@ -61,5 +58,5 @@ def test_the_mode_is_changed_in_the_config_and_what_was_written_before_stays_rea
         s3.put_object(Bucket="kept", Key="sealed", Body=TEXT)
         for key in ("open", "sealed"):
             assert s3.get_object(Bucket="kept", Key=key)["Body"].read() == TEXT
-    assert sorted(TEXT[:1_000] in block.read_bytes() for block in blocks(site)) == [False, True]
+    assert sorted(TEXT[:1_000] in block.read_bytes() for block in block_files(site / "blocks")) == [False, True]
     assert run_entrepot("fsck", str(site), "--read").stdout.rstrip().endswith("clean")

@@ -15,7 +15,7 @@ from gateway.site import standing
 from gateway.site.absent import Absent
 from gateway.site.standing import Live
 from gateway.topology import BackendPlace, Policy, Topology
-from tests.site.running import until_true
+from tests.waiting import until_true
 
 
 def test_who_walks_over_backends_sees_those_of_when_it_began() -> None:
@@ -112,6 +112,11 @@ async def test_a_place_that_is_silent_counts_as_away_once_it_had_its_time(monkey
     found = standing.Standing(Rows(), writes_much=False)
     await found.open(Topology("here", {}, {}, places, {"default": Policy("default", ("far",), ("far",))}), strict=False)
     assert found.absent() == {"far": "it could not be opened within 0.05 s"}
+    found.count()
+    assert standing.MISSING.values == {("far",): 1}
+    await found.leave(Topology("here", {}, {}, {}, {}))
+    found.count()
+    assert standing.MISSING.values == standing.REFUSING.values == {}, "an alarm over what is not there any more"
     await found.close()
 
 

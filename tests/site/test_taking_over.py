@@ -16,7 +16,7 @@ from gateway.metrics.lines import LEVELS, Lines
 from gateway.site import refusals, reloading
 from gateway.site.processes import Process
 from gateway.site.reloading import Outcome, Reloading
-from tests.site.running import until_true
+from tests.waiting import until_true
 
 OTHER = default_text().replace("expire_days = 7.0", "expire_days = 8.0")
 

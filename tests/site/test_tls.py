@@ -11,7 +11,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.certificates import self_signed
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import change_config, client, lines, until
+from tests.site.running import change_config, client, lines, processes, until
 
 
 def make_pair(folder: Path, name: str) -> None:
@@ -49,7 +49,7 @@ def test_a_certificate_that_changes_is_served_and_a_bad_one_is_not(tmp_path: Pat
         assert s3.get_object(Bucket="kept", Key="a")["Body"].read() == b"a" * 3_000_000
         assert served_name(endpoint.url) == "first"
         make_pair(site, "second")
-        workers = {line["process"] for line in lines(endpoint) if line["process"].startswith("worker")}
+        workers = {name for name in processes(endpoint) if name.startswith("worker")}
         until(lambda: told(endpoint, "the certificate was read again", 0) == workers, "all workers to read it")
         assert served_name(endpoint.url) == "second"
         said = len(lines(endpoint))

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.endpoint import run_entrepot, started
+from tests.files import block_files, files_below
 from tests.site.running import client, counted, until
 
 
 def disk_bytes(folder: Path) -> int:
     """What everything below *folder* takes on the disk, also what the backend keeps for itself."""
     found = 0
-    for each in folder.rglob("*"):
+    for each in files_below(folder):
         try:
-            found += each.lstat().st_blocks * 512 if each.is_file() else 0
+            found += each.lstat().st_blocks * 512
         except FileNotFoundError:
             continue
     return found
@@ -54,10 +55,6 @@ def test_after_nine_of_ten_small_objects_are_deleted_the_disk_holds_little_more_
         assert run_entrepot("fsck", str(site), "--read").stdout.rstrip().endswith("clean")
 
 
-def blocks(site: Path) -> list[Path]:
-    return [each for each in (site / "blocks").glob("*/*") if each.parent.name != ".entrepot"]
-
-
 def body(key: str, size: int) -> bytes:
     return random.Random(key).randbytes(size)
 
@@ -72,14 +69,14 @@ def test_what_gc_would_do_is_told_first_and_is_then_done(tmp_path: Path) -> None
             s3.put_object(Bucket="kept", Key=f"{n}", Body=bytes(200_000))
         s3.delete_objects(Bucket="kept", Delete={"Objects": [{"Key": f"{n}"} for n in range(9)]})
         process.kill(), process.wait()
-    before = blocks(site)
+    before = block_files(site / "blocks")
     would = json.loads(run_entrepot("gc", str(site), "--dry-run", "--json").stdout)
     assert would["freed"] or would["blocks"]
-    assert blocks(site) == before
+    assert block_files(site / "blocks") == before
 
     def collected() -> bool:
         left = json.loads(run_entrepot("gc", str(site), "--json").stdout)
-        return left["freed"] == 0 and len(blocks(site)) == 1
+        return left["freed"] == 0 and len(block_files(site / "blocks")) == 1
 
     until(collected, "the leases of those who were killed, and the collection")
     with started(site) as (endpoint, _):

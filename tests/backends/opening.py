@@ -1,0 +1,23 @@
+"""A local backend that is open for as long as a test needs it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from backends.intake import LOG_BYTES_MIN
+from backends.local import Local
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    folder: Path, *, warm: bool = True, intake_bytes: int = LOG_BYTES_MIN, descriptors: int = 100
+) -> AsyncIterator[Local]:
+    backend = await Local.open(str(folder), intake_bytes=intake_bytes, descriptors=descriptors)
+    try:
+        if warm:
+            await backend.warm()
+        yield backend
+    finally:
+        await backend.close()
