@@ -10,7 +10,7 @@ from gateway.namespace.pages import ListedVersion, VersionPage
 from gateway.namespace.reading import Reads, find
 from gateway.namespace.remembered import LOOKED_UP, REMEMBERED, Source, by_parent, some_are_stale
 from gateway.namespace.seeking import SLICE, Row, Walk
-from gateway.namespace.versions import NULL, parse, spell
+from gateway.namespace.versions import NULL, parse, spell, text_of
 
 
 class _All:
@@ -103,7 +103,7 @@ class _Versions:
         self, key: bytes, version: int, null: int, latest: bool, node: int, size: int, etag: str, modified_ns: int,
         owner: int, checksum: bytes | None,
     ) -> None:  # fmt: skip
-        text = NULL if null else spell(version)
+        text = text_of(version, null)
         self.found.append(ListedVersion(key, text, latest, not node, size, etag, modified_ns, owner, checksum))
         self.ids.append(version)
 

@@ -12,7 +12,7 @@ from gateway.journal.records.tree import NamePut, VersionGone
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import FILE, VERSION, Bucket, Entry, Version, Versioning
 from gateway.namespace.paths import Place, prune, reach, want_neighbours
-from gateway.namespace.versions import NULL, parse, shown, spell
+from gateway.namespace.versions import parse, shown, text_of
 
 
 def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | None, node: int) -> tuple[int, int]:
@@ -63,7 +63,7 @@ def remove_version(tx: Tx, place: Place, asked: str) -> tuple[str | None, bool]:
         return asked, False
     drop_version(tx, place.entry, at.version)
     prune(tx, at.parent)
-    return NULL if at.null else spell(at.version), at.node == 0
+    return text_of(at.version, at.null), at.node == 0
 
 
 def drop_version(tx: Tx, entry: Entry, version: int) -> None:

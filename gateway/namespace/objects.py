@@ -18,7 +18,7 @@ from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.keys import SLASH, check, check_named
 from gateway.namespace.naming import put_name, remove_name, remove_version, version_of
 from gateway.namespace.paths import Place, bucket_of, find, foresee, reach, seen, seen_as, walk, want_neighbours
-from gateway.namespace.versions import shown, spell
+from gateway.namespace.versions import shown, text_of
 
 FILE_MODE = 0o644
 
@@ -90,7 +90,7 @@ def name_object(
 
 @command(101, frees=True, foresee=foresee)
 class DeleteObject:
-    """The key goes, or one *version* of it ("" for none, "null", or 16 hex digits). Answers `Removed`.
+    """The key goes, or one *version* of it ("" for none, else as S3 spells it). Answers `Removed`.
 
     Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, `InvalidArgument` (no version id)."""
 
@@ -246,7 +246,8 @@ def existing(tx: Tx, place: Place, version: str) -> Entry | Version:
     if at is None:
         raise NoSuchVersion(place.key, version)
     if not at.node:
-        raise DeleteMarker(place.key, spell(at.version), at.version == (place.entry.version if place.entry else 0))
+        current = place.entry is not None and at.version == place.entry.version
+        raise DeleteMarker(place.key, text_of(at.version, at.null), current)
     return at
 
 

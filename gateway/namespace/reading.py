@@ -20,7 +20,7 @@ from gateway.errors import Damaged, NoSuchBucket
 from gateway.journal.packed import FIRST_BLOCK_SQL, Extent, extents, pieces
 from gateway.journal.tables import Bucket, Part, Shape, Upload
 from gateway.namespace.keys import split
-from gateway.namespace.versions import parse, shown, spell
+from gateway.namespace.versions import parse, shown, text_of
 
 
 class Reads(Protocol):
@@ -96,7 +96,7 @@ class Found(NamedTuple):
     @property
     def version_text(self) -> str:
         """The version as S3 spells it in any case."""
-        return "null" if self.null else spell(self.version)
+        return text_of(self.version, self.null)
 
 
 DEEPEST_JOIN = 24

@@ -22,11 +22,14 @@ def spell(number: int) -> str:
     return f"v{number:016x}"
 
 
+def text_of(version: int, null: int) -> str:
+    """What a client calls a version."""
+    return NULL if null else spell(version)
+
+
 def shown(version: int, null: int, versioning: int) -> str | None:
     """A version as S3 shows it; None in a bucket that never had versioning."""
-    if null:
-        return None if versioning == Versioning.OFF else NULL
-    return spell(version)
+    return None if null and versioning == Versioning.OFF else text_of(version, null)
 
 
 def parse(version: str) -> int | None:

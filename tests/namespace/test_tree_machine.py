@@ -346,6 +346,7 @@ def test_any_history_is_that_of_a_plain_dictionary():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_any_long_history_is_that_of_a_plain_dictionary():
     run_state_machine_as_test(
         Tree,

@@ -112,6 +112,19 @@ def test_a_delete_marker_has_no_etag_to_match(world):
     world.put(b"k", conditions=Preconditions(if_none_match=("*",)))
 
 
+def test_a_null_marker_is_called_null_where_it_is_refused(world):
+    world.put(b"k", 1)
+    switch(world, SUSPENDED)
+    delete(world, b"k")
+    for command in (
+        SetTags("b", b"k", USER, False, "null", b""),
+        CopyObject("b", b"to", USER, False, Source("b", b"k", "null")),
+    ):
+        with pytest.raises(DeleteMarker) as refused:
+            world.run(command)
+        assert refused.value.args == (b"k", "null", True)
+
+
 def test_a_copy_of_a_version_names_it_and_a_marker_cannot_be_copied(world):
     switch(world, ENABLED)
     first = world.put(b"k", 1)[0]
