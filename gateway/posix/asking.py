@@ -24,8 +24,8 @@ from gateway.posix.wire_verbs import TRAVELLING, Travelling
 ANSWER_BYTES_MOST = 64 << 20
 HELLO_SECONDS = 10.0
 """How long a gateway may take to be there when it is first spoken to."""
-_TWICE = frozenset({"begin_upload", "put_part", "copy_part", "complete_upload", "abort_upload"})
-"""What may be done twice: it is asked for anew where nobody knows what became of it."""
+_TWICE = frozenset({"begin_upload", "copy_part", "complete_upload", "abort_upload"})
+"""What may be done twice, of what brings no bytes: it is asked for anew where nobody knows what became of it."""
 
 
 class Asking(Verbs):

@@ -155,9 +155,8 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
             place = place_of(self._strip_protocol(path))
         except UnicodeEncodeError:
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), str(path)) from None
-        if (
-            max(map(len, place)) > PATH_BYTES_MOST
-        ):  # S3's keys are shorter, those below a directory that moved need not be
+        # S3's keys are shorter; those below a directory that moved need not be
+        if max(map(len, place)) > PATH_BYTES_MOST:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
         return place
 

@@ -44,6 +44,17 @@ class _Sharing(dict[Path | Gateway, _Shared]):
         self.ending: AsyncGenerator[None, None] | None = None
         """Waits for the loop's end, kept here alone."""
 
+    def begin(self, at: Path | Gateway) -> _Shared:
+        """Open it. What fails is forgotten, also where nobody waits for it any more: the next one tries again."""
+        shared = self[at] = _Shared(asyncio.create_task(_opening(at)))
+
+        def ended(_: asyncio.Task[Opened]) -> None:
+            if _found(shared) is None and self.get(at) is shared:
+                del self[at]
+
+        shared.opening.add_done_callback(ended)
+        return shared
+
 
 _open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Sharing] = WeakKeyDictionary()
 _inherited: list[object] = []
@@ -64,16 +75,11 @@ async def opened_at(at: Path | Gateway, user: int) -> Opened:
         await anext(known.ending)
     shared = known.get(at)
     if shared is None:
-        shared = known[at] = _Shared(loop.create_task(_opening(at)))
+        shared = known.begin(at)
     shared.users.add(user)
     if (found := _found(shared)) is not None:
         return found
-    try:
-        return await asyncio.shield(shared.opening)
-    except BaseException:
-        if shared.opening.done() and known.get(at) is shared:
-            del known[at]  # so that the next one tries again
-        raise
+    return await asyncio.shield(shared.opening)
 
 
 async def _opening(at: Path | Gateway) -> Opened:
@@ -88,7 +94,7 @@ async def _until_the_loop_ends(known: _Sharing) -> AsyncGenerator[None, None]:
         _open.pop(asyncio.get_running_loop(), None)
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                for shared in known.values():
+                for shared in list(known.values()):
                     if (found := _found(shared)) is not None:
                         with suppress(EntrepotError, OSError):
                             await found.close()

@@ -1,19 +1,25 @@
 """The two ways to a tree that the tests of this folder go, a site in this process and a gateway over HTTP, and a file
-system over each, which they share."""
+system over each, which they share; and the bare wire to the gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+import secrets
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from gateway.engine.types import Meta
+from gateway.posix.bodies import Whole
 from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.posix.over_http import OverHttp
 from gateway.site.founding import found
 from tests.endpoint import Endpoint, started
+from tests.posix.meddling import BadLine
+from tests.posix.talking import connected
 
 _numbers = itertools.count()
 
@@ -82,3 +88,28 @@ def bucket(shared: EntrepotFileSystem) -> str:
     name = f"bucket-{next(_numbers)}"
     shared.mkdir(name)
     return name
+
+
+@pytest.fixture
+async def verbs(served: Endpoint) -> AsyncIterator[OverHttp]:
+    """The gateway's verbs, over HTTP."""
+    async with connected(served) as verbs:
+        yield verbs
+
+
+@pytest.fixture
+async def place(verbs: OverHttp) -> str:
+    """A bucket with the objects `x` and `d/y`."""
+    name = f"wire-{secrets.token_hex(6)}"
+    await verbs.make_bucket(name)
+    for key in (b"x", b"d/y"):
+        await verbs.put(name, key, Whole(key), len(key), Meta({"x-amz-meta-a": "é"}, {"tag": "1"}))
+    return name
+
+
+@pytest.fixture
+def line(served: Endpoint) -> Iterator[BadLine]:
+    """A way to the gateway that does what it is told amiss."""
+    bad = BadLine(served.url)
+    yield bad
+    bad.close()

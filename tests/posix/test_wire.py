@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import os
 import secrets
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,15 +15,12 @@ from gateway.errors import (
     AccessDenied,
     BucketOwned,
     Busy,
-    CommitterGone,
     InvalidArgument,
     NoSuchKey,
     NoSuchName,
     PreconditionFailed,
-    Refused,
 )
-from gateway.journal.records.tree import EntryMoved
-from gateway.posix import asking, posting, reading, wire
+from gateway.posix import reading, wire
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.gateways import Options, gateway_of
 from gateway.posix.over_http import OverHttp
@@ -32,45 +28,11 @@ from gateway.posix.verbs import Directory
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_frames import FRAME_BYTES
 from gateway.posix.wire_verbs import TRAVELLING
-from tests.posix.looking_in import head_of, records_behind
-from tests.posix.meddling import BadLine
-from tests.s3api.client import Signer
-from tests.site.running import lines, until_true
+from tests.posix.talking import connected, posted
+from tests.site.running import lines
+from tests.waiting import until_true
 
 MIB = 1 << 20
-
-
-@asynccontextmanager
-async def connected(served, url: str = ""):
-    options = Options(endpoint=url or served.url, key=served.access_key, secret=served.secret_key)
-    verbs = await OverHttp.connect(gateway_of(options))
-    try:
-        yield verbs
-    finally:
-        await verbs.close()
-
-
-@pytest.fixture
-async def verbs(served):
-    async with connected(served) as verbs:
-        yield verbs
-
-
-@pytest.fixture
-async def place(verbs):
-    """A bucket with the objects `x` and `d/y`."""
-    name = f"wire-{secrets.token_hex(6)}"
-    await verbs.make_bucket(name)
-    for key in (b"x", b"d/y"):
-        await verbs.put(name, key, Whole(key), len(key), Meta({"x-amz-meta-a": "é"}, {"tag": "1"}))
-    return name
-
-
-@pytest.fixture
-def line(served):
-    bad = BadLine(served.url)
-    yield bad
-    bad.close()
 
 
 async def test_each_verb_answers_what_it_answers_in_process(verbs, place):
@@ -234,155 +196,7 @@ async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(verbs, p
     assert spoilt == 3
 
 
-# --- once -------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_rename_whose_answer_is_lost_is_one_rename(served, place, line, verbs):
-    """Run again, it would move what somebody else has put there since."""
-    async with connected(served, line.url) as far:
-        before = head_of(served.dir)
-        line.suffer(b"rename", times=3)
-        await far.rename(place, b"d", b"e", directory=True)
-        assert line.suffered == 3
-        moves = [each for each in records_behind(served.dir, before) if isinstance(each, EntryMoved)]
-        assert len(moves) == 1
-        assert isinstance(await verbs.look(place, b"e"), Directory)
-        with pytest.raises(NoSuchName):
-            await verbs.look(place, b"d")
-
-
-async def test_every_change_is_made_once_however_often_its_answer_is_lost(served, place, line, verbs):
-    async with connected(served, line.url) as far:
-        line.suffer(b"POST /.entrepot/", times=2)
-        await far.make_bucket(f"{place}-2")
-        line.suffer(b"POST /.entrepot/", times=2)
-        await far.mkdir(place, b"made")
-        line.suffer(b"POST /.entrepot/", times=2)
-        assert await far.remove(place, [b"x"], must_exist=True) == [None]
-        line.suffer(b"POST /.entrepot/", times=2)
-        await far.move(place, b"d/y", f"{place}-2", b"y")
-        line.suffer(b"POST /.entrepot/", times=2)
-        await far.put(place, b"new", Whole(b"bytes"), 5, Meta(), Conditions(if_none_match=("*",)))
-        line.suffer(b"POST /.entrepot/", times=2)
-        await far.rmdir(place, b"made")
-        assert line.suffered == 2
-    assert await read_all(await verbs.open(place, b"new")) == b"bytes"
-    assert (await verbs.look(f"{place}-2", b"y")).size == 3
-
-
-async def posted(served, name: str, body: bytes, query: str = "", **options):
-    signer = Signer(
-        type("Site", (), {"port": int(served.url.rpartition(":")[2])}), served.access_key, served.secret_key
-    )
-    return await signer.request("POST", f"/.entrepot/{name}", query, body, **options)
-
-
-def asked(*verbs: Verb, once: bytes = b"", knows: str = "", stop: bool = False) -> bytes:
-    return wire.packed_request(Asked(list(verbs), stop, once, knows))
-
-
-async def test_any_worker_knows_what_another_one_answered(served, place, verbs):
-    """Each request here is a connection of its own, and goes to any of the two."""
-    rename = Verb("rename", TRAVELLING["rename"].plain(place, b"d", b"e", True))
-    body = asked(rename, once=secrets.token_bytes(16), knows=verbs._memory)
-    answers = [await posted(served, "verbs", body, f"attempt={number}" if number > 1 else "") for number in range(1, 9)]
-    assert {each.body for each in answers} == {answers[0].body}
-    assert wire.read_answer(answers[0].body).results == ((wire.OK, None),)
-    other = await posted(served, "verbs", asked(rename, once=secrets.token_bytes(16)))
-    assert wire.read_answer(other.body).results[0][:2] == (wire.REFUSED, "NoSuchName")
-
-
-async def test_a_memory_that_was_lost_says_that_it_does_not_know(served, place):
-    body = asked(Verb("mkdir", (place, b"new")), once=secrets.token_bytes(16), knows="another memory")
-    answer = wire.read_answer((await posted(served, "verbs", body, "attempt=2")).body)
-    assert answer.results[0][:2] == (wire.REFUSED, "CommitterGone")
-    answer = wire.read_answer((await posted(served, "verbs", body)).body)
-    assert answer.results == ((wire.OK, None),), "the first try is made whoever one knows"
-
-
-async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(verbs, place, monkeypatch):
-    results, tries = verbs._results, 0
-
-    async def unknown(calls, stop, together=False):
-        nonlocal tries
-        tries += 1
-        return [CommitterGone("nobody knows")] if tries == 1 else await results(calls, stop, together)
-
-    monkeypatch.setattr(verbs, "_results", unknown)
-    assert await verbs.begin_upload(place, b"up", Meta())
-    for once in (verbs.mkdir(place, b"new"), verbs.rename(place, b"d", b"e", directory=True)):
-        tries = 0
-        with pytest.raises(CommitterGone):
-            await once
-        assert tries == 1
-
-
-async def test_bytes_that_may_be_replaced_are_sent_anew_where_nobody_knows_others_are_not(verbs, place, monkeypatch):
-    post, unknown = verbs._posting.post, CommitterGone("nobody knows")
-    refused = wire.packed_answer(wire.VERSION, "", [wire.pack([wire.REFUSED, *wire.plain_error(unknown)])])
-    tries = 0
-
-    async def forgets(*arguments, **options):
-        nonlocal tries
-        tries += 1
-        return refused if tries == 1 else await post(*arguments, **options)
-
-    monkeypatch.setattr(verbs._posting, "post", forgets)
-    assert (await verbs.put(place, b"new", Whole(b"12"), 2, Meta())).size == 2
-    assert tries == 2
-    tries = 0
-    with pytest.raises(CommitterGone):
-        await verbs.put(place, b"other", Whole(b"12"), 2, Meta(), Conditions(if_none_match=("*",)))
-    assert tries == 1
-
-
-async def test_a_change_that_was_lost_before_it_came_is_made_by_the_next_try(served, place, line):
-    async with connected(served, line.url) as far:
-        for change in (far.mkdir(place, b"new"), far.rename(place, b"d", b"e", directory=True)):
-            line.suffer(b"POST /.entrepot/verbs", times=2, says=b"HTTP/1.1 502 No\r\nContent-Length: 0\r\n\r\n")
-            await change
-            assert line.suffered == 2
-
-
-# --- a gateway that has too much to do --------------------------------------------------------------------------------
-
-
-async def test_a_gateway_that_says_slow_down_is_asked_again_when_it_said(served, place, line):
-    body = b"<Error><Code>SlowDown</Code><Message>no</Message></Error>"
-    head = b"HTTP/1.1 503 Slow Down\r\nRetry-After: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
-    async with connected(served, line.url) as far:
-        line.suffer(b"POST /.entrepot/verbs", times=1, says=head + body)
-        began = asyncio.get_running_loop().time()
-        await far.look(place, b"x")
-        assert line.suffered == 1
-        assert asyncio.get_running_loop().time() - began >= 1
-
-
-async def test_bytes_that_did_not_come_whole_are_sent_again(served, place, line, verbs):
-    body = b"<Error><Code>IncompleteBody</Code><Message>no</Message></Error>"
-    says = b"HTTP/1.1 400 No\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
-    async with connected(served, line.url) as far:
-        line.suffer(b"POST /.entrepot/write", times=1, says=says)
-        await far.put(place, b"new", Whole(b"12"), 2, Meta())
-        assert line.suffered == 1
-    assert (await verbs.look(place, b"new")).size == 2
-
-
-async def test_an_answer_without_bounds_is_refused_before_it_comes(served, place, line):
-    says = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (1 << 40)
-    async with connected(served, line.url) as far:
-        line.suffer(b"POST /.entrepot/verbs", times=1, says=says)
-        with pytest.raises(Refused, match="an answer of"):
-            await far.look(place, b"x")
-
-
-async def test_one_that_does_not_answer_at_all_is_told_so(monkeypatch, served, place, line):
-    async with connected(served, line.url) as far:
-        monkeypatch.setattr(asking, "RETRY_SECONDS", 0.3)
-        line.suffer(b"POST /.entrepot/verbs", times=1000)
-        with pytest.raises(posting.Unavailable, match="does not answer"):
-            await far.look(place, b"x")
-        assert line.suffered >= 1
+# --- who comes --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_wrong_secret_is_no_reason_to_try_again(served):
@@ -402,16 +216,18 @@ async def test_the_region_is_learnt_from_the_gateway(served, place):
 
 
 async def test_each_request_leaves_a_line_that_names_its_verb_and_no_secret(served, place, verbs):
+    before = len(lines(served))
+    await verbs.put(place, b"new", Whole(b"12"), 2, Meta())
     await verbs.rename(place, b"d", b"line", directory=True)
     await verbs.compound([("look", (place, b"x")), ("look", (place, b"none"))])
     await read_all(await verbs.open(place, b"x"))
-    wanted = {"fs.rename", "fs.verbs", "fs.open", "fs.put"}
+    wanted = {("fs.put", None), ("fs.rename", None), ("fs.verbs", "NoSuchName"), ("fs.open", None)}
 
     def ours():
-        return [each for each in lines(served) if each.get("path", "").startswith("/.entrepot/")]
+        new = lines(served)[before:]
+        return {(each["operation"], each.get("error")) for each in new if each.get("path", "").startswith("/.entrepot")}
 
-    await until_true(lambda: wanted <= {each["operation"] for each in ours()})
-    assert "NoSuchName" in {each.get("error") for each in ours() if each["operation"] == "fs.verbs"}
+    await until_true(lambda: wanted <= ours())
     text = served.log.read_text()
     assert served.secret_key not in text
     assert "call=" not in text
