@@ -5,7 +5,7 @@ tokens: the forms that request smuggling needs) is answered here as S3 XML, and 
 
 aiohttp's own loop makes a task, a request, a response and two header dictionaries for each request; this one hands
 parsed heads to the door in the task that it runs in. It uses names of aiohttp that are not public: the lock file pins
-the version, and tests/s3api/test_wire.py notices when they change.
+the version, and the tests of the wire (tests/s3api/test_wire.py, test_wire_hostile.py) notice when they change.
 """
 
 from __future__ import annotations

@@ -28,9 +28,10 @@ def hoisted(target: Target) -> Mapping[str, str]:
 
     Raises S3Error InvalidArgument for what could not have come as a header."""
     old = has_old_query(target.raw_query)
-    if not old and (PREFIX not in target.raw_query or "X-Amz-Signature=" not in target.raw_query):
+    if not old and "X-Amz-Signature=" not in target.raw_query:
         return {}
     found = {}
+    # By their decoded names: an escape changes nothing in what is signed, and so must change nothing here.
     for name, value in target.query.items():
         lower = name.lower()
         if not (name.startswith(PREFIX) or (old and lower in BODY_HEADERS)) or lower in OF_THE_BODY:

@@ -62,13 +62,19 @@ class Signer:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         if body or method in ("PUT", "POST"):
             named.setdefault("content-length", str(len(body)))
-        signed = sign_headers(
-            method, raw_path=raw_path, raw_query=query, headers={"host": self.host, **named},
-            payload=payload or hashlib.sha256(body).hexdigest(), access_key=self.access_key, secret_key=self.secret,
-            region="us-east-1", now=datetime.now(UTC),
-        )  # fmt: skip
+        signed = self.signed(method, raw_path, query, payload or hashlib.sha256(body).hexdigest(), **named)
         target = f"{raw_path}?{query}" if query else raw_path
         return encode(method, target, signed)
+
+    def signed(
+        self, method: str, raw_path: str, query: str = "", payload: str = "UNSIGNED-PAYLOAD",
+        at: datetime | None = None, **headers: str,
+    ) -> dict[str, str]:  # fmt: skip
+        """The headers of a request that is signed *at* a time, now where none is said."""
+        return sign_headers(
+            method, raw_path=raw_path, raw_query=query, headers={"host": self.host, **headers}, payload=payload,
+            access_key=self.access_key, secret_key=self.secret, region="us-east-1", now=at or datetime.now(UTC),
+        )  # fmt: skip
 
     async def request(
         self, method: str, raw_path: str, query: str = "", body: bytes = b"", payload: str | None = None,
@@ -86,6 +92,12 @@ class Signer:
             return await read_reply(reader, method)
         finally:
             writer.close()
+
+    async def follow(self, method: str, target: str, body: bytes = b"", **headers: str) -> Reply:
+        """A request whose *target* brings its signature."""
+        if body or method in ("PUT", "POST"):
+            headers.setdefault("content-length", str(len(body)))
+        return await self.send(encode(method, target, {"host": self.host, **headers}) + body, method)
 
     def presigned(self, method: str, path: str, expires: int = 60, **query: str) -> str:
         """The target of a presigned request."""
@@ -113,3 +125,13 @@ async def read_reply(reader: asyncio.StreamReader, method: str = "GET") -> Reply
 def quoted(key: str | bytes) -> str:
     """A key as it stands in a raw path."""
     return quote(key, safe="/-_.~")
+
+
+def chunks(*parts: bytes) -> bytes:
+    """A body in aws-chunked coding, up to its trailers."""
+    return b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts if part) + b"0\r\n"
+
+
+def failed(caught: Any) -> str:
+    """The code of the error that boto3 raised: *caught* is what `pytest.raises` gives."""
+    return str(caught.value.response["Error"]["Code"])

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ class Site:
         """Run a blocking client's *method* while the server goes on serving."""
         return await asyncio.to_thread(method, **arguments)
 
-    async def raw(self, data: bytes, *, half_close: bool = False, seconds: float = 10.0) -> bytes:
-        """Send *data* as it is; everything that comes back until the server closes, or *seconds* pass."""
+    async def raw(self, data: bytes, *, half_close: bool = False) -> bytes:
+        """Send *data* as it is; all that comes back until the server closes. `TimeoutError` where it does not."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(data)
         await writer.drain()
@@ -113,12 +114,12 @@ class Site:
             writer.write_eof()
         found = b""
         try:
-            async with asyncio.timeout(seconds):
-                while chunk := await reader.read(65536):
-                    found += chunk
-        except (TimeoutError, ConnectionError):
-            pass
-        writer.close()
+            with suppress(ConnectionError):
+                async with asyncio.timeout(60):
+                    while chunk := await reader.read(65536):
+                        found += chunk
+        finally:
+            writer.close()
         return found
 
 
