@@ -34,5 +34,4 @@ def stored(kind: str, size: int) -> None:
 
 def circuits(healths: Mapping[str, Health]) -> None:
     """What is thought of each backend, by name."""
-    for name, health in healths.items():
-        CIRCUIT.set(_CIRCUITS[health.state], name)
+    CIRCUIT.only({name: _CIRCUITS[health.state] for name, health in healths.items()})

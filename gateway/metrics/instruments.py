@@ -7,6 +7,7 @@ process's board. `Board.snapshot` is what a process tells the supervisor each se
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 LATENCY_SECONDS = (
@@ -71,6 +72,10 @@ class Gauge(Instrument):
 
     def set(self, value: float, *labels: str) -> None:
         self.values[labels] = value
+
+    def only(self, values: Mapping[str, float]) -> None:
+        """Of its one label these values, and of no others: an alarm over what is gone ends."""
+        self.values = {(label,): value for label, value in values.items()}
 
     def facts(self) -> dict[str, Any]:
         return {**super().facts(), "combine": self.combine}

@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gateway.metrics import gauge
-from gateway.metrics.instruments import Gauge
 from gateway.site import standings
 
 if TYPE_CHECKING:
@@ -31,16 +30,11 @@ async def count_copies(site: Site) -> None:
 
 def tell(found: standings.Standings, policies: list[str]) -> None:
     """Bring *found* to the metrics. What is not behind stands at 0, so that an alarm ends."""
-    _set(HELD, {use.name: use.blocks for use in found.backends})
-    _set(HELD_BYTES, {use.name: use.bytes for use in found.backends})
+    HELD.only({use.name: use.blocks for use in found.backends})
+    HELD_BYTES.only({use.name: use.bytes for use in found.backends})
     kinds = dict.fromkeys(standings.KINDS, 0.0)
-    _set(BEHIND, kinds | {each.kind: each.blocks for each in found.backlog})
-    _set(OLDEST, kinds | {each.kind: each.oldest_seconds for each in found.backlog})
+    BEHIND.only(kinds | {each.kind: each.blocks for each in found.backlog})
+    OLDEST.only(kinds | {each.kind: each.oldest_seconds for each in found.backlog})
     none = dict.fromkeys(policies, 0.0)
-    _set(POINT, none | {each.policy: each.oldest_seconds for each in found.points})
-    _set(LATE, none | {each.policy: float(each.late) for each in found.points})
-
-
-def _set(to: Gauge, values: dict[str, float]) -> None:
-    """These and no others."""
-    to.values = {(label,): value for label, value in values.items()}
+    POINT.only(none | {each.policy: each.oldest_seconds for each in found.points})
+    LATE.only(none | {each.policy: float(each.late) for each in found.points})

@@ -113,8 +113,7 @@ def _count(site: Site, workers: list[Worker]) -> None:
     """Bring what is counted elsewhere to the metrics."""
     site.count()
     waiting = _copies_that_wait(workers)
-    for name in site.warehouse.topology.backends:
-        WAITING.set(int(name in waiting), name)
+    WAITING.only({name: int(name in waiting) for name in site.warehouse.topology.backends})
     for worker in workers:
         match worker:
             case Sweeper():

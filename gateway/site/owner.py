@@ -26,7 +26,7 @@ def see_owner(folder: Path, config: Config) -> None:
     database = JournalPaths(journal_folder(folder, config)).database
     try:
         owner = database.stat().st_uid
-        if owner in {ROOT, _of_what_is_made(database.parent)}:
+        if owner == ROOT or owner == _of_what_is_made(database.parent):
             return
     except OSError:
         return  # whoever opens it says why it cannot

@@ -125,9 +125,8 @@ class Standing:
     def count(self) -> None:
         """Bring what is not there to the metrics."""
         gone, refusing = self.absent(), self.refusing()
-        for name in self._ids:
-            MISSING.set(int(name in gone), name)
-            REFUSING.set(int(name in refusing), name)
+        MISSING.only({name: int(name in gone) for name in self._ids})
+        REFUSING.only({name: int(name in refusing) for name in self._ids})
 
     async def watch(self) -> None:
         """Look at the marker of each every so often; until cancelled. Raises `Misconfigured` once one says that this

@@ -118,8 +118,8 @@ def _counted(store: ReadStore, topology: Topology) -> Standings:
     now_ns = time.time_ns()
     wishes = Wishes(store, lambda: topology)
     with store.snapshot():
-        known = wishes.refresh()
-        work = [_judged(row, wishes if known else None, Lookup(store, {})) for row in store.query(_WORK)]
+        known, lookup = wishes.refresh(), Lookup(store, {})
+        work = [_judged(row, wishes if known else None, lookup) for row in store.query(_WORK)]
         walked = store.query("SELECT 1 FROM plan WHERE fingerprint = ? AND again_ns > 0", (wishes.fingerprint,))
         return Standings(
             _uses(store, topology),
