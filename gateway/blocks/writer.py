@@ -19,7 +19,7 @@ from gateway import errors, failpoints
 from gateway.blocks import counting, placing
 from gateway.blocks.budget import Budget
 from gateway.blocks.cutting import Cutter
-from gateway.blocks.packing import Cut, Member, Packer
+from gateway.blocks.packing import Cut, Member, Packer, Settled
 from gateway.blocks.placing import Late, Stake
 from gateway.blocks.pressure import Pressure
 from gateway.blocks.values import BLOCK_BYTES, Stamp, block_key
@@ -188,7 +188,7 @@ class Writer:
         packer = self._packers.get(name)
         if packer is None:
             packer = self._packers[name] = Packer(
-                lambda pack: self._store_pack(self._stamps[name], pack), self._flights
+                lambda pack, settled: self._store_pack(self._stamps[name], pack, settled), self._flights
             )
             self._forget_idle(name)
         return await packer.add(buffers, size)
@@ -210,7 +210,7 @@ class Writer:
 
     # ---- packs --------------------------------------------------------------------------------------------------
 
-    async def _store_pack(self, stamp: Stamp, pack: Sequence[Member]) -> list[Cut]:
+    async def _store_pack(self, stamp: Stamp, pack: Sequence[Member], settled: Settled) -> list[Cut]:
         with ExitStack() as token:
             token.enter_context(self._reading())
             sealer = self.new_sealer(stamp)
@@ -228,6 +228,7 @@ class Writer:
             held = token.pop_all()
 
         def ended(stake: Stake) -> None:
+            settled()
             if stake.doubtful:
                 asyncio.get_running_loop().call_later(DOUBT_SECONDS, held.close)
             else:

@@ -1,0 +1,213 @@
+"""When a pack leaves, and who comes along."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from gateway.blocks import packing
+from gateway.blocks.digests import Digests
+from gateway.blocks.packing import WORTH_BYTES, Cut, Member, Packer
+from gateway.blocks.placing import Stake
+from gateway.blocks.values import BLOCK_BYTES, Targets
+from gateway.blocks.writer import StoredRun
+from gateway.journal.packed import Extent
+from gateway.journal.records.bytes import NewBlock
+from tests.blocks.test_writing import Slow, settle
+from tests.blocks.world import World, chunks
+
+BLOCK = NewBlock(b"b" * 16, 1, 100, 0, 1)
+Pack = tuple[list[int], "asyncio.Future[None]", Callable[[], None]]
+
+
+class Storing:
+    """Packs are stored once they are let go; each is remembered by the sizes of its members."""
+
+    def __init__(self, flights: int = 4) -> None:
+        self.packs: list[Pack] = []
+        self.given_back = 0
+        self.packer = Packer(self.store, flights)
+
+    async def store(self, pack: Sequence[Member], settled: Callable[[], None]) -> list[Cut]:
+        stored = asyncio.get_running_loop().create_future()
+        self.packs.append(([member.size for member in pack], stored, settled))
+        await stored
+
+        def ended(_: Stake) -> None:
+            settled()
+
+        stake = Stake(BLOCK, Targets(1, 1, ()), len(pack), ended)
+        return [Cut(Extent(BLOCK.id, 0, 0, member.size), stake) for member in pack]
+
+    async def add(self, *sizes: int) -> list[asyncio.Task[Cut]]:
+        tasks = [asyncio.create_task(self.packer.add((b"",), size)) for size in sizes]
+        await settle()
+        return tasks
+
+    async def land(self, number: int) -> None:
+        self.packs[number][1].set_result(None)
+        await settle()
+
+    @property
+    def left(self) -> list[list[int]]:
+        return [sizes for sizes, _, _ in self.packs]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's patience ends."""
+    monkeypatch.setattr(packing, "GATHER_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_one_alone_leaves_at_once_and_those_of_one_turn_together() -> None:
+    storing = Storing()
+    await storing.add(1)
+    assert storing.left == [[1]]
+    others = Storing()
+    await others.add(1, 2, 3)
+    assert others.left == [[1, 2, 3]]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_pack_leaves_once_as_many_wait_as_are_under_way() -> None:
+    storing = Storing()
+    await storing.add(1, 2, 3)
+    await storing.add(4)
+    await storing.add(5)
+    assert storing.left == [[1, 2, 3]], "two wait, and three are under way"
+    await storing.add(6)
+    assert storing.left == [[1, 2, 3], [4, 5, 6]]
+    await storing.add(7, 8, 9, 10, 11)
+    assert len(storing.left) == 2, "six are under way"
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_body_is_under_way_until_its_command_was_answered() -> None:
+    storing = Storing()
+    first, second = await storing.add(1, 2)
+    await storing.add(3)
+    await storing.land(0)
+    assert storing.left == [[1, 2]], "it is stored, and nobody has said that it was named"
+    first.result().stake.keep()
+    await settle()
+    assert storing.left == [[1, 2]]
+    second.result().stake.give_back()
+    await settle()
+    assert storing.left == [[1, 2], [3]]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_bodies_that_are_large_together_leave_without_waiting_as_far_as_there_is_room() -> None:
+    storing = Storing(flights=2)
+    await storing.add(1, 2, 3)
+    await storing.add(WORTH_BYTES - 1)
+    assert len(storing.left) == 1
+    await storing.add(1)
+    assert storing.left[1:] == [[WORTH_BYTES - 1, 1]]
+    await storing.add(BLOCK_BYTES, BLOCK_BYTES)
+    assert len(storing.left) == 2, "two are being stored, and that many may be"
+    await storing.land(0)
+    assert storing.left[2:] == [[BLOCK_BYTES]], "a pack holds a block at most"
+    await storing.land(1)
+    assert storing.left[3:] == [[BLOCK_BYTES]]
+
+
+async def test_nobody_waits_for_ever_for_others() -> None:
+    storing = Storing()
+    await storing.add(1, 2, 3)
+    await storing.add(4)
+    async with asyncio.timeout(60):
+        while len(storing.left) < 2:
+            await asyncio.sleep(0.001)
+        await storing.add(5)
+        while len(storing.left) < 3:
+            await asyncio.sleep(0.001)
+    assert storing.left == [[1, 2, 3], [4], [5]], "though none of those before has landed"
+    others = Storing()
+    await others.add(1, 2, 3)
+    await others.add(4)
+    await others.add(5, 6)
+    assert others.left[1:] == [[4, 5, 6]]
+    await others.add(7)
+    async with asyncio.timeout(60):
+        while len(others.left) < 3:
+            await asyncio.sleep(0.001)
+    assert others.left[2:] == [[7]], "whoever comes behind those who left in time has patience of its own"
+
+
+@pytest.mark.usefixtures("patient")
+async def test_those_whose_pack_could_not_be_stored_are_not_under_way() -> None:
+    storing = Storing()
+    refused = await storing.add(1, 2)
+    waiting = await storing.add(3)
+    storing.packs[0][1].set_exception(OSError("no"))
+    await settle()
+    assert [str(task.exception()) for task in refused] == ["no", "no"]
+    assert storing.left == [[1, 2], [3]]
+    waiting += await storing.add(4, 5)
+    await storing.add(6)
+    for number in (1, 2):
+        storing.packs[number][1].cancel()
+    await asyncio.wait(waiting)
+    await settle()
+    assert storing.left == [[1, 2], [3], [4, 5], [6]]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_whoever_goes_away_is_not_waited_for() -> None:
+    storing = Storing()
+    await storing.add(1, 2)
+    (large,) = await storing.add(WORTH_BYTES - 1)
+    large.cancel()
+    await settle()
+    await storing.add(2)
+    assert storing.left == [[1, 2]], "neither many nor large"
+    await storing.add(3)
+    assert storing.left == [[1, 2], [2, 3]]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_who_drains_waits_for_no_company() -> None:
+    storing = Storing()
+    await storing.add(1, 2)
+    await storing.add(3)
+    draining = asyncio.create_task(storing.packer.drain())
+    await settle()
+    assert storing.left == [[1, 2], [3]]
+    await storing.land(0)
+    assert not draining.done()
+    await storing.land(1)
+    async with asyncio.timeout(60):
+        await draining
+    assert storing.packer.idle
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("how", ["named", "given back", "left in doubt"])
+async def test_however_a_command_went_its_body_is_no_longer_under_way(how: str) -> None:
+    place = Slow()
+    place.gate.set()
+    world = World(place)
+
+    async def store() -> StoredRun:
+        return await world.writer.store(world.stamp(), chunks(b"x", 1), 1, Digests())
+
+    stored = await store()
+    waiting = asyncio.create_task(world.put(os.urandom(100)))
+    await settle()
+    assert place.puts == 2, "as many wait as are under way"
+    await waiting
+    late = await asyncio.gather(store(), store(), store())
+    assert place.puts == 3
+    waiting = asyncio.create_task(world.put(os.urandom(100)))
+    await settle()
+    assert place.puts == 3, "four are under way"
+    for each in (stored, *late):
+        {"named": world.name, "given back": world.writer.give_back, "left in doubt": world.writer.leave}[how](each)
+    await settle()
+    assert place.puts == 4
+    await waiting
