@@ -1,4 +1,8 @@
-"""Many items in one command: what is handed in while a command is on its way goes with the next one."""
+"""Many items in one command: what is handed in while a command is on its way goes with the next one.
+
+The committer makes each command that comes alone durable by itself, and those of clients wait meanwhile; so where
+nothing hangs on an item's moment, others are waited for.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,13 @@ T = TypeVar("T")
 class Batching(Generic[T]):
     """Sends items of one kind. For one event loop."""
 
-    def __init__(self, journal: Journal, command: Callable[[tuple[T, ...]], Any]) -> None:
+    def __init__(
+        self, journal: Journal, command: Callable[[tuple[T, ...]], Any], gather_seconds: Callable[[], float] = lambda: 0
+    ) -> None:
+        """*gather_seconds*: how long the first item waits at the moment, so that others come along."""
         self._journal = journal
         self._command = command
+        self._gather_seconds = gather_seconds
         self._waiting: list[tuple[T, asyncio.Future[Any]]] = []
         self._sending: asyncio.Task[None] | None = None
 
@@ -33,9 +41,12 @@ class Batching(Generic[T]):
         return await answer
 
     async def _send(self) -> None:
-        await asyncio.sleep(0)  # those of the same turn of the loop go together
+        await asyncio.sleep(self._gather_seconds())  # those of the same turn of the loop go together in any case
         while self._waiting:
             some, self._waiting = self._waiting[:ITEMS], self._waiting[ITEMS:]
+            some = [(item, answer) for item, answer in some if not answer.done()]  # nobody hangs on the others any more
+            if not some:
+                continue
             try:
                 answers = await self._journal.send(self._command(tuple(item for item, _ in some)))
             except Exception as error:  # noqa: BLE001 (each caller hears it)

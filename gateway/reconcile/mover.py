@@ -14,6 +14,9 @@ Killed anywhere, the row stands and names every place where bytes may be; everyt
 block that dies meanwhile is the sweeper's, which deletes strays as well; it waits for this process's floor, which is
 held from before step 1 until step 3 was answered.
 
+What falls due while some is worked on waits until that is done; and where clients are in the way of it, they go
+first, for a while (`giving_way`).
+
 Work whose backend is in trouble is passed over, in memory, until that has rested: it costs no record, and holds up
 nobody behind it. One that is full takes nothing, but it is read and emptied all the same.
 """
@@ -23,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from backends.base import Backend, Buffer
 from gateway import errors, failpoints
@@ -43,6 +46,7 @@ from gateway.reconcile.commands import (
     SettleWork,
 )
 from gateway.reconcile.copying import Hands, Task, Trouble
+from gateway.reconcile.giving_way import never
 from gateway.reconcile.putting_off import PuttingOff
 from gateway.reconcile.troubles import Troubles
 from gateway.reconcile.wishes import Wishes
@@ -56,11 +60,15 @@ _ROWS = (
     "b.backends, b.policy, b.died FROM work w JOIN block b ON b.id = w.block "
     "WHERE w.due_ns <= ? AND (w.due_ns, w.block) > (?, ?) ORDER BY w.due_ns, w.block LIMIT ?"
 )
+_OLDEST = "SELECT min(due_ns) FROM work WHERE due_ns <= ?"
 _START = (0, b"")
 ROWS = 256
 """Looked at between two turns of the loop."""
-PAUSE_SECONDS = 0.01
-"""Before the next look, where the last one found less than there is room for."""
+PAUSE_SECONDS = 0.25
+"""Before the next look, where the last one found less than there is room for; and"""
+GATHER_SECONDS = 0.1
+"""before the journal hears of a copy, then: what is written one by one is looked up, copied and named together, which
+takes less from those who write."""
 REVISIT_SECONDS = 0.5
 """How long at least what was passed over is not looked at again, and"""
 SKIP_SECONDS = 0.000_1
@@ -81,6 +89,7 @@ class Mover(Worker):
         backends: Mapping[int, Backend],
         keys: BlockKeys,
         wishes: Wishes,
+        gives_way: Callable[[int, int | None, float], bool] = never,
         *,
         at_once: int = AT_ONCE,
         bytes_at_once: int = BYTES_AT_ONCE,
@@ -91,14 +100,16 @@ class Mover(Worker):
         self._wishes = wishes
         self._hands = Hands(store, keys, backends, wishes.is_local)
         self._budget = Budget(bytes_at_once)
+        self._gives_way = gives_way
         self._at_once = at_once
         self._begin = Batching(journal, BeginWork)
-        self._settle = Batching(journal, SettleWork)
+        self._settle = Batching(journal, SettleWork, lambda: GATHER_SECONDS if self._caught_up else 0)
         self._finish = Batching(journal, FinishWork)
         self._put_off = PuttingOff(store, journal, wishes)
         self.troubles = Troubles(wishes)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
+        self._until_ns = 0
         self._progress = self._caught_up = False
         self._skipped = 0
         self._again = 0.0
@@ -126,6 +137,9 @@ class Mover(Worker):
         if self._cursor == _START and not self._under_way:
             self._progress = self.held_back = False
             self._floors, self._skipped = None, 0
+        if not self._under_way and self._waits():
+            self.held_back = True
+            return False
         self._caught_up = False
         await self._start_some()
         if self._under_way:
@@ -136,6 +150,12 @@ class Mover(Worker):
     def _planned(self) -> bool:
         """The planner knows what should be now: so where it changes back, all that is done until then is walked."""
         return self.store.query("SELECT fingerprint FROM plan") == [(self._wishes.fingerprint,)]
+
+    def _waits(self) -> bool:
+        """Whether all that is due by now gives way to somebody; if not, it is begun."""
+        self._until_ns = self._put_off.clock.now_ns()
+        ((oldest_ns,),) = self.store.query(_OLDEST, (self._until_ns,))
+        return self._gives_way(self._until_ns, oldest_ns, self._wishes.within_seconds)
 
     def _end_of_rows(self) -> bool:
         """Begin anew, sooner or later: all of them that are passed over are looked at again."""
@@ -148,11 +168,10 @@ class Mover(Worker):
 
     async def _start_some(self) -> None:
         """Begin as many of the next rows as there is room for."""
-        now_ns = self._put_off.clock.now_ns()
         if len(self._under_way) > self._at_once * 3 // 4:
             return  # many at a time: each look at the tables costs as much as some of what it finds
         while len(self._under_way) < self._at_once:
-            rows = self.store.query(_ROWS, (now_ns, *self._cursor, ROWS))
+            rows = self.store.query(_ROWS, (self._until_ns, *self._cursor, ROWS))
             for row in rows:
                 if len(self._under_way) >= self._at_once:
                     return
@@ -179,7 +198,7 @@ class Mover(Worker):
 
     async def _some_end(self) -> None:
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
-        if self._caught_up:  # so that what is written one by one is looked up and named together
+        if self._caught_up:
             await asyncio.sleep(PAUSE_SECONDS)
             done = {task for task in self._under_way.values() if task.done()}
         for block in [block for block, task in self._under_way.items() if task in done]:

@@ -61,6 +61,11 @@ class Wishes:
             found = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)
         return found
 
+    @property
+    def within_seconds(self) -> float:
+        """The shortest recovery point that a policy promises."""
+        return min(policy.within_seconds for policy in self._now.policies.values())
+
     def is_local(self, place: int) -> bool:
         """Whether the backend is a folder of a local file system."""
         found = self._now.backends.get(self.names.get(place, ""))

@@ -18,6 +18,7 @@ from gateway.config import Config
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.paths import JournalPaths
 from gateway.reconcile.commands import SuspectCopy
+from gateway.reconcile.giving_way import Crowd, GivingWay
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
 from gateway.reconcile.wishes import Wishes
@@ -52,7 +53,7 @@ def workers_of(site: Site) -> list[Worker]:
         Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
         Expiry(store, journal, expire_seconds=expire_seconds(site.config)),
         Planner(store, journal, warehouse.lookup, wishes),
-        Mover(store, journal, warehouse.lookup, warehouse.backends, warehouse.keys, wishes),
+        Mover(store, journal, warehouse.lookup, warehouse.backends, warehouse.keys, wishes, GivingWay(Crowd().felt)),
     ]
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from tests.reconcile.shores import Shores
 from tests.servers.between import Between, Forward, Heard, Rule, answer, between, honest, refusal
 from tests.servers.moto import moto
 from tests.servers.running import S3Server
+from tests.waiting import until_true
 
 WAIT_SECONDS = 120.0
 TIMEOUT_SECONDS = 10.0
@@ -96,11 +97,7 @@ async def working(shore: Shore) -> AsyncIterator[None]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def until(look: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not look():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        await asyncio.sleep(0.01)
+until = partial(until_true, seconds=WAIT_SECONDS)
 
 
 def refuses(raw: bytes) -> Rule:
