@@ -50,9 +50,11 @@ async def backup(
     keep_seconds: float,
     progress: journal_backup.Progress = journal_backup.no_progress,
 ) -> Manifest:
-    """Copy journal and config to *target*, which is absent or empty. Blocks that it names stay for *keep_seconds*.
+    """Copy journal and config to *target*, which is absent or empty, and lies in no backend's folder. Blocks that it
+    names stay for *keep_seconds*.
 
     Raises `Misconfigured`."""
+    _check_apart(target, site.config.topology(site.folder))
     text = with_absolute_backends(text_in_force(site.folder), site.folder)
     folder = journal_folder(site.folder, site.config)
     made = await journal_backup.backup(folder, target, site.journal, keep_seconds=keep_seconds, progress=progress)
@@ -99,6 +101,13 @@ def with_absolute_backends(text: str, folder: Path) -> str:
     if load_text(made, Path("/elsewhere")).topology(Path("/elsewhere")).backends != before.backends:
         raise Misconfigured(f"{folder / CONFIG_NAME}: write the backends' paths as absolute ones, then back up again")
     return made
+
+
+def _check_apart(target: Path, topology: Topology) -> None:
+    """A backend would have it for what nobody names, and it would be lost with the blocks."""
+    for place in topology.backends.values():
+        if place.s3 is None and target.resolve().is_relative_to(Path(place.path).resolve()):
+            raise Misconfigured(f"{target} lies in the folder of backend {place.name!r}: choose one elsewhere")
 
 
 def _quoted(path: Path) -> str:

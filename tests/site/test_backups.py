@@ -47,13 +47,17 @@ def test_what_a_backup_names_is_readable_from_the_restored_site(tmp_path: Path) 
     assert "incarnation 2" in shut_out.stderr
 
 
-def test_a_backup_asks_for_an_empty_folder_and_the_right_master_key(tmp_path: Path) -> None:
+def test_a_backup_asks_for_an_empty_folder_apart_from_the_blocks_and_the_right_master_key(tmp_path: Path) -> None:
     site, saved = tmp_path / "site", tmp_path / "saved"
     run_entrepot("init", str(site))
     run_entrepot("init", str(tmp_path / "other"))
     run_entrepot("backup", str(site), str(saved))
     again = run_entrepot("backup", str(site), str(saved), check=False)
     assert (again.returncode, "is not empty" in again.stderr) == (1, True)
+    for inside in ("blocks", "blocks/saved"):
+        told = run_entrepot("backup", str(site), str(site / inside), check=False)
+        assert (told.returncode, "lies in the folder of backend 'disk'" in told.stderr) == (1, True), told.stderr
+        assert not list((site / "blocks").glob("saved*"))
     missing = run_entrepot(
         "restore", str(saved), str(tmp_path / "anew"), "--master-key", str(tmp_path / "none"), check=False
     )
