@@ -15,6 +15,7 @@ SITE ?= var/site
 HOST ?= 127.0.0.1
 PORT ?= 9000
 MINUTES ?= 30
+MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
 FAST := not slow and not bench
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --quiet
@@ -46,6 +47,13 @@ serve: env ## a gateway on 127.0.0.1 over the site in var/site; PORT= (9000) and
 .PHONY: clients
 clients: env
 	@tests/install-clients
+
+.PHONY: minio
+minio: .make/bin/minio ## a MinIO for the tests, built from Go's registry in some minutes
+
+.make/bin/minio:
+	@command -v go >/dev/null || { echo "make minio: there is no Go here" >&2; exit 1; }
+	GOBIN="$(CURDIR)/.make/bin" CGO_ENABLED=0 go install -trimpath github.com/minio/minio@$(MINIO)
 
 .PHONY: lint
 lint: env ## ruff, mypy --strict, and who may import whom

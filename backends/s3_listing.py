@@ -2,7 +2,8 @@
 
 obstore's lister, in Rust, takes a hundredth of the time that botocore's parser holds the loop for, but knows folders
 only: it lists the folder of what is asked for from a place just before it on, and we stop behind it. A name that it
-cannot spell (`a//b`, put there by hand) makes it give up; from there on the slow lister goes on.
+cannot spell (`a//b`, put there by hand) makes it give up; from there on the slow lister goes on. And it calls `a/`
+`a`: such a name is what consoles make of an empty folder. So whatever is empty is looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ async def listed(store: S3Store, control: Control, root: str, prefix: str, after
                 return
             if line.key.startswith(prefix) and line.key > last and _is_key(line.key):
                 last = line.key
-                yield line
+                if line.size or await _is_there(store, root + line.key):
+                    yield line
     except obstore.exceptions.InvalidPathError:
         async for page in control.pages(root + prefix, root + last if last else ""):
             for line in page:
@@ -54,6 +56,14 @@ def just_below(prefix: str) -> str:
         return ""
     before = chr(ord(prefix[-1]) - 1).replace("/", ".")  # a slash would begin another folder
     return f"{prefix[:-1]}{before}zzzzzzzz"
+
+
+async def _is_there(store: S3Store, path: str) -> bool:
+    try:
+        await obstore.head_async(store, path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _is_key(name: str) -> bool:

@@ -8,17 +8,15 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pytest
 
 from backends.s3 import S3
 from tests.endpoint import Endpoint
+from tests.servers.minio import is_there, minio
 from tests.servers.moto import moto
 from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
-
-MINIO = "ENTREPOT_TEST_MINIO"
 
 OpenS3 = Callable[..., Awaitable[S3]]
 
@@ -47,18 +45,12 @@ def entrepot_server(endpoint: Endpoint) -> S3Server:
 
 
 @pytest.fixture(scope="session")
-def minio_server() -> S3Server:
-    return minio()
+def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with minio(tmp_path_factory.mktemp("minio")) as running:
+        yield running
 
 
-def minio() -> S3Server:
-    """The one that the environment names: `http://key:secret@host:port`."""
-    parts = urlsplit(os.environ[MINIO])
-    host = parts.netloc.rpartition("@")[2]
-    return S3Server(f"{parts.scheme}://{host}", unquote(parts.username or ""), unquote(parts.password or ""))
-
-
-@pytest.fixture(params=["radosgw", "entrepot", *(["minio"] if MINIO in os.environ else [])])
+@pytest.fixture(params=["radosgw", "entrepot", *(["minio"] if is_there() else [])])
 def server(request: pytest.FixtureRequest) -> S3Server:
     """Each that serves for more than tests, in turn."""
     running: S3Server = request.getfixturevalue(f"{request.param}_server")
@@ -78,7 +70,7 @@ def no_own_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 @pytest.fixture
 async def open_s3(no_own_keys: None) -> AsyncIterator[OpenS3]:
     """Opens a backend on a server, in a bucket of its own unless told otherwise, and closes it behind the test."""
-    opened: list[S3] = []
+    opened: list[tuple[S3Server, S3]] = []
 
     async def one(server: S3Server, **settings: Any) -> S3:
         given = {
@@ -88,18 +80,18 @@ async def open_s3(no_own_keys: None) -> AsyncIterator[OpenS3]:
             "secret_key": server.secret_key,
             "create_bucket": True,
         }
-        opened.append(await S3.open(**(given | settings)))
-        return opened[-1]
+        opened.append((server, await S3.open(**(given | settings))))
+        return opened[-1][1]
 
     yield one
-    for backend in opened:
-        if not backend._closed and MINIO in os.environ and backend._settings.endpoint == minio().url:
+    for server, backend in opened:
+        if server.stays and not backend._closed:
             await removed(backend)
         await backend.close()
 
 
 async def removed(backend: S3) -> None:
-    """Take away the bucket of a test and all that is in it: a MinIO goes on when the run has ended."""
+    """Take away the bucket of a test and all that is in it."""
     client, bucket = backend._control._client, {"Bucket": backend._settings.bucket}
     try:
         while lines := (await client.list_objects_v2(**bucket)).get("Contents"):

@@ -23,10 +23,20 @@ from backends.s3_store import body, md5_of
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
 from tests.servers.between import Forward, Heard, answer, between, refusal
+from tests.servers.minio import is_there
 from tests.servers.running import S3Server
 
-FOREIGN = ["a", "a/b", "other/0000000000000005/1", "p.txt", "p-/1", "p", "pa/1", "zz/deep/er", "Upper/Case"]
-ODD = ["p//a", "p/b//c", "p/d/", "p/Upper", "p/ü", "p/with space", "p/.hidden", "p/.entrepot-not", "p/q%20r"]
+FOREIGN = ["a/b", "other/0000000000000005/1", "p.txt", "p-/1", "pa/1", "zz/deep/er", "Upper/Case"]
+FOREIGN_ABOVE = ["a", "p"]
+"""Objects where others are below: MinIO stores both, and lists those below by their own folders alone."""
+ODD = ["p/d/", "p/Upper", "p/ü", "p/with space", "p/.hidden", "p/.entrepot-not", "p/q%20r"]
+ODD_EMPTY = ["p//a", "p/b//c"]
+"""Names that MinIO refuses."""
+
+
+def names_for(request: pytest.FixtureRequest, names: list[str], others: list[str]) -> list[str]:
+    """*names*, and the *others* where the server in turn takes them as S3 does."""
+    return names if request.node.callspec.params["server"] == "minio" else [*names, *others]
 
 
 def control(backend: S3) -> Any:
@@ -40,9 +50,11 @@ async def everything(backend: S3) -> dict[str, str]:
     return {line["Key"]: line["ETag"] for line in answer.get("Contents", ())}
 
 
-async def test_what_others_have_in_the_bucket_is_never_seen_or_touched(server: S3Server, open_s3: OpenS3) -> None:
+async def test_what_others_have_in_the_bucket_is_never_seen_or_touched(
+    request: pytest.FixtureRequest, server: S3Server, open_s3: OpenS3
+) -> None:
     backend = await open_s3(server, prefix="/p/")
-    for name in FOREIGN:
+    for name in names_for(request, FOREIGN, FOREIGN_ABOVE):
         await control(backend).put_object(Bucket=backend._settings.bucket, Key=name, Body=name.encode())
     before = await everything(backend)
     for number in range(20):
@@ -79,17 +91,24 @@ async def test_two_prefixes_of_one_bucket_do_not_see_each_other(server: S3Server
     assert bytes(await other.get(key(1))) == b"x"
 
 
-async def test_names_that_nobody_of_ours_wrote_do_not_stop_a_listing(server: S3Server, open_s3: OpenS3) -> None:
+@pytest.mark.parametrize("more", [[], ODD_EMPTY], ids=["spelt", "unspelt"])
+async def test_names_that_nobody_of_ours_wrote_do_not_stop_a_listing(
+    request: pytest.FixtureRequest, server: S3Server, open_s3: OpenS3, more: list[str]
+) -> None:
     backend = await open_s3(server, prefix="p")
-    for name in ODD:
-        await control(backend).put_object(Bucket=backend._settings.bucket, Key=name, Body=b"odd")
+    odd = names_for(request, ODD, more)
+    for name in odd:
+        await control(backend).put_object(
+            Bucket=backend._settings.bucket, Key=name, Body=b"" if name[-1] == "/" else b"odd"
+        )
+    await put(backend, "empty", b"")
     wanted = [key(number, session=session) for session in (1, 2) for number in range(70)]
     await asyncio.gather(*(put(backend, at, b"x") for at in [*wanted, "b/c", "z"]))
-    assert [line.key for line in await listed(backend.list())] == [*wanted, "b/c", "z"]
-    assert [line.key for line in await listed(backend.list(after=wanted[99]))] == [*wanted[100:], "b/c", "z"]
+    assert [line.key for line in await listed(backend.list())] == [*wanted, "b/c", "empty", "z"]
+    assert [line.key for line in await listed(backend.list(after=wanted[99]))] == [*wanted[100:], "b/c", "empty", "z"]
     assert [line.key for line in await listed(backend.list(prefix="b"))] == ["b/c"]
     assert [line.key for line in await listed(backend.list(prefix=f"{2:016x}/"))] == wanted[70:]
-    assert set(ODD) <= set(await everything(backend))
+    assert set(odd) <= set(await everything(backend))
 
 
 SEGMENT = st.text("0129abyz-_.", min_size=1, max_size=3).filter(lambda text: not text.startswith("."))
@@ -105,7 +124,15 @@ def test_a_listing_begins_before_the_first_key_of_its_prefix(prefix: str, rest: 
     assert "/./" not in f"/{floor}/"
 
 
-@pytest.mark.parametrize(("which", "habit"), [("moto", "etag"), ("radosgw", "etag"), ("entrepot", "checksum")])
+HABITS = [
+    ("moto", "etag"),
+    ("radosgw", "etag"),
+    ("entrepot", "checksum"),
+    *([("minio", "checksum")] if is_there() else []),
+]
+
+
+@pytest.mark.parametrize(("which", "habit"), HABITS)
 async def test_how_a_server_confirms_is_found_out_by_telling_it_a_lie(
     request: pytest.FixtureRequest, open_s3: OpenS3, which: str, habit: str
 ) -> None:

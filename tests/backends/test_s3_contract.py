@@ -3,7 +3,6 @@ each way."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,8 +11,9 @@ from backends.base import Backend
 from backends.faulty import Faulty, Plan
 from backends.retrying import Retrying
 from backends.wrappers import Deadlined, Limited, Metered
-from tests.backends.conftest import MINIO, OpenS3
+from tests.backends.conftest import OpenS3
 from tests.backends.contract import Contract
+from tests.servers.minio import WHY_NOT, is_there
 from tests.servers.running import S3Server
 
 
@@ -45,7 +45,7 @@ class TestS3ThatIsReadBack(Contract):
         yield await open_s3(radosgw_server, prefix="x", confirm="read")
 
 
-@pytest.mark.skipif(MINIO not in os.environ, reason=f"no MinIO: {MINIO} names none (http://key:secret@host:port)")
-async def test_the_minio_that_is_named_is_among_the_servers(minio_server: S3Server, open_s3: OpenS3) -> None:
+@pytest.mark.skipif(not is_there(), reason=WHY_NOT)
+async def test_a_minio_that_is_there_is_among_the_servers(minio_server: S3Server, open_s3: OpenS3) -> None:
     """So that a run without it says so, once."""
     assert await (await open_s3(minio_server)).marker() is None

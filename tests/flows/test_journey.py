@@ -20,10 +20,12 @@ from botocore.exceptions import ClientError
 
 from tests.flows.journey import Journey
 from tests.flows.two_shores import bad
+from tests.servers.minio import is_there, minio
 from tests.servers.moto import moto
 from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
 
+CLOUDS = [radosgw, moto, *([minio] if is_there() else [])]
 DAMAGED = 8
 """Copies at a time."""
 
@@ -43,7 +45,7 @@ async def journey(tmp_path: Path, server: S3Server) -> AsyncIterator[Journey]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("cloud", [radosgw, moto], ids=["radosgw", "moto"])
+@pytest.mark.parametrize("cloud", CLOUDS, ids=lambda cloud: cloud.__name__)
 async def test_from_one_shore_to_the_other_every_byte_arrives(
     tmp_path: Path, cloud: Callable[[Path], AbstractContextManager[S3Server]]
 ) -> None:

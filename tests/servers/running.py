@@ -27,6 +27,8 @@ class S3Server:
     access_key: str
     secret_key: str
     region: str = "us-east-1"
+    stays: bool = False
+    """It goes on when the run has ended, with whatever lies there."""
 
     def at(self, url: str) -> S3Server:
         """The same, reached at *url*."""

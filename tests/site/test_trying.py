@@ -14,6 +14,7 @@ import pytest
 
 from tests.endpoint import ENTREPOT, command_environment, run_entrepot
 from tests.ports import free_port
+from tests.servers.minio import is_there, minio
 from tests.servers.moto import moto
 from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
@@ -46,6 +47,12 @@ NAMED = [
     "it keeps all of that while many ask at once",
     "nothing of the trial is left there",
 ]
+BY_ETAG = "its ETag is the MD5 of what it stored"
+CONFIRMED = [
+    ("moto", BY_ETAG),
+    ("radosgw", BY_ETAG),
+    *([("minio", "the server compares each with its CRC64NVME")] if is_there() else []),
+]
 Site = Callable[..., Path]
 
 
@@ -58,6 +65,12 @@ def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture(scope="module")
 def radosgw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with radosgw(tmp_path_factory.mktemp("radosgw")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with minio(tmp_path_factory.mktemp("minio")) as running:
         yield running
 
 
@@ -96,9 +109,9 @@ def keys_in(server: S3Server) -> list[str]:
     return [line["Key"] for line in client.list_objects_v2(Bucket="blocks").get("Contents", ())]
 
 
-@pytest.mark.parametrize("name", ["moto", "radosgw"])
+@pytest.mark.parametrize(("name", "confirmed"), CONFIRMED)
 def test_a_bucket_is_tried_for_every_promise_by_name_and_left_as_it_was(
-    name: str, site: Site, request: pytest.FixtureRequest
+    name: str, confirmed: str, site: Site, request: pytest.FixtureRequest
 ) -> None:
     server: S3Server = request.getfixturevalue(f"{name}_server")
     folder = site(server)
@@ -108,7 +121,7 @@ def test_a_bucket_is_tried_for_every_promise_by_name_and_left_as_it_was(
     assert found["kept"]
     assert [each["what"] for each in found["promises"]] == NAMED
     assert found["traits"]["conditional writes"] == "yes"
-    assert found["traits"]["how puts are confirmed"] == "its ETag is the MD5 of what it stored"
+    assert found["traits"]["how puts are confirmed"] == confirmed
     assert found["traits"]["versions"] == "no"
     assert {(each["verb"], each["size"], each["at_once"]) for each in found["speeds"]} == {
         (verb, size, at_once) for verb in ("put", "get") for size in (4_096, 8 << 20) for at_once in (1, 4, 16)
