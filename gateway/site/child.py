@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gateway.config import Config, load_text
-from gateway.errors import EntrepotError, Misconfigured
+from gateway.errors import CommitterGone, EntrepotError, Misconfigured
 from gateway.metrics.instruments import BOARD
-from gateway.metrics.lines import ERROR, INFO, LEVELS, Lines, take_over_logging
+from gateway.metrics.lines import ERROR, INFO, LEVELS, WARNING, Lines, take_over_logging
 from gateway.metrics.loop_lag import watch_loop
 from gateway.site.control import CONTROL_FD, Line, Message
 from gateway.site.in_force import load_in_force, tell_version
@@ -163,12 +163,17 @@ def run_child(main: Main) -> None:
 async def _run(name: str, folder: Path, main: Main) -> int:
     line = await Line.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
     lines = Lines(name)
+    child: Child | None = None
     try:
         config = load_in_force(folder)
         lines.level = LEVELS[config.log.level]
         take_over_logging(lines)
-        await _under_control(Child(name, folder, config, lines, line), main)
+        child = Child(name, folder, config, lines, line)
+        await _under_control(child, main)
     except EntrepotError as error:
+        if child is not None and child.orphaned and isinstance(error, CommitterGone):
+            lines.write(WARNING, "ended", why="the supervisor is gone, and so is the committer")
+            return EXIT_FAILED
         lines.write(ERROR, "failed", why=f"{type(error).__name__}: {error}")
         line.tell({"is": "failed", "why": str(error)})
         return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED

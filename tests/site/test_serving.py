@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +19,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from gateway.site.control import CONTROL_FD
 from gateway.site.keeping import NICENESS
-from tests.endpoint import Endpoint, run_entrepot, started
+from tests.endpoint import Endpoint, command_environment, run_entrepot, started
 from tests.site.running import change_config, client, counted, lines, processes, ready, until, watch
 
 
@@ -87,6 +91,25 @@ def test_when_the_supervisor_is_killed_everybody_goes_and_the_next_finds_the_dat
         until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the processes to end")
     with started(site) as (endpoint, _):
         assert client(endpoint).get_object(Bucket="kept", Key="a")["Body"].read() == b"a" * 100_000
+
+
+def test_a_process_whose_supervisor_went_while_it_started_does_not_call_that_a_failure(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run_entrepot("init", str(site))
+    ours, theirs = socket.socketpair()
+    ours.close()
+    done = subprocess.run(
+        [sys.executable, "-m", "gateway.site.keeping", "keeper", str(site)],
+        env=command_environment() | {CONTROL_FD: str(theirs.fileno())},
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    theirs.close()
+    (line,) = map(json.loads, (done.stdout + done.stderr).splitlines())
+    assert (line["level"], line["event"]) == ("warning", "ended"), line
 
 
 def test_a_worker_whose_session_was_lost_goes_on_in_a_new_one(tmp_path: Path) -> None:
