@@ -42,7 +42,9 @@ async def get_object_attributes(call: Call) -> Answer:
 def _asked(call: Call) -> set[str]:
     header = call.headers.get("x-amz-object-attributes", "")
     asked = {each.strip() for each in header.split(",") if each.strip()}
-    if not asked or asked - NAMES:
+    if not asked:
+        raise S3Error("InvalidRequest", "The x-amz-object-attributes header is either missing or empty")
+    if asked - NAMES:
         raise S3Error(
             "InvalidArgument",
             "Invalid attribute name specified.",

@@ -132,6 +132,13 @@ def parse_tagging(text: str) -> dict[str, str]:
         if pair:
             name, _, value = pair.partition("=")
             pairs.append((unquote_plus(name, errors="replace"), unquote_plus(value, errors="replace")))
+    if len(dict(pairs)) < len(pairs):
+        raise S3Error(
+            "InvalidArgument",
+            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag "
+            "name duplicates.",
+            ArgumentName="x-amz-tagging",
+        )
     return check_tags(pairs)
 
 

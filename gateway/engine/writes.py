@@ -18,7 +18,7 @@ from gateway.engine.types import (
     Promised,
     Stored,
 )
-from gateway.errors import BadChecksum, BadDigest, IncompleteBody, NoSuchUpload
+from gateway.errors import BadChecksum, BadDigest, IncompleteBody, Invalid, NoSuchUpload
 from gateway.journal.packed import Checksum, pack_map
 from gateway.journal.tables import Upload, UploadState
 from gateway.namespace import keys, reading
@@ -115,4 +115,4 @@ def _value(digests: Digests, algorithm: str) -> str:
     try:
         return digests.value(algorithm)
     except KeyError:
-        raise BadChecksum(algorithm, "", "one algorithm was named first, another one came") from None
+        raise Invalid(f"one checksum algorithm was named first, and another one, {algorithm}, came") from None

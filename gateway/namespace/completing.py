@@ -13,6 +13,7 @@ from gateway.errors import (
     BadChecksum,
     EntityTooLarge,
     EntityTooSmall,
+    Invalid,
     InvalidArgument,
     InvalidPart,
     InvalidPartOrder,
@@ -26,8 +27,8 @@ from gateway.journal.tables import BODY, BUCKET, PART, RUN, Part, Shape, Upload,
 from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.objects import name_object
 from gateway.namespace.paths import Place, find, seen, want_neighbours
-from gateway.namespace.uploads import PARTS, any_upload
-from gateway.namespace.versions import parse, parse_upload, shown
+from gateway.namespace.uploads import PARTS, any_upload, number_of
+from gateway.namespace.versions import parse, shown
 from gateway.namespace.wholes import checksums_of, etag_of
 
 LEAST_PART_BYTES = 5 * 1024**2
@@ -51,8 +52,8 @@ class CompleteUpload:
     """The named parts, in ascending order, become the current version of *key*.
 
     Answers (version or None, LastModified in ns, etag, size, packed checksums).
-    Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `InvalidArgument`, `InvalidPart`, `InvalidPartOrder`,
-    `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
+    Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `Invalid`, `InvalidArgument`, `InvalidPart`,
+    `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
 
     bucket: str
     key: bytes
@@ -73,8 +74,8 @@ Finished = tuple[str | None, int, str, int, bytes]
 
 def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished:
     _check_order(asked.parts)
-    number_of = parse_upload(asked.upload)
-    wanted: list[Wanted] = [(PART, (number_of, part.number)) for part in asked.parts]
+    number = number_of(tx, asked.bucket, asked.upload, asked.user, asked.root)
+    wanted: list[Wanted] = [(PART, (number, part.number)) for part in asked.parts]
     upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root, wanted)
     if upload.state != UploadState.OPEN:
         return _repeated(asked, upload, tx)
@@ -126,9 +127,9 @@ def _judged(asked: CompleteUpload, upload: Upload, tx: Tx) -> list[Part]:
 
 def _check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
     if asked.promised_size is not None and asked.promised_size != size:
-        raise InvalidArgument(f"the parts have {size} bytes, not {asked.promised_size}")
+        raise Invalid(f"the parts have {size} bytes, not {asked.promised_size}")
     if asked.promised_type and upload.checksum_type and asked.promised_type != upload.checksum_type:
-        raise InvalidArgument(f"the upload was created with {upload.checksum_type}, not {asked.promised_type}")
+        raise Invalid(f"the upload was created with {upload.checksum_type}, not {asked.promised_type}")
     if not asked.promised_value:
         return
     if asked.promised_algorithm != computed.algorithm:

@@ -59,13 +59,24 @@ def any_upload(
     """The upload, open or ended, in a bucket that *user* may use. *also* is loaded with it.
 
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`."""
-    at = (UPLOAD, (name, key, parse_upload(upload)))
+    at = (UPLOAD, (name, key, number_of(tx, name, upload, user, root)))
     tx.want([(BUCKET, (name,)), at, *(also or ())])
     bucket = bucket_of(tx, name, user, root)
     row = tx.get(*at)
     if row is None or row.id < bucket.id:  # a bucket of that name that is gone had it
         raise NoSuchUpload(upload)
     return row
+
+
+def number_of(tx: Tx, name: str, upload: str, user: int, root: bool) -> int:
+    """The id of an upload. Raises `NoSuchUpload` for what cannot be one; but whether there is a bucket, and whose,
+    comes first, as in `any_upload`."""
+    try:
+        return parse_upload(upload)
+    except NoSuchUpload:
+        tx.want([(BUCKET, (name,))])
+        bucket_of(tx, name, user, root)
+        raise
 
 
 def open_upload(

@@ -13,6 +13,7 @@ from gateway.errors import (
     BadChecksum,
     BucketNotEmpty,
     EntityTooSmall,
+    Invalid,
     InvalidArgument,
     InvalidPart,
     InvalidPartOrder,
@@ -93,7 +94,7 @@ def test_a_composite_checksum_is_that_of_the_parts_checksums(world):
         complete(world, upload, *parts, promised_algorithm="SHA256", promised_value="other")
     with pytest.raises(InvalidPart):
         complete(world, upload, parts[0], parts[1]._replace(checksum=texts[0]))
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(Invalid):
         complete(world, upload, *parts, promised_type="FULL_OBJECT")
     done = complete(world, upload, *parts, promised_algorithm="SHA256", promised_value=value)
     assert checksums(done[4])[0] == ("SHA256", "COMPOSITE", value + "-2")
@@ -112,7 +113,7 @@ def test_what_s3_refuses_is_refused_and_changes_nothing(world):
     ):
         with pytest.raises(error):
             complete(world, upload, *parts)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(Invalid):
         complete(world, upload, one, promised_size=6)
     world.put(b"k", etag="e")
     with pytest.raises(PreconditionFailed):

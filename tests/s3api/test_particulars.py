@@ -250,6 +250,43 @@ async def test_a_part_is_not_copied_from_bytes_that_are_not_there(site, signer, 
     assert found == (400, "InvalidArgument")
 
 
+async def test_of_a_bucket_that_is_not_there_no_upload_is_looked_for(site, signer, s3):
+    upload = (await site.call(s3.create_multipart_upload, Bucket="bucket", Key="k"))["UploadId"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": "0" * 32}]}
+    for given in (upload, "bogus"):
+        name = {"Bucket": "nowhere", "Key": "k", "UploadId": given}
+        assert await refused(site, s3.abort_multipart_upload, **name) == (404, "NoSuchBucket")
+        assert await refused(site, s3.complete_multipart_upload, **name, MultipartUpload=parts) == (404, "NoSuchBucket")
+
+
+async def test_what_a_completion_says_of_the_upload_must_be_so(site, s3):
+    upload = (await site.call(s3.create_multipart_upload, Bucket="bucket", Key="k"))["UploadId"]
+    name = {"Bucket": "bucket", "Key": "k", "UploadId": upload}
+    tag = (await site.call(s3.upload_part, **name, PartNumber=1, Body=b"one"))["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": tag}]}
+    found = await refused(site, s3.complete_multipart_upload, **name, MultipartUpload=parts, MpuObjectSize=4)
+    assert found == (400, "InvalidRequest")
+
+
+async def test_a_part_bears_the_checksum_that_its_upload_was_begun_with(site, s3):
+    upload = await site.call(s3.create_multipart_upload, Bucket="bucket", Key="k", ChecksumAlgorithm="SHA256")
+    name = {"Bucket": "bucket", "Key": "k", "UploadId": upload["UploadId"], "PartNumber": 1, "Body": b"one"}
+    assert await refused(site, s3.upload_part, **name, ChecksumAlgorithm="SHA1") == (400, "InvalidRequest")
+
+
+async def test_attributes_that_nobody_names_are_an_invalid_request(signer):
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    for header, code in (("", "InvalidRequest"), (" , ", "InvalidRequest"), ("ETag,Bogus", "InvalidArgument")):
+        reply = await signer.request("GET", "/bucket/k", "attributes=", x_amz_object_attributes=header)
+        assert (reply.status, reply.code) == (400, code), header
+
+
+async def test_a_header_of_tags_names_each_once(site, signer):
+    reply = await signer.request("PUT", "/bucket/k", body=b"x", x_amz_tagging="a=1&b=2&a=3")
+    assert (reply.status, reply.code) == (400, "InvalidArgument")
+    assert await site.keys() == []
+
+
 async def test_a_marker_that_is_no_uploads_is_an_argument_without_sense(site, s3):
     found = await refused(site, s3.list_multipart_uploads, Bucket="bucket", KeyMarker="k", UploadIdMarker="bogus")
     assert found == (400, "InvalidArgument")
