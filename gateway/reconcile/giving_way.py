@@ -1,8 +1,9 @@
 """When copies wait for those who answer clients: where processors are scarce, and not for long.
 
-A second copy that is made beside every write takes more from the writers than its own processor time: it wakes in the
-midst of each answer. So while the kernel has this process wait for others, copies are gathered, and are then made all
-together: once the oldest has waited for a small share of what its policy allows, or as soon as nobody is in the way.
+Beside clients who keep the processors busy, a second copy of every write takes more from them than its own processor
+time: what little room there was is gone, and answers wait. So while the kernel has this process wait for others, copies
+are gathered, and are then made all together: once the oldest has waited for a small share of what its policy allows, or
+as soon as nobody is in the way.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 
 from backends.s3 import S3
 from tests.endpoint import Endpoint
-from tests.servers.minio import is_there, minio
+from tests.servers.minio import is_there, minio, named
 from tests.servers.moto import moto
 from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
@@ -46,6 +46,9 @@ def entrepot_server(endpoint: Endpoint) -> S3Server:
 
 @pytest.fixture(scope="session")
 def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    if (server := named()) is not None:
+        yield server
+        return
     with minio(tmp_path_factory.mktemp("minio")) as running:
         yield running
 

@@ -276,7 +276,7 @@ def is_fault(line: str) -> bool:
         fields = json.loads(line)
     except ValueError:
         return True
-    if '"level":"error"' in torn:
+    if '"level":"error"' in torn or '"traceback"' in torn:
         return True
     if fields["event"] == "request":
         return bool(fields["status"] >= 500 and fields["status"] not in {501, 503})

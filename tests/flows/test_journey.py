@@ -20,12 +20,12 @@ from botocore.exceptions import ClientError
 
 from tests.flows.journey import Journey
 from tests.flows.two_shores import bad
-from tests.servers.minio import is_there, minio
+from tests.servers.minio import can_start, minio
 from tests.servers.moto import moto
 from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
 
-CLOUDS = [radosgw, moto, *([minio] if is_there() else [])]
+CLOUDS = [radosgw, moto, *([minio] if can_start() else [])]
 DAMAGED = 8
 """Copies at a time."""
 

@@ -199,6 +199,7 @@ def test_a_broken_promise_is_told_with_what_happened_to_its_key() -> None:
         ('{"at":"1","level":"info","event":"requ{"at":"2","level":"info","event":"ready"}', False),
         ('{"at":"1","level":"info","event":"requ{"at":"2","level":"error","event":"failed"}', True),
         ('{"at":"1","level":"error","event":"fai{"at":"2","level":"info","event":"ready"}', True),
+        ('{"at":"1","level":"warning","event":"x","traceback":"Tr{"at":"2","level":"info","event":"ready"}', True),
         ('{"at":"1","level":"info","event":"requTraceback (most recent call last):', True),
         ('Traceback {"at":"2","level":"info","event":"ready"}', True),
         ('{"at":"1","level":"info","event":"requ', True),

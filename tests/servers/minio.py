@@ -21,19 +21,30 @@ BUILT = Path(__file__).parents[2] / ".make" / "bin" / "minio"
 WHY_NOT = f"no MinIO: {ADDRESS} names none (http://key:secret@host:port), and `make minio` built none"
 
 
+def named() -> S3Server | None:
+    """The one that the environment names."""
+    address = os.environ.get(ADDRESS)
+    if not address:
+        return None
+    parts = urlsplit(address)
+    host = parts.netloc.rpartition("@")[2]
+    keys = unquote(parts.username or ""), unquote(parts.password or "")
+    return S3Server(f"{parts.scheme}://{host}", *keys, stays=True)
+
+
 def is_there() -> bool:
-    return ADDRESS in os.environ or _program() is not None
+    """Whether there is one for tests that leave nothing behind."""
+    return named() is not None or can_start()
+
+
+def can_start() -> bool:
+    """Whether there is one for tests that want it for themselves."""
+    return _program() is not None
 
 
 @contextmanager
 def minio(folder: Path) -> Iterator[S3Server]:
-    """A MinIO until the block ends; one that is started here has its log and its data in *folder*."""
-    if address := os.environ.get(ADDRESS):
-        parts = urlsplit(address)
-        host = parts.netloc.rpartition("@")[2]
-        keys = unquote(parts.username or ""), unquote(parts.password or "")
-        yield S3Server(f"{parts.scheme}://{host}", *keys, stays=True)
-        return
+    """A MinIO of our own until the block ends, with its log and its data in *folder*."""
     program = _program()
     if program is None:
         absent("minio", "`make minio`, where there is Go")
