@@ -110,8 +110,10 @@ class Copies:
                         plain = self._keys.opener(facts.ring_key, extent.block).open_one(sealed, length, extent.frame)
                     else:
                         plain = self._open(want, Fetched(facts, memoryview(sealed), span.first, copy), start, length)
-                except errors.Damaged:
-                    return None  # `read` meets it again, says so, and goes on to the next copy
+                except errors.Damaged as error:
+                    # said here: `read` may find another copy faster, and never meet this one
+                    self._damaged(extent.block, copy, error)
+                    continue
                 counting.OPENED.add(1, counting.AT_HAND)
                 return plain
         return None
@@ -223,12 +225,15 @@ class Copies:
             plain = self._open(want, fetched, start, length)
         except errors.Damaged as error:
             ticket.refuse()
-            counting.FAILED.add()
-            _log.warning("backend %r: %s", fetched.copy.backend.name, error)
-            self._bad(want.extent.block, fetched.copy, DAMAGED)
+            self._damaged(want.extent.block, fetched.copy, error)
             raise
         counting.OPENED.add(1, counting.FETCHED)
         return plain
+
+    def _damaged(self, block: bytes, copy: Target, error: errors.Damaged) -> None:
+        counting.FAILED.add()
+        _log.warning("backend %r: %s", copy.backend.name, error)
+        self._bad(block, copy, DAMAGED)
 
     def _bad(self, block: bytes, copy: Target, word: str) -> None:
         """Report a copy, if it is one that the journal still names."""

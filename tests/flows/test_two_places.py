@@ -12,14 +12,29 @@ from tests.files import block_files
 from tests.site.running import change_config, client, counted, until
 
 SECOND = """
+[clusters.away]
+
+[[lines]]
+clusters = ["home", "away"]
+latency_seconds = 0.001
+bandwidth = "10 Gbit/s"
+
 [backends.second]
 type = "local"
-cluster = "home"
+cluster = "away"
 path = "second"
 """
+"""In another cluster, so that what can be read in the first place is read there, however fast either is."""
 VALUES = {f"small-{n}": random.Random(n).randbytes(4_000 + n) for n in range(20)} | {
     "large": random.Random("large").randbytes(20 << 20)
 }
+
+
+def ask_for_second_copies(folder: Path) -> None:
+    config = folder / "entrepot.toml"
+    config.write_text(config.read_text() + SECOND)
+    change_config(folder, 'name = "entrepot"', 'name = "entrepot"\ncluster = "home"')
+    change_config(folder, 'keep = ["disk"]', 'keep = ["disk", "second"]')
 
 
 def told(endpoint: Endpoint, *arguments: str) -> Any:
@@ -70,9 +85,7 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
         assert settled(endpoint)
 
         # a second copy of all that there is, and of what comes
-        config = folder / "entrepot.toml"
-        config.write_text(config.read_text() + SECOND)
-        change_config(folder, 'keep = ["disk"]', 'keep = ["disk", "second"]')
+        ask_for_second_copies(folder)
         run_entrepot("reload", str(folder))
         s3.put_object(Bucket="bucket", Key="small-0", Body=VALUES["small-0"])
         until(lambda: settled(endpoint), "the second copies")
@@ -120,9 +133,7 @@ def test_a_place_that_is_lost_says_what_is_lost_with_it_and_the_rest_is_made_aga
         s3.put_object(Bucket="bucket", Key="dir/only here", Body=b"x" * 1_000)
         alone = told(endpoint, "backend", "lost", "disk", *site_option(endpoint))
         assert (alone["objects"], alone["blocks"], alone["forgotten"]) == (["s3://bucket/dir/only here"], 1, False)
-        config = folder / "entrepot.toml"
-        config.write_text(config.read_text() + SECOND)
-        change_config(folder, 'keep = ["disk"]', 'keep = ["disk", "second"]')
+        ask_for_second_copies(folder)
         run_entrepot("reload", str(folder))
         for key, value in VALUES.items():
             s3.put_object(Bucket="bucket", Key=key, Body=value)
