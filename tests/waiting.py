@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-async def until_true(look: Callable[[], object], what: str = "it", seconds: float = 60.0) -> None:
+async def until_true(look: Callable[[], object], what: str = "it", seconds: float = 150.0) -> None:
     """Until *look* answers something true, without blocking the loop; the limit is for what never comes."""
     deadline = time.monotonic() + seconds
     while not look():

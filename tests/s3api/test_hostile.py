@@ -92,7 +92,7 @@ async def answers(data: bytes, pieces: int = 1, *, half_close: bool = True) -> b
     for _ in range(1 if half_close else 500):
         await asyncio.sleep(0)
     if half_close and not wire.is_closing() and connection.eof_received():
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await wire.closed
     connection.connection_lost(None)
     await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from tests.endpoint import Endpoint, run_entrepot
 from tests.logs import logged
 
 T = TypeVar("T")
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 150.0
 VAULT = """
 [backends.vault]
 type = "local"
@@ -87,7 +87,7 @@ def watch(endpoint: Endpoint, path: str) -> tuple[int, Any]:
     serving = read_serving(endpoint.dir)
     assert serving is not None
     try:
-        with urllib.request.urlopen(f"{serving['metrics']}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{serving['metrics']}{path}", timeout=120) as answer:
             status, raw = answer.status, answer.read()
     except urllib.error.HTTPError as refused:
         status, raw = refused.code, refused.read()
