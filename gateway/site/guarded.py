@@ -134,6 +134,12 @@ class Guarded(Backend):
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.inner.close()
 
+    def go_on_with(self, inner: Backend) -> Backend:
+        """Use *inner* from here on, which was found to bear the marker. Answers what was used until now."""
+        before, self.inner, self.get_now = self.inner, inner, inner.get_now  # type: ignore[method-assign]
+        self._found()
+        return before
+
     # ---- looking ---------------------------------------------------------------------------------------------------
 
     async def watch(self, rows: Rows) -> None:
@@ -166,11 +172,9 @@ class Guarded(Backend):
             found = await self._reopen()
         except (errors.BackendError, Misconfigured):
             return False
-        leaving = asyncio.create_task(self.inner.close())  # its calls under way come to their end
+        leaving = asyncio.create_task(self.go_on_with(found).close())  # its calls under way come to their end
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
-        self.inner, self.get_now = found, found.get_now  # type: ignore[method-assign]
-        self._found()
         return True
 
     def _lost(self, why: str) -> None:

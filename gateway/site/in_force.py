@@ -83,7 +83,12 @@ _CHANGEABLE = {"uploads", "clusters", "lines", "policies", "rules"}
 """Tables of which everything is taken over by a reload."""
 _CHANGEABLE_SETTINGS = {"log.level"}
 _CHANGEABLE_OF_A_BACKEND = {"cluster", "drain"}
-"""Of one that stands already."""
+"""Of one that stands already; and"""
+_CHANGEABLE_OF_A_BUCKET = _CHANGEABLE_OF_A_BACKEND | {
+    "endpoint", "region", "style", "profile", "access_key", "access_key_env", "secret_key_env", "secret_key_file",
+    "session_token_env", "create_bucket", "ca_file", "calls", "deadline_seconds",
+}  # fmt: skip
+"""where that is a bucket: how it is reached, for then it is opened anew (`reach`)."""
 
 
 def asks_for_restart(old: Config, new: Config) -> list[str]:
@@ -93,11 +98,10 @@ def asks_for_restart(old: Config, new: Config) -> list[str]:
     tables = sorted((before.keys() | after.keys()) - _CHANGEABLE - {"backends"})
     found = [path for table in tables for path in _differing(before.get(table), after.get(table), table)]
     for name in sorted(before["backends"].keys() & after["backends"].keys()):
-        found += [
-            path
-            for path in _differing(before["backends"][name], after["backends"][name], f"backends.{name}")
-            if path.rpartition(".")[2] not in _CHANGEABLE_OF_A_BACKEND
-        ]
+        one, other = before["backends"][name], after["backends"][name]
+        changeable = _CHANGEABLE_OF_A_BUCKET if one["type"] == "s3" else _CHANGEABLE_OF_A_BACKEND
+        differing = _differing(one, other, f"backends.{name}")
+        found += [path for path in differing if path.rpartition(".")[2] not in changeable]
     return [path for path in found if path not in _CHANGEABLE_SETTINGS]
 
 

@@ -23,6 +23,7 @@ from gateway.metrics import gauge
 from gateway.site.absent import Absent
 from gateway.site.guarded import DISTANT_SECONDS, LOCAL_SECONDS, Guarded, check_marker
 from gateway.site.opening import load_driver, open_backend
+from gateway.site.reach import Reach, reach_of
 from gateway.site.refusals import NotNow
 from gateway.site.ring import Rows
 from gateway.topology import BackendPlace, Topology
@@ -38,6 +39,9 @@ REFUSING = gauge(
 
 OPEN_SECONDS = 10.0
 """What a place has to answer who opens it."""
+
+FILES_SECONDS = 10.0
+"""How often the files are looked at that say how a backend is reached: its secret, who signed its certificate."""
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +71,12 @@ class Standing:
         self._rows = rows
         self._writes_much = writes_much
         self._ids: dict[str, int] = {}
+        self._places: dict[str, BackendPlace] = {}
+        """As the config in force has them."""
+        self._reached: dict[str, Reach] = {}
+        """How each was when it was opened."""
+        self._told: dict[str, str] = {}
+        """Why one could not be opened anew, as it was said."""
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def open(self, topology: Topology, *, strict: bool) -> None:
@@ -76,6 +86,8 @@ class Standing:
         Raises `Misconfigured` also where the site goes on elsewhere, and for a backend that the journal has not met."""
         wanted = {name: place for name, place in topology.backends.items() if name not in self._ids}
         self._ids |= {name: _id(self._rows, name) for name in wanted}
+        self._places |= wanted
+        self._reached |= {name: reach_of(place) for name, place in wanted.items()}
         failures: dict[str, backend_errors.BackendError] = {}
         opened = await asyncio.gather(*(self._try(place) for place in wanted.values()), return_exceptions=True)
         for place, outcome in zip(wanted.values(), opened, strict=True):
@@ -91,26 +103,34 @@ class Standing:
             raise Misconfigured(str(first)) from first
         for name, error in failures.items():
             _log.error("backend %r is not available: %s", name, error)
-            self._put_up(wanted[name], Absent(name, error.message, functools.partial(self._try, wanted[name])))
+            self._put_up(wanted[name], Absent(name, error.message, functools.partial(self._try_named, name)))
+
+    async def renew(self, topology: Topology) -> None:
+        """Open those anew that *topology* reaches in another way, or whose files were replaced. Where that fails, what
+        was opened before goes on, and `watch` tries again."""
+        self._places |= {name: place for name, place in topology.backends.items() if name in self._ids}
+        await asyncio.gather(*map(self._renew, self._reached_otherwise()))
 
     async def try_out(self, topology: Topology) -> None:
-        """See that those of *topology* that do not stand yet can be opened, and let go of them. Raises `NotNow`, which
-        says the key path of the first that cannot, and `Misconfigured` for one that the journal has not met."""
+        """See that those of *topology* can be opened that do not stand yet, or are reached in another way, and let go
+        of them. Raises `NotNow`, which says the key path of the first that cannot, and `Misconfigured` for one that
+        the journal has not met."""
         for name, place in topology.backends.items():
-            if name not in self._ids:
+            if self._reached.get(name) != reach_of(place):
                 try:
                     await close_all([await self._try(place)])
                 except backend_errors.BackendError as error:
+                    if name in self.absent() and isinstance(error, backend_errors.Unavailable):
+                        continue  # it is away, however it is reached
                     raise NotNow(f"backends.{name}: {error.message}") from error
 
     async def leave(self, topology: Topology) -> None:
         """Let go of those that *topology* has no more, once their calls under way have had their time."""
         for name in [name for name in self._ids if name not in topology.backends]:
             backend = self.backends.pop(self._ids.pop(name), None)
+            del self._places[name], self._reached[name]
             if backend is not None:
-                task = asyncio.create_task(_close_later(backend))
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
+                self._let_go(backend)
 
     def absent(self) -> dict[str, str]:
         """Those that could not be opened yet, and why."""
@@ -132,6 +152,7 @@ class Standing:
         """Look at the marker of each every so often; until cancelled. Raises `Misconfigured` once one says that this
         site goes on elsewhere."""
         watching: dict[Guarded, asyncio.Task[None]] = {}
+        following = asyncio.create_task(self._follow_files(), name="files of backends")
         try:
             while True:
                 standing = set(self.backends.values())
@@ -148,9 +169,47 @@ class Standing:
                 else:
                     await asyncio.sleep(LOCAL_SECONDS)
         finally:
-            for task in watching.values():
+            for task in (following, *watching.values()):
                 task.cancel()
-            await asyncio.gather(*watching.values(), return_exceptions=True)
+            await asyncio.gather(following, *watching.values(), return_exceptions=True)
+
+    async def _follow_files(self) -> None:
+        """Open anew, every so often, what is reached otherwise by now."""
+        while True:
+            await asyncio.sleep(FILES_SECONDS)
+            changed = await asyncio.to_thread(self._reached_otherwise)
+            await asyncio.gather(*map(self._renew, changed))
+
+    def _reached_otherwise(self) -> list[str]:
+        """Those that stand and were opened in another way than they would be now. Looks at files."""
+        absent = self.absent()  # which tries by itself, with what holds then
+        places = list(self._places.items())
+        return [name for name, place in places if name not in absent and self._reached.get(name) != reach_of(place)]
+
+    async def _renew(self, name: str) -> None:
+        """Open it as it is reached now, and go on with that."""
+        place, number = self._places[name], self._ids[name]
+        reach = reach_of(place)
+        try:
+            opened = await self._try(place)
+        except (backend_errors.BackendError, EntrepotError) as error:
+            if self._told.get(name) != str(error):
+                _log.warning("backend %r goes on as it was opened, since it cannot be opened anew: %s", name, error)
+            self._told[name] = str(error)
+            return
+        standing = self.backends.get(number)
+        if standing is None or self._places.get(name) != place:
+            await close_all([opened])
+            return
+        self._reached[name] = reach
+        self._told.pop(name, None)
+        self._let_go(standing.go_on_with(opened))
+        _log.info("backend %r was opened anew", name)
+
+    def _let_go(self, backend: Backend) -> None:
+        task = asyncio.create_task(_close_later(backend))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
 
     async def _shut_out_by(self, task: asyncio.Task[None]) -> None:
         """A watch ends only where this site goes on elsewhere: then nothing is written on any backend. Raises that."""
@@ -165,6 +224,12 @@ class Standing:
         for task in self._leaving:
             task.cancel()
         await close_all(self.backends.values())
+
+    async def _try_named(self, name: str) -> Backend:
+        """As `_try`, with what holds now."""
+        place = self._places[name]
+        self._reached[name] = reach_of(place)
+        return await self._try(place)
 
     async def _try(self, place: BackendPlace) -> Backend:
         """Opened, and checked. One that is silent counts as away: nobody waits for it longer than for the others. What
@@ -192,14 +257,14 @@ class Standing:
             backend,
             number,
             seconds=LOCAL_SECONDS if local else DISTANT_SECONDS,
-            reopen=functools.partial(self._try_again, place) if local else None,
+            reopen=functools.partial(self._try_again, place.name) if local else None,
         )
 
-    async def _try_again(self, place: BackendPlace) -> Backend:
-        """As `_try`, of a local one that was in use already: into an empty mount point nothing is written, either."""
-        if not await asyncio.to_thread(bears_marker, place.path):
-            raise backend_errors.Misconfigured("it bears no marker", backend=place.name)
-        return await self._try(place)
+    async def _try_again(self, name: str) -> Backend:
+        """As `_try_named`, of a local one that was in use already: into an empty mount point nothing is written."""
+        if not await asyncio.to_thread(bears_marker, self._places[name].path):
+            raise backend_errors.Misconfigured("it bears no marker", backend=name)
+        return await self._try_named(name)
 
 
 def _can_write(topology: Topology, policy: str, absent: Mapping[str, object]) -> bool:

@@ -118,6 +118,7 @@ class Warehouse:
     async def adopt(self, topology: Topology) -> None:
         """Go on under another topology, whose names the journal knows. What is under way goes on as it began."""
         await self._standing.open(topology, strict=False)
+        await self._standing.renew(topology)
         self.topology = topology
         self.placing.learn(topology)
         self._learn_ways(topology)

@@ -246,6 +246,19 @@ def test_settings_that_a_reload_takes_over_ask_for_no_restart() -> None:
     ]
 
 
+def test_how_a_bucket_is_reached_asks_for_no_restart_but_which_one_it_is_does() -> None:
+    bucket = '[backends.cloud]\ntype = "s3"\ncluster = "home"\nbucket = "blocks"\nprofile = "old"\n'
+    old = load_text(default_text() + bucket, Path("/site"))
+
+    def asked(edited: str) -> list[str]:
+        return asks_for_restart(old, load_text(default_text() + edited, Path("/site")))
+
+    reached = bucket.replace('profile = "old"', 'access_key = "K"\nsecret_key_file = "secret"\ncalls = 5')
+    assert asked(reached + 'endpoint = "https://s3.example.org"\ndrain = true\n') == []
+    assert asked(bucket.replace('"blocks"', '"bricks"')) == ["backends.cloud.bucket"]
+    assert asked(bucket + 'prefix = "below"\n') == ["backends.cloud.prefix"]
+
+
 def test_a_second_cluster_asks_for_no_restart_unless_the_processes_stand_there() -> None:
     old = load_text(default_text(), Path("/site"))
     two = default_text() + "[clusters.cloud]\n"
