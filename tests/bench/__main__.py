@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--listed", type=int, default=1_000_000, help="keys in the bucket that is listed")
     parser.add_argument("--planned", type=int, default=1_000_000, help="blocks over which a policy changes")
     parser.add_argument("--backlog-objects", type=int, default=50_000, help="small ones that are brought elsewhere")
-    parser.add_argument("--backlog-gib", type=float, default=1.0, help="of large objects that are brought elsewhere")
+    parser.add_argument("--backlog-gib", type=float, default=4.0, help="of large objects that are brought elsewhere")
     parser.add_argument("--json", default="", help="also write the table to this file")
     wanted = parser.parse_args()
     plan = Plan(
