@@ -3,6 +3,7 @@ limit it is opened anew; that it is the same place then, its marker shows."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,9 @@ from gateway.site.files import stamp
 from gateway.topology import BackendPlace
 
 Stamp = tuple[int, int, int]
+
+_SHARED = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+"""Where AWS's tools look for profiles: the variables that say so, and where it is without them."""
 
 
 class Reach(NamedTuple):
@@ -24,5 +28,13 @@ class Reach(NamedTuple):
 
 def reach_of(place: BackendPlace) -> Reach:
     """How *place* is reached now. Looks at its files, without reading them."""
-    named = (place.s3.secret_key_file, place.s3.ca_file) if place.s3 is not None else ()
-    return Reach(replace(place, cluster="", drain=False), tuple(stamp(Path(each)) for each in named if each))
+    return Reach(replace(place, cluster="", drain=False), tuple(stamp(Path(each)) for each in _files(place)))
+
+
+def _files(place: BackendPlace) -> list[str]:
+    if place.s3 is None:
+        return []
+    found = [place.s3.secret_key_file, place.s3.ca_file]
+    if not place.s3.access_key and not place.s3.access_key_env:  # then a profile may have the keys
+        found += [os.path.expanduser(os.environ.get(name, usual)) for name, usual in _SHARED.items()]
+    return [each for each in found if each]
