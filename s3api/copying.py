@@ -33,9 +33,11 @@ class Source(NamedTuple):
 
 
 def copy_source(header: str) -> Source:
-    """`[/]bucket/key[?versionId=id]`, percent-encoded. Raises S3Error InvalidArgument."""
+    """`[/]bucket/key[?versionId=id]`, encoded as a form is: S3 takes `+` for a blank here, unlike in a request's path.
+
+    Raises S3Error InvalidArgument."""
     path, _, version = header.partition("?versionId=")
-    raw = unquote_to_bytes(to_bytes(path)).removeprefix(b"/")
+    raw = unquote_to_bytes(to_bytes(path).replace(b"+", b" ")).removeprefix(b"/")
     bucket, slash, key = raw.partition(b"/")
     if not bucket or not slash or not key or not bucket.isascii() or "?" in version:
         raise S3Error(
