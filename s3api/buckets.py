@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gateway import errors as core
 from gateway.engine.types import BucketInfo
 from gateway.journal.tables import Versioning
@@ -44,6 +46,10 @@ def _bucket_xml(bucket: BucketInfo) -> str:
     )
 
 
+_A_REGION = re.compile(r"EU|[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}", re.ASCII)
+"""What S3's regions are called, those to come too: of another name S3 says that there is no such place."""
+
+
 async def create_bucket(call: Call) -> Answer:
     """PUT /bucket. S3 takes the owner's second creation for done in us-east-1, and refuses it elsewhere."""
     check_bucket_name(call.bucket)
@@ -63,6 +69,8 @@ def _check_constraint(raw: bytes, region: str) -> None:
     root = parse_xml(raw, "CreateBucketConfiguration")
     asked = root.get("LocationConstraint")
     if asked and asked != region and (asked, region) != ("EU", "eu-west-1"):
+        if not _A_REGION.fullmatch(asked):
+            raise S3Error("InvalidLocationConstraint", LocationConstraint=asked)
         raise S3Error(
             "IllegalLocationConstraintException",
             f"The {asked} location constraint is incompatible for the region specific endpoint this request was "

@@ -25,6 +25,7 @@ CODES: dict[str, tuple[int, str]] = {
     "InvalidChunkSizeError": (403, "A chunk is smaller than S3 allows."),
     "InvalidDigest": (400, "The Content-MD5 you specified is not valid."),
     "InvalidEncryptionAlgorithmError": (400, "The encryption request you specified is not valid."),
+    "InvalidLocationConstraint": (400, "The specified location-constraint is not valid"),
     "InvalidPart": (
         400,
         (

@@ -165,9 +165,14 @@ async def test_buckets_are_made_found_and_removed(s3, site):
     rest = await site.call(s3.list_buckets, Prefix="more-", ContinuationToken=first["ContinuationToken"])
     assert [each["Name"] for page in (first, rest) for each in page["Buckets"]] == [f"more-{n}" for n in range(5)]
     assert (await site.call(s3.get_bucket_location, Bucket="bucket"))["LocationConstraint"] is None
-    with pytest.raises(ClientError) as caught:
-        await site.call(s3.create_bucket, Bucket="far", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    assert failed(caught) == "IllegalLocationConstraintException"
+    for asked, code in (
+        ("eu-west-1", "IllegalLocationConstraintException"),
+        ("us-gov-west-1", "IllegalLocationConstraintException"),
+        ("nowhere", "InvalidLocationConstraint"),
+    ):
+        with pytest.raises(ClientError) as caught:
+            await site.call(s3.create_bucket, Bucket="far", CreateBucketConfiguration={"LocationConstraint": asked})
+        assert failed(caught) == code
     await site.call(s3.put_object, Bucket="more-1", Key="k")
     with pytest.raises(ClientError) as caught:
         await site.call(s3.delete_bucket, Bucket="more-1")
