@@ -142,7 +142,7 @@ class ChunkedBody(Body):
         if name not in self._promised or name not in checksums.HEADERS:
             raise S3Error("MalformedTrailerError", f"The trailer {name} was not announced, or is not known.")
         algorithm = checksums.HEADERS[name]
-        self._trailing = (algorithm, checksums.check_value(algorithm, value))
+        self._trailing = (algorithm, checksums.check_value(algorithm, value, "trailing header"))
 
     def _end(self) -> None:
         self._parser.finish()

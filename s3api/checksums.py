@@ -21,11 +21,15 @@ ELEMENTS = {name: f"Checksum{name}" for name in DIGEST_BYTES}
 """The XML element of each."""
 HEADERS = {f"x-amz-checksum-{name.lower()}": name for name in DIGEST_BYTES}
 """The header of each."""
+COMPOSITE = "COMPOSITE"
+"""Made of the parts' checksums, and not of the bytes as FULL_OBJECT is."""
 FULL_ONLY = {"CRC64NVME"}
 COMPOSITE_ONLY = {"SHA1", "SHA256"}
 UNBUILT = frozenset({"MD5", "SHA512", "XXHASH3", "XXHASH64", "XXHASH128"})
 """Algorithms that S3 has besides."""
 _NOT_VALUES = {"x-amz-checksum-mode", "x-amz-checksum-algorithm", "x-amz-checksum-type"}
+SDK = "x-amz-sdk-checksum-algorithm"
+"""What SDKs say beside a value, of the algorithm that it is of."""
 
 _COMPUTE: dict[str, Callable[[bytes], bytes]] = {
     "CRC32": lambda raw: crt.crc32(raw).to_bytes(4, "big"),
@@ -47,14 +51,20 @@ def known(algorithm: str, header: str = "x-amz-checksum-algorithm") -> str:
     if name in UNBUILT:
         raise S3Error("NotImplemented", f"The checksum {name} is not implemented.", Header=header)
     if name not in DIGEST_BYTES:
-        raise S3Error("InvalidRequest", f"Value for {header} header is invalid.")
+        raise S3Error("InvalidRequest", f"Value for {header} header is invalid." if header == SDK else _UNSUPPORTED)
     return name
 
 
-def check_value(algorithm: str, value: str) -> str:
+_UNSUPPORTED = (
+    "Checksum algorithm provided is unsupported. Please try again with any of the valid types: "
+    f"[{', '.join(sorted(DIGEST_BYTES))}]"
+)
+
+
+def check_value(algorithm: str, value: str, field: str = "header") -> str:
     """*value* as it must look for *algorithm*. Raises S3Error InvalidRequest."""
     if decode_base64(value, DIGEST_BYTES[algorithm]) is None:
-        raise S3Error("InvalidRequest", f"Value for x-amz-checksum-{algorithm.lower()} header is invalid.")
+        raise S3Error("InvalidRequest", f"Value for x-amz-checksum-{algorithm.lower()} {field} is invalid.")
     return value
 
 
@@ -79,12 +89,15 @@ def content_md5(headers: Mapping[str, str]) -> bytes | None:
 
 
 def asked(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | None]:
-    """What an upload says of its checksum: (algorithm, (algorithm, value) where the value stands in a header).
+    """What a request says of its body's checksum: (algorithm, (algorithm, value) where the value stands in a header;
+    else it comes behind the body).
 
-    Raises S3Error InvalidRequest for several of them, unknown ones, and two names that differ."""
+    x-amz-checksum-algorithm says nothing here, in S3 neither: it belongs to copies and to uploads in parts.
+
+    Raises S3Error InvalidRequest for several of them, unknown ones, names that differ, and a name without a value."""
     found = [name for name in headers if name.startswith("x-amz-checksum-") and name not in _NOT_VALUES]
     trailer = headers.get("x-amz-trailer")
-    named = headers.get("x-amz-sdk-checksum-algorithm") or headers.get("x-amz-checksum-algorithm")
+    named = headers.get(SDK)
     if not found and trailer is None and named is None:
         return None, None
     names = list(found)
@@ -94,16 +107,27 @@ def asked(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | Non
         raise S3Error(
             "InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
         )
-    algorithm = known(named, "x-amz-sdk-checksum-algorithm") if named is not None else None
+    algorithm = known(named, SDK) if named is not None else None
     if not names:
-        return algorithm, None
+        raise S3Error(
+            "InvalidRequest",
+            f"{SDK} specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found.",
+        )
     if names[0] not in HEADERS:
         known(names[0].removeprefix("x-amz-checksum-"), "x-amz-trailer")
         raise S3Error("InvalidRequest", f"The checksum {names[0]} is not supported.")
     if algorithm is not None and algorithm != HEADERS[names[0]]:
-        raise S3Error("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid.")
+        raise S3Error("InvalidRequest", f"Value for {SDK} header is invalid.")
     algorithm = HEADERS[names[0]]
     return algorithm, (algorithm, check_value(algorithm, headers[names[0]].strip())) if found else None
+
+
+def shows(headers: Mapping[str, str]) -> bool:
+    """Whether a read asks for the checksum. Raises S3Error InvalidRequest for a mode that is none."""
+    mode = headers.get("x-amz-checksum-mode")
+    if mode and mode.upper() != "ENABLED":
+        raise S3Error("InvalidRequest", "Value for x-amz-checksum-mode header is invalid.")
+    return bool(mode)
 
 
 def checksum_lines(checksum: Checksum | None) -> str:

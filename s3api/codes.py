@@ -22,7 +22,6 @@ CODES: dict[str, tuple[int, str]] = {
     "InvalidAccessKeyId": (403, "The access key ID you provided does not exist in our records."),
     "InvalidArgument": (400, "Invalid Argument"),
     "InvalidBucketName": (400, "The specified bucket is not valid."),
-    "InvalidChunkSizeError": (403, "A chunk is smaller than S3 allows."),
     "InvalidDigest": (400, "The Content-MD5 you specified is not valid."),
     "InvalidEncryptionAlgorithmError": (400, "The encryption request you specified is not valid."),
     "InvalidLocationConstraint": (400, "The specified location-constraint is not valid"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gateway import errors as core
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, Opened
+from gateway.journal.packed import Checksum
 from s3api.answers import Answer
 from s3api.call import Call, part_number
-from s3api.checksums import checksum_lines
+from s3api.checksums import COMPOSITE, checksum_lines, shows
 from s3api.conditions import byte_range, etags, read_conditions
 from s3api.dates import http_date, parse_date
 from s3api.errors import S3Error
@@ -59,6 +60,7 @@ async def _not_modified(call: Call) -> Answer:
 
 def _wanted(call: Call) -> tuple[ByteRange | None, int | None]:
     """The range and the part that are asked for; S3 takes one of them."""
+    shows(call.headers)  # what it refuses is refused before anything is opened
     ranged = call.headers.get("range")
     part = part_number(call) if "partNumber" in call.query else None
     if ranged is None:
@@ -107,21 +109,20 @@ def object_lines(call: Call, opened: Opened, partial: bool) -> str:
         lines += f"x-amz-version-id: {info.version}\r\n"
     if info.tags_count:
         lines += f"x-amz-tagging-count: {info.tags_count}\r\n"
-    checked = call.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED"
     if partial:
         lines += f"Content-Range: bytes {opened.start}-{opened.start + opened.length - 1}/{info.size}\r\n"
-        if opened.part is not None:
-            lines += _part_lines(opened, checked)
-    elif checked:
-        # Of a range S3 returns no checksum: clients would check the range's bytes against it.
-        lines += checksum_lines(info.checksum)
-    return lines
+        if opened.part is not None and info.parts_count:
+            lines += f"x-amz-mp-parts-count: {info.parts_count}\r\n"
+    return lines + checksum_lines(_checksum(opened, partial)) if shows(call.headers) else lines
 
 
-def _part_lines(opened: Opened, checked: bool) -> str:
-    """What is said of a part that was asked for by its number."""
-    info, part = opened.info, opened.part
-    lines = f"x-amz-mp-parts-count: {info.parts_count}\r\n" if info.parts_count else ""
-    if checked and part is not None and part.checksum and info.checksum is not None:
-        lines += f"x-amz-checksum-{info.checksum.algorithm.lower()}: {part.checksum}\r\n"
-    return lines
+def _checksum(opened: Opened, partial: bool) -> Checksum | None:
+    """The checksum of what is answered, and so none of a range: clients check the bytes that they get against it.
+
+    S3 tells a part's own one where the whole's is made of those, and the whole's of a range or a part that is all."""
+    checksum, part = opened.info.checksum, opened.part
+    if checksum is None or not partial:
+        return checksum
+    if checksum.type == COMPOSITE:
+        return checksum._replace(value=part.checksum) if part is not None and part.checksum else None
+    return checksum if opened.length == opened.info.size else None

@@ -3,6 +3,8 @@
 
 Bytes are handed on as they come, before the signature of their chunk can be known; `End` comes only once everything
 was verified, and a caller commits nothing before it. A line may have 1 KiB, the trailers 8 KiB together.
+
+Whatever is wrong with how the chunks are put together is an incomplete body: S3 tells no other code for it.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from gateway.identity import canonical
 from gateway.identity.canonical import EMPTY_SHA256
 from gateway.identity.signature_errors import (
     IncompleteBody,
-    InvalidChunkSizeError,
     MalformedTrailerError,
     SignatureDoesNotMatch,
     SignatureError,
@@ -94,7 +95,7 @@ class ChunkedParser:
         at = 0
         while at < len(view):
             if self._state is State.ENDED:
-                raise InvalidChunkSizeError("There is more behind the end of the body.")
+                raise IncompleteBody("There is more behind the end of the body.")
             if self._state is State.DATA:
                 taken = view[at : at + self._chunk_left]
                 at += len(taken)
@@ -136,7 +137,7 @@ class ChunkedParser:
         return line[:-1]
 
     def _malformed(self, message: str) -> SignatureError:
-        kind = MalformedTrailerError if self._state is State.TRAILERS else InvalidChunkSizeError
+        kind = MalformedTrailerError if self._state is State.TRAILERS else IncompleteBody
         return kind(message)
 
     def _on_line(self, line: bytes) -> Iterator[Event]:
@@ -145,11 +146,11 @@ class ChunkedParser:
                 self._header(line)
             case State.GAP:
                 if line:
-                    raise InvalidChunkSizeError("A chunk is longer than it says.")
+                    raise IncompleteBody("A chunk is longer than it says.")
                 self._state = State.HEADER
             case State.LAST:
                 if line:
-                    raise InvalidChunkSizeError("There is more behind the last chunk.")
+                    raise IncompleteBody("There is more behind the last chunk.")
                 self._state = State.ENDED
                 yield End()
             case _:
@@ -158,10 +159,10 @@ class ChunkedParser:
     def _header(self, line: bytes) -> None:
         digits, found, signature = line.partition(_SIGNATURE)
         if not 0 < len(digits) <= 16 or not _HEX.issuperset(digits):
-            raise InvalidChunkSizeError("A chunk's size is no hexadecimal number.")
+            raise IncompleteBody("A chunk's size is no hexadecimal number.")
         if self._signed:
             if not found or len(signature) != 64:
-                raise SignatureDoesNotMatch("A chunk has no signature.")
+                raise IncompleteBody("A chunk has no signature.")
             self._chunk_signature = signature.decode("ascii", "replace")
         size = int(digits, 16)
         if size > self._left:

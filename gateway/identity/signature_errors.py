@@ -11,7 +11,6 @@ SignatureError
 ├── InvalidRequest
 ├── InvalidArgument
 ├── IncompleteBody
-├── InvalidChunkSizeError
 └── MalformedTrailerError
 """
 
@@ -75,10 +74,6 @@ class InvalidArgument(SignatureError):
 
 class IncompleteBody(SignatureError):
     code = "IncompleteBody"
-
-
-class InvalidChunkSizeError(SignatureError):
-    code = "InvalidChunkSizeError"
 
 
 class MalformedTrailerError(SignatureError):

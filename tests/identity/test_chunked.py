@@ -155,7 +155,7 @@ def test_the_declared_length_is_kept_exactly(kind: PayloadKind, length: int) -> 
 @EACH_KIND
 def test_bytes_behind_the_end_are_refused(kind: PayloadKind) -> None:
     parser = ChunkedParser(verified(kind), 3)
-    with pytest.raises(errors.InvalidChunkSizeError):
+    with pytest.raises(errors.IncompleteBody):
         list(parser.feed(encoded(kind, [b"abc"]) + b"0\r\n\r\n"))
 
 
@@ -186,21 +186,21 @@ def test_a_chunk_without_its_signature_is_refused(kind: PayloadKind, line: bytes
     ],
 )  # fmt: skip
 def test_a_size_that_is_no_plain_hexadecimal_number_is_refused(kind: PayloadKind, line: bytes) -> None:
-    refused(kind, line + b"abc\r\n0\r\n\r\n", 3, errors.InvalidChunkSizeError)
+    refused(kind, line + b"abc\r\n0\r\n\r\n", 3, errors.IncompleteBody)
 
 
 def test_lines_end_as_they_should() -> None:
     good = encoded(PayloadKind.STREAMING_UNSIGNED_TRAILER, [b"abc"])
     bare = good.replace(b"3\r\n", b"3\n")
-    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, bare, 3, errors.InvalidChunkSizeError)
+    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, bare, 3, errors.IncompleteBody)
     longer = good.replace(b"abc", b"abcd")
-    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, longer, 3, errors.InvalidChunkSizeError)
+    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, longer, 3, errors.IncompleteBody)
 
 
 @EACH_KIND
 def test_a_line_without_end_is_refused_before_it_fills_memory(kind: PayloadKind) -> None:
     parser = ChunkedParser(verified(kind), 3)
-    with pytest.raises(errors.InvalidChunkSizeError):
+    with pytest.raises(errors.IncompleteBody):
         for _ in range(3):
             list(parser.feed(b"0" * 512))
 

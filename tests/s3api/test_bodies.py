@@ -35,12 +35,39 @@ async def test_a_checksum_is_verified_kept_and_returned(signer, algorithm):
     got = await signer.request("GET", "/bucket/k", x_amz_checksum_mode="ENABLED")
     assert got.headers[name] == good
     assert got.headers["x-amz-checksum-type"] == "FULL_OBJECT"
-    part = await signer.request("GET", "/bucket/k", x_amz_checksum_mode="ENABLED", range="bytes=0-1")
+    part = await signer.request("GET", "/bucket/k", x_amz_checksum_mode="ENABLED", range="bytes=0-3")
     assert name not in part.headers
+    whole = await signer.request("GET", "/bucket/k", x_amz_checksum_mode="ENABLED", range="bytes=0-4")
+    assert (whole.status, whole.headers[name], whole.headers["x-amz-checksum-type"]) == (206, good, "FULL_OBJECT")
     wrong = await signer.request("PUT", "/bucket/k", body=b"12346", **{name: good})
     assert (wrong.status, wrong.code) == (400, "BadDigest")
     malformed = await signer.request("PUT", "/bucket/k", body=b"12345", **{name: "AAA"})
     assert (malformed.status, malformed.code) == (400, "InvalidRequest")
+
+
+async def test_a_checksum_is_shown_to_whom_asks_for_it_in_the_one_way_there_is(signer):
+    await signer.request("PUT", "/bucket/k", body=b"x")
+    for method in ("GET", "HEAD"):
+        assert not [name for name in (await signer.request(method, "/bucket/k")).headers if "checksum" in name]
+        assert (await signer.request(method, "/bucket/k", x_amz_checksum_mode="INVALID")).status == 400
+    assert (await signer.request("GET", "/bucket/k", x_amz_checksum_mode="INVALID")).code == "InvalidRequest"
+
+
+async def test_an_algorithm_is_named_beside_a_value_and_by_no_other_header(site, signer):
+    for named in ("crc32", "SHA256"):
+        reply = await signer.request("PUT", "/bucket/k", body=b"x", x_amz_sdk_checksum_algorithm=named)
+        assert (reply.status, reply.code) == (400, "InvalidRequest")
+        assert b"no corresponding x-amz-checksum-* or x-amz-trailer headers were found" in reply.body
+    assert await site.keys() == []
+    crc = {"x_amz_checksum_crc32": compute("CRC32", b"x")}
+    assert (
+        await signer.request("PUT", "/bucket/k", body=b"x", x_amz_sdk_checksum_algorithm="crc32", **crc)
+    ).status == 200
+    # What begins an upload or a copy says nothing of a body.
+    other = await signer.request("PUT", "/bucket/k", body=b"x", x_amz_checksum_algorithm="SHA1", **crc)
+    assert "x-amz-checksum-crc32" in other.headers
+    alone = await signer.request("PUT", "/bucket/k", body=b"x", x_amz_checksum_algorithm="SHA1")
+    assert alone.headers["x-amz-checksum-crc64nvme"] == compute("CRC64NVME", b"x")
 
 
 async def test_two_checksums_are_one_too_many(signer):
@@ -72,7 +99,9 @@ async def test_a_checksum_behind_the_body_is_verified(site, signer):
         (chunks(b"1234"), "IncompleteBody"),
         (chunks(b"123456"), "IncompleteBody"),
         (b"5\r\n12345\r\n", "IncompleteBody"),
-        (b"zz\r\n12345", "InvalidChunkSizeError"),
+        (b"zz\r\n12345", "IncompleteBody"),
+        (b"3\r\n12345\r\n0\r\n", "IncompleteBody"),
+        (b"5\r\n123450\r\n", "IncompleteBody"),
         (b"", "IncompleteBody"),
     ],
 )
