@@ -140,7 +140,8 @@ class InvalidKey(Invalid):
 
 
 class InvalidPart(Invalid):
-    """A part named on completion is absent, or its ETag or checksum differs. args: a sentence."""
+    """A part named on completion is absent, or its ETag or checksum differs. args: a sentence, the upload, the part's
+    number and the ETag that was named."""
 
 
 class InvalidPartOrder(Invalid):

@@ -6,7 +6,7 @@ from gateway.engine.types import ObjectInfo
 from gateway.journal.packed import Checksum, PartFact
 from s3api.answers import Answer, xml_answer
 from s3api.call import MAX_KEYS, Call
-from s3api.checksums import ELEMENTS
+from s3api.checksums import COMPOSITE, ELEMENTS
 from s3api.conditions import read_conditions
 from s3api.dates import SECOND_NS, http_date
 from s3api.errors import S3Error
@@ -55,8 +55,9 @@ def _asked(call: Call) -> set[str]:
 
 
 def _checksum_xml(checksum: Checksum) -> str:
-    element = ELEMENTS[checksum.algorithm]
-    return f"<{element}>{checksum.value}</{element}><ChecksumType>{checksum.type}</ChecksumType>"
+    """As everywhere, but for the `-N` behind a composite value: S3 leaves it out here alone."""
+    element, value = ELEMENTS[checksum.algorithm], checksum.value.partition("-")[0]
+    return f"<{element}>{value}</{element}><ChecksumType>{checksum.type}</ChecksumType>"
 
 
 def _number(call: Call, name: str, default: int) -> int:
@@ -69,14 +70,16 @@ def _number(call: Call, name: str, default: int) -> int:
 
 
 async def _parts_xml(call: Call, info: ObjectInfo) -> str:
-    """S3 lists the parts only where they have checksums of their own; their count always."""
+    """S3 lists the parts only where the whole's checksum is made of theirs; their count always."""
+    checksum = info.checksum
+    if checksum is None or checksum.type != COMPOSITE:
+        return f"<ObjectParts><PartsCount>{info.parts_count}</PartsCount></ObjectParts>"
     limit = min(_number(call, "x-amz-max-parts", MAX_KEYS), MAX_KEYS)
     after = _number(call, "x-amz-part-number-marker", 0)
     version = call.version
     facts = await call.engine.object_parts(call.caller, call.bucket, call.key, version, after, limit + 1)
     shown, more = facts[:limit], len(facts) > limit
-    checksum = info.checksum
-    parts = "".join(_part_xml(each, checksum) for each in shown)
+    parts = "".join(_part_xml(each, ELEMENTS[checksum.algorithm]) for each in shown)
     last = shown[-1].number if shown else after
     return (
         f"<ObjectParts><PartsCount>{info.parts_count}</PartsCount>"
@@ -85,9 +88,8 @@ async def _parts_xml(call: Call, info: ObjectInfo) -> str:
     )
 
 
-def _part_xml(part: PartFact, checksum: Checksum | None) -> str:
-    shown = ""
-    if checksum is not None and part.checksum:
-        element = ELEMENTS[checksum.algorithm]
-        shown = f"<{element}>{part.checksum}</{element}>"
-    return f"<Part>{shown}<PartNumber>{part.number}</PartNumber><Size>{part.size}</Size></Part>"
+def _part_xml(part: PartFact, element: str) -> str:
+    return (
+        f"<Part><{element}>{part.checksum}</{element}><PartNumber>{part.number}</PartNumber><Size>{part.size}</Size>"
+        "</Part>"
+    )

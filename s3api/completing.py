@@ -19,6 +19,7 @@ from s3api.xml_writing import XML_HEAD, XMLNS, escape, escape_bytes, quoted
 TURN = 500
 """Parts that are read in one go."""
 _ALGORITHMS = {element: algorithm for algorithm, element in ELEMENTS.items()}
+_UNBUILT = {f"Checksum{algorithm}": algorithm for algorithm in checksums.UNBUILT}
 
 
 async def complete_multipart_upload(call: Call) -> Answer:
@@ -91,8 +92,22 @@ def _wanted(element: Element) -> WantedPart:
         raise S3Error("MalformedXML")
     if not 1 <= int(number) <= MAX_PART_NUMBER:
         raise S3Error("MalformedXML")
-    checksum = None
-    for name in told.keys() & _ALGORITHMS.keys():
-        if told[name]:
-            checksum = (_ALGORITHMS[name], told[name])
-    return WantedPart(int(number), etag.strip('"'), checksum)
+    return WantedPart(int(number), etag.strip('"'), _checksum(told))
+
+
+def _checksum(told: dict[str, str]) -> tuple[str, str] | None:
+    """The one checksum among a part's elements. Raises S3Error NotImplemented, and InvalidArgument for what is none."""
+    for name in told.keys() & _UNBUILT.keys():
+        raise S3Error("NotImplemented", f"The checksum {_UNBUILT[name]} is not implemented.", Feature=name)
+    found = [(_ALGORITHMS[name], told[name]) for name in told if name in _ALGORITHMS and told[name]]
+    if not found:
+        return None
+    algorithm, value = found[0]
+    if len(found) > 1 or checksums.decode_base64(value, checksums.DIGEST_BYTES[algorithm]) is None:
+        raise S3Error(
+            "InvalidArgument",
+            "Invalid Base64 or multiple checksums present in request",
+            ArgumentName="Checksum",
+            ArgumentValue="".join(f"{name}:{text};" for name, text in sorted(found)),
+        )
+    return found[0]

@@ -126,6 +126,8 @@ def _from_table(error: core.EntrepotError) -> Failure:
     if isinstance(error, core.BadDigest) and len(first) == _SHA256_HEX:
         code = "XAmzContentSHA256Mismatch"
     elements = {row.element: first} if row.element and first else {}
+    if isinstance(error, core.InvalidPart):
+        elements |= dict(zip(("UploadId", "PartNumber", "ETag"), map(_text, error.args[1:]), strict=False))
     if isinstance(error, core.InvalidRange) and len(error.args) > 1:
         headers = f"Content-Range: bytes */{error.args[1]}\r\n"
         elements["ActualObjectSize"] = str(error.args[1])

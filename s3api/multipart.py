@@ -26,7 +26,10 @@ async def create_multipart_upload(call: Call) -> Answer:
     meta = object_meta(headers, call.settings.metadata_bytes, headers.get("x-amz-tagging"))
     asked, asked_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
     if asked_type and not asked:
-        raise S3Error("InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm")
+        raise S3Error(
+            "InvalidRequest",
+            "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header.",
+        )
     algorithm = checksums.known(asked) if asked else ""
     kind = checksums.upload_type(algorithm, asked_type) if algorithm else ""
     upload = await call.engine.create_upload(call.caller, call.bucket, call.key, meta, algorithm, kind)
@@ -67,7 +70,7 @@ async def upload_part_copy(call: Call) -> Answer:
     source, ranged = copy_source(headers[SOURCE]), headers.get("x-amz-copy-source-range")
     await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
     with reading(source):
-        part, version = await call.engine.copy_part(
+        copied = await call.engine.copy_part(
             call.caller,
             call.bucket,
             call.key,
@@ -77,10 +80,11 @@ async def upload_part_copy(call: Call) -> Answer:
             copy_range(ranged) if ranged is not None else None,
             read_conditions(headers, SOURCE_CONDITIONS),
         )
+    part = copied.part
     return xml_answer(
         f"{XML_HEAD}<CopyPartResult {XMLNS}><LastModified>{iso(part.modified_ns)}</LastModified>"
-        f"<ETag>{quoted(part.etag)}</ETag></CopyPartResult>",
-        source_line(version) + (_SEALED if call.settings.sealed else ""),
+        f"<ETag>{quoted(part.etag)}</ETag>{_checksum_xml(part, copied.algorithm)}</CopyPartResult>",
+        source_line(copied.source_version) + (_SEALED if call.settings.sealed else ""),
     )
 
 
@@ -117,14 +121,18 @@ async def list_parts(call: Call) -> Answer:
 
 
 def _part_xml(part: PartInfo, algorithm: str) -> str:
-    checksum = ""
-    if algorithm and part.checksum:
-        element = checksums.ELEMENTS[algorithm]
-        checksum = f"<{element}>{part.checksum}</{element}>"
     return (
         f"<Part><PartNumber>{part.number}</PartNumber><LastModified>{iso(part.modified_ns)}</LastModified>"
-        f"<ETag>{quoted(part.etag)}</ETag>{checksum}<Size>{part.size}</Size></Part>"
+        f"<ETag>{quoted(part.etag)}</ETag>{_checksum_xml(part, algorithm)}<Size>{part.size}</Size></Part>"
     )
+
+
+def _checksum_xml(part: PartInfo, algorithm: str) -> str:
+    """A part's checksum, where its upload asked for one."""
+    if not (algorithm and part.checksum):
+        return ""
+    element = checksums.ELEMENTS[algorithm]
+    return f"<{element}>{part.checksum}</{element}>"
 
 
 async def list_multipart_uploads(call: Call) -> Answer:

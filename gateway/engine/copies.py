@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from gateway.blocks.digests import Digests
 from gateway.engine.counter import pack_checksums, preconditions
@@ -19,9 +20,18 @@ from gateway.namespace import keys
 from gateway.namespace.conditions import Seen, check_source
 from gateway.namespace.copies import CopyObject, CopyPart, MoveObject, Source
 from gateway.namespace.reading import Content, Found
+from gateway.namespace.wholes import can_combine, whole_of
 
 TRIES = 5
 """How often a source is looked at again that changed meanwhile."""
+
+
+class CopiedPart(NamedTuple):
+    """A part that was copied, the algorithm of its checksum (empty for none), and the source's version."""
+
+    part: PartInfo
+    algorithm: str
+    source_version: str | None
 
 
 class Copies(Rewriting):
@@ -93,8 +103,8 @@ class Copies(Rewriting):
         source_version: str | None,
         byte_range: ByteRange | None,
         source_conditions: Conditions = NO_CONDITIONS,
-    ) -> tuple[PartInfo, str | None]:
-        """A stretch of an object becomes a part of an upload. Answers the part, and the source's version.
+    ) -> CopiedPart:
+        """A stretch of an object becomes a part of an upload.
 
         Raises as a read of the source and `put_part`; `InvalidArgument` for a stretch that is not all there."""
         row = self._owned(caller, bucket)
@@ -107,7 +117,7 @@ class Copies(Rewriting):
                 part = await self._rewritten_part(
                     caller, found, file, stamp, bucket, key, upload, number, start, length, algorithm
                 )
-                return part, found.shown_version
+                return CopiedPart(part, algorithm, found.shown_version)
             etag, crc64nvme, value = await self._digests(caller, found, file, start, length, algorithm)
             source = Source(source_bucket, source_key, source_version or "", preconditions(source_conditions), file.id)
             try:
@@ -119,7 +129,7 @@ class Copies(Rewriting):
                 )  # fmt: skip
             except Busy:
                 continue
-            return PartInfo(number, length, etag, modified_ns, value), from_version
+            return CopiedPart(PartInfo(number, length, etag, modified_ns, value), algorithm, from_version)
         raise Busy("the source keeps changing")
 
     def _source(
@@ -132,13 +142,23 @@ class Copies(Rewriting):
         return found, file
 
     async def _checksums(self, caller: Caller, found: Found, file: Content, algorithm: str | None) -> bytes | None:
-        """The copy's packed checksums; None where the source's will do."""
+        """The copy's packed checksums; None where the source's will do.
+
+        A copy is one object and not parts put together, so S3 shows the checksum of all its bytes. A composite digest
+        that nobody asked to have changed stays, for bytes would have to be read."""
         known = checksums(file.checksums)
-        if algorithm is None or (known and known[0].algorithm == algorithm):
+        shown = known[0] if known else None
+        wanted = algorithm or (shown.algorithm if shown else None)
+        if wanted is None or (shown and (shown.algorithm, shown.type) == (wanted, FULL)):
             return None
         for each in known:
-            if each.algorithm == algorithm and each.type == FULL:
+            if each.algorithm == wanted and each.type == FULL:
                 return pack_checksums([each, *(other for other in known if other is not each)])
+        if shown and shown.algorithm == wanted and can_combine(wanted):
+            parts = [(part.checksum, part.size) for part in self._parts(file)]
+            return pack_checksums([whole_of(wanted, parts), *known[1:]])
+        if algorithm is None:
+            return None
         digests = await self._read_all(found, file, 0, file.size, algorithm)
         made = [Checksum(algorithm, FULL, digests.value(algorithm))]
         if algorithm != CRC64:

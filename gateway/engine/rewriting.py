@@ -46,8 +46,8 @@ class Rewriting(Reads, Writes):
         tags: bytes, conditions: Conditions, algorithm: str | None,
     ) -> Stored:  # fmt: skip
         """The object's bytes, stored as *key* under *stamp*, with the headers of *meta* or its own."""
-        known = [each.algorithm for each in checksums(file.checksums) if each.type == FULL]
-        shown = algorithm or (known[0] if known else CRC64)
+        known = checksums(file.checksums)
+        shown = algorithm or (known[0].algorithm if known else CRC64)
         digests = Digests(shown)
         with self._journal.reading():
             pieces = self._reader.read(self._wants(found, file, 0, file.size))

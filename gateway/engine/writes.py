@@ -70,11 +70,14 @@ class Writes(Counter):
         self, caller: Caller, bucket: str, key: bytes, upload: str, number: int, body: Body, promised: Promised,
         checksum_algorithm: str | None = None,
     ) -> PartInfo:  # fmt: skip
-        """Store a part of an upload. *checksum_algorithm*: that of the checksum which comes behind the bytes; the
-        upload's own goes before it. Raises as `put`, and `NoSuchUpload`."""
+        """Store a part of an upload. *checksum_algorithm*: that of the checksum which comes behind the bytes.
+
+        Raises as `put`, and `NoSuchUpload`; `Invalid` for a checksum that is not of the upload's own kind."""
         row = self._owned(caller, bucket)
-        algorithm = self._open_upload(bucket, key, upload).checksum or None
+        found = self._open_upload(bucket, key, upload)
+        algorithm = found.checksum or None
         told = promised.checksum[0] if promised.checksum else checksum_algorithm
+        _check_algorithm(found, told)
         digests = Digests(algorithm or told, sha256=promised.sha256 is not None)
         stamp = self._stamp(caller, row, key, None)
         async with self._writer.storing(stamp, aiter(body), promised.size, digests) as stored:
@@ -96,6 +99,18 @@ class Writes(Counter):
         if found is None or found.state != UploadState.OPEN:
             raise NoSuchUpload(upload)
         return found
+
+
+def _check_algorithm(upload: Upload, told: str | None) -> None:
+    """Where the upload asked for checksums its parts bring those, and must bring one if the whole's is made of them.
+
+    Raises `Invalid`, in S3's own words."""
+    if not upload.checksum or told == upload.checksum or (told is None and upload.checksum_type == FULL):
+        return
+    raise Invalid(
+        f"Checksum Type mismatch occurred, expected checksum Type: {upload.checksum.lower()}, actual checksum Type: "
+        f"{told.lower() if told else 'null'}"
+    )
 
 
 def _keep_promises(promised: Promised, body: Body, digests: Digests, stored: StoredRun) -> None:

@@ -29,7 +29,7 @@ from gateway.namespace.objects import name_object
 from gateway.namespace.paths import Place, find, seen, want_neighbours
 from gateway.namespace.uploads import PARTS, any_upload, number_of
 from gateway.namespace.versions import parse, shown
-from gateway.namespace.wholes import checksums_of, etag_of
+from gateway.namespace.wholes import COMPOSITE, checksums_of, etag_of
 
 LEAST_PART_BYTES = 5 * 1024**2
 """Of every part but the last."""
@@ -109,12 +109,8 @@ def _judged(asked: CompleteUpload, upload: Upload, tx: Tx) -> list[Part]:
     for wanted in asked.parts:
         part = tx.get(PART, (upload.id, wanted.number))
         if part is None or part.etag != wanted.etag.strip('"').lower():
-            raise InvalidPart(f"part {wanted.number} was not uploaded, or has another ETag")
-        if wanted.checksum and (wanted.algorithm or upload.checksum) == upload.checksum != "":
-            if wanted.checksum != part.checksum:
-                raise InvalidPart(f"part {wanted.number} has another {upload.checksum}")
-        elif wanted.checksum and upload.checksum:
-            raise InvalidPart(f"part {wanted.number} carries {upload.checksum}, not {wanted.algorithm}")
+            raise _invalid(asked, wanted, f"part {wanted.number} was not uploaded, or has another ETag")
+        _check_checksum(asked, upload, wanted, part)
         found.append(part)
     for part in found[:-1]:
         if part.size < LEAST_PART_BYTES:
@@ -125,11 +121,38 @@ def _judged(asked: CompleteUpload, upload: Upload, tx: Tx) -> list[Part]:
     return found
 
 
+def _check_checksum(asked: CompleteUpload, upload: Upload, wanted: WantedPart, part: Part) -> None:
+    """A composite checksum vouches for the whole only if the client knows those that it is made of: S3 wants them told.
+
+    What is told of a part whose upload asked for none was checked when the part came, and is not kept."""
+    if not upload.checksum:
+        return
+    if wanted.checksum and wanted.algorithm not in ("", upload.checksum):
+        raise _invalid(asked, wanted, f"part {wanted.number} carries {upload.checksum}, not {wanted.algorithm}")
+    if wanted.checksum and wanted.checksum != part.checksum:
+        raise _invalid(asked, wanted, f"part {wanted.number} has another {upload.checksum}")
+    if not wanted.checksum and upload.checksum_type == COMPOSITE:
+        raise Invalid(
+            f"The upload was created using a {upload.checksum.lower()} checksum. The complete request must include the "
+            f"checksum for each part. It was missing for part {wanted.number} in the request."
+        )
+
+
+def _invalid(asked: CompleteUpload, wanted: WantedPart, why: str) -> InvalidPart:
+    return InvalidPart(why, asked.upload, wanted.number, wanted.etag)
+
+
 def _check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
     if asked.promised_size is not None and asked.promised_size != size:
-        raise Invalid(f"the parts have {size} bytes, not {asked.promised_size}")
-    if asked.promised_type and upload.checksum_type and asked.promised_type != upload.checksum_type:
-        raise Invalid(f"the upload was created with {upload.checksum_type}, not {asked.promised_type}")
+        raise Invalid(
+            f"The provided 'x-amz-mp-object-size' header value {asked.promised_size} does not match what was computed: "
+            f"{size}"
+        )
+    if asked.promised_type and asked.promised_type != upload.checksum_type:
+        raise Invalid(
+            f"The upload was created using the {upload.checksum_type or 'null'} checksum mode. The complete request "
+            "must use the same checksum mode."
+        )
     if not asked.promised_value:
         return
     if asked.promised_algorithm != computed.algorithm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from awscrt import checksums as crc
@@ -54,22 +54,33 @@ def etag_of(parts: Sequence[PartDigests]) -> str:
 
 def checksums_of(parts: Sequence[PartDigests], algorithm: str, kind: str) -> list[Checksum]:
     """The checksum that the upload asked for, first; and always the bytes' CRC64NVME."""
-    values = [int.from_bytes(part.crc64nvme, "big") for part in parts]
-    whole = Checksum(CRC64NVME, FULL_OBJECT, _combined(parts, CRC64NVME, values))
+    whole = Checksum(CRC64NVME, FULL_OBJECT, _combined(CRC64NVME, ((part.crc64nvme, part.size) for part in parts)))
     if not algorithm or (algorithm == CRC64NVME and kind != COMPOSITE):
         return [whole]
     return [_asked(parts, algorithm, kind), whole]
 
 
 def _asked(parts: Sequence[PartDigests], algorithm: str, kind: str) -> Checksum:
-    raw = [base64.b64decode(part.checksum) for part in parts]
     if kind == FULL_OBJECT:
-        if algorithm not in _CRCS:
+        if not can_combine(algorithm):
             raise InvalidArgument(f"{algorithm} of a whole object cannot be told from its parts")
-        return Checksum(
-            algorithm, FULL_OBJECT, _combined(parts, algorithm, [int.from_bytes(each, "big") for each in raw])
-        )
-    return Checksum(algorithm, COMPOSITE, f"{_of(algorithm, b''.join(raw))}-{len(parts)}")
+        return whole_of(algorithm, [(part.checksum, part.size) for part in parts])
+    raw = b"".join(base64.b64decode(part.checksum) for part in parts)
+    return Checksum(algorithm, COMPOSITE, f"{_of(algorithm, raw)}-{len(parts)}")
+
+
+def whole_of(algorithm: str, stretches: Iterable[tuple[str, int]]) -> Checksum:
+    """The checksum of all the bytes, from those of their stretches: (base64, size in bytes) of each, in order.
+
+    Only where `can_combine`."""
+    return Checksum(
+        algorithm, FULL_OBJECT, _combined(algorithm, ((base64.b64decode(value), size) for value, size in stretches))
+    )
+
+
+def can_combine(algorithm: str) -> bool:
+    """Whether the checksum of a whole can be told from those of its parts: of CRCs, but of no digest."""
+    return algorithm in _CRCS
 
 
 def _of(algorithm: str, value: bytes) -> str:
@@ -82,11 +93,11 @@ def _of(algorithm: str, value: bytes) -> str:
     return _base64(digest(value).digest())
 
 
-def _combined(parts: Sequence[PartDigests], algorithm: str, values: list[int]) -> str:
+def _combined(algorithm: str, stretches: Iterable[tuple[bytes, int]]) -> str:
     found = _CRCS[algorithm]
     whole = 0
-    for part, value in zip(parts, values, strict=True):
-        whole = found.combine(whole, value, part.size)
+    for value, size in stretches:
+        whole = found.combine(whole, int.from_bytes(value, "big"), size)
     return _base64(whole.to_bytes(found.width, "big"))
 
 

@@ -190,10 +190,10 @@ class InProcess(Verbs):
         self, bucket: str, key: bytes, upload: str, number: int, source: bytes, wanted: ByteRange, etag: str
     ) -> PartInfo:
         unchanged = Conditions(if_match=(etag,))
-        made, _ = await self._engine.copy_part(
+        made = await self._engine.copy_part(
             self._caller, bucket, key, upload, number, bucket, source, None, wanted, unchanged
         )
-        return made
+        return made.part
 
     async def tags(self, bucket: str, key: bytes) -> Mapping[str, str]:
         found, _ = await self._engine.get_tags(self._caller, bucket, key, None)

@@ -222,6 +222,30 @@ def test_a_large_object_is_copied_in_parts(s3, bucket, payloads):
     assert hashlib.sha256(body.read()).hexdigest() == payload.sha256
 
 
+@pytest.mark.parametrize("algorithm", ["CRC32", "SHA256"])
+def test_a_copy_in_parts_has_the_checksum_that_was_asked_for(s3, bucket, payloads, algorithm):
+    """The completion names each part's, which it knows from the copies' answers alone."""
+    payload = payloads["many parts"]
+    config = TransferConfig(multipart_threshold=8 * MIB, multipart_chunksize=32 * MIB)
+    s3.upload_file(str(payload.path), bucket, "from", Config=config, ExtraArgs={"ChecksumAlgorithm": algorithm})
+    s3.copy({"Bucket": bucket, "Key": "from"}, bucket, "to", ExtraArgs={"ChecksumAlgorithm": algorithm}, Config=config)
+    found = [s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED") for key in ("from", "to")]
+    assert {each["ChecksumType"] for each in found} == {"COMPOSITE"}
+    assert found[0][f"Checksum{algorithm}"] == found[1][f"Checksum{algorithm}"]
+
+
+def test_a_client_that_adds_no_checksums_uploads_in_parts(endpoint, bucket, payloads):
+    plain = plain_client(
+        endpoint, request_checksum_calculation="when_required", response_checksum_validation="when_required"
+    )
+    payload = payloads["many parts"]
+    config = TransferConfig(multipart_threshold=8 * MIB)
+    for extra in ({}, {"ChecksumAlgorithm": "CRC32C"}, {"ChecksumAlgorithm": "CRC64NVME"}):
+        plain.upload_file(str(payload.path), bucket, "k", Config=config, ExtraArgs=extra)
+        body = plain.get_object(Bucket=bucket, Key="k")["Body"]
+        assert hashlib.sha256(body.read()).hexdigest() == payload.sha256
+
+
 def test_a_copy_keeps_or_replaces_metadata(s3, bucket):
     s3.put_object(Bucket=bucket, Key="a", Body=b"x", Metadata={"colour": "red"})
     source = {"Bucket": bucket, "Key": "a"}

@@ -88,7 +88,10 @@ def test_a_composite_checksum_is_that_of_the_parts_checksums(world):
     upload = begin(world, "SHA256", "COMPOSITE")
     digests = [hashlib.sha256(each).digest() for each in (b"x" * 5 * MIB, b"y")]
     texts = [base64.b64encode(each).decode() for each in digests]
-    parts = [put(world, upload, 1, b"x" * 5 * MIB, texts[0]), put(world, upload, 2, b"y", texts[1])]
+    stored = [put(world, upload, 1, b"x" * 5 * MIB, texts[0]), put(world, upload, 2, b"y", texts[1])]
+    parts = [part._replace(checksum=text) for part, text in zip(stored, texts, strict=True)]
+    with pytest.raises(Invalid, match="missing for part 2"):
+        complete(world, upload, parts[0], stored[1])
     value = base64.b64encode(hashlib.sha256(b"".join(digests)).digest()).decode()
     with pytest.raises(BadChecksum):
         complete(world, upload, *parts, promised_algorithm="SHA256", promised_value="other")

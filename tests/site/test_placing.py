@@ -153,7 +153,7 @@ async def test_a_part_that_is_copied_from_another_policy_is_stored_anew(site: Si
     caller = await root(site)
     await put(site, "one", b"0123456789")
     upload = await site.engine.create_upload(caller, "tree", b"safe/parts", Meta(), "", "")
-    part, _ = await site.engine.copy_part(
+    part, _, _ = await site.engine.copy_part(
         caller, "tree", b"safe/parts", upload, 1, "tree", b"one", None, ByteRange(2, 5)
     )
     await site.engine.complete_upload(caller, "tree", b"safe/parts", upload, [WantedPart(1, part.etag)])
