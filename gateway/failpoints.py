@@ -47,6 +47,7 @@ POINTS = {
     # the keeper
     "takedown-ready": "A slice of what was let go of is chosen, and not taken apart.",
     "takedown-done": "A slice was taken apart; the blocks that died by it are all there.",
+    "uploads-ready": "Uploads of a bucket that is gone are chosen, and not cut off.",
     "parts-ready": "Parts of an ended upload are chosen, and not let go of.",
     "dead-deleted": "Dead blocks' bytes are gone, their rows still there.",
     "dead-forgotten": "Dead blocks' rows are gone as well.",

@@ -12,7 +12,7 @@ from gateway.errors import InvalidArgument
 from gateway.journal.commands import CommandTable, Tx, command
 from gateway.journal.packed import Extent, extents, pieces
 from gateway.journal.records.bytes import BlocksForgotten, ExtentsMoved, NewBlock, TakenApart
-from gateway.journal.records.site import FeatureRaised, SessionForgotten, SessionSwept
+from gateway.journal.records.site import SessionForgotten, SessionSwept
 from gateway.journal.records.work import BlockBackendsSet, WorkBegun, WorkNoted
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import (
@@ -233,9 +233,7 @@ def note_strays(asked: NoteStrays, tx: Tx) -> int:
 
 def raise_feature(tx: Tx) -> None:
     """Let the journal hold records about the work on copies."""
-    site = tx.get(SITE, (0,))
-    if site is not None and site.feature < COPIES_FEATURE:
-        tx.emit(FeatureRaised(COPIES_FEATURE))
+    tx.need_feature(COPIES_FEATURE)
 
 
 COMMANDS: CommandTable = {

@@ -226,11 +226,28 @@ COUNTS = (
         "{0} objects, {1} versions, {2} bytes, {3} uploads, and it counts {4}, {5}, {6}, {7}",
         """
         SELECT 'bucket ' || b.name, coalesce(l.objects, 0), coalesce(l.versions, 0), coalesce(l.bytes, 0),
-            (SELECT count(*) FROM upload u WHERE u.bucket = b.name AND u.state = 0) AS open,
+            (SELECT count(*) FROM upload u WHERE u.bucket = b.name AND u.state = 0 AND u.id > b.id) AS open,
             b.objects, b.versions, b.size, b.uploads
         FROM bucket b LEFT JOIN listed l ON l.bucket = b.name
         WHERE b.objects <> coalesce(l.objects, 0) OR b.versions <> coalesce(l.versions, 0)
         OR b.size <> coalesce(l.bytes, 0) OR b.uploads <> open""",
+    ),
+    Check(
+        "gone-uploads",
+        "{0} uploads into it are open, and it counts {1}",
+        """
+        SELECT 'bucket ' || g.name || ' that is gone', (
+            SELECT count(*) FROM upload u WHERE u.bucket = g.name AND u.state = 0 AND u.id > g.id AND u.id < g.before
+        ) AS open, g.uploads
+        FROM gone g WHERE g.uploads <> open OR g.uploads = 0""",
+    ),
+    Check(
+        "upload-astray",
+        "its bucket {0} is gone, and nobody will cut it off",
+        """
+        SELECT 'upload ' || u.id, u.bucket FROM upload u
+        WHERE u.state = 0 AND NOT EXISTS (SELECT 1 FROM bucket b WHERE b.name = u.bucket AND b.id < u.id)
+        AND NOT EXISTS (SELECT 1 FROM gone g WHERE g.name = u.bucket AND g.id < u.id AND u.id < g.before)""",
     ),
     Check(
         "upload-parts",

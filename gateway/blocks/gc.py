@@ -52,7 +52,7 @@ async def survey(store: Tables, backends: Mapping[int, Backend], progress: Progr
             done += 1
             if done % TOLD_EVERY == 0:
                 progress(f"blocks on {backend.name}", done, 0)
-    ((freed,),) = store.query("SELECT count(*) FROM freed")
+    ((freed,),) = store.query("SELECT (SELECT count(*) FROM freed) + (SELECT coalesce(sum(uploads), 0) FROM gone)")
     ((sparse, dead),) = store.query(
         "SELECT count(*), coalesce(sum(plain - live), 0) FROM block WHERE died = 0 AND live * 5 < plain * 4"
     )

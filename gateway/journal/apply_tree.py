@@ -12,6 +12,7 @@ from gateway.journal import apply_nodes
 from gateway.journal.apply_counts import count_entry, count_versions, link, unlink
 from gateway.journal.records.tree import (
     BucketGone,
+    BucketLeftUploads,
     BucketMade,
     BucketSettingsSet,
     BucketVersioningSet,
@@ -35,11 +36,13 @@ from gateway.journal.tables import (
     DIR,
     ENTRY,
     FILE,
+    GONE,
     USER,
     VERSION,
     Bucket,
     Dir,
     Entry,
+    GoneBucket,
     Version,
 )
 
@@ -76,6 +79,8 @@ def apply_tree(record: TreeRecord, rows: Rows) -> None:
             _bucket_made(record, rows)
         case BucketGone():
             _bucket_gone(record, rows)
+        case BucketLeftUploads():
+            _bucket_left_uploads(record, rows)
         case BucketVersioningSet():
             _bucket_versioning_set(record, rows)
         case BucketSettingsSet():
@@ -98,12 +103,18 @@ def _bucket_made(record: BucketMade, rows: Rows) -> None:
     rows.put(USER, owner._replace(buckets=owner.buckets + 1))
 
 
-def _bucket_gone(record: BucketGone, rows: Rows) -> None:
+def _bucket_gone(record: BucketGone | BucketLeftUploads, rows: Rows) -> None:
     bucket = must(rows, BUCKET, (record.name,))
     rows.drop(DIR, (bucket.root,))
     rows.drop(BUCKET, (record.name,))
     owner = must(rows, USER, (record.owner,))
     rows.put(USER, owner._replace(buckets=owner.buckets - 1))
+
+
+def _bucket_left_uploads(record: BucketLeftUploads, rows: Rows) -> None:
+    bucket = must(rows, BUCKET, (record.name,))
+    rows.put(GONE, GoneBucket(bucket.id, bucket.name, record.before, bucket.uploads))
+    _bucket_gone(record, rows)
 
 
 def _bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:

@@ -14,12 +14,14 @@ from gateway.journal.records.uploads import (
     UploadForgotten,
     UploadMade,
     UploadRecord,
+    UploadsCutOff,
 )
 from gateway.journal.rows import Rows, must
 from gateway.journal.tables import (
     BODY,
     BUCKET,
     FREED,
+    GONE,
     PART,
     UPLOAD,
     Body,
@@ -45,6 +47,8 @@ def apply_uploads(record: UploadRecord, rows: Rows) -> None:
             _parts_dropped(record, rows)
         case UploadForgotten():
             _upload_forgotten(record, rows)
+        case UploadsCutOff():
+            _uploads_cut_off(record, rows)
         case _:
             assert_never(record)
 
@@ -112,13 +116,27 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
 
 
 def _upload_ended(record: UploadEnded, rows: Rows) -> None:
-    """Parts that still stand wait, under the upload's id, to be dropped."""
-    key = (record.bucket, record.key, record.id)
-    upload = must(rows, UPLOAD, key)
-    rows.put(UPLOAD, upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns))
-    if upload.parts:
-        rows.put(FREED, Freed(record.id, int(Shape.NONE), 0, 0))
+    upload = must(rows, UPLOAD, (record.bucket, record.key, record.id))
+    _end(upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns), rows)
     _count_uploads(rows, record.bucket, -1)
+
+
+def _end(upload: Upload, rows: Rows) -> None:
+    """Parts that still stand wait, under the upload's id, to be dropped."""
+    rows.put(UPLOAD, upload)
+    if upload.parts:
+        rows.put(FREED, Freed(upload.id, int(Shape.NONE), 0, 0))
+
+
+def _uploads_cut_off(record: UploadsCutOff, rows: Rows) -> None:
+    for at in record.uploads:
+        upload = must(rows, UPLOAD, (record.name, at.key, at.id))
+        _end(upload._replace(state=UploadState.ABORTED, ended_ns=record.at_ns), rows)
+    gone = must(rows, GONE, (record.bucket,))
+    if gone.uploads > len(record.uploads):
+        rows.put(GONE, gone._replace(uploads=gone.uploads - len(record.uploads)))
+    else:
+        rows.drop(GONE, (record.bucket,))
 
 
 def _parts_dropped(record: PartsDropped, rows: Rows) -> None:

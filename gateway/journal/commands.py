@@ -15,7 +15,9 @@ from gateway.errors import SessionOver
 from gateway.journal.apply import apply
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import ExtentsMoved, RunMade
+from gateway.journal.records.site import FeatureRaised
 from gateway.journal.rows import Overlay, Wanted, want
+from gateway.journal.tables import SITE
 
 T = TypeVar("T")
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -84,6 +86,12 @@ class Tx:
     def skip_ids_to(self, next_id: int) -> None:
         """Draw from *next_id* on: a new incarnation has begun."""
         self._next_id = max(self._next_id, next_id)
+
+    def need_feature(self, level: int) -> None:
+        """Let the journal hold records of this feature level."""
+        site = self.get(SITE, (0,))
+        if site is not None and site.feature < level:
+            self.emit(FeatureRaised(level))
 
     def emit(self, record: Record) -> None:
         """Apply *record*. Raises `SessionOver` if it names a block of another session than the one that asks: that

@@ -38,6 +38,13 @@ class PartFact(NamedTuple):
     checksum: str
 
 
+class UploadAt(NamedTuple):
+    """An upload in a bucket that is known."""
+
+    key: bytes
+    id: int
+
+
 class Checksum(NamedTuple):
     """A checksum of a whole object, as S3 shows it."""
 

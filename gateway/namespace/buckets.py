@@ -6,10 +6,19 @@ from typing import Any
 
 from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, InvalidArgument, NoSuchUser
 from gateway.journal.commands import Tx, command
-from gateway.journal.records.tree import BucketGone, BucketMade, BucketSettingsSet, BucketVersioningSet
+from gateway.journal.records.tree import (
+    BucketGone,
+    BucketLeftUploads,
+    BucketMade,
+    BucketSettingsSet,
+    BucketVersioningSet,
+)
 from gateway.journal.rows import must
 from gateway.journal.tables import BUCKET, DIR, USER, Versioning
 from gateway.namespace.paths import bucket_of
+
+LEAVING_FEATURE = 3
+"""The journal's level that a bucket needs to go before the uploads into it."""
 
 
 @command(105)
@@ -48,7 +57,8 @@ def make_bucket(asked: MakeBucket, tx: Tx) -> int:
 class DropBucket:
     """An empty bucket goes. *owner* is its owner's name, which need not be who asks. Answers None.
 
-    Raises `BucketNotEmpty` while it has a version of anything or an open upload."""
+    Open uploads do not keep it, nor hold this up: nobody reaches them any more, and they are cut off afterwards, a
+    bounded number at a time (`CutUploadsOff`). Raises `BucketNotEmpty` while it has a version of anything."""
 
     bucket: str
     user: int
@@ -62,9 +72,13 @@ def drop_bucket(asked: DropBucket, tx: Tx) -> None:
     owner = tx.get(USER, (asked.owner,))
     if owner is None or owner.id != bucket.owner:
         raise NoSuchUser(asked.owner)
-    if bucket.versions or bucket.uploads or must(tx.rows, DIR, (bucket.root,)).entries:
+    if bucket.versions or must(tx.rows, DIR, (bucket.root,)).entries:
         raise BucketNotEmpty(asked.bucket)
-    tx.emit(BucketGone(asked.bucket, asked.owner))
+    if not bucket.uploads:
+        tx.emit(BucketGone(asked.bucket, asked.owner))
+        return
+    tx.need_feature(LEAVING_FEATURE)
+    tx.emit(BucketLeftUploads(asked.bucket, asked.owner, tx.new_id()))
 
 
 @command(107)

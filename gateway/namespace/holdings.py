@@ -51,7 +51,7 @@ async def list_uploads(
     while at is not None and limit > 0:
         rows = reads.query(_UPLOADS, (bucket.name, *at, batch))
         ended = len(rows) < batch
-        batch, at = _tell_uploads(rows, prefix, delimiter, uploads, prefixes, limit, batch)
+        batch, at = _tell_uploads(rows, bucket.id, prefix, delimiter, uploads, prefixes, limit, batch)
         if len(uploads) + len(prefixes) > limit:
             return _cut_uploads(uploads, prefixes)
         if ended and at == _behind_last(rows):
@@ -82,10 +82,11 @@ def _behind_last(rows: list[tuple[Any, ...]]) -> _At | None:
 
 
 def _tell_uploads(
-    rows: list[tuple[Any, ...]], prefix: bytes, delimiter: bytes, uploads: list[UploadInfo], prefixes: list[bytes],
-    limit: int, batch: int,
+    rows: list[tuple[Any, ...]], bucket: int, prefix: bytes, delimiter: bytes, uploads: list[UploadInfo],
+    prefixes: list[bytes], limit: int, batch: int,
 ) -> tuple[int, _At | None]:  # fmt: skip
-    """Adds what the rows stand for. Answers the size of the next batch and where it begins, None at the end."""
+    """Adds what the rows stand for. Answers the size of the next batch and where it begins, None at the end. What began
+    before the bucket *bucket* is one's that is gone, and waits to be cut off."""
     rolled: bytes | None = None
     for key, number, owner, made_ns, checksum, kind in rows:
         if rolled is not None and key.startswith(rolled):
@@ -94,6 +95,8 @@ def _tell_uploads(
             return batch, None
         if len(uploads) + len(prefixes) > limit:
             break
+        if number < bucket:
+            continue
         rolled = rolled_up(key, prefix, delimiter)
         if rolled is not None:
             prefixes.append(rolled)
@@ -121,7 +124,7 @@ def list_parts(
 ) -> PartPage:
     """The parts of an open upload behind *after_number*. Raises `NoSuchUpload`."""
     row = upload(reads, bucket.name, key, parse_upload(upload_id))
-    if row is None or row.state != UploadState.OPEN or row.id < bucket.id:
+    if row is None or row.state != UploadState.OPEN:
         raise NoSuchUpload(upload_id)
     rows = reads.query(
         "SELECT number, size, etag, modified_ns, checksum FROM part WHERE upload = ? AND number > ? "

@@ -314,9 +314,9 @@ def stretches(all_extents: Sequence[Extent], start: int, length: int) -> list[St
 
 
 def upload(reads: Reads, name: str, key: bytes, upload_id: int) -> Upload | None:
-    """The upload, open or ended."""
+    """The upload, open or ended; None also for one of a bucket that is gone, whether there is another of its name."""
     rows = reads.query(
-        f"SELECT {columns('u', Upload)} FROM upload u "
+        f"SELECT {columns('u', Upload)} FROM upload u JOIN bucket b ON b.name = u.bucket AND b.id < u.id "
         "WHERE u.bucket = ? AND u.state IN (0, 1, 2) AND u.key = ? AND u.id = ?",
         (name, key, upload_id),
     )

@@ -2,6 +2,9 @@
 
 An upload is open until it is completed or aborted. Its row stays a while behind its end, so that a repeated completion
 has its answer; parts that nobody took over are dropped afterwards, a bounded number at a time.
+
+An upload's row has its bucket's name, which another bucket may have later; but ids ascend, so an upload whose id is
+below the bucket's is one of a bucket that is gone. Whoever finds an upload by name compares the two.
 """
 
 from __future__ import annotations
@@ -10,11 +13,18 @@ from typing import Any
 
 from gateway.errors import InvalidArgument, NoSuchUpload
 from gateway.journal.commands import Tx, command
-from gateway.journal.packed import Extent
+from gateway.journal.packed import Extent, UploadAt
 from gateway.journal.records.bytes import NewBlock, RunMade
-from gateway.journal.records.uploads import PartPut, PartsDropped, UploadEnded, UploadForgotten, UploadMade
+from gateway.journal.records.uploads import (
+    PartPut,
+    PartsDropped,
+    UploadEnded,
+    UploadForgotten,
+    UploadMade,
+    UploadsCutOff,
+)
 from gateway.journal.rows import Wanted
-from gateway.journal.tables import BLOCK, BUCKET, PART, UPLOAD, Shape, Upload, UploadState
+from gateway.journal.tables import BLOCK, BUCKET, GONE, PART, UPLOAD, Shape, Upload, UploadState
 from gateway.namespace.keys import check
 from gateway.namespace.paths import bucket_of
 from gateway.namespace.versions import parse_upload, spell
@@ -198,10 +208,33 @@ def forget_upload(asked: ForgetUpload, tx: Tx) -> bool:
     return True
 
 
+@command(126, frees=True)
+class CutUploadsOff:
+    """Expiry's: these uploads end, of the bucket *bucket* (its id) that is gone; their parts go afterwards. Answers how
+    many others of it are still open. What has ended is passed over."""
+
+    bucket: int
+    uploads: tuple[UploadAt, ...]
+
+
+def cut_uploads_off(asked: CutUploadsOff, tx: Tx) -> int:
+    gone = tx.get(GONE, (asked.bucket,))
+    if gone is None:
+        return 0
+    tx.want([(UPLOAD, (gone.name, *at)) for at in asked.uploads])
+    its_own = (at for at in dict.fromkeys(asked.uploads) if gone.id < at.id < gone.before)
+    rows = ((at, tx.get(UPLOAD, (gone.name, *at))) for at in its_own)
+    still_open = tuple(at for at, row in rows if row is not None and row.state == UploadState.OPEN)
+    if still_open:
+        tx.emit(UploadsCutOff(gone.id, gone.name, still_open, tx.at_ns))
+    return gone.uploads - len(still_open)
+
+
 HANDLERS: dict[type[Any], Any] = {
     CreateUpload: create_upload,
     PutPart: put_part,
     AbortUpload: abort_upload,
     DropParts: drop_parts,
     ForgetUpload: forget_upload,
+    CutUploadsOff: cut_uploads_off,
 }

@@ -44,6 +44,7 @@ WAITING = gauge("entrepot_copies_waiting", "1 while copies wait, since a backend
 DONE = counter("entrepot_keeper_done_total", "What the keeper did.", ("kind",))
 _COUNTS = {
     "freed": "SELECT count(*) FROM (SELECT 1 FROM freed LIMIT ?)",
+    "uploads of gone buckets": "SELECT min((SELECT coalesce(sum(uploads), 0) FROM gone), ?)",
     "dead blocks": "SELECT count(*) FROM (SELECT 1 FROM block WHERE died > 0 LIMIT ?)",
     "ended sessions": "SELECT count(*) FROM (SELECT 1 FROM session WHERE state = 1 LIMIT ?)",
 }

@@ -128,6 +128,8 @@ TAMPERINGS = {
     "name-shown": "UPDATE entry SET etag = 'another' WHERE version > 0",
     "version-chain": "UPDATE version SET newer = newer + 1",
     "bucket-counts": "UPDATE bucket SET size = size - 1",
+    "gone-uploads": "INSERT INTO gone VALUES (1, 'was', 2, 3)",
+    "upload-astray": "UPDATE upload SET bucket = 'was' WHERE state = 0",
     "upload-parts": "UPDATE upload SET parts = parts + 1",
     "user-buckets": "UPDATE user SET buckets = 0",
 }
@@ -257,6 +259,12 @@ def test_a_report_lists_only_so_many_findings_and_counts_all() -> None:
     for n in range(KEPT + 5):
         report.add(Severity.WASTE, "key-strange", str(n), "x")
     assert (len(report.findings), report.kinds["key-strange"], report.status) == (KEPT, KEPT + 5, 1)
+
+
+async def test_a_survey_counts_the_uploads_of_a_bucket_that_is_gone(site: Site) -> None:
+    before = (await survey(site.store, site.backends)).freed
+    tamper(site, "INSERT INTO gone VALUES (1, 'was', 2, 3)")
+    assert (await survey(site.store, site.backends)).freed == before + 3
 
 
 async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site) -> None:

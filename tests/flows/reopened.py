@@ -170,11 +170,12 @@ class Reopened:
     async def check_tidy(self) -> None:
         """Behind `keep_house`: a sound site, on whose disk lies nothing that no row names."""
         await self.check_sound()
-        ((freed, dead),) = self.site.store.query(
-            "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM block WHERE died > 0)"
+        ((freed, gone, dead),) = self.site.store.query(
+            "SELECT (SELECT count(*) FROM freed), (SELECT count(*) FROM gone), "
+            "(SELECT count(*) FROM block WHERE died > 0)"
         )
-        if freed or dead:
-            raise Broken(f"{freed} freed rows and {dead} dead blocks stay")
+        if freed or gone or dead:
+            raise Broken(f"{freed} freed rows, {gone} of gone buckets and {dead} dead blocks stay")
         named = {block_key(row[0]) for row in self.site.store.query("SELECT id FROM block")}
         for backend in self.site.warehouse.backends.values():
             there = {line.key async for line in backend.list()}

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from gateway.blocks.findings import Severity
 from gateway.blocks.values import block_key
 from gateway.config import load
+from gateway.errors import NoSuchBucket
 from gateway.failpoints import FROM_VARIABLE, POINTS, VARIABLE
 from gateway.journal.paths import JournalPaths
 from gateway.site.paths import journal_folder
@@ -28,6 +29,7 @@ from tests.flows.reopened import ABSENT, digest, reopened
 from tests.site.running import change_config, client, until
 
 BUCKET = "bucket"
+LEAVING = "leaving"
 MIB = 1 << 20
 LARGE = 9 * MIB
 
@@ -45,6 +47,7 @@ class Template(NamedTuple):
 
     folder: Path
     upload: str
+    """Into BUCKET; another goes into LEAVING, where nothing else is."""
     etags: list[str]
     environment: dict[str, str]
 
@@ -74,6 +77,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
             )["ETag"]
             for n in (1, 2)
         ]
+        s3.create_bucket(Bucket=LEAVING)
+        left = s3.create_multipart_upload(Bucket=LEAVING, Key="left")["UploadId"]
+        s3.upload_part(Bucket=LEAVING, Key="left", UploadId=left, PartNumber=1, Body=value_of("left", 4_000))
     return Template(base / "site", upload, etags, environment)
 
 
@@ -138,6 +144,7 @@ ACTS = {
         _delete_many, {name: ABSENT for name in OBJECTS if name.startswith("many-") and name not in SURVIVORS}
     ),
     "abort": Act(lambda s3, it: s3.abort_multipart_upload(Bucket=BUCKET, Key="whole", UploadId=it.upload)),
+    "delete bucket": Act(lambda s3, _: s3.delete_bucket(Bucket=LEAVING)),
 }
 LOGGED = ("log-", "files-")
 """Points of the intake logs."""
@@ -150,15 +157,16 @@ MOMENTS: dict[str, tuple[str, ...]] = {
     "command-ready": EVERY,
     "command-answered": EVERY,
     "batch-prepared": ("overwrite", "complete"),
-    "batch-written": ("overwrite", "complete"),
-    "batch-durable": ("overwrite", "complete", "delete"),
+    "batch-written": ("overwrite", "complete", "delete bucket"),
+    "batch-durable": ("overwrite", "complete", "delete", "delete bucket"),
     "batch-answered": ("overwrite", "complete"),
     "checkpointed": ("put",),
     "session-opened": ("put",),
     "session-ended": ("put",),
     "takedown-ready": ("delete",),
     "takedown-done": ("delete",),
-    "parts-ready": ("abort",),
+    "uploads-ready": ("delete bucket",),
+    "parts-ready": ("abort", "delete bucket"),
     "dead-deleted": ("delete",),
     "dead-forgotten": ("delete",),
     "session-listed": ("nothing",),
@@ -212,6 +220,9 @@ async def test_killed_between_two_steps_a_site_keeps_every_promise(
         if act == "part":
             etags = {number: etag.strip('"') for number, etag in enumerate(template.etags, 1)}
             await site.check_parts(BUCKET, "whole", template.upload, etags)
+        if act == "delete bucket" and answered:
+            with pytest.raises(NoSuchBucket):
+                await site.check_parts(LEAVING, "left", template.upload, {})
         await site.keep_house()
         await site.check_bucket(BUCKET, possible)
         await site.check_tidy()

@@ -28,7 +28,7 @@ from gateway.journal.tables import (
 from gateway.namespace import buckets
 from gateway.placement import commands as placement
 from gateway.site.commands import COMMANDS
-from tests.journal.steps import ACCOUNTS, BUCKETS, MIB, STEPS
+from tests.journal.steps import ACCOUNTS, BUCKETS, LEFT, MIB, STEPS
 
 EVERY = {**site.COMMANDS, **COMMANDS}
 
@@ -103,7 +103,7 @@ class History:
         return self.random.choice(rows) if rows else None
 
     def bucket(self) -> Any:
-        return self.pick(BUCKET)
+        return self.pick(BUCKET, lambda row: row.name != LEFT)
 
     def stored(self, size: int) -> tuple[tuple[Extent, ...], tuple[NewBlock, ...]]:
         """Extents of so many bytes in new blocks of this session; now and then a pack that others lie in too."""

@@ -20,7 +20,7 @@ from gateway.blocks.commands import (
 from gateway.identity import ring_keys, users
 from gateway.journal import session_commands as site
 from gateway.journal.apply_work import ids_in
-from gateway.journal.packed import Extent, extents
+from gateway.journal.packed import Extent, UploadAt, extents
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.tables import (
     ACCESS_KEY,
@@ -32,6 +32,7 @@ from gateway.journal.tables import (
     ENTRY,
     FILE,
     FREED,
+    GONE,
     PART,
     PLAN,
     RING_KEY,
@@ -59,6 +60,8 @@ KEYS = [b"a", b"a/b", b"a/b/c", b"a/", b"x", b"x/y/z", b"deep/er/and/deeper", "s
 NAMES = [b"a", b"b", b"d", b"\xff"]
 DIRS = [b"a/", b"d/", b"e/"]
 BUCKETS = ["first", "second", "third"]
+LEFT = "left"
+"""A bucket that nothing is put into but uploads, so that it comes to go while some are open."""
 
 Step = Callable[["History"], Any]
 STEPS: dict[str, Step] = {}
@@ -128,11 +131,11 @@ def keys_and_names(h: History, r: random.Random, b: Any, who: Any) -> Any:
 
 @step
 def bucket_itself(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    empty = h.pick(BUCKET, lambda row: not row.versions and not row.uploads) or b
+    empty = h.pick(BUCKET, lambda row: not row.versions) or b
     owner = h.pick(USER, lambda row: row.id == empty.owner)
     return r.choice(
         [
-            h.make_bucket(r.choice(BUCKETS)),
+            h.make_bucket(r.choice([*BUCKETS, LEFT])),
             buckets.DropBucket(empty.name, owner.id, False, owner.name),
             buckets.SetVersioning(*who, r.choice([1, 2])),
             buckets.SetBucketSettings(*who, b"\x81\xa1a\x01"),
@@ -181,7 +184,8 @@ def move(h: History, r: random.Random, b: Any, who: Any) -> Any:
 
 @step
 def upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    return uploads.CreateUpload(b.name, r.choice(KEYS), b.owner, False, "", "", b"", b"")
+    at = h.pick(BUCKET, lambda row: row.name in (LEFT, b.name))
+    return uploads.CreateUpload(at.name, r.choice(KEYS), at.owner, False, "", "", b"", b"")
 
 
 @step
@@ -218,6 +222,15 @@ def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
         return uploads.AbortUpload(*head)
     numbers = tuple(each.number for each in parts)
     return uploads.DropParts(*head[:2], row.id, numbers) if numbers else uploads.ForgetUpload(*head[:2], row.id)
+
+
+@step
+def cut_uploads_off(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    gone = h.pick(GONE)
+    if gone is None:
+        return None
+    of_the_name = [UploadAt(row.key, row.id) for row in h.shown.dump(UPLOAD) if row.bucket == gone.name]
+    return uploads.CutUploadsOff(gone.id, tuple(r.sample(of_the_name, r.randrange(len(of_the_name) + 1))))
 
 
 # --- POSIX --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.commands import COMMAND_CLASSES, Tx, command
 from gateway.journal.memory_store import MemoryStore
+from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.records.site import PolicyNamed
 from gateway.journal.session_commands import COMMANDS, EndSession, FoundSite, OpenSession, RaiseFeature
 from gateway.journal.sqlite.store import SqliteStore
@@ -153,10 +154,11 @@ def test_a_record_above_the_feature_level_is_not_written(bench: Bench, monkeypat
     monkeypatch.setattr(PolicyNamed, "FEATURE", 2)
     (refused,) = bench.run(Name("a"))
     assert "feature level" in str(refused.error)
-    (unknown,) = bench.run(RaiseFeature(3))
-    assert isinstance(unknown.error, Refused), "this code does not know level 3"
-    monkeypatch.setattr("gateway.journal.session_commands.FEATURE_LEVEL", 3)
-    raised, _ = bench.run(RaiseFeature(3), Name("b"))
+    newer = FEATURE_LEVEL + 1
+    (unknown,) = bench.run(RaiseFeature(newer))
+    assert isinstance(unknown.error, Refused), "this code does not know that level"
+    monkeypatch.setattr("gateway.journal.session_commands.FEATURE_LEVEL", newer)
+    raised, _ = bench.run(RaiseFeature(newer), Name("b"))
     assert raised.error is None
     assert bench.run(Name("a"))[0].error is None
 

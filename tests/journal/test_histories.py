@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import example, given, settings
@@ -14,7 +15,22 @@ from gateway.journal.records import RECORDS
 from gateway.journal.replay import replay, verify
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Store
-from gateway.journal.tables import ENTRY, FILE, TABLES, VERSION, Entry, File, Version
+from gateway.journal.tables import (
+    BUCKET,
+    ENTRY,
+    FILE,
+    GONE,
+    TABLES,
+    UPLOAD,
+    VERSION,
+    Bucket,
+    Entry,
+    File,
+    GoneBucket,
+    Upload,
+    UploadState,
+    Version,
+)
 from tests.journal.histories import History
 from tests.journal.steps import STEPS
 
@@ -39,6 +55,18 @@ def assert_names_remember_their_nodes(store: Store) -> None:
             assert file.written_ns <= name.modified_ns
 
 
+def assert_no_upload_is_lost(store: Store) -> None:
+    """Every open upload is counted by its own bucket, or by the row of the one that is gone."""
+    buckets = [*map(Bucket._make, store.dump(BUCKET)), *map(GoneBucket._make, store.dump(GONE))]
+    counted = {(bucket.name, bucket.id): bucket.uploads for bucket in buckets}
+    found: Counter[tuple[str, int]] = Counter()
+    for upload in map(Upload._make, store.dump(UPLOAD)):
+        if upload.state == UploadState.OPEN:
+            found[upload.bucket, max(made for name, made in counted if name == upload.bucket and made < upload.id)] += 1
+    assert found == Counter(counted)
+    assert all(gone.uploads for gone in map(GoneBucket._make, store.dump(GONE)))
+
+
 def test_a_long_history_of_every_record_replays_into_the_same_truth_on_every_store(tmp_path: Path) -> None:
     tags: set[int] = set()
     for seed in range(4):
@@ -48,6 +76,7 @@ def test_a_long_history_of_every_record_replays_into_the_same_truth_on_every_sto
         tags |= history.tags
         assert_same_truth(store, history.shown)
         assert_names_remember_their_nodes(store)
+        assert_no_upload_is_lost(store)
         in_memory, on_disk = MemoryStore(), SqliteStore(tmp_path / f"{seed}-again.db")
         assert replay(store, in_memory) == replay(store, on_disk, rows_max=100) == verify(store)
         assert_same_truth(store, in_memory)
@@ -63,6 +92,7 @@ steps = st.lists(st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(
 @settings(max_examples=40)
 @given(steps)
 @example([[("put", seed), ("compact", seed)] for seed in range(30)])
+@example([[("upload", seed), ("bucket_itself", seed), ("cut_uploads_off", seed)] for seed in range(60)])
 def test_any_history_replays_into_the_same_truth(batches: list[list[tuple[str, int]]]) -> None:
     history = History(MemoryStore(), 0, cache_rows=60)
     for batch in batches:
@@ -76,3 +106,4 @@ def test_any_history_replays_into_the_same_truth(batches: list[list[tuple[str, i
     assert_same_truth(history.store, again)
     assert_same_truth(history.store, history.shown)
     assert_names_remember_their_nodes(history.store)
+    assert_no_upload_is_lost(history.store)

@@ -16,7 +16,7 @@ from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.schema import STEPS
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.journal.tables import ENTRY, VERSION
+from gateway.journal.tables import ENTRY, GONE, VERSION
 from gateway.placement import commands as placement
 from tests.journal.histories import History
 
@@ -210,3 +210,16 @@ def test_a_file_of_schema_2_becomes_one_of_today(tmp_path: Path) -> None:
         assert set(moved.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall()) == wanted
         assert [row[::2] for row in moved.execute("SELECT name, id, lost FROM backend")] == [("disk", 0)]
     moved.close()
+
+
+def test_a_file_of_schema_3_becomes_one_of_today(tmp_path: Path) -> None:
+    """As it was when open uploads kept their bucket."""
+    path = tmp_path / "journal.db"
+    made(path).close()
+    base = sqlite3.connect(path, isolation_level=None)
+    base.execute("DROP TABLE gone")
+    base.execute("PRAGMA user_version = 3")
+    base.close()
+    store = SqliteStore(path)
+    assert list(store.dump(GONE)) == []
+    store.close()

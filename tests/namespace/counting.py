@@ -80,12 +80,28 @@ def _check_buckets(world: World) -> None:
         for each in world.rows.tables["entry"].values()
         if not each.name.endswith(b"/") and each.node
     )
-    uploads = Counter(each.bucket for each in world.rows.tables["upload"].values() if each.state == 0)
+    uploads = _open_uploads(world)
+    for gone in world.rows.tables["gone"].values():
+        assert gone.uploads == uploads.pop((gone.name, gone.id)) > 0, gone
     for row in world.rows.tables["bucket"].values():
         name = row.name
         assert (row.objects, row.versions, row.size, row.uploads) == (
-            objects[name], versions[name], size[name], uploads[name],
+            objects[name], versions[name], size[name], uploads.pop((name, row.id), 0),
         )  # fmt: skip
+    assert not uploads, "uploads of a bucket that is gone, and nobody cuts them off"
+
+
+def _open_uploads(world: World) -> Counter[tuple[str, int]]:
+    """How many there are, by their bucket's name and id: the last of the name that was made before them."""
+    made = [*world.rows.tables["bucket"].values(), *world.rows.tables["gone"].values()]
+    return Counter(
+        (
+            upload.bucket,
+            max((each.id for each in made if each.name == upload.bucket and each.id < upload.id), default=0),
+        )
+        for upload in world.rows.tables["upload"].values()
+        if upload.state == 0
+    )
 
 
 def _check_content(world: World) -> None:

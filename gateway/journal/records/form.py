@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-FEATURE_LEVEL = 2
-"""The newest level that this code knows. 2: blocks are brought where they should be (tags 90 and up)."""
+FEATURE_LEVEL = 3
+"""The newest level that this code knows. 2: blocks are brought where they should be (tags 90 and up). 3: a bucket goes
+although uploads into it are open (tags 44 and 85)."""
 
 T = TypeVar("T")
 

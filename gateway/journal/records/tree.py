@@ -43,6 +43,16 @@ class BucketSettingsSet:
     settings: bytes
 
 
+@record(tag=44, feature=3)
+class BucketLeftUploads:
+    """A bucket without a version of anything, and its root, are gone while uploads into it were open: those wait, under
+    the bucket's id, to be cut off. Their ids lie between the bucket's and *before*. *owner* is a user's name."""
+
+    name: str
+    owner: str
+    before: int
+
+
 # --- the tree ---------------------------------------------------------------------------------------------------------
 
 
@@ -198,5 +208,5 @@ class FileContentSet:
 TreeRecord = (
     NamePut | FileMade | VersionGone | DirMade | DirGone | EntryMoved
     | FileAttributesSet | DirAttributesSet | FileXattrsSet | DirXattrsSet | FileHeadersSet | FileContentSet
-    | BucketMade | BucketGone | BucketVersioningSet | BucketSettingsSet
+    | BucketMade | BucketGone | BucketLeftUploads | BucketVersioningSet | BucketSettingsSet
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.journal.packed import PartFact
+from gateway.journal.packed import PartFact, UploadAt
 from gateway.journal.records.form import record
 
 
@@ -80,4 +80,15 @@ class UploadForgotten:
     id: int
 
 
-UploadRecord = PartsJoined | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten
+@record(tag=85, feature=3)
+class UploadsCutOff:
+    """Open uploads of a bucket that is gone (its id, and its name) ended as if aborted; no bucket counts them. Parts
+    that still stand wait to be dropped."""
+
+    bucket: int
+    name: str
+    uploads: tuple[UploadAt, ...]
+    at_ns: int
+
+
+UploadRecord = PartsJoined | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten | UploadsCutOff

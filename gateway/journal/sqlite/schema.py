@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.packed import checksum_kind
-from gateway.journal.tables import PLAN, TABLES, WORK, Table
+from gateway.journal.tables import GONE, PLAN, TABLES, WORK, Table
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -121,7 +121,13 @@ def _work_on_copies(base: Database) -> None:
             base.execute(statement)
 
 
-STEPS: tuple[Callable[[Database], None], ...] = (_first, _names_remember, _work_on_copies)
+def _uploads_left(base: Database) -> None:
+    """Buckets that went before the uploads into them have rows."""
+    if "gone" not in base.table_names():
+        base.execute(_create(GONE))
+
+
+STEPS: tuple[Callable[[Database], None], ...] = (_first, _names_remember, _work_on_copies, _uploads_left)
 """The n-th step makes schema n + 1 out of schema n."""
 
 

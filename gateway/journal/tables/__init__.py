@@ -68,8 +68,10 @@ from gateway.journal.tables.tree import (
     Versioning,
 )
 from gateway.journal.tables.uploads import (
+    GONE,
     PART,
     UPLOAD,
+    GoneBucket,
     Part,
     Upload,
     UploadState,
@@ -93,6 +95,7 @@ __all__ = [
     "ENTRY",
     "FILE",
     "FREED",
+    "GONE",
     "MEMBER",
     "PART",
     "PLAN",
@@ -118,6 +121,7 @@ __all__ = [
     "Entry",
     "File",
     "Freed",
+    "GoneBucket",
     "Key",
     "Kind",
     "Member",
@@ -144,5 +148,5 @@ __all__ = [
 
 TABLES: tuple[Table[Any], ...] = (
     SITE, TENANT, USER, ACCESS_KEY, RING_KEY, BACKEND, BACKEND_SET, POLICY, SESSION, BUCKET, DIR, ENTRY, VERSION,
-    FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, FREED, SLOT, WORK, PLAN,
+    FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, FREED, SLOT, WORK, PLAN, GONE,
 )  # fmt: skip

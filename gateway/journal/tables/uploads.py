@@ -55,5 +55,21 @@ class Part(NamedTuple):
     modified_ns: int
 
 
+class GoneBucket(NamedTuple):
+    """A bucket that is gone while uploads into it were open, until the last of them is cut off.
+
+    An upload's row has its bucket's name, and the name may be another bucket's by now: the upload is of the bucket of
+    its name whose id is the last one below its own."""
+
+    id: int
+    """The bucket's. Uploads into it have greater ids,"""
+    name: str
+    before: int
+    """and lesser ones than this, which was drawn when the bucket went."""
+    uploads: int
+    """Those that are still open."""
+
+
 UPLOAD = Table("upload", Upload, 3, ("bucket", "state", "key", "id"))
 PART = Table("part", Part, 2)
+GONE = Table("gone", GoneBucket)
