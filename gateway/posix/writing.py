@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Conditions, Meta, ObjectInfo, WantedPart
-from gateway.errors import NameExists, NoSuchName, NoSuchUpload, PreconditionFailed
+from gateway.errors import NameExists, NoSuchBucket, NoSuchName, NoSuchUpload, PreconditionFailed
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.paths import Place
 from gateway.posix.verbs import Directory, Verbs
@@ -197,7 +197,7 @@ class Writing:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        with suppress(NoSuchUpload):
+        with suppress(NoSuchUpload, NoSuchBucket):
             await (await self._connect()).abort_upload(*self._place, upload)
 
 

@@ -278,3 +278,20 @@ def test_a_transaction_that_fails_leaves_nothing(fs, folder, bucket):
     with fs.open(f"{bucket}/kept", "wb") as opened:
         opened.write(b"outside again")
     assert fs.cat_file(f"{bucket}/kept") == b"outside again"
+
+
+@pytest.mark.parametrize("remove", ["rmdir", "rm"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_whose_bucket_goes_while_it_is_written_is_told_so_and_is_nowhere(fs, bucket, remove, again):
+    opened = fs.open(f"{bucket}/x", "wb", block_size=5 * MIB)
+    opened.write(bytes(12 * MIB))
+    fs.rmdir(bucket) if remove == "rmdir" else fs.rm(bucket, recursive=True)
+    if again:
+        fs.mkdir(bucket)
+    with pytest.raises(FileNotFoundError, match=f"{bucket}/x"):
+        opened.close()
+    opened.discard()
+    assert fs.exists(bucket) == again
+    if again:
+        assert fs.ls(bucket) == []
+        fs.rmdir(bucket)
