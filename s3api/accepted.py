@@ -31,7 +31,7 @@ _UNBUILT = {
     **{f"x-amz-checksum-{name.lower()}": "another checksum" for name in UNBUILT},
 }
 _HARMLESS = {
-    "x-amz-acl": ("another ACL", frozenset({"private", "bucket-owner-full-control", "bucket-owner-read"})),
+    "x-amz-acl": ("another ACL", frozenset({"", "private", "bucket-owner-full-control", "bucket-owner-read"})),
     "x-amz-object-lock-legal-hold": ("Object Lock", frozenset({"off"})),
     "x-amz-bucket-object-lock-enabled": ("Object Lock", frozenset({"false"})),
     "x-amz-object-ownership": ("Object Ownership", frozenset({"bucketownerenforced"})),

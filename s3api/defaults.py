@@ -207,7 +207,7 @@ async def put_object_acl(call: Call) -> Answer:
 async def _check_acl(call: Call, owner: int) -> None:
     raw = await small_body(call, call.settings.xml_bytes)
     if not raw.strip():
-        if "x-amz-acl" not in call.headers:
+        if not call.headers.get("x-amz-acl"):
             raise S3Error("MissingSecurityHeader", MissingHeaderName="x-amz-acl")
         return
     grants = parse_xml(raw, "AccessControlPolicy").first("AccessControlList")

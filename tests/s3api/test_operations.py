@@ -82,6 +82,13 @@ async def test_what_means_as_it_is_anyway_is_accepted(signer):
     assert (await signer.request("PUT", "/bucket/k", body=b"x", **usual)).status == 200
 
 
+async def test_an_acl_without_a_value_is_none(signer):
+    assert (await signer.request("PUT", "/bucket/k", body=b"x", **{"x-amz-acl": ""})).status == 200
+    assert (await signer.request("POST", "/bucket/k", "uploads=", **{"x-amz-acl": ""})).status == 200
+    reply = await signer.request("PUT", "/bucket/k", "acl=", **{"x-amz-acl": ""})
+    assert (reply.status, reply.code) == (400, "MissingSecurityHeader")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "query"),
     [
