@@ -17,8 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 ENTREPOT = [sys.executable, "-c", "from gateway.cli.main import main; main()"]
-START_WITHIN_S = 60
-STOP_WITHIN_S = 60
+START_WITHIN_S = 180
+STOP_WITHIN_S = 180
 ACCESS_KEY = "TESTROOTACCESSKEY000"
 SECRET_KEY = "test/root+secret=key0123456789abcdefghij"
 
@@ -60,7 +60,7 @@ def command_environment() -> dict[str, str]:
     }
 
 
-def run_entrepot(*arguments: str, timeout_s: float = 120, check: bool = True) -> subprocess.CompletedProcess[str]:
+def run_entrepot(*arguments: str, timeout_s: float = 600, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run one `entrepot` command to its end; its output is part of the error where *check* finds it failed."""
     done = subprocess.run(
         [*ENTREPOT, *arguments],

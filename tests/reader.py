@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.pages import ROOT, Step
 from tests.ports import free_port
 
-START_WITHIN_S = 120
+START_WITHIN_S = 240
 TYPE_WITHIN_S = 600
 MARK = "@@ command"
 GATEWAY = "127.0.0.1:9000"

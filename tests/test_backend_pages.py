@@ -60,7 +60,7 @@ def run(page: str, folder: Path, url: str, more: dict[str, str]) -> None:
     done = subprocess.run(
         ["bash", "-c", script.replace(NAMED[page], url) if NAMED[page] else script],
         cwd=folder, env=environment(folder) | more, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=280,
+        stderr=subprocess.STDOUT, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     printed = re.split(rf"^{MARK} \d+\n", done.stdout, flags=re.MULTILINE)[1:]

@@ -68,7 +68,7 @@ def run(armed: str, code: str, more: Mapping[str, str] | None = None) -> subproc
     environment = os.environ | {failpoints.VARIABLE: armed, "PYTHONPATH": str(ROOT)} | dict(more or {})
     code = f"from gateway.failpoints import reach\n{code}\nprint('lived')"
     return subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 

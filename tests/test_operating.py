@@ -110,7 +110,7 @@ def test_the_commands_of_the_operators_page_print_what_it_says(tmp_path: Path):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout
     printed = re.split(rf"^{MARK} \d+\n", done.stdout, flags=re.MULTILINE)[1:]

@@ -29,7 +29,7 @@ def aws(endpoint, tmp_path):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
         )
         assert done.returncode == 0, f"aws {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
         return done.stdout
@@ -91,9 +91,9 @@ def test_a_stream_goes_up_from_a_pipe_and_down_to_one(endpoint, bucket, payloads
     payload = payloads["just over a part"]
     command = [AWS, "s3", "cp", "-", f"s3://{bucket}/piped", "--only-show-errors"]
     with payload.path.open("rb") as file:
-        subprocess.run(command, env=endpoint.environment, stdin=file, check=True, timeout=120)
+        subprocess.run(command, env=endpoint.environment, stdin=file, check=True, timeout=600)
     command = [AWS, "s3", "cp", f"s3://{bucket}/piped", "-"]
-    down = subprocess.run(command, env=endpoint.environment, capture_output=True, check=True, timeout=120)
+    down = subprocess.run(command, env=endpoint.environment, capture_output=True, check=True, timeout=600)
     assert down.stdout == payload.read()
 
 

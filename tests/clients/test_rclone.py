@@ -41,7 +41,7 @@ def rclone(endpoint, tmp_path):
             cwd=tmp_path,
             input=given,
             capture_output=True,
-            timeout=240,
+            timeout=900,
         )
         assert done.returncode == 0, f"rclone {' '.join(arguments)}\n{done.stdout!r}\n{done.stderr.decode()}"
         return done.stdout

@@ -34,7 +34,7 @@ def s3cmd(endpoint, tmp_path):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
         )
         assert done.returncode == 0, f"s3cmd {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -282,7 +282,7 @@ def killed(point: str, *arguments: str) -> None:
         env=command_environment() | {VARIABLE: f"{point}=kill"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert done.returncode == -9, done.stderr

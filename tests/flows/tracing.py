@@ -52,7 +52,7 @@ def why_not() -> str:
     """Why nothing can be recorded here; empty where it can."""
     if shutil.which("strace") is None:
         return "there is no strace: tests/install-clients installs it"
-    tried = subprocess.run([*_STRACE, "true"], capture_output=True, text=True, timeout=60, check=False)
+    tried = subprocess.run([*_STRACE, "true"], capture_output=True, text=True, timeout=300, check=False)
     return f"strace may not trace here: {tried.stderr.strip()[-300:]}" if tried.returncode else ""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 def test_a_site_on_a_full_disk_still_reads_and_deletes(tmp_path: Path) -> None:
     command = ["unshare", "--map-root-user", "--mount", sys.executable, "-m", "tests.journal.full_disk", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     if "no mount" in done.stdout or "unshare" in done.stderr:
         pytest.skip("this machine lets nobody mount a small disk")
     assert done.returncode == 0, done.stderr

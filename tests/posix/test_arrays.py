@@ -77,6 +77,6 @@ def test_a_program_that_ends_says_nothing_of_connections_that_its_loops_left(rea
         env=command_environment(),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -68,7 +68,7 @@ def test_a_loaders_workers_read_and_write_with_the_file_system_of_their_parent(f
         asked = pool.map_async(DataSet(fs, bucket), range(2))
         for number in range(50):  # while the parent goes on itself
             fs.pipe_file(f"{bucket}/parent/{number}", b"%d" % number)
-        found = [digest for each in asked.get(timeout=240) for digest in each]
+        found = [digest for each in asked.get(timeout=900) for digest in each]
     wanted = {path.replace("/in/", "/out/"): hashlib.sha256(data).hexdigest() for path, data in inputs.items()}
     assert sorted(found) == sorted(wanted.values())
     assert {path: data.decode() for path, data in fs.cat(f"{bucket}/out", recursive=True).items()} == wanted
@@ -168,7 +168,7 @@ def test_loaders_work_beside_a_gateway(endpoint, start):
         asked = pool.map_async(DataSet(fs, bucket), range(2))
         for number in range(20):
             s3.put_object(Bucket=bucket, Key=f"s3/{number}", Body=b"%d" % number)
-        found = [digest for each in asked.get(timeout=240) for digest in each]
+        found = [digest for each in asked.get(timeout=900) for digest in each]
     listed = s3.list_objects_v2(Bucket=bucket, Prefix="out/")["Contents"]
     assert sorted(s3.get_object(Bucket=bucket, Key=each["Key"])["Body"].read().decode() for each in listed) == sorted(
         found
@@ -255,7 +255,7 @@ def test_a_program_that_ends_leaves_no_committer_behind_also_after_a_fork(tmp_pa
         env=command_environment(),
         stdout=subprocess.PIPE,
         start_new_session=True,
-        timeout=120,
+        timeout=600,
     )
     try:
         assert done.returncode == 0
@@ -288,7 +288,7 @@ def test_killed_while_it_writes_a_file_in_parts_nothing_half_is_visible(tmp_path
         """
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "site")], env=command_environment(), timeout=120
+        [sys.executable, "-c", program, str(tmp_path / "site")], env=command_environment(), timeout=600
     )
     assert done.returncode == -signal.SIGKILL
     fs = EntrepotFileSystem(site=tmp_path / "site", skip_instance_cache=True)

@@ -19,7 +19,7 @@ from tests.ports import free_port
 from tests.servers.running import S3Server, absent, answers, process, wait_until
 
 PROGRAMS = ("radosgw", "ceph-mon", "ceph-osd", "ceph", "monmaptool", "radosgw-admin")
-COMMAND_WITHIN_S = 60
+COMMAND_WITHIN_S = 180
 DOMAIN = "s3.test"  # for bucket.s3.test; it has no address, so tests go there through a proxy
 ACCESS_KEY, SECRET_KEY = "RGWTESTACCESSKEY0000", "rgw/test+secret=key0123456789abcdefghijkl"
 QUOTA_ACCESS_KEY, QUOTA_OBJECTS = "RGWQUOTAACCESSKEY000", 3

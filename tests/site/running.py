@@ -87,7 +87,7 @@ def watch(endpoint: Endpoint, path: str) -> tuple[int, Any]:
     serving = read_serving(endpoint.dir)
     assert serving is not None
     try:
-        with urllib.request.urlopen(f"{serving['metrics']}{path}", timeout=120) as answer:
+        with urllib.request.urlopen(f"{serving['metrics']}{path}", timeout=600) as answer:
             status, raw = answer.status, answer.read()
     except urllib.error.HTTPError as refused:
         status, raw = refused.code, refused.read()

@@ -53,7 +53,7 @@ def test_rotating_and_renewing_under_load_lose_nothing_and_leak_nothing(tmp_path
 def _fetch(url: str) -> bytes:
     import urllib.request
 
-    with urllib.request.urlopen(url, timeout=120) as answer:
+    with urllib.request.urlopen(url, timeout=600) as answer:
         return bytes(answer.read())
 
 

@@ -19,7 +19,7 @@ from tests.servers.between import Between, Forward, Heard, between
 from tests.servers.moto import moto
 from tests.servers.running import S3Server
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 150.0
 
 
 def place(**settings: object) -> BackendPlace:

@@ -17,7 +17,7 @@ FORGED = "f0" * 32
 
 def send(endpoint: Endpoint, method: str, target: str, headers: dict[str, str]) -> bytes:
     """A request as it stands; its answer's head and body."""
-    connection = http.client.HTTPConnection(urlsplit(endpoint.url).netloc, timeout=120)
+    connection = http.client.HTTPConnection(urlsplit(endpoint.url).netloc, timeout=600)
     try:
         connection.request(method, target, headers=headers)
         answer = connection.getresponse()
