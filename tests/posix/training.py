@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
-sys.path.append(SYSTEM_PACKAGES)
+from tests.system_torch import PACKAGES
 
-import torch  # noqa: E402 (behind its path)
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info  # noqa: E402
+sys.path.append(PACKAGES)
 
-from gateway.posix.filesystem import EntrepotFileSystem  # noqa: E402
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from gateway.posix.filesystem import EntrepotFileSystem
 
 SAMPLES, SAMPLE_BYTES = 24, 32
 WORKERS = 2
