@@ -47,8 +47,13 @@ class Control:
 
     @classmethod
     async def start(cls, session: Any, settings: S3Settings, region: str) -> Control:
-        """A client for *region*; nothing is asked of the server yet."""
-        return cls(await _client(session, settings, region).__aenter__(), settings, region)
+        """A client for *region*; nothing is asked of the server yet. Raises `Misconfigured`."""
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            return cls(await _client(session, settings, region).__aenter__(), settings, region)
+        except (BotoCoreError, ValueError) as error:  # of a region that a profile names, say
+            raise errors.Misconfigured(str(error), backend=settings.name) from error
 
     async def region_elsewhere(self) -> str | None:
         """Ask for one line below the prefix: None if it is answered here, else the region where the bucket lies.

@@ -151,10 +151,11 @@ class Guarded(Backend):
 
     async def look(self, rows: Rows) -> None:
         """Look now. That it cannot be seen at the moment says nothing. Raises as `watch`."""
+        looked_at = self.inner
         try:
-            await check_marker(self.inner, self._id, rows)
+            await check_marker(looked_at, self._id, rows)
         except (errors.Foreign, errors.Misconfigured) as error:
-            if not await self._stands_again():
+            if not await self._stands_again() and self.inner is looked_at:  # and not what was opened anew meanwhile
                 self._lost(error.message)
         except errors.BackendError:
             return

@@ -21,14 +21,19 @@ class Reach(NamedTuple):
     """Equal for two openings that would come to the same."""
 
     place: BackendPlace
-    """But for what does not matter to who opens it."""
+    """As `bare` tells it."""
     files: tuple[Stamp, ...]
     """Of the files that it names: what stands in them may be replaced while the config stays as it is."""
 
 
+def bare(place: BackendPlace) -> BackendPlace:
+    """But for what does not matter to who opens it."""
+    return replace(place, cluster="", drain=False)
+
+
 def reach_of(place: BackendPlace) -> Reach:
     """How *place* is reached now. Looks at its files, without reading them."""
-    return Reach(replace(place, cluster="", drain=False), tuple(stamp(Path(each)) for each in _files(place)))
+    return Reach(bare(place), tuple(stamp(Path(each)) for each in _files(place)))
 
 
 def _files(place: BackendPlace) -> list[str]:

@@ -23,7 +23,7 @@ from gateway.metrics import gauge
 from gateway.site.absent import Absent
 from gateway.site.guarded import DISTANT_SECONDS, LOCAL_SECONDS, Guarded, check_marker
 from gateway.site.opening import load_driver, open_backend
-from gateway.site.reach import Reach, reach_of
+from gateway.site.reach import Reach, bare, reach_of
 from gateway.site.refusals import NotNow
 from gateway.site.ring import Rows
 from gateway.topology import BackendPlace, Topology
@@ -78,6 +78,7 @@ class Standing:
         self._told: dict[str, str] = {}
         """Why one could not be opened anew, as it was said."""
         self._leaving: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
 
     async def open(self, topology: Topology, *, strict: bool) -> None:
         """Open those of *topology* that do not stand yet. *strict*: raises `Misconfigured` where no policy could be
@@ -112,11 +113,12 @@ class Standing:
         await asyncio.gather(*map(self._renew, self._reached_otherwise()))
 
     async def try_out(self, topology: Topology) -> None:
-        """See that those of *topology* can be opened that do not stand yet, or are reached in another way, and let go
-        of them. Raises `NotNow`, which says the key path of the first that cannot, and `Misconfigured` for one that
-        the journal has not met."""
+        """See that those of *topology* can be opened that do not stand yet, or are reached in another way than the
+        config in force says, and let go of them; where only a file was replaced, no edit waits for that. Raises
+        `NotNow`, which says the key path of the first that cannot, and `Misconfigured` for one that the journal has
+        not met."""
         for name, place in topology.backends.items():
-            if self._reached.get(name) != reach_of(place):
+            if name not in self._places or bare(self._places[name]) != bare(place):
                 try:
                     await close_all([await self._try(place)])
                 except backend_errors.BackendError as error:
@@ -128,9 +130,11 @@ class Standing:
         """Let go of those that *topology* has no more, once their calls under way have had their time."""
         for name in [name for name in self._ids if name not in topology.backends]:
             backend = self.backends.pop(self._ids.pop(name), None)
-            del self._places[name], self._reached[name]
+            del self._places[name]
+            self._told.pop(name, None)
+            reached = self._reached.pop(name)
             if backend is not None:
-                self._let_go(backend)
+                self._let_go(backend, reached)
 
     def absent(self) -> dict[str, str]:
         """Those that could not be opened yet, and why."""
@@ -187,29 +191,45 @@ class Standing:
         return [name for name, place in places if name not in absent and self._reached.get(name) != reach_of(place)]
 
     async def _renew(self, name: str) -> None:
-        """Open it as it is reached now, and go on with that."""
-        place, number = self._places[name], self._ids[name]
+        """Open it as it is reached now, and go on with that; unless it left the config meanwhile."""
+        place = self._places.get(name)
+        if place is None:
+            return
         reach = reach_of(place)
         try:
             opened = await self._try(place)
         except (backend_errors.BackendError, EntrepotError) as error:
-            if self._told.get(name) != str(error):
-                _log.warning("backend %r goes on as it was opened, since it cannot be opened anew: %s", name, error)
-            self._told[name] = str(error)
+            self._tell(name, str(error))
             return
-        standing = self.backends.get(number)
+        except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
+            self._tell(name, f"{type(error).__name__}: {error}")
+            return
+        standing = self.backends.get(self._ids.get(name, 0))
         if standing is None or self._places.get(name) != place:
             await close_all([opened])
             return
-        self._reached[name] = reach
+        before, self._reached[name] = self._reached[name], reach
         self._told.pop(name, None)
-        self._let_go(standing.go_on_with(opened))
+        self._let_go(standing.go_on_with(opened), before)
         _log.info("backend %r was opened anew", name)
 
-    def _let_go(self, backend: Backend) -> None:
-        task = asyncio.create_task(_close_later(backend))
+    def _tell(self, name: str, why: str) -> None:
+        """Once, and not at each try."""
+        if name in self._places and self._told.get(name) != why:
+            _log.warning("backend %r goes on as it was opened, since it cannot be opened anew: %s", name, why)
+            self._told[name] = why
+
+    def _let_go(self, backend: Backend, reached: Reach) -> None:
+        """Close it once each call that is under way there has ended, or had its time."""
+        task = asyncio.create_task(self._close_later(backend, max(CLOSE_SECONDS, reached.place.deadline_seconds)))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+
+    async def _close_later(self, backend: Backend, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+        await close_all([backend])
 
     async def _shut_out_by(self, task: asyncio.Task[None]) -> None:
         """A watch ends only where this site goes on elsewhere: then nothing is written on any backend. Raises that."""
@@ -221,13 +241,20 @@ class Standing:
             raise
 
     async def close(self) -> None:
-        for task in self._leaving:
-            task.cancel()
+        self._closing.set()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
         await close_all(self.backends.values())
+
+    def _place(self, name: str) -> BackendPlace:
+        """As the config in force has it. Raises `Misconfigured` where it has it no more: who is on his way out looks
+        for his backend until he is gone."""
+        if name not in self._places:
+            raise backend_errors.Misconfigured("the config in force does not name it", backend=name)
+        return self._places[name]
 
     async def _try_named(self, name: str) -> Backend:
         """As `_try`, with what holds now."""
-        place = self._places[name]
+        place = self._place(name)
         self._reached[name] = reach_of(place)
         return await self._try(place)
 
@@ -262,7 +289,7 @@ class Standing:
 
     async def _try_again(self, name: str) -> Backend:
         """As `_try_named`, of a local one that was in use already: into an empty mount point nothing is written."""
-        if not await asyncio.to_thread(bears_marker, self._places[name].path):
+        if not await asyncio.to_thread(bears_marker, self._place(name).path):
             raise backend_errors.Misconfigured("it bears no marker", backend=name)
         return await self._try_named(name)
 
@@ -281,14 +308,7 @@ def _id(rows: Rows, name: str) -> int:
 
 
 CLOSE_SECONDS = 120.0
-"""What calls have that are under way when a backend leaves the config."""
-
-
-async def _close_later(backend: Backend) -> None:
-    try:
-        await asyncio.sleep(CLOSE_SECONDS)
-    finally:
-        await close_all([backend])
+"""What calls have at least that are under way when a backend leaves the config, or is opened anew."""
 
 
 async def close_all(backends: Iterable[Backend]) -> None:

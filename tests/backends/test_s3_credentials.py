@@ -158,3 +158,12 @@ async def test_half_of_a_profiles_keys_is_a_mistake_in_the_configuration(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "shared"))
     with pytest.raises(errors.Misconfigured, match="aws_secret_access_key"):
         await open_s3(moto_server, access_key=None, secret_key=None, profile="far")
+
+
+async def test_a_profiles_region_that_cannot_be_one_is_a_mistake_in_the_configuration(
+    moto_server: S3Server, open_s3: OpenS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "shared").write_text("[far]\naws_access_key_id = A\naws_secret_access_key = B\nregion = us east\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "shared"))
+    with pytest.raises(errors.Misconfigured, match="us east"):
+        await open_s3(moto_server, access_key=None, secret_key=None, region=None, profile="far")
