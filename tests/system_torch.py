@@ -37,11 +37,11 @@ def run_training(program: Path, environment: Mapping[str, str], options: Mapping
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=900,
     )
     assert not done.returncode, done.stderr
     return json.loads(done.stdout)
 
 
 def _python(program: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=280)
+    return subprocess.run([python, "-c", program], capture_output=True, text=True, timeout=900)
