@@ -121,7 +121,10 @@ class Child:
         try:
             if what != "probe":
                 await self._is_ready.wait()
-            answer: Message = {"ok": True, **await self.answers[what](message)}
+            if what in self.answers:
+                answer: Message = {"ok": True, **await self.answers[what](message)}
+            else:
+                answer = {"ok": False, "why": "it is starting", "passing": True}
         except Misconfigured as error:
             answer = {"ok": False, "why": str(error), "passing": isinstance(error, NotNow)}
         except Exception as error:  # noqa: BLE001 (whatever goes wrong is the answer)

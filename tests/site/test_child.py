@@ -1,0 +1,35 @@
+"""A process and its supervisor: what it says when it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gateway.config import default_text, load_text
+from gateway.metrics.lines import INFO, Lines
+from gateway.site.child import Child
+from gateway.site.control import Line, Message, pair
+
+
+async def test_a_process_that_does_not_know_yet_how_to_answer_says_that_it_is_starting(tmp_path: Path) -> None:
+    mine, its = [await Line.over(end) for end in pair()]
+    child = Child("keeper", tmp_path, load_text(default_text(), tmp_path), Lines("keeper", INFO), its)
+    listening = asyncio.create_task(child.listen())
+    answers = mine.messages()
+
+    async def ask(number: int) -> Message:
+        mine.tell({"do": "probe", "number": number})
+        return await anext(answers)
+
+    assert {**await ask(1), "config": ""} == {
+        "is": "answered", "number": 1, "config": "", "ok": False, "why": "it is starting", "passing": True,
+    }  # fmt: skip
+
+    async def probe(_: Message) -> Message:
+        return {"journal": "well"}
+
+    child.answers["probe"] = probe
+    assert (await ask(2))["journal"] == "well"
+    mine.close()
+    await listening
+    its.close()
