@@ -16,7 +16,9 @@ from gateway.blocks.values import Stamp
 from gateway.blocks.working import Worker
 from gateway.config import Config
 from gateway.crypto.sealing import BlockKeys
+from gateway.errors import Misconfigured
 from gateway.journal.paths import JournalPaths
+from gateway.journal.sqlite.schema import STEPS
 from gateway.reconcile.commands import SuspectCopy
 from gateway.reconcile.giving_way import Crowd, GivingWay
 from gateway.reconcile.mover import Mover
@@ -59,7 +61,8 @@ def workers_of(site: Site) -> list[Worker]:
 
 async def fsck(site: Site, *, read: bool = False, mend: bool = False, progress: Progress = silent) -> Report:
     """Check tables against each other and against the bytes; with *read*, open every frame; with *mend*, have the
-    keeper mend what is absent or damaged."""
+    keeper mend what is absent or damaged. Raises `Misconfigured` as `gc`."""
+    _see_whose_tables(site)
     database = JournalPaths(journal_folder(site.folder, site.config)).database
     keys = BlockKeys(site.ring.sealing) if read else None
 
@@ -72,13 +75,26 @@ async def fsck(site: Site, *, read: bool = False, mend: bool = False, progress: 
 
 
 async def gc(site: Site, *, dry_run: bool = False, progress: Progress = silent) -> Waste:
-    """What could go; unless *dry_run*, it goes, and this is what is left."""
+    """What could go; unless *dry_run*, it goes, and this is what is left. Raises `Misconfigured` where another version
+    has made the tables."""
+    _see_whose_tables(site)
     backends = site.warehouse.backends
     if dry_run:
         return await collecting.survey(site.store, backends, progress)
     # copies are the keeper's alone: nobody else puts a block anywhere
     workers = [each for each in workers_of(site) if not isinstance(each, Planner | Mover)]
     return await collecting.collect(site.store, site.journal, backends, workers, progress)
+
+
+def _see_whose_tables(site: Site) -> None:
+    """What looks at each of them asks for those of its own version; a site that is served goes on with those of the
+    version that serves it, also once another one is installed."""
+    ((schema,),) = site.store.query("PRAGMA user_version")
+    if schema != len(STEPS):
+        raise Misconfigured(
+            f"the journal has schema {schema}, and this version of entrepot looks at schema {len(STEPS)}: another "
+            "version serves the site, so restart that first"
+        )
 
 
 def plain(report: Report) -> dict[str, Any]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from gateway.journal.paths import JournalPaths
+from gateway.journal.sqlite.schema import STEPS
 from tests.endpoint import run_entrepot, started
 from tests.files import block_files, files_below
 from tests.site.running import client, counted, until
@@ -81,3 +84,18 @@ def test_what_gc_would_do_is_told_first_and_is_then_done(tmp_path: Path) -> None
     until(collected, "the leases of those who were killed, and the collection")
     with started(site) as (endpoint, _):
         assert client(endpoint).get_object(Bucket="kept", Key="9")["Body"].read() == bytes(200_000)
+
+
+def test_who_looks_at_all_tables_leaves_those_alone_that_another_version_serves(tmp_path: Path) -> None:
+    """Entrepot was upgraded, and the site is still served as it was started. That is no damage, and no mistake."""
+    site = tmp_path / "site"
+    with started(site, ["--workers", "1"]):
+        tables = sqlite3.connect(JournalPaths(site / "journal").database)
+        tables.execute(f"PRAGMA user_version = {len(STEPS) - 1}")
+        for command in (["fsck"], ["gc"], ["gc", "--dry-run"]):
+            done = run_entrepot(*command, str(site), check=False)
+            assert done.returncode == 1
+            assert "another version serves the site" in done.stderr
+        tables.execute(f"PRAGMA user_version = {len(STEPS)}")
+        tables.close()
+        assert run_entrepot("fsck", str(site)).returncode == 0
