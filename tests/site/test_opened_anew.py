@@ -53,11 +53,18 @@ class Doors:
 
     def __init__(self) -> None:
         self.opened: list[Place] = []
-        self.asked = 0
+        self.places: list[BackendPlace] = []
         self.why: Exception | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+
+    @property
+    def asked(self) -> int:
+        return len(self.places)
 
     async def __call__(self, place: BackendPlace, **how: object) -> Backend:
-        self.asked += 1
+        self.places.append(place)
+        await self.open.wait()
         if self.why is not None:
             raise self.why
         self.opened.append(Place())
@@ -175,6 +182,45 @@ async def test_a_stand_in_that_left_the_config_is_not_tried_any_more(
     assert not caplog.records
     assert doors.asked <= asked + 1
     await found.close()
+
+
+async def test_what_is_away_is_taken_over_as_it_stands_and_opened_that_way_once_it_is_back(
+    doors: Doors, tmp_path: Path
+) -> None:
+    doors.why = errors.Unavailable("away")
+    place = bucket(tmp_path)
+    found, edited = await stood(place), topology(replace(place, calls=9))
+    await found.try_out(edited)
+    await found.renew(edited)
+    await found.try_out(edited)
+    doors.why = errors.Denied("refused")
+    await found.try_out(topology(replace(place, calls=9, drain=True)))
+    with pytest.raises(NotNow, match="refused"):
+        await found.try_out(topology(replace(place, calls=10)))
+    doors.why = None
+    await until_true(lambda: not found.absent())
+    assert (len(doors.opened), doors.places[-1].calls) == (1, 9)
+    await found.close()
+    assert doors.opened[0].closed
+
+
+async def test_what_comes_back_in_the_middle_of_an_edit_is_opened_once_more_as_that_says(
+    doors: Doors, tmp_path: Path
+) -> None:
+    doors.why = errors.Unavailable("away")
+    place = bucket(tmp_path)
+    found = await stood(place)
+    doors.why = None
+    doors.open.clear()
+    asked = doors.asked
+    await until_true(lambda: doors.asked > asked)
+    await found.renew(topology(replace(place, calls=9)))
+    doors.open.set()
+    await watched(found, lambda: len(doors.opened) == 2)
+    assert [each.calls for each in doors.places[-2:]] == [8, 9]
+    assert found.absent() == {}
+    await found.close()
+    assert all(each.closed for each in doors.opened)
 
 
 async def test_what_was_opened_before_is_closed_with_the_rest(doors: Doors, tmp_path: Path) -> None:
