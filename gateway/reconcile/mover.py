@@ -346,7 +346,8 @@ class Mover(Worker):
         strays = [each for each in task.strays if each not in should and each not in self._wishes.lost]
         if strays:
             if self._floors is None:
-                self._floors = await self._journal.floors(), await self._journal.floors(pins=False)
+                without_pins = await self._journal.floors(pins=False)  # first: a reader who ends now is no backup
+                self._floors = await self._journal.floors(), without_pins
             floor, without_pins = self._floors
             if without_pins < task.strays_number:
                 self.held_back = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,31 @@ async def test_a_backup_holds_the_old_bytes_too(site: Shores) -> None:
     assert {row[2] for row in site.work_rows()} == {"it waits for a backup that names it"}
     site.pins = []
     await site.due_now()
+    await site.move()
+    assert not (await site.copies())[0]
+    assert site.work_rows() == []
+
+
+async def test_a_reader_who_ends_while_it_is_asked_who_reads_is_not_taken_for_a_backup(
+    site: Shores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a backup the old bytes wait for ten minutes."""
+    site.settled = True
+    await fill(site)
+    site.keep("b1")
+    reading = ExitStack()
+    reading.enter_context(site.journal.reading())
+    await site.settle()
+    journal = site.mover._journal
+    asked = journal.floors
+
+    async def floors(*, pins: bool = True) -> int:
+        found = await asked(pins=pins)
+        reading.close()
+        return found
+
+    monkeypatch.setattr(journal, "floors", floors)
+    await site.move()
     await site.move()
     assert not (await site.copies())[0]
     assert site.work_rows() == []
