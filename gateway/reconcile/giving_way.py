@@ -2,23 +2,34 @@
 
 Beside clients who keep the processors busy, a second copy of every write takes more from them than its own processor
 time: what little room there was is gone, and answers wait. So while the kernel has this process wait for others, copies
-are gathered, and are then made all together: once the oldest has waited for a small share of what its policy allows, or
-as soon as nobody is in the way.
+are gathered for a small share of what their policies allow, and are then made a few at a time with rests in between:
+short ones where the oldest is old already. As soon as nobody is in the way, they are made all together.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gateway.metrics import gauge
 
-SHARE = 1 / 60
-"""Of the shortest `within_seconds`: how long a copy waits at most; and"""
+WAITED_SHARE = 1 / 60
+"""Of the shortest `within_seconds`: so long no copy is begun; but not longer than"""
 SECONDS_MAX = 60.0
-"""however long that is."""
+"""this, however long that is."""
+HURRIED_SHARE = 1 / 2
+"""Of it as well: from this age of the oldest on, copies are made as fast as they can be."""
+LEAST_SHARE = 0.2
+"""Of the time is spent on copies in between, and more with their age: so their backlog grows no further than to where
+they keep pace, and a load of some minutes has most of the processors until it is over."""
+SLICE = 64
+"""Blocks that are begun at a time, with a rest behind them."""
+REST_SECONDS_MAX = 2.0
+"""For a slice may take long for other reasons than processors."""
+ALL = sys.maxsize
 LOOK_SECONDS = 0.25
 """Of the kernel's figures, so that there is something to compare."""
 WAITED_PER_RUN = 1.5
@@ -69,22 +80,53 @@ class Crowd:
 
 
 class GivingWay:
-    """Asked before any of what is due is begun; what falls due meanwhile is begun after that."""
+    """Asked before any of what is due is begun: how much of it may be, so that what is begun at last is spread."""
 
-    def __init__(self, felt: Callable[[], bool]) -> None:
-        """*felt*: whether somebody is in the way, as `Crowd` tells."""
+    def __init__(self, felt: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        """*felt*: whether somebody is in the way, as `Crowd` tells. *clock*: seconds, and never goes back."""
         self._felt = felt
+        self._clock = clock
+        self._began_s: float | None = None  # the slice that was allowed last
+        self._rests_until_s = -math.inf
 
-    def __call__(self, now_ns: int, oldest_ns: int | None, within_seconds: float) -> bool:
-        """Whether all of it waits. *oldest_ns*: since when the oldest is due, if there is any; *within_seconds*: the
-        shortest recovery point that is promised."""
+    def __call__(self, now_ns: int, oldest_ns: int | None, within_seconds: float) -> int:
+        """How many blocks may be begun before this is asked again, which is to be once they are done: none, a slice, or
+        all. *oldest_ns*: since when the oldest is due, if there is any; *within_seconds*: the shortest recovery point
+        that is promised."""
         crowded = self._felt()  # asked each time: what it compares with is the last time
-        most_ns = min(SECONDS_MAX, SHARE * within_seconds) * 1e9
-        waits = crowded and oldest_ns is not None and now_ns - oldest_ns < most_ns
-        GIVES_WAY.set(float(waits))
-        return waits
+        share = 1.0
+        if crowded and oldest_ns is not None:
+            share = share_of((now_ns - oldest_ns) / 1e9, within_seconds)
+        allowed = ALL if share == 1.0 else self._slice(share)
+        GIVES_WAY.set(float(allowed < ALL))
+        return allowed
+
+    def _slice(self, share: float) -> int:
+        """A slice, if there was a rest behind the last one."""
+        now = self._clock()
+        if share == 0.0:
+            self._began_s = None
+            return 0
+        if self._began_s is not None:
+            self._rests_until_s = now + min(REST_SECONDS_MAX, (now - self._began_s) * (1 / share - 1))
+            self._began_s = None
+        if now < self._rests_until_s:
+            return 0
+        self._began_s = now
+        return SLICE
 
 
-def never(_now_ns: int, _oldest_ns: int | None, _within_seconds: float) -> bool:
+def share_of(age_seconds: float, within_seconds: float) -> float:
+    """Which share of the time is spent on copies, while somebody is in the way and the oldest of them is so old."""
+    waits = min(SECONDS_MAX, WAITED_SHARE * within_seconds)
+    hurries = max(waits, HURRIED_SHARE * within_seconds)
+    if age_seconds < waits:
+        return 0.0
+    if age_seconds >= hurries:
+        return 1.0
+    return LEAST_SHARE + (1.0 - LEAST_SHARE) * (age_seconds - waits) / (hurries - waits)
+
+
+def never(_now_ns: int, _oldest_ns: int | None, _within_seconds: float) -> int:
     """For who makes copies at once, whoever is in the way."""
-    return False
+    return ALL

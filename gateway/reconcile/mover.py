@@ -15,7 +15,7 @@ block that dies meanwhile is the sweeper's, which deletes strays as well; it wai
 held from before step 1 until step 3 was answered.
 
 What falls due while some is worked on waits until that is done; and where clients are in the way of it, they go
-first, for a while (`giving_way`).
+first, for a while, and then a few blocks at a time are worked on (`giving_way`).
 
 Work whose backend is in trouble is passed over, in memory, until that has rested: it costs no record, and holds up
 nobody behind it. One that is full takes nothing, but it is read and emptied all the same.
@@ -89,7 +89,7 @@ class Mover(Worker):
         backends: Mapping[int, Backend],
         keys: BlockKeys,
         wishes: Wishes,
-        gives_way: Callable[[int, int | None, float], bool] = never,
+        gives_way: Callable[[int, int | None, float], int] = never,
         *,
         at_once: int = AT_ONCE,
         bytes_at_once: int = BYTES_AT_ONCE,
@@ -109,7 +109,7 @@ class Mover(Worker):
         self.troubles = Troubles(wishes)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
-        self._until_ns = 0
+        self._until_ns = self._may_begin = 0
         self._progress = self._caught_up = False
         self._skipped = 0
         self._again = 0.0
@@ -137,7 +137,7 @@ class Mover(Worker):
         if self._cursor == _START and not self._under_way:
             self._progress = self.held_back = False
             self._floors, self._skipped = None, 0
-        if not self._under_way and self._waits():
+        if not self._under_way and not self._allowed():
             self.held_back = True
             return False
         self._caught_up = False
@@ -151,11 +151,14 @@ class Mover(Worker):
         """The planner knows what should be now: so where it changes back, all that is done until then is walked."""
         return self.store.query("SELECT fingerprint FROM plan") == [(self._wishes.fingerprint,)]
 
-    def _waits(self) -> bool:
-        """Whether all that is due by now gives way to somebody; if not, it is begun."""
-        self._until_ns = self._put_off.clock.now_ns()
-        ((oldest_ns,),) = self.store.query(_OLDEST, (self._until_ns,))
-        return self._gives_way(self._until_ns, oldest_ns, self._wishes.within_seconds)
+    def _allowed(self) -> bool:
+        """Whether any of what is due may be begun, or all gives way to somebody."""
+        now_ns = self._put_off.clock.now_ns()
+        if self._cursor == _START:
+            self._until_ns = now_ns
+        ((oldest_ns,),) = self.store.query(_OLDEST, (now_ns,))
+        self._may_begin = self._gives_way(now_ns, oldest_ns, self._wishes.within_seconds)
+        return self._may_begin > 0
 
     def _end_of_rows(self) -> bool:
         """Begin anew, sooner or later: all of them that are passed over are looked at again."""
@@ -167,13 +170,13 @@ class Mover(Worker):
         return self._progress
 
     async def _start_some(self) -> None:
-        """Begin as many of the next rows as there is room for."""
-        if len(self._under_way) > self._at_once * 3 // 4:
+        """Begin as many of the next rows as there is room for, and as may be begun."""
+        if not self._may_begin or len(self._under_way) > self._at_once * 3 // 4:
             return  # many at a time: each look at the tables costs as much as some of what it finds
         while len(self._under_way) < self._at_once:
             rows = self.store.query(_ROWS, (self._until_ns, *self._cursor, ROWS))
             for row in rows:
-                if len(self._under_way) >= self._at_once:
+                if len(self._under_way) >= self._at_once or not self._may_begin:
                     return
                 self._cursor = (row[1], row[0])
                 task = Task._make((*row[:3], ids_in(row[3]), ids_in(row[4]), *row[5:]))
@@ -182,6 +185,7 @@ class Mover(Worker):
                 if self._must_wait(task):
                     self._skipped += 1
                 else:
+                    self._may_begin -= 1
                     self._under_way[task.block] = asyncio.create_task(self._work(task))
             if len(rows) < ROWS:
                 self._caught_up = True

@@ -18,15 +18,21 @@ from hypothesis import strategies as st
 
 from backends.memory import Memory
 from gateway.reconcile.giving_way import (
+    ALL,
     CALM_SECONDS,
     GIVES_WAY,
+    HURRIED_SHARE,
+    LEAST_SHARE,
     LOOK_SECONDS,
+    REST_SECONDS_MAX,
     SECONDS_MAX,
-    SHARE,
+    SLICE,
     WAITED_PER_RUN,
+    WAITED_SHARE,
     Crowd,
     GivingWay,
     scheduling,
+    share_of,
 )
 from tests.blocks.places import Silent
 from tests.reconcile.shores import Shores
@@ -127,21 +133,63 @@ def told() -> tuple[int, int]:
     return found
 
 
-@given(st.floats(0, 200), st.floats(0.001, 31 * 86_400), st.booleans())
-def test_a_copy_waits_for_a_share_of_its_recovery_point_and_never_for_long(
-    age_seconds: float, within_seconds: float, crowded: bool
+AGES = st.floats(0, 1_000)
+PROMISES = st.floats(0.001, 31 * 86_400)
+
+
+@given(AGES, AGES, PROMISES)
+def test_the_older_the_oldest_copy_the_larger_its_share_of_the_time_and_half_its_promise_is_never_missed(
+    one: float, other: float, within: float
+) -> None:
+    younger, older = sorted((one, other))
+    assert share_of(younger, within) <= share_of(older, within)
+    assert share_of(max(SECONDS_MAX, within * HURRIED_SHARE), within) == 1.0
+    assert share_of(min(SECONDS_MAX, within * WAITED_SHARE), within) >= LEAST_SHARE
+
+
+@given(AGES, PROMISES, st.booleans())
+def test_no_copy_is_begun_within_a_share_of_its_promise_while_somebody_is_in_the_way_and_any_where_nobody_is(
+    age: float, within: float, crowded: bool
 ) -> None:
     now_ns = 10**18
-    waits = GivingWay(lambda: crowded)(now_ns, now_ns - int(age_seconds * 1e9), within_seconds)
-    if waits:
+    allowed = GivingWay(lambda: crowded)(now_ns, now_ns - int(age * 1e9), within)
+    if allowed < ALL:
         assert crowded
-        assert age_seconds <= min(SECONDS_MAX, within_seconds * SHARE) + 1e-6
+        assert age <= max(SECONDS_MAX, within * HURRIED_SHARE)
+        assert (allowed == 0) == (age < min(SECONDS_MAX, within * WAITED_SHARE))
     elif crowded:
-        assert age_seconds >= min(SECONDS_MAX, within_seconds * SHARE) - 1e-6
+        assert age >= within * HURRIED_SHARE - 1e-6
 
 
 def test_where_nothing_is_due_nothing_waits() -> None:
-    assert not GivingWay(lambda: True)(10**18, None, 900.0)
+    assert GivingWay(lambda: True)(10**18, None, 900.0) == ALL
+
+
+def test_behind_a_slice_of_copies_there_is_a_rest_in_proportion_to_it() -> None:
+    now, crowded = 0.0, True
+    gives_way = GivingWay(lambda: crowded, lambda: now)
+
+    def asked(age_seconds: float = 15.0) -> int:
+        return gives_way(10**18, 10**18 - int(age_seconds * 1e9), 900.0)
+
+    assert asked() == SLICE
+    now = 0.25
+    assert asked() == 0
+    now = 0.25 / LEAST_SHARE - 0.01
+    assert asked() == 0
+    now = 0.25 / LEAST_SHARE + 0.01
+    assert asked() == SLICE
+    now += 100.0
+    assert asked() == 0, "a slice that took long"
+    now += REST_SECONDS_MAX
+    assert asked() == SLICE
+    now += 0.25
+    assert asked(449.0) == 0, "there is a short rest"
+    now += 0.01
+    assert asked(449.0) == SLICE
+    assert asked(450.0) == ALL
+    crowded = False
+    assert asked() == ALL
 
 
 # ---- the mover ------------------------------------------------------------------------------------------------------
@@ -181,7 +229,7 @@ async def test_copies_that_have_waited_long_enough_are_made_whoever_is_in_the_wa
     site: Shores,
 ) -> None:
     mover = site.new_mover(gives_way=GivingWay(lambda: True))
-    promise(site, 1.0 / SHARE)
+    promise(site, 1.0 / WAITED_SHARE)
     began = time.monotonic()
     await site.put(b"old", DATA)
     while not await mover.step():
@@ -194,13 +242,30 @@ async def test_copies_that_have_waited_long_enough_are_made_whoever_is_in_the_wa
     assert 1 < await copies(site) == site.rows("block")
 
 
+async def test_no_more_copies_are_made_at_a_time_than_may_be(site: Shores) -> None:
+    may = 2
+    mover = site.new_mover(gives_way=lambda *_: may)
+    for n in range(5):
+        await site.put(b"%d" % n, DATA)
+    found: list[int] = []
+    for _ in range(3):
+        while await mover.step() and mover._under_way:
+            pass
+        found.append(await copies(site))
+    assert found == [2, 4, 5]
+    await site.put(b"later", DATA)
+    may = 0
+    assert not await mover.step()
+    assert (await copies(site), mover.held_back) == (5, True)
+
+
 def promise(site: Shores, seconds: float) -> None:
     policies = {name: replace(each, within_seconds=seconds) for name, each in site.topology.policies.items()}
     site.topology = replace(site.topology, policies=policies)
 
 
 async def test_what_comes_while_others_are_copied_gives_way_anew(site: Shores) -> None:
-    answers = iter([False, True])
+    answers = iter([ALL, 0])
     mover = site.new_mover(gives_way=lambda *_: next(answers))
     await site.put(b"a", DATA)
     assert await mover.step()
@@ -218,9 +283,9 @@ async def test_clients_who_write_on_and_on_do_not_keep_the_mover_from_ever_givin
         await site.plan()
         asked: list[int | None] = []
 
-        def gives_way(_now_ns: int, oldest_ns: int | None, _within_seconds: float) -> bool:
+        def gives_way(_now_ns: int, oldest_ns: int | None, _within_seconds: float) -> int:
             asked.append(oldest_ns)
-            return len(asked) > 1
+            return 0 if len(asked) > 1 else ALL
 
         mover = site.new_mover(gives_way=gives_way)
         await site.put(b"a", DATA)
@@ -243,9 +308,9 @@ async def test_clients_who_write_on_and_on_do_not_keep_the_mover_from_ever_givin
 async def test_the_shortest_promise_counts(site: Shores, mine: float) -> None:
     seen: list[float] = []
 
-    def note(_now_ns: int, _oldest_ns: int | None, within_seconds: float) -> bool:
+    def note(_now_ns: int, _oldest_ns: int | None, within_seconds: float) -> int:
         seen.append(within_seconds)
-        return True
+        return 0
 
     promise(site, 600.0)
     policies = dict(site.topology.policies)
