@@ -6,7 +6,7 @@ from gateway.engine.types import ObjectInfo
 from gateway.journal.packed import Checksum, PartFact
 from s3api.answers import Answer, xml_answer
 from s3api.call import MAX_KEYS, Call
-from s3api.checksums import COMPOSITE, ELEMENTS
+from s3api.checksums import COMPOSITE, checksum_xml, value_xml
 from s3api.conditions import read_conditions
 from s3api.dates import SECOND_NS, http_date
 from s3api.errors import S3Error
@@ -56,8 +56,7 @@ def _asked(call: Call) -> set[str]:
 
 def _checksum_xml(checksum: Checksum) -> str:
     """As everywhere, but for the `-N` behind a composite value: S3 leaves it out here alone."""
-    element, value = ELEMENTS[checksum.algorithm], checksum.value.partition("-")[0]
-    return f"<{element}>{value}</{element}><ChecksumType>{checksum.type}</ChecksumType>"
+    return checksum_xml(checksum._replace(value=checksum.value.partition("-")[0]))
 
 
 def _number(call: Call, name: str, default: int) -> int:
@@ -79,7 +78,7 @@ async def _parts_xml(call: Call, info: ObjectInfo) -> str:
     version = call.version
     facts = await call.engine.object_parts(call.caller, call.bucket, call.key, version, after, limit + 1)
     shown, more = facts[:limit], len(facts) > limit
-    parts = "".join(_part_xml(each, ELEMENTS[checksum.algorithm]) for each in shown)
+    parts = "".join(_part_xml(each, checksum.algorithm) for each in shown)
     last = shown[-1].number if shown else after
     return (
         f"<ObjectParts><PartsCount>{info.parts_count}</PartsCount>"
@@ -88,8 +87,6 @@ async def _parts_xml(call: Call, info: ObjectInfo) -> str:
     )
 
 
-def _part_xml(part: PartFact, element: str) -> str:
-    return (
-        f"<Part><{element}>{part.checksum}</{element}><PartNumber>{part.number}</PartNumber><Size>{part.size}</Size>"
-        "</Part>"
-    )
+def _part_xml(part: PartFact, algorithm: str) -> str:
+    shown = value_xml(algorithm, part.checksum)
+    return f"<Part>{shown}<PartNumber>{part.number}</PartNumber><Size>{part.size}</Size></Part>"

@@ -142,8 +142,15 @@ def checksum_xml(checksum: Checksum | None) -> str:
     """The XML elements that show an object's checksum."""
     if checksum is None:
         return ""
-    element = ELEMENTS[checksum.algorithm]
-    return f"<{element}>{checksum.value}</{element}><ChecksumType>{checksum.type}</ChecksumType>"
+    return f"{value_xml(checksum.algorithm, checksum.value)}<ChecksumType>{checksum.type}</ChecksumType>"
+
+
+def value_xml(algorithm: str, value: str) -> str:
+    """The XML element of a checksum's value alone, as parts have it; nothing where one of the two is empty."""
+    if not (algorithm and value):
+        return ""
+    element = ELEMENTS[algorithm]
+    return f"<{element}>{value}</{element}>"
 
 
 def upload_type(algorithm: str, asked_type: str | None) -> str:

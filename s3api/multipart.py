@@ -83,7 +83,7 @@ async def upload_part_copy(call: Call) -> Answer:
     part = copied.part
     return xml_answer(
         f"{XML_HEAD}<CopyPartResult {XMLNS}><LastModified>{iso(part.modified_ns)}</LastModified>"
-        f"<ETag>{quoted(part.etag)}</ETag>{_checksum_xml(part, copied.algorithm)}</CopyPartResult>",
+        f"<ETag>{quoted(part.etag)}</ETag>{checksums.value_xml(copied.algorithm, part.checksum)}</CopyPartResult>",
         source_line(copied.source_version) + (_SEALED if call.settings.sealed else ""),
     )
 
@@ -123,16 +123,9 @@ async def list_parts(call: Call) -> Answer:
 def _part_xml(part: PartInfo, algorithm: str) -> str:
     return (
         f"<Part><PartNumber>{part.number}</PartNumber><LastModified>{iso(part.modified_ns)}</LastModified>"
-        f"<ETag>{quoted(part.etag)}</ETag>{_checksum_xml(part, algorithm)}<Size>{part.size}</Size></Part>"
+        f"<ETag>{quoted(part.etag)}</ETag>{checksums.value_xml(algorithm, part.checksum)}<Size>{part.size}</Size>"
+        "</Part>"
     )
-
-
-def _checksum_xml(part: PartInfo, algorithm: str) -> str:
-    """A part's checksum, where its upload asked for one."""
-    if not (algorithm and part.checksum):
-        return ""
-    element = checksums.ELEMENTS[algorithm]
-    return f"<{element}>{part.checksum}</{element}>"
 
 
 async def list_multipart_uploads(call: Call) -> Answer:

@@ -22,14 +22,6 @@ from tests.namespace.world import USER, World, stored
 DROP = DropBucket("b", USER, False, "alice")
 
 
-@pytest.fixture
-def world():
-    made = World()
-    made.bucket()
-    yield made
-    check(made)
-
-
 def begin(world: World, key: bytes = b"k") -> str:
     return world.run(CreateUpload("b", key, USER, False, "", "", b"", b""))
 

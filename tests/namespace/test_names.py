@@ -21,18 +21,9 @@ from gateway.namespace.names import Link, Mkdir, Mknod, Rmdir, Symlink, Unlink
 from gateway.namespace.nodes import NEW, OLD, Clone, RemoveXattr, SetAttributes, SetContent, SetXattr
 from gateway.namespace.objects import DeleteObject
 from gateway.namespace.renaming import How, Rename
-from tests.namespace.counting import check
 from tests.namespace.world import USER, World, stored
 
 ASK = ("b", USER, False)
-
-
-@pytest.fixture
-def world():
-    made = World()
-    made.bucket()
-    yield made
-    check(made)
 
 
 def root(world: World) -> int:

@@ -36,14 +36,6 @@ MIB = 1 << 20
 ASK = ("b", b"k", USER, False)
 
 
-@pytest.fixture
-def world():
-    made = World()
-    made.bucket()
-    yield made
-    check(made)
-
-
 def begin(world: World, checksum: str = "", kind: str = "") -> str:
     return world.run(CreateUpload(*ASK, checksum, kind, b"", b""))
 

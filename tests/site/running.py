@@ -33,6 +33,32 @@ policy = "far"
 bucket = "far"
 """
 """Another backend, and a policy that puts what goes into the bucket `far` there; to be added to a config."""
+SECRET = "cloud/secret+key=0123456789abcdefghijklm"
+CLOUD = """
+[clusters.cloud]
+[[lines]]
+clusters = ["home", "cloud"]
+latency_seconds = 0.03
+bandwidth = "1 Gbit/s"
+[backends.bucket]
+type = "s3"
+cluster = "cloud"
+endpoint = "{url}"
+region = "us-east-1"
+bucket = "blocks"
+prefix = "entrepot"
+create_bucket = true
+access_key = "CLOUDKEY"
+secret_key_env = "CLOUD_SECRET"
+deadline_seconds = 3.0
+[policies.far]
+ack = ["bucket"]
+keep = ["bucket"]
+[[rules]]
+policy = "far"
+bucket = "far"
+"""
+"""As `VAULT`, with a bucket in a cloud for what goes there; by `add_cloud`."""
 
 
 def client(
@@ -61,6 +87,18 @@ def change_config(site: Path, line: str, instead: str) -> None:
     text = config.read_text()
     assert line in text, line
     config.write_text(text.replace(line, instead))
+
+
+def add_cloud(site: Path, url: str, *changes: tuple[str, str]) -> None:
+    """Add `CLOUD` at *url* to the config of the site in that folder, with the second of each of *changes* where the
+    first stands in it."""
+    change_config(site, "domains = []", 'domains = []\ncluster = "home"')
+    more = CLOUD.format(url=url)
+    for line, instead in changes:
+        assert line in more, line
+        more = more.replace(line, instead)
+    with (site / "entrepot.toml").open("a") as config:
+        config.write(more)
 
 
 def loud_site(folder: Path) -> Path:

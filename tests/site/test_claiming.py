@@ -15,8 +15,7 @@ from gateway.site.paths import UNFINISHED
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import block_files
 from tests.servers.moto import moto
-from tests.site.running import VAULT, change_config, client, entrepot, until, watch
-from tests.site.test_s3_backend import CLOUD, SECRET
+from tests.site.running import SECRET, VAULT, add_cloud, client, entrepot, until, watch
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +89,7 @@ def test_a_bucket_that_lost_its_marker_is_claimed_again(tmp_path: Path) -> None:
     folder = tmp_path / "site"
     run_entrepot("init", str(folder))
     with moto(tmp_path / "cloud") as cloud:
-        config = folder / "entrepot.toml"
-        text = config.read_text().replace("domains = []", 'domains = []\ncluster = "home"', 1)
-        config.write_text(text + CLOUD.format(url=cloud.url))
-        change_config(folder, 'secret_key_env = "CLOUD_SECRET"', 'secret_key_file = "cloud.secret"')
+        add_cloud(folder, cloud.url, ('secret_key_env = "CLOUD_SECRET"', 'secret_key_file = "cloud.secret"'))
         (folder / "cloud.secret").write_text(f"{SECRET}\n")
         keys = {"aws_access_key_id": "CLOUDKEY", "aws_secret_access_key": SECRET}
         direct = boto3.client("s3", endpoint_url=cloud.url, region_name="us-east-1", **keys)

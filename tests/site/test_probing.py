@@ -20,8 +20,7 @@ from gateway.topology import BackendPlace, Policy, Topology
 from tests.blocks.places import Silent
 from tests.endpoint import run_entrepot, started
 from tests.servers.moto import moto, silent
-from tests.site.running import client, until, watch
-from tests.site.test_s3_backend import CLOUD, SECRET
+from tests.site.running import SECRET, add_cloud, client, until, watch
 
 
 class Commits:
@@ -137,10 +136,10 @@ def test_a_cloud_that_hangs_and_that_no_write_waits_for_leaves_a_site_ready(tmp_
     folder = tmp_path / "site"
     run_entrepot("init", str(folder))
     with moto(tmp_path / "cloud") as cloud:
-        config = folder / "entrepot.toml"
-        text = config.read_text().replace("domains = []", 'domains = []\ncluster = "home"', 1)
-        more = CLOUD.format(url=cloud.url).replace("deadline_seconds = 3.0", "deadline_seconds = 600.0")
-        config.write_text(text + more.replace('ack = ["bucket"]\nkeep = [', 'ack = ["disk"]\nkeep = ["disk", '))
+        add_cloud(
+            folder, cloud.url, ("deadline_seconds = 3.0", "deadline_seconds = 600.0"),
+            ('ack = ["bucket"]\nkeep = [', 'ack = ["disk"]\nkeep = ["disk", '),
+        )  # fmt: skip
         with started(folder, ["--workers", "1"], environment={"CLOUD_SECRET": SECRET}) as (endpoint, _):
             until(lambda: "backends_away" not in watch(endpoint, "/readyz")[1]["probe"], "the bucket")
             with silent(tmp_path / "cloud"):

@@ -12,41 +12,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import change_config, client, until, watch
-
-CLOUD = """
-[clusters.cloud]
-[[lines]]
-clusters = ["home", "cloud"]
-latency_seconds = 0.03
-bandwidth = "1 Gbit/s"
-[backends.bucket]
-type = "s3"
-cluster = "cloud"
-endpoint = "{url}"
-region = "us-east-1"
-bucket = "{bucket}"
-create_bucket = true
-access_key = "{key}"
-secret_key_file = "cloud.secret"
-[policies.far]
-ack = ["bucket"]
-keep = ["bucket"]
-[[rules]]
-policy = "far"
-bucket = "far"
-"""
+from tests.site.running import add_cloud, change_config, client, until, watch
 
 
 @contextmanager
 def served_over(cloud: Endpoint, folder: Path, key: dict[str, str]) -> Iterator[Endpoint]:
     """A site whose bucket `far` lies in a bucket of *cloud*."""
     run_entrepot("init", str(folder))
-    config = folder / "entrepot.toml"
-    text = config.read_text().replace("domains = []", 'domains = []\ncluster = "home"', 1)
-    config.write_text(
-        text + CLOUD.format(url=cloud.url, key=key["access_key"], bucket=f"of-{key['access_key'].lower()}")
-    )
+    add_cloud(
+        folder, cloud.url, ('"blocks"', f'"of-{key["access_key"].lower()}"'), ('"CLOUDKEY"', f'"{key["access_key"]}"'),
+        ('secret_key_env = "CLOUD_SECRET"', 'secret_key_file = "cloud.secret"'), ("deadline_seconds = 3.0\n", ""),
+    )  # fmt: skip
     (folder / "cloud.secret").write_text(key["secret_key"])
     with started(folder, ["--workers", "1"]) as (endpoint, _):
         client(endpoint).create_bucket(Bucket="far")

@@ -14,33 +14,7 @@ from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import files_below
 from tests.servers.moto import moto
 from tests.servers.running import S3Server
-from tests.site.running import change_config, client, until, watch
-
-SECRET = "cloud/secret+key=0123456789abcdefghijklm"
-CLOUD = """
-[clusters.cloud]
-[[lines]]
-clusters = ["home", "cloud"]
-latency_seconds = 0.03
-bandwidth = "1 Gbit/s"
-[backends.bucket]
-type = "s3"
-cluster = "cloud"
-endpoint = "{url}"
-region = "us-east-1"
-bucket = "blocks"
-prefix = "entrepot"
-create_bucket = true
-access_key = "CLOUDKEY"
-secret_key_env = "CLOUD_SECRET"
-deadline_seconds = 3.0
-[policies.far]
-ack = ["bucket"]
-keep = ["bucket"]
-[[rules]]
-policy = "far"
-bucket = "far"
-"""
+from tests.site.running import SECRET, add_cloud, change_config, client, until, watch
 
 
 @pytest.fixture
@@ -52,9 +26,7 @@ def cloud(tmp_path: Path) -> Iterator[S3Server]:
 @pytest.fixture
 def folder(tmp_path: Path, cloud: S3Server) -> Path:
     run_entrepot("init", str(tmp_path / "site"))
-    config = tmp_path / "site" / "entrepot.toml"
-    text = config.read_text().replace("domains = []", 'domains = []\ncluster = "home"', 1)
-    config.write_text(text + CLOUD.format(url=cloud.url))
+    add_cloud(tmp_path / "site", cloud.url)
     return tmp_path / "site"
 
 
