@@ -36,13 +36,61 @@ class Listed(NamedTuple):
     size: int  # bytes
 
 
+LINEAGE_MAX = 16
+"""Tokens that a fence remembers."""
+
+
+class Draw(NamedTuple):
+    """One fencing token, and the record of the journal behind which it was drawn."""
+
+    counter: int
+    nonce: str
+    """Hex."""
+    number: int
+    """Of the last record before it; 0 where there was none."""
+    hash: str
+    """The journal's running hash there, hex."""
+
+
+class Fence(NamedTuple):
+    """A committer's stamp on a place: its fencing token, and how far its journal had come when it stamped.
+
+    The (number, hash) pair identifies the whole history up to there: a journal that has another hash at this number, or
+    ends before it, is older than the one that stamped the place, or has parted from it."""
+
+    counter: int
+    nonce: str
+    """Hex. Counter and nonce are the token."""
+    number: int
+    """Of the last durable record when the place was stamped."""
+    hash: str
+    """The journal's running hash there, hex."""
+    at_ns: int
+    """When it was stamped, by the clock of who did. For people; nothing is decided by it."""
+    replaces: str
+    """The `key` of the fence that this one replaces; empty where the place bore none."""
+    lineage: tuple[Draw, ...]
+    """The latest tokens of that history, oldest first; the last one is this fence's own."""
+
+    @property
+    def key(self) -> str:
+        """Tells this stamp from every other one."""
+        return f"{self.counter}.{self.nonce}.{self.number}.{self.hash}"
+
+
 class Marker(NamedTuple):
     """Whose place this is: the site's id in hex, the id that its journal gave to this backend, and the journal's
-    incarnation, which a restore from a backup raises."""
+    incarnation, which a restore from a backup raises. And which committer stamped it last; None: none ever did."""
 
     site: str
     backend: int
     incarnation: int
+    fence: Fence | None = None
+
+    @property
+    def bare(self) -> Marker:
+        """Without the fence: whose place this is, and nothing else."""
+        return self._replace(fence=None)
 
 
 class Backend(ABC):
@@ -107,7 +155,8 @@ class Backend(ABC):
     @abstractmethod
     async def claim(self, marker: Marker) -> None:
         """Make the place *marker*'s, durably, by the rule of `check_claim`; else raise `Foreign`. Of several that
-        claim at once, one wins and the others are judged by its marker."""
+        claim at once, one wins and the others are judged by its marker. A claim that `is_claimed` already changes
+        nothing; so one without a fence never removes a fence."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -141,7 +190,16 @@ def check_claim(held: Marker | None, wanted: Marker) -> str | None:
     A marker gives way to one of its own site whose incarnation is as high or higher. Within one incarnation the
     backend's id must agree: two backends of one site must not share a place. A restore may number backends anew, so
     a higher incarnation may bring another id.
+
+    A marker with a fence is a compare-and-set: it replaces the same place's marker whose fence it names, and nothing
+    else. So of two committers that stamp a place one fails, and nobody stamps an empty mount point.
     """
+    if wanted.fence is not None:
+        if held is None or held.bare != wanted.bare:
+            return "it does not bear the marker that was to be stamped"
+        if wanted.fence.replaces != (held.fence.key if held.fence is not None else ""):
+            return "another committer of this site has stamped it meanwhile"
+        return None
     if held is None:
         return None
     if held.site != wanted.site:
@@ -154,6 +212,11 @@ def check_claim(held: Marker | None, wanted: Marker) -> str | None:
     if held.incarnation == wanted.incarnation and held.backend != wanted.backend:
         return f"it is backend {held.backend} of this site already, and cannot be backend {wanted.backend} too"
     return None
+
+
+def is_claimed(held: Marker | None, wanted: Marker) -> bool:
+    """Whether the place bears what *wanted* asks for already. Pure."""
+    return held is not None and (held == wanted if wanted.fence is not None else held.bare == wanted)
 
 
 def size_of(value: Sequence[Buffer]) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 
 from backends import errors
-from backends.base import Marker, check_claim
+from backends.base import Marker, check_claim, is_claimed
 from backends.desk import Desk
 from backends.local_files import CONTROL, Root, read_all
+from backends.marker import MARKER_BYTES_MAX, marker_text, parse_marker
 
 MARKER = f"{CONTROL}/marker"
 
@@ -24,13 +24,12 @@ def read_marker(root: Root) -> Marker | None:
         except FileNotFoundError:
             return None
         try:
-            raw = bytes(read_all(fd, 0, size))
+            raw = bytes(read_all(fd, 0, min(size, MARKER_BYTES_MAX + 1)))
         finally:
             os.close(fd)
     try:
-        held = json.loads(raw)
-        return Marker(str(held["site"]), int(held["backend"]), int(held["incarnation"]))
-    except (ValueError, KeyError, TypeError) as error:
+        return parse_marker(raw)
+    except ValueError as error:
         message = f"{root.path}/{MARKER}: is no marker; see whose folder this is, then remove that file"
         raise errors.Foreign(message, backend=root.name) from error
 
@@ -46,11 +45,15 @@ def write_claim(root: Root, desk: Desk, wanted: Marker) -> None:
         lock = os.open(f"{MARKER}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            reason = check_claim(read_marker(root), wanted)
+            held = read_marker(root)
+            if is_claimed(held, wanted):
+                root.sync_folders([CONTROL])  # who wrote it may have been killed before its name was durable
+                return
+            reason = check_claim(held, wanted)
             if reason is not None:
                 raise errors.Foreign(f"{root.path}: {reason}", backend=root.name)
             temporary = desk.temporary()
-            root.write(temporary, [json.dumps(wanted._asdict()).encode()], sync=True)
+            root.write(temporary, [marker_text(wanted)], sync=True)
             root.place(temporary, MARKER)
             root.sync_folders([CONTROL])
         finally:

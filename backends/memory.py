@@ -61,6 +61,8 @@ class Memory(base.Backend):
         return self._marker
 
     async def claim(self, marker: Marker) -> None:
+        if base.is_claimed(self._marker, marker):
+            return
         reason = base.check_claim(self._marker, marker)
         if reason is not None:
             raise errors.Foreign(reason, backend=self._name)

@@ -23,7 +23,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from backends import errors
-from backends.base import Backend, Buffer, Listed, Marker, Stat
+from backends.base import Backend, Buffer, Listed, Marker, Stat, is_claimed
 
 T = TypeVar("T")
 Told = Callable[[str, errors.Unavailable, float], None]
@@ -127,7 +127,7 @@ class Retrying(Backend):
         attempts = self._begun("claim")
         while True:
             try:
-                if attempts.failed and await self._inner.marker() == marker:
+                if attempts.failed and is_claimed(await self._inner.marker(), marker):
                     return
                 await self._inner.claim(marker)
             except errors.Unavailable as error:

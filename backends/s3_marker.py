@@ -10,10 +10,10 @@ is a convention among claimants that take less than `SETTLE_S` between reading a
 from __future__ import annotations
 
 import asyncio
-import json
 
 from backends import errors
-from backends.base import Marker, check_claim
+from backends.base import Marker, check_claim, is_claimed
+from backends.marker import marker_text, parse_marker
 from backends.s3_control import Control
 
 MARKER = "marker"
@@ -29,14 +29,14 @@ async def read_marker(control: Control) -> Marker | None:
 async def write_claim(control: Control, wanted: Marker) -> None:
     """Put *wanted* there if `check_claim` allows it. One that was written, but whose answer was lost, is found by the
     next call's reading."""
-    value = json.dumps(wanted._asdict()).encode()
+    value = marker_text(wanted)
     for _ in range(_ROUNDS):
         held, etag = await _read(control)
+        if is_claimed(held, wanted):
+            return
         reason = check_claim(held, wanted)
         if reason is not None:
             raise errors.Foreign(f"{control.where}: {reason}", backend=control.where.name)
-        if held == wanted:
-            return
         if not await control.write_own(MARKER, value, replacing=etag):
             continue  # somebody was faster
         if not await control.write_own(MARKER, value, replacing=etag):
@@ -51,8 +51,7 @@ async def _read(control: Control) -> tuple[Marker | None, str | None]:
         return None, None
     raw, etag = found
     try:
-        held = json.loads(raw)
-        return Marker(str(held["site"]), int(held["backend"]), int(held["incarnation"])), etag
-    except (ValueError, KeyError, TypeError) as error:
+        return parse_marker(raw), etag
+    except ValueError as error:
         message = f"{control.where}: {MARKER!r} in its control folder is no marker; see whose bucket this is"
         raise errors.Foreign(message, backend=control.where.name) from error

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from backends import base, errors
-from backends.base import Backend, Buffer, Listed, Marker
+from backends.base import Backend, Buffer, Draw, Fence, Listed, Marker
 
 BLOCK_BYTES = (8 << 20) + 4_096  # a full block, sealed: plain bytes, tags and header
 SIZES = [0, 1, 4_096, 64 << 10, (256 << 10) + 1, BLOCK_BYTES]
@@ -21,6 +21,18 @@ SITE, OTHER_SITE = "5e" * 16, "07" * 16
 def key(number: int, session: int = 5) -> str:
     """A key as blocks have it: the session, and something random."""
     return f"{session:016x}/{number:032x}"
+
+
+def stamped(counter: int, replaces: str) -> Marker:
+    """The marker of backend 3, stamped by the committer of this counter."""
+    draw = Draw(counter, f"{counter:032x}", counter, f"{counter:064x}")
+    fence = Fence(counter, draw.nonce, counter + 2, f"{counter:064x}", 1_700_000_000 * 10**9, replaces, (draw,))
+    return Marker(SITE, 3, 1, fence)
+
+
+def fence_key(marker: Marker) -> str:
+    assert marker.fence is not None
+    return marker.fence.key
 
 
 async def put(backend: Backend, at: str, *value: Buffer) -> None:
@@ -223,6 +235,43 @@ class Contract:
         claims = [Marker(f"{site:032x}", 1, 1) for site in range(8)]
         outcomes = await asyncio.gather(*(backend.claim(each) for each in claims), return_exceptions=True)
         winners = [each for each, outcome in zip(claims, outcomes, strict=True) if outcome is None]
+        assert winners == [await backend.marker()]
+        assert all(isinstance(outcome, errors.Foreign) for outcome in outcomes if outcome is not None)
+
+    async def test_a_stamp_replaces_exactly_the_fence_that_it_names(self, backend: Backend) -> None:
+        await backend.claim(Marker(SITE, 3, 1))
+        first = stamped(1, "")
+        await backend.claim(first)
+        await backend.claim(first)
+        assert await backend.marker() == first
+        for other in (stamped(2, ""), stamped(2, "1.00.9.00"), stamped(9, fence_key(stamped(8, "")))):
+            with pytest.raises(errors.Foreign, match="another committer"):
+                await backend.claim(other)
+        assert await backend.marker() == first
+        second = stamped(2, fence_key(first))
+        await backend.claim(second)
+        assert await backend.marker() == second
+
+    async def test_a_claim_without_a_fence_leaves_the_fence_alone(self, backend: Backend) -> None:
+        await backend.claim(Marker(SITE, 3, 1))
+        await backend.claim(stamped(1, ""))
+        await backend.claim(Marker(SITE, 3, 1))
+        assert await backend.marker() == stamped(1, "")
+        await backend.claim(Marker(SITE, 3, 2))
+        assert await backend.marker() == Marker(SITE, 3, 2), "a restored site begins anew"
+        with pytest.raises(errors.Foreign):
+            await backend.claim(stamped(2, fence_key(stamped(1, ""))))
+
+    async def test_only_a_claimed_place_is_stamped(self, backend: Backend) -> None:
+        with pytest.raises(errors.Foreign):
+            await backend.claim(stamped(1, ""))
+        assert await backend.marker() is None
+
+    async def test_of_many_who_stamp_at_once_one_wins(self, backend: Backend) -> None:
+        await backend.claim(Marker(SITE, 3, 1))
+        stamps = [stamped(counter, "") for counter in range(1, 9)]
+        outcomes = await asyncio.gather(*(backend.claim(each) for each in stamps), return_exceptions=True)
+        winners = [each for each, outcome in zip(stamps, outcomes, strict=True) if outcome is None]
         assert winners == [await backend.marker()]
         assert all(isinstance(outcome, errors.Foreign) for outcome in outcomes if outcome is not None)
 
