@@ -107,26 +107,36 @@ def restore(
     master_key: Annotated[
         Path, typer.Option("--master-key", metavar="FILE", help="The site's master key.", show_default=False)
     ],
+    claim_anyway: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--claim-anyway",
+            metavar="NAME",
+            help="Claim this backend also where none of the blocks that should lie there does. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Make a site in DIR out of the backup in TARGET: the same site, in a new incarnation.
 
     It takes over the blocks of the site that was backed up, and shuts that one out of them. What was written after
-    the backup is no longer named."""
-    from gateway.site import backups
+    the backup is no longer named. Nothing is written outside DIR but the backends' markers."""
+    from gateway.site.restore import plain
+    from gateway.site.restore import restore as restore_site
 
-    restored = asyncio.run(backups.restore(target, folder, master_key))
+    restored = asyncio.run(restore_site(target, folder, master_key, anyway=claim_anyway or ()))
     aged = time.time_ns() > restored.until_ns
     lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
+    lines += [
+        f"{setting} was {named} in the backup; the restored site keeps it inside {folder}"
+        for setting, named in restored.moved.items()
+    ]
     if aged:
         lines.append(
             f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` says which are gone"
         )
-    tell(
-        {"folder": str(folder), "site": restored.site, "incarnation": restored.incarnation, "aged": aged},
-        as_json=json,
-        text=lambda: "\n".join(lines),
-    )
+    tell(plain(restored, folder, aged=aged), as_json=json, text=lambda: "\n".join(lines))
 
 
 @contextmanager

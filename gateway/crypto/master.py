@@ -73,6 +73,15 @@ def load(path: Path) -> MasterKeys:
     return MasterKeys(_read(path))
 
 
+def parse(raw: bytes, path: Path) -> MasterKeys:
+    """The keys in *raw*, the bytes of the file *path*. Raises `Misconfigured` if it is malformed."""
+    try:
+        text = raw.decode("ascii")
+    except UnicodeDecodeError:
+        raise Misconfigured(f"the master key file {path} holds something else than text") from None
+    return MasterKeys(_parse_all(text, path))
+
+
 def _new() -> MasterKey:
     return MasterKey(os.urandom(8).hex(), os.urandom(KEY_BYTES))
 
@@ -85,6 +94,10 @@ def _read(path: Path) -> list[MasterKey]:
         raise Misconfigured(f"the master key file {path} cannot be read: {error}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise Misconfigured(f"the master key file {path} is open to others: `chmod 600 {path}`")
+    return _parse_all(text, path)
+
+
+def _parse_all(text: str, path: Path) -> list[MasterKey]:
     keys = [_parse(path, number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not keys:
         raise Misconfigured(f"the master key file {path} holds no key")

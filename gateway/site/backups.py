@@ -1,4 +1,4 @@
-"""Backing a site up, and making it anew from that: its journal and its config. Blocks stay where they are.
+"""Backing a site up: its journal and its config. Blocks stay where they are; `restore` makes a site of it again.
 
 The master key is not in a backup, since whoever finds the backup beside the blocks could then read them.
 """
@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from backends import errors as backend_errors
 from gateway import failpoints
-from gateway.config import CONFIG_NAME, load, load_text
+from gateway.config import CONFIG_NAME, load_text
 from gateway.errors import Misconfigured
 from gateway.journal import backup as journal_backup
 from gateway.journal.backup import Manifest
-from gateway.journal.paths import JournalPaths
-from gateway.journal.sqlite.reading import ReadStore
-from gateway.site.claiming import claim_all
 from gateway.site.files import write_file
-from gateway.site.founding import begin, finish
-from gateway.site.guarded import site_row
 from gateway.site.in_force import text_in_force
-from gateway.site.opening import open_backend
-from gateway.site.paths import journal_folder, master_key
-from gateway.site.ring import Ring
+from gateway.site.paths import journal_folder
 from gateway.topology import Topology
 
 if TYPE_CHECKING:
@@ -34,13 +26,6 @@ _BACKEND_PATHS = [
     re.compile(rf"(?ms)(^\[backends\.[^\]\n]+\][^\[]*?^{setting}\s*=\s*)(\"[^\"\n]+\"(?!\")|'[^'\n]+'(?!'))")
     for setting in ("path", "secret_key_file", "ca_file")
 ]
-
-
-class Restored(NamedTuple):
-    site: str
-    incarnation: int
-    until_ns: int
-    """Until when the blocks that it names were kept for it; behind that some may be gone."""
 
 
 async def backup(
@@ -63,35 +48,6 @@ async def backup(
     return made
 
 
-async def restore(target: Path, folder: Path, key_file: Path) -> Restored:
-    """Make the site that was backed up to *target* anew in *folder*, with its master key from *key_file*.
-
-    It claims the backends in a new incarnation. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
-    manifest = journal_backup.read_manifest(target)
-    if not (target / CONFIG_NAME).exists():
-        raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
-    key = key_file.read_bytes()
-    begin(folder, "restore")
-    write_file(folder / CONFIG_NAME, (target / CONFIG_NAME).read_bytes())
-    config = load(folder)
-    write_file(master_key(folder, config), key)
-    topology = config.topology(folder)
-    paths = JournalPaths(journal_folder(folder, config))
-    if not paths.database.exists():
-        above = await _greatest_incarnation(topology, manifest.site)
-        journal_backup.restore(target, paths.folder, above=above)
-    store = ReadStore(paths.database)
-    try:
-        _check_ring_keys(Ring(master_key(folder, config), store), store)
-        failpoints.reach("restore-made")
-        await claim_all(topology, store)
-        restored = Restored(*site_row(store), manifest.until_ns)
-    finally:
-        store.close()
-    finish(folder)
-    return restored
-
-
 def with_absolute_backends(text: str, folder: Path) -> str:
     """A config whose backends are where they were, also when it is read in another folder. Raises `Misconfigured`."""
     made = text
@@ -112,29 +68,3 @@ def _check_apart(target: Path, topology: Topology) -> None:
 
 def _quoted(path: Path) -> str:
     return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-async def _greatest_incarnation(topology: Topology, site: str) -> int:
-    """The greatest incarnation of *site* whose marker a backend bears; 0 if none does. Raises `Misconfigured` for one
-    that bears another site's, before anything was made."""
-    greatest = 0
-    for place in topology.backends.values():
-        try:
-            backend = await open_backend(place, writes_much=False, make=True)
-            try:
-                held = await backend.marker()
-            finally:
-                await backend.close()
-        except backend_errors.BackendError as error:
-            raise Misconfigured(str(error)) from error
-        if held is not None and held.site != site:
-            told = f"it belongs to site {held.site}, and the backup is of site {site}"
-            raise Misconfigured(f"backend {place.name!r}: {told}")
-        greatest = max(greatest, held.incarnation if held is not None else 0)
-    return greatest
-
-
-def _check_ring_keys(ring: Ring, store: ReadStore) -> None:
-    """See that the master key is the right one. Raises `Misconfigured` or `Damaged` if it is not."""
-    for (ring_key,) in store.query("SELECT id FROM ring_key"):
-        ring.ring_key(ring_key)

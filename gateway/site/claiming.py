@@ -75,20 +75,25 @@ async def claim_again(site: Site, name: str, *, anyway: bool) -> Claimed:
         raise Misconfigured(str(error)) from error
 
 
-async def claim_all(topology: Topology, store: Rows) -> None:
-    """Mark every backend as this site's, once it was seen that each of them may be. Raises `Misconfigured`, and has
-    claimed none, where one bears a marker that does not give way, or none, and holds what is not this site's."""
+async def claim_all(topology: Topology, store: Rows, *, anyway: Collection[str] = ()) -> None:
+    """Mark every backend as this site's, once it was seen that each of them may be. *anyway*: names of those that are
+    marked also where none of the blocks that should lie there does.
+
+    Raises `Misconfigured`, and has claimed none, where one bears a marker that does not give way, or bears none and
+    either lacks the blocks that should lie there or holds what is not this site's."""
     ids = _ids(store)
     opened: dict[str, Backend] = {}
     try:
         for name, place in topology.backends.items():
-            opened[name] = await open_backend(place, writes_much=False, make=True)
-            wanted = _wanted(store, ids[name][0])
+            number, lost = ids[name]
+            awaited = bool(_sample(number, store)) and not lost
+            opened[name] = await (_opened(place) if awaited else open_backend(place, writes_much=False, make=True))
             held = await opened[name].marker()
-            _see_that_it_gives_way(opened[name], held, wanted, _others(store, ids[name][0]))
-            found = _Found(0, 0, "") if held is not None else await _looked(opened[name], ids[name][0], store)
-            if found.strange:
-                raise Misconfigured(f"backend {name!r}: {_told(found)}")
+            _see_that_it_gives_way(opened[name], held, _wanted(store, number), _others(store, number))
+            found = _Found(0, 0, "") if held is not None else await _looked(opened[name], number, store)
+            empty = awaited and found.looked_for > 0 and not found.there
+            if (found.strange or empty) and name not in anyway:
+                raise Misconfigured(f"backend {name!r}: {_told(found)} No backend was claimed")
         for name, backend in opened.items():
             await backend.claim(_wanted(store, ids[name][0]))
     except backend_errors.BackendError as error:

@@ -6,8 +6,12 @@ that holds something else is never touched.
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +37,8 @@ from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_k
 from gateway.site.people import TENANT
 from gateway.site.ring import MODES
 from gateway.topology import Topology
+
+_log = logging.getLogger(__name__)
 
 ROOT = "root"
 ROOM_BYTES = 4 * RESERVE_BYTES
@@ -64,7 +70,11 @@ async def found(
     if access_key is not None and secret is not None:
         check_access_key(access_key), check_secret(secret)
     load_text(default_text(name, mode), folder)
-    begin(folder, "init")
+    with unfinished(folder, "init"):
+        return await _found(folder, name, mode, access_key, secret)
+
+
+async def _found(folder: Path, name: str, mode: str, access_key: str | None, secret: str | None) -> Founded:
     failpoints.reach("init-marked")
     _write_config(folder, name, mode)
     failpoints.reach("init-configured")
@@ -88,14 +98,45 @@ async def found(
         await journal.close()
         await committer.let_go()
         store.close()
-    finish(folder)
     return Founded(folder, site, root, folder / ROOT_SECRET)
 
 
-def begin(folder: Path, command: str) -> None:
-    """Make *folder*, or see that it is empty or that *command* was cut short in it, and mark it."""
+@contextmanager
+def unfinished(folder: Path, command: str, of: str = "") -> Iterator[None]:
+    """Make *folder* a site inside the block, alone: it is marked as unfinished until the block ends without an error.
+
+    *command* (`init` or `restore`) may be run again where it was cut short, if *of*, which names what the site is made
+    from, is the same. Raises `Misconfigured`, with nothing touched, for a folder that holds anything else."""
     try:
         make_folder(folder)
+    except OSError as error:
+        raise Misconfigured(f"{folder} cannot be made a site: {error.strerror}") from error
+    with _alone_in(folder):
+        _begin(folder, command, of)
+        yield
+        finish(folder)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other processes that would make a site in *folder* out. A file system without locks keeps out nobody."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Misconfigured(f"another process is making a site in {folder}") from None
+    except OSError:
+        _log.warning("the file system of %s has no locks: run no second command that makes a site there", folder)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _begin(folder: Path, command: str, of: str) -> None:
+    """See that *folder* is empty, or that *command* was cut short in it while it made a site from *of*; and mark it."""
+    try:
         inside = {each.name for each in folder.iterdir()}
     except OSError as error:
         raise Misconfigured(f"{folder} cannot be made a site: {error.strerror}") from error
@@ -107,9 +148,16 @@ def begin(folder: Path, command: str) -> None:
             raise Misconfigured(f"{folder} is not empty and not a site; nothing was touched")
         _see_room(folder)
         folder.chmod(0o700)
-        write_file(marked, f"{command}\n")
-    elif marked.read_text().split()[:1] != command.split()[:1]:
-        raise Misconfigured(f"{folder} is not finished: `entrepot {marked.read_text().strip()}` was cut short in it")
+        write_file(marked, f"{command}\n{of}\n" if of else f"{command}\n")
+        return
+    begun, *of_what = marked.read_text().splitlines() or [""]
+    if begun != command:
+        raise Misconfigured(f"{folder} is not finished: `entrepot {begun}` was cut short in it")
+    if of and of_what != [of]:
+        raise Misconfigured(
+            f"{folder} is not finished: `entrepot {command}` of something else was cut short in it: "
+            "run that one again, or choose another folder"
+        )
 
 
 def _see_room(folder: Path) -> None:

@@ -69,7 +69,7 @@ class Site:
         Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
         config = load_in_force(folder)
         if (folder / UNFINISHED).exists():
-            command = (folder / UNFINISHED).read_text().strip()
+            command = (folder / UNFINISHED).read_text().partition("\n")[0]
             raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was cut short; run it again")
         see_owner(folder, config)
         ring_path = master_key(folder, config)

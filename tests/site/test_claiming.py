@@ -13,7 +13,6 @@ from botocore.exceptions import ClientError
 
 from gateway.site.paths import UNFINISHED
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.files import block_files
 from tests.servers.moto import moto
 from tests.site.running import SECRET, VAULT, add_cloud, client, entrepot, until, watch
 
@@ -208,15 +207,15 @@ def test_a_restore_takes_over_no_place_where_two_are_swapped(site: Path) -> None
     assert "are two places swapped in the config?" in not_restored(site)
 
 
-def test_a_restore_takes_over_no_place_without_a_marker_that_holds_something_else(site: Path) -> None:
+def test_a_restore_takes_over_no_place_without_the_blocks_that_should_lie_there(site: Path) -> None:
     saved(site)
-    marker(site, "vault").unlink()
-    for path in block_files(site / "vault"):
-        path.unlink()
+    shutil.rmtree(site / "vault")
+    assert "there is no such folder; mount its disk" in not_restored(site)
+    (site / "vault").mkdir()  # a mount point without its disk
+    assert "'vault': none of 1 blocks that should lie there does; is it the right folder" in not_restored(site)
     (site / "vault" / "stranger").write_text("a value")
     said = not_restored(site)
     assert "none of 1 blocks that should lie there does, and 'stranger' does; is it the right folder" in said
-    (site / "vault" / "stranger").unlink()
-    anew = site.with_name("anew")
-    run_entrepot("restore", str(site.with_name("saved")), str(anew), "--master-key", str(site / "master.key"))
+    key = ("--master-key", str(site / "master.key"))
+    run_entrepot("restore", str(site.with_name("saved")), str(site.with_name("anew")), *key, "--claim-anyway", "vault")
     assert json.loads(marker(site, "vault").read_text())["incarnation"] == 2

@@ -1,0 +1,182 @@
+"""Restoring a site from a backup: its journal, its config and its master key, in a folder of their own.
+
+**What a restore may write.** Only what lies inside the new folder, and the markers of the backends that it takes over.
+A backup's config may name the journal's folder or the master key by an absolute path, which is the original's: the
+restored site keeps both inside its own folder, and its config says so.
+
+**What is checked first.** The master key opens everything that the backup has wrapped, before anything is made. The
+folder bears a mark that names the backup: a restore that was cut short can be run again, one of another backup cannot
+go on in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os.path
+import sqlite3
+from collections.abc import Collection
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from backends import errors as backend_errors
+from gateway import failpoints
+from gateway.config import CONFIG_NAME, load, load_text
+from gateway.config.loading import read, tables_of
+from gateway.config.writing import to_toml
+from gateway.crypto import master
+from gateway.crypto.master import MasterKeys
+from gateway.crypto.ring import open_secret, unwrap_ring_key
+from gateway.errors import Damaged, Misconfigured
+from gateway.journal import backup as journal_backup
+from gateway.journal.backup import Manifest
+from gateway.journal.paths import JournalPaths, make_folder
+from gateway.journal.sqlite.reading import ReadStore
+from gateway.site.claiming import claim_all
+from gateway.site.files import write_file
+from gateway.site.founding import unfinished
+from gateway.site.guarded import site_row
+from gateway.site.opening import open_backend
+from gateway.site.paths import journal_folder, master_key
+from gateway.topology import BackendPlace, Topology
+
+_OWN_PATHS = (("journal", "path", "journal"), ("sealing", "master_key", "master.key"))
+"""Settings that name what belongs to one site alone, and what each becomes where it names a place outside."""
+
+
+class Restored(NamedTuple):
+    site: str
+    incarnation: int
+    until_ns: int
+    """Until when the blocks that it names were kept for it; behind that some may be gone."""
+    moved: dict[str, str]
+    """Settings of the backup's config that named a place outside the new folder, with what they said there. The
+    restored config names a place inside it."""
+
+
+async def restore(target: Path, folder: Path, key_file: Path, *, anyway: Collection[str] = ()) -> Restored:
+    """Make the site that was backed up to *target* anew in *folder*, with its master key from *key_file*.
+
+    It claims the backends in a new incarnation; *anyway* names those that it claims although none of the blocks that
+    should lie there does. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
+    manifest = journal_backup.read_manifest(target)
+    if not (target / CONFIG_NAME).exists():
+        raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
+    text, moved = _own_config(read(target / CONFIG_NAME), folder)
+    _check_names(anyway, load_text(text, folder).topology(folder))
+    key = key_file.read_bytes()
+    _check_key(master.parse(key, key_file), target / journal_backup.DATABASE)
+    with unfinished(folder, "restore", _identity(manifest, text)):
+        write_file(folder / CONFIG_NAME, text)
+        config = load(folder)
+        _put_key(key, key_file, master_key(folder, config))
+        topology = config.topology(folder)
+        paths = JournalPaths(journal_folder(folder, config))
+        if not paths.database.exists():
+            above = await _greatest_incarnation(topology, manifest.site)
+            journal_backup.restore(target, paths.folder, above=above)
+        store = ReadStore(paths.database)
+        try:
+            failpoints.reach("restore-made")
+            await claim_all(topology, store, anyway=anyway)
+            return Restored(*site_row(store), manifest.until_ns, moved)
+        finally:
+            store.close()
+
+
+def _own_config(text: str, folder: Path) -> tuple[str, dict[str, str]]:
+    """The config in *text* for the site in *folder*, whose journal and master key lie inside it; and the settings that
+    named a place outside. Comments are lost where there are such. Raises `Misconfigured`."""
+    config, tables = load_text(text, folder), tables_of(text)
+    moved: dict[str, str] = {}
+    for section, setting, inside in _OWN_PATHS:
+        named = getattr(getattr(config, section), setting)
+        if not _is_inside(folder / named, folder):
+            tables.setdefault(section, {})[setting] = inside
+            moved[f"{section}.{setting}"] = named
+    if not moved:
+        return text, moved
+    text = to_toml(tables)
+    load_text(text, folder)
+    return text, moved
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Whether *path* is *folder*'s alone: below it, whatever symbolic links there are."""
+    root = os.path.realpath(folder)
+    return os.path.commonpath([root, os.path.realpath(path)]) == root and os.path.realpath(path) != root
+
+
+def _check_names(names: Collection[str], topology: Topology) -> None:
+    for name in names:
+        if name not in topology.backends:
+            raise Misconfigured(f"the backup's config names no backend {name!r}")
+
+
+def _identity(manifest: Manifest, text: str) -> str:
+    """What tells this backup from every other one."""
+    said = json.dumps([asdict(manifest), text], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _check_key(keys: MasterKeys, database: Path) -> None:
+    """See that *keys* open everything that the backup's *database* has wrapped. Raises `Misconfigured` or `Damaged`."""
+    store = ReadStore(database)
+    try:
+        for number, tenant, wrapped, key in store.query(
+            "SELECT r.id, t.name, r.wrapped, r.master FROM ring_key r JOIN tenant t ON t.id = r.tenant"
+        ):
+            unwrap_ring_key(keys.by_id(key), number, tenant, wrapped)
+        for access_key, sealed, key in store.query("SELECT access_key, secret, master FROM access_key"):
+            open_secret(keys.by_id(key), access_key, sealed)
+    except sqlite3.Error as error:
+        raise Damaged(f"{database} cannot be read: {error}") from error
+    finally:
+        store.close()
+
+
+def _put_key(key: bytes, key_file: Path, path: Path) -> None:
+    """Write the master key to *path*, inside the new folder. Raises `Misconfigured` where another one lies there."""
+    if not path.exists():
+        make_folder(path.parent)
+        write_file(path, key)
+    elif path.read_bytes() != key:
+        raise Misconfigured(f"{path}, which the restore that was cut short has put there, is not {key_file}")
+
+
+async def _greatest_incarnation(topology: Topology, site: str) -> int:
+    """The greatest incarnation of *site* whose marker a backend bears; 0 if none does. Raises `Misconfigured` for one
+    that bears another site's, before anything was made."""
+    greatest = 0
+    for place in topology.backends.values():
+        if place.s3 is None and not os.path.isdir(place.path):
+            continue  # `claim_all` makes it if no block should lie there
+        try:
+            backend = await open_backend(place, writes_much=False, make=place.s3 is None)
+        except backend_errors.Misconfigured as error:
+            if not _may_be_made(place):
+                raise Misconfigured(str(error)) from error
+            continue
+        except backend_errors.BackendError as error:
+            raise Misconfigured(str(error)) from error
+        try:
+            held = await backend.marker()
+        except backend_errors.BackendError as error:
+            raise Misconfigured(str(error)) from error
+        finally:
+            await backend.close()
+        if held is not None and held.site != site:
+            told = f"it belongs to site {held.site}, and the backup is of site {site}"
+            raise Misconfigured(f"backend {place.name!r}: {told}")
+        greatest = max(greatest, held.incarnation if held is not None else 0)
+    return greatest
+
+
+def _may_be_made(place: BackendPlace) -> bool:
+    return place.s3 is not None and place.s3.create_bucket
+
+
+def plain(restored: Restored, folder: Path, *, aged: bool) -> dict[str, Any]:
+    """Plain values."""
+    return {"folder": str(folder), **restored._asdict(), "aged": aged}

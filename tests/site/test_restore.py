@@ -1,0 +1,111 @@
+"""What a restore may write, and what it checks first. In process: no test here serves a site."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import Misconfigured
+from gateway.site import restore as restoring
+from gateway.site.backups import backup
+from gateway.site.founding import found, unfinished
+from gateway.site.keyring import rotate
+from gateway.site.restore import restore
+from gateway.site.site import Site
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a site whose journal and master key are named by absolute paths (`site`), two backups of it (`one`
+    and `two`), and the master key as it was then (`key`). The key was rotated behind the second backup."""
+    folder = tmp_path_factory.mktemp("made")
+    asyncio.run(_make(folder))
+    return folder
+
+
+async def _make(folder: Path) -> None:
+    site = folder / "site"
+    await found(site)
+    config = site / "entrepot.toml"
+    text = config.read_text()
+    for named in ('path = "journal"', 'master_key = "master.key"'):
+        setting, _, name = named.partition(" = ")
+        assert text.count(named) == 1
+        text = text.replace(named, f'{setting} = "{site}/{name[1:-1]}"')
+    config.write_text(text)
+    async with await Site.open(site, "cli", bytes_too=False) as opened:
+        for name in ("one", "two"):
+            await backup(opened, folder / name, keep_seconds=3600)
+        shutil.copyfile(site / "master.key", folder / "key")
+        await rotate(opened)
+
+
+def untouched(folder: Path) -> dict[str, bytes]:
+    """The site's own files that a restore elsewhere must leave alone."""
+    return {
+        name: (folder / "site" / name).read_bytes() for name in ("master.key", "entrepot.toml", "journal/journal.db")
+    }
+
+
+async def test_a_wrong_master_key_is_refused_before_anything_is_made(made: Path, tmp_path: Path) -> None:
+    before = untouched(made)
+    wrong = tmp_path / "wrong"
+    await found(tmp_path / "other")
+    shutil.copyfile(tmp_path / "other" / "master.key", wrong)
+    with pytest.raises(Misconfigured, match="the master key file has no key"):
+        await restore(made / "one", tmp_path / "anew", wrong)
+    for text in ("", "no key", "entrepot-master-key-1 id ????", "\udcff"):
+        wrong.write_bytes(text.encode(errors="surrogateescape"))
+        with pytest.raises(Misconfigured, match="master key file"):
+            await restore(made / "one", tmp_path / "anew", wrong)
+    assert not (tmp_path / "anew").exists()
+    assert untouched(made) == before
+
+
+async def test_a_restore_writes_nothing_of_the_original_that_its_config_names(made: Path, tmp_path: Path) -> None:
+    before, anew = untouched(made), tmp_path / "anew"
+    assert before["master.key"].startswith((made / "key").read_bytes()), "a key was added since the backup"
+    restored = await restore(made / "one", anew, made / "key")
+    assert restored.moved == {
+        "journal.path": str(made / "site" / "journal"),
+        "sealing.master_key": str(made / "site" / "master.key"),
+    }
+    assert untouched(made) == before
+    assert (anew / "master.key").read_bytes() == (made / "key").read_bytes()
+    async with await Site.open(anew, "cli", bytes_too=False) as site:
+        assert (site.incarnation, site.journal_path) == (restored.incarnation, anew / "journal")
+
+
+async def test_a_restore_that_was_cut_short_is_not_finished_by_another_backup_or_key(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise Misconfigured("cut short")
+
+    anew = tmp_path / "anew"
+    with monkeypatch.context() as patched:
+        patched.setattr(restoring, "claim_all", fail)
+        with pytest.raises(Misconfigured, match="cut short"):
+            await restore(made / "one", anew, made / "key")
+    with pytest.raises(Misconfigured, match="`entrepot restore` of something else was cut short in it"):
+        await restore(made / "two", anew, made / "key")
+    with pytest.raises(Misconfigured, match="which the restore that was cut short has put there, is not"):
+        await restore(made / "one", anew, made / "site" / "master.key")
+    with pytest.raises(Misconfigured, match="`entrepot restore` was cut short; run it again"):
+        await Site.open(anew, "cli", bytes_too=False)
+    await restore(made / "one", anew, made / "key")
+    with pytest.raises(Misconfigured, match="is a site already"):
+        await restore(made / "one", anew, made / "key")
+
+
+async def test_two_restores_into_one_folder_do_not_run_at_once(made: Path, tmp_path: Path) -> None:
+    with unfinished(tmp_path / "anew", "restore", "one"), pytest.raises(Misconfigured, match="another process"):
+        await restore(made / "one", tmp_path / "anew", made / "key")
+
+
+async def test_a_backend_that_nobody_knows_is_not_claimed_anyway(made: Path, tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="the backup's config names no backend 'disc'"):
+        await restore(made / "one", tmp_path / "anew", made / "key", anyway=["disc"])
