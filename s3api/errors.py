@@ -142,6 +142,8 @@ def _specific(error: core.EntrepotError) -> str:
     """A sentence where S3's own says more than one for the whole code."""
     if isinstance(error, core.BadChecksum) and error.args:
         return f"The {error.args[0]} you specified did not match the calculated checksum."
+    if isinstance(error, core.Busy) and error.args:
+        return f"{CODES['SlowDown'][1]} What is full: {_text(error.args[0])}."
     return ""
 
 

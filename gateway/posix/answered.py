@@ -1,12 +1,25 @@
-"""What was answered lately, so that a change which is asked for again is not made again. A site's workers share it.
+"""The answers to recent changes, by idempotency key (`once`), so that a repeated request is not run again.
 
-A change is *claimed* by the session of the worker that makes it, then *kept* with its answer. Whoever is asked for it
-again, in any worker, finds the answer; or the claim of a session that still lives: it is under way; or that of one that
-is over: nobody knows how far it came, and that is what is said, for commits of that session are refused from then on.
+All workers of a site share one SQLite file. A row is in one of three states:
 
-The memory is scratch, one file for each boot of the machine, never synced: what a power cut takes with it was asked
-before that boot. It has a name; who asks again says which memory it was that it had asked, and a memory of another name
-that finds nothing says that it does not know. Each look and write takes some ten microseconds, on the loop.
+    claimed   `answer` is NULL: a worker, named by its session, runs the request
+    kept      `answer` holds the packed results; a repeated request gets them
+    unknown   `answer` is empty: the request was run, or its worker died over it, and nobody knows how far it came
+
+`claim` inserts a claimed row, `keep` makes it kept, `drop` removes it where nothing was changed. An answer for which
+there is no room, or which the file does not take, makes the row unknown: the change was made, so a repeated request is
+told that its outcome is not known (`CommitterGone`), and is not run. Kept and unknown rows go after `KEPT_SECONDS`. A
+claim stays as long as its session lives. Once that is over, which refuses all its later commits, the claim becomes
+unknown, and stays `KEPT_SECONDS` from when that was noticed.
+
+Each row is charged to the user who asked, when it is claimed for the answer that is expected and later for the one
+that came. `shares` says how much one user may have: a user whose share is full is refused with `Busy`, and the others
+go on. The total is bounded by `ROOM_BYTES`, for any number of users.
+
+The file is scratch, one for each boot of the machine, and never synced: what a power cut loses was asked before that
+boot. It has a random name, which a client repeats; a file with another name that has no row for a repeated request
+says that the outcome is not known. Times are CLOCK_MONOTONIC's, which all processes share and nobody sets. Each call
+takes some fifty microseconds on the event loop, and two milliseconds where it has to make room.
 """
 
 from __future__ import annotations
@@ -17,42 +30,80 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from gateway.errors import Busy, CommitterGone, Misconfigured
+from gateway.posix.shares import fits
 from gateway.posix.wire import KEPT_SECONDS
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STEM = "answered-"
-FORGET_SECONDS = 10.0
-"""How often what is old is forgotten."""
-CLAIMED_SECONDS = 24 * 3600.0
-"""How long a claim without an answer stays: that of a body which takes hours to come, or of a worker that died."""
+FORMAT = 2
+"""Of the tables; stands in the file's name, so that another version of this program starts a file of its own."""
+FORGET_ROWS, FORGET_ROWS_WHEN_FULL = 16, 128
+"""Old rows that one call removes at most: more than the one that it may add, so that none is left behind in the end,
+and more where there is no room."""
 OPEN_SECONDS = 5.0
 """How long the other workers are waited for that make the same file."""
 WAIT_SECONDS = 0.1
 """How long another worker's write is waited for; each takes microseconds."""
+ROOM_BYTES = 192 << 20
+"""What all rows may be charged together."""
 PAGES_MOST = 64 << 10
-"""Of 4 KiB: a memory that is full takes no more changes for a while."""
+"""Of 4 KiB: a bound on the file itself, above what `ROOM_BYTES` of rows take."""
+PAGE_BYTES = 4 << 10
+ROW_BYTES = 256
+"""Charged for a row, its key and its place in the indexes."""
+INLINE_BYTES = 900
+"""A longer answer takes whole pages of its own."""
+ANSWER_BYTES = 4 << 10
+"""Charged for each verb of a request that is under way."""
 
-_TABLES = """
+_UNKNOWN = b""
+_TOTAL = -1
+"""The row of `usage` that sums up all users, whose ids are not negative."""
+_TABLES = f"""
 CREATE TABLE IF NOT EXISTS memory (name TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answered (
-    once BLOB PRIMARY KEY, at REAL NOT NULL, session INTEGER NOT NULL, answer BLOB
+    once BLOB PRIMARY KEY, user INTEGER NOT NULL, session INTEGER NOT NULL, expires REAL NOT NULL,
+    charged INTEGER NOT NULL, answer BLOB
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS answered_at ON answered (at);
+CREATE INDEX IF NOT EXISTS answered_expires ON answered (expires);
+CREATE TABLE IF NOT EXISTS usage (user INTEGER PRIMARY KEY, charged INTEGER NOT NULL);
+CREATE TRIGGER IF NOT EXISTS claimed AFTER INSERT ON answered BEGIN
+    INSERT INTO usage VALUES (NEW.user, NEW.charged), ({_TOTAL}, NEW.charged)
+        ON CONFLICT (user) DO UPDATE SET charged = charged + excluded.charged;
+END;
+CREATE TRIGGER IF NOT EXISTS recharged AFTER UPDATE OF charged ON answered BEGIN
+    UPDATE usage SET charged = charged + NEW.charged - OLD.charged WHERE user IN (NEW.user, {_TOTAL});
+END;
+CREATE TRIGGER IF NOT EXISTS forgotten AFTER DELETE ON answered BEGIN
+    UPDATE usage SET charged = charged - OLD.charged WHERE user IN (OLD.user, {_TOTAL});
+END;
 """
+_MINE = "coalesce((SELECT charged FROM usage WHERE user = {user}), 0)"
+_USAGE = f"SELECT {_MINE.format(user='?')}, {_MINE.format(user=_TOTAL)}"
+_CLAIM = f"""
+INSERT INTO answered SELECT ?1, ?2, ?3, ?4, ?5, NULL
+WHERE NOT EXISTS (SELECT * FROM answered WHERE once = ?1)
+  AND {_MINE.format(user="?2")} + ?5 <= ?6 - {_MINE.format(user=_TOTAL)}
+"""
+"""The condition is that of `shares.fits`, checked in the statement that inserts, since other workers insert too."""
 
 
 class AnsweredMemory:
-    """The memory of the site in *folder*. *lives*: whether a session has not ended. Closed by its owner."""
+    """The answers of the site in *folder*. *lives*: whether a session has not ended. Closed by its owner."""
 
-    def __init__(self, folder: Path, lives: Callable[[int], bool], clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, folder: Path, lives: Callable[[int], bool], clock: Callable[[], float] = time.monotonic) -> None:
         """Raises `Misconfigured` if the file cannot be used."""
+        self._room_bytes = ROOM_BYTES
         self._lives = lives
         self._clock = clock
-        self._forgot = 0.0
+        self._unwritten: dict[bytes, bool] = {}
+        """Rows that could not be written when their requests ended: True to remove one, False to make it unknown. No
+        request is claimed before all of them are written, so there are at most as many as were under way."""
         boot = _boot()
-        path = folder / f"{STEM}{boot}.sqlite"
+        path = folder / f"{STEM}{FORMAT}-{boot}.sqlite"
         try:
             try:
                 self._file = _opened(path)
@@ -73,58 +124,148 @@ class AnsweredMemory:
         self._file.execute("INSERT INTO memory (name) SELECT ? WHERE NOT EXISTS (SELECT * FROM memory)", (name,))
         return str(self._file.execute("SELECT name FROM memory").fetchone()[0])
 
-    def claim(self, once: bytes, session: int, attempt: int, knows: str) -> bytes | None:
-        """The answer that *once* had already; None where it is *session*'s to make now.
+    def claim(
+        self, once: bytes, session: int, attempt: int, knows: str, *, user: int = 0, verbs: int = 1
+    ) -> bytes | None:
+        """The answer that *once* had already; None where *session* is to run it now, for *user*. *attempt* counts from
+        1; *knows* is the name of the memory that the client knows. *verbs*: how many the request has.
 
-        Raises `Busy` while somebody is at it, `CommitterGone` where nobody knows what became of an earlier try."""
+        Raises `Busy` while somebody runs it or the user's share is full, `CommitterGone` where nobody knows what became
+        of an earlier attempt."""
         try:
-            return self._claim(once, session, attempt, knows)
+            return self._claim(once, session, attempt, knows, user, ROW_BYTES + verbs * ANSWER_BYTES)
         except sqlite3.Error as error:
             raise Busy(f"the memory of answers: {error}") from error
 
-    def _claim(self, once: bytes, session: int, attempt: int, knows: str) -> bytes | None:
+    def _claim(self, once: bytes, session: int, attempt: int, knows: str, user: int, charge: int) -> bytes | None:
         now = self._clock()
+        self._write_what_was_not()
         self._forget(now)
-        if attempt > 1:
-            row = self._file.execute("SELECT session, answer FROM answered WHERE once = ?", (once,)).fetchone()
-            if row is None and knows != self.name:
-                raise CommitterGone("what became of an earlier try is not known: the gateway has lost its memory of it")
-            if row is not None:
-                return self._told(*row)
-        done = self._file.execute("INSERT OR IGNORE INTO answered VALUES (?, ?, ?, NULL)", (once, now, session))
-        if done.rowcount:
+        if attempt > 1 and knows != self.name and self._row(once) is None:
+            raise CommitterGone("what became of an earlier try is not known: the gateway has lost its memory of it")
+        claim = (once, user, session, now + KEPT_SECONDS, charge, self._room_bytes)
+        if self._file.execute(_CLAIM, claim).rowcount:
             return None
-        return self._told(
-            *self._file.execute("SELECT session, answer FROM answered WHERE once = ?", (once,)).fetchone()
-        )
+        row = self._row(once)
+        if row is not None:
+            return self._told(*row)
+        if self._forget(now, FORGET_ROWS_WHEN_FULL) and self._file.execute(_CLAIM, claim).rowcount:
+            return None
+        mine, _ = self._file.execute(_USAGE, (user,)).fetchone()
+        raise Busy(f"the answers to this user's changes, kept for {KEPT_SECONDS:g} s: {mine} bytes")
+
+    def _row(self, once: bytes) -> Any:
+        return self._file.execute("SELECT session, answer FROM answered WHERE once = ?", (once,)).fetchone()
 
     def _told(self, session: int, answer: bytes | None) -> bytes:
-        if answer is not None:
+        if answer:
             return answer
+        if answer == _UNKNOWN:
+            raise CommitterGone("what became of an earlier try is not known: its answer could not be kept")
         if self._lives(session):
             raise Busy("the same change, which is under way")
         raise CommitterGone("what became of an earlier try is not known: the worker that made it is gone")
 
     def keep(self, once: bytes, answer: bytes) -> None:
-        """*answer* is what *once* gets from now on. One that cannot be kept is not: asked again, nobody knows."""
-        with suppress(sqlite3.Error):
-            self._file.execute("UPDATE answered SET answer = ?, at = ? WHERE once = ?", (answer, self._clock(), once))
+        """*answer* is what *once* gets from now on. Where it cannot be kept, the outcome of *once* is unknown."""
+        try:
+            self._keep(once, answer)
+        except sqlite3.Error:
+            self._write_later(once, remove=False)
+
+    def _keep(self, once: bytes, answer: bytes) -> None:
+        charge = _charge(answer)
+        if self._settle(once, answer, charge, "AND charged >= ?2"):
+            return  # it takes no more than what it was charged when it was claimed
+        with _Transaction(self._file):
+            row = self._file.execute("SELECT user, charged FROM answered WHERE once = ?", (once,)).fetchone()
+            if row is None:
+                return
+            user, before = row
+            mine, total = self._file.execute(_USAGE, (user,)).fetchone()
+            if not fits(charge, mine - before, total - before, self._room_bytes):
+                answer, charge = _UNKNOWN, ROW_BYTES
+            self._settle(once, answer, charge)
+
+    def _settle(self, once: bytes, answer: bytes, charge: int, condition: str = "") -> bool:
+        """Whether the row was there, and met the *condition*."""
+        done = self._file.execute(
+            f"UPDATE answered SET answer = ?1, charged = ?2, expires = ?3 WHERE once = ?4 {condition}",
+            (answer, charge, self._clock() + KEPT_SECONDS, once),
+        )
+        return done.rowcount > 0
 
     def drop(self, once: bytes) -> None:
         """Nothing was changed, and it may be tried again."""
-        with suppress(sqlite3.Error):
+        try:
             self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
+        except sqlite3.Error:
+            self._write_later(once, remove=True)
 
-    def _forget(self, now: float) -> None:
-        if now - self._forgot >= FORGET_SECONDS:
-            self._forgot = now
-            self._file.execute(
-                "DELETE FROM answered WHERE at < ? AND (answer IS NOT NULL OR at < ?)",
-                (now - KEPT_SECONDS, now - CLAIMED_SECONDS),
-            )
+    def _write_later(self, once: bytes, *, remove: bool) -> None:
+        """Leave a row that the file does not take now to the next `claim`."""
+        self._unwritten[once] = remove
+        with suppress(sqlite3.Error):
+            self._write_what_was_not()
+
+    def _write_what_was_not(self) -> None:
+        """Raises `sqlite3.Error`; what was not written then is still to be."""
+        for once, remove in list(self._unwritten.items()):
+            if remove:
+                self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
+            else:
+                self._settle(once, _UNKNOWN, ROW_BYTES)
+            del self._unwritten[once]
+
+    def _forget(self, now: float, rows_most: int = FORGET_ROWS) -> bool:
+        """Remove some old answers, and see to old claims. Whether there were any."""
+        if self._file.execute("SELECT 1 FROM answered WHERE expires <= ? LIMIT 1", (now,)).fetchone() is None:
+            return False
+        with _Transaction(self._file):
+            rows = self._file.execute(
+                "SELECT once, session, answer IS NULL FROM answered WHERE expires <= ? ORDER BY expires LIMIT ?",
+                (now, rows_most),
+            ).fetchall()
+            for once, session, claimed in rows:
+                if not claimed:
+                    self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
+                elif self._lives(session):
+                    self._file.execute("UPDATE answered SET expires = ? WHERE once = ?", (now + KEPT_SECONDS, once))
+                else:
+                    self._settle(once, _UNKNOWN, ROW_BYTES)
+        return True
 
     def close(self) -> None:
         self._file.close()
+
+
+class _Transaction:
+    """Several statements that other workers see all or none of."""
+
+    def __init__(self, file: sqlite3.Connection) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        self._file.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            try:
+                self._file.execute("COMMIT")
+            except sqlite3.Error:
+                self._roll_back()
+                raise
+        else:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._file.in_transaction:  # a full disk has SQLite roll back by itself
+            self._file.execute("ROLLBACK")
+
+
+def _charge(answer: bytes) -> int:
+    pages = -(-len(answer) // PAGE_BYTES) * PAGE_BYTES
+    return ROW_BYTES + (len(answer) if len(answer) <= INLINE_BYTES else INLINE_BYTES + pages)
 
 
 def _opened(path: Path) -> sqlite3.Connection:

@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -126,19 +127,22 @@ class Posting:
     ) -> T:  # fmt: skip
         """What *take* makes of the answer to *body*, of *size* bytes, posted to *name* with the encoded *query*.
         *keep*: the answer is *take*'s to release. No try begins later than *seconds* from now, but the first *tries*.
+        A suspended machine's time counts, since the gateway, which is awake, forgets meanwhile what it answered.
 
         Raises what the gateway said of the request as a whole, `Unavailable` where it does not answer."""
-        loop = asyncio.get_running_loop()
-        until, attempt = loop.time() + seconds, 1
+        until, attempt = boot_seconds() + seconds, 1
         while True:
             try:
                 return await self._once(name, _with_attempt(query, attempt), body, size, take, keep)
             except _Again as again:
+                why = again.why
                 wait = max(again.after_seconds, random.uniform(0, _longest_wait(attempt)))  # noqa: S311 (a wait)
-                if attempt >= tries and loop.time() + wait > until:
-                    raise again.why from None
-                log.info("%s %s is tried again in %.2f s: %s", name, self._gateway.host, wait, again.why)
+                if attempt >= tries and boot_seconds() + wait > until:
+                    raise why from None
+                log.info("%s %s is tried again in %.2f s: %s", name, self._gateway.host, wait, why)
             await asyncio.sleep(wait)
+            if attempt >= tries and boot_seconds() > until + wait:  # the machine was suspended meanwhile
+                raise why
             attempt += 1
 
     async def _once(self, name: str, query: str, body: Body | bytes, size: int, take: Take[T], keep: bool) -> T:
@@ -267,6 +271,11 @@ class _Sending:
             self.failed = error
             raise
         yield signer.chunk(b"") + END
+
+
+def boot_seconds() -> float:
+    """Seconds that also pass while the machine is suspended, where the system tells."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def _sha256(data: Buffer) -> str:

@@ -1,8 +1,8 @@
 """The gateway's end of the wire: what was posted, asked of the site in process, and the answer.
 
 Who asks was verified, and what the request's head says; the payload's hash, where the whole of it is read here, is
-checked here. What is held of requests and answers is bounded: past that, one is answered `Busy`, which S3's door tells
-as SlowDown.
+checked here. What is held of requests that have arrived and of answers that are not sent yet is bounded, and shared
+fairly among users (`shares`): past its share a user is answered `Busy`, which S3's door tells as SlowDown.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from gateway.posix.answered import AnsweredMemory
 from gateway.posix.bodies import Vouched
 from gateway.posix.in_process import InProcess
 from gateway.posix.shapes import Malformed
+from gateway.posix.shares import Held, Shares
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_frames import framed, framed_bytes
 from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING, Travelling
@@ -37,7 +38,7 @@ from gateway.site.paths import journal_folder
 from gateway.site.site import Site
 
 HELD_BYTES_MOST = 64 << 20
-"""Requests that are read and answers that are not sent yet, of one worker together."""
+"""Requests as far as they have arrived, and answers that are not sent yet, of one worker together."""
 ONE_PIECE_BYTES = 64 << 10
 """Answers up to here are not counted: they are handed to the socket at once."""
 TOGETHER = 16
@@ -67,7 +68,7 @@ class WireServer:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._memory = AnsweredMemory(journal_folder(site.folder, site.config), self._lives)
-        self._held = 0
+        self._held = Shares(HELD_BYTES_MOST, "what the file API holds in memory")
 
     def close(self) -> None:
         self._memory.close()
@@ -97,19 +98,19 @@ class WireServer:
     ) -> Reply:
         if size > wire.REQUEST_BYTES_MOST:
             raise EntityTooLarge(size, wire.REQUEST_BYTES_MOST)
-        held = self._hold(size)
+        held = self._held.hold(caller.user_id)
         try:
-            packed = await _whole(body, size, sha256)
+            packed = await _whole(body, size, sha256, held)
             asked = wire.read_request(packed)
             operation = _operation(asked)
             once = _once(caller, asked.once, packed)
-            results = await self._once(once, asked, attempt, lambda: self._run(verbs, asked))
+            results = await self._once(caller, once, asked, attempt, lambda: self._run(verbs, asked))
         finally:
             held.release()
-        return self._reply(operation, asked.version, results)
+        return self._reply(caller, operation, asked.version, results)
 
     async def _once(
-        self, once: bytes, asked: Asked, attempt: int, run: Callable[[], Awaitable[list[bytes]]],
+        self, caller: Caller, once: bytes, asked: Asked, attempt: int, run: Callable[[], Awaitable[list[bytes]]],
         untouched: Callable[[], bool] = lambda: False,
     ) -> list[bytes]:  # fmt: skip
         """The packed results; those of an earlier try, if it had any. *untouched*: where *run* raised, whether it is
@@ -121,7 +122,9 @@ class WireServer:
         if any(not _changes(each.name) and each.name not in _BESIDE_CHANGES for each in asked.verbs):
             raise InvalidArgument("listings are not asked for together with changes, whose answers are kept")
         try:
-            kept = self._memory.claim(once, self._site.journal.session, attempt, asked.knows)
+            kept = self._memory.claim(
+                once, self._site.journal.session, attempt, asked.knows, user=caller.user_id, verbs=len(asked.verbs)
+            )
         except CommitterGone as unknown:
             return _all_refused(asked, unknown)
         if kept is not None:
@@ -216,46 +219,26 @@ class WireServer:
             return [wire.pack([wire.OK, travelling.result.plain(result)])]
 
         results = await self._once(
-            _once(caller, asked.once, packed), asked, _attempt(query), run, lambda: not vouched.ended
+            caller, _once(caller, asked.once, packed), asked, _attempt(query), run, lambda: not vouched.ended
         )
-        return self._reply(f"fs.{each.name}", asked.version, results)
+        return self._reply(caller, f"fs.{each.name}", asked.version, results)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
-    def _reply(self, operation: str, version: int, results: list[bytes]) -> Reply:
+    def _reply(self, caller: Caller, operation: str, version: int, results: list[bytes]) -> Reply:
         body = wire.packed_answer(version, self._memory.name, results)
         code = next((code for code in map(_code, results) if code), "")
         if len(body) <= ONE_PIECE_BYTES:
             return Reply(operation, body, code=code)
-        return Reply(operation, chunks=_Sent(body, self._hold(len(body))), length=len(body), code=code)
-
-    def _hold(self, size: int) -> _Held:
-        if self._held + size > HELD_BYTES_MOST:
-            raise Busy("requests and answers of the file systems' wire")
-        return _Held(self, size)
-
-    def count(self, size: int) -> None:
-        """*size* bytes more, or less, are held."""
-        self._held += size
-
-
-class _Held:
-    """Bytes that count against the bound until they are released."""
-
-    def __init__(self, server: WireServer, size: int) -> None:
-        self._server = server
-        self._size = size
-        server.count(size)
-
-    def release(self) -> None:
-        size, self._size = self._size, 0
-        self._server.count(-size)
+        held = self._held.hold(caller.user_id)
+        held.add(len(body))
+        return Reply(operation, chunks=_Sent(body, held), length=len(body), code=code)
 
 
 class _Sent:
     """An answer in pieces, which is held until it is sent or given up."""
 
-    def __init__(self, body: bytes, held: _Held) -> None:
+    def __init__(self, body: bytes, held: Held) -> None:
         self._pieces = iter([memoryview(body)[at : at + (1 << 18)] for at in range(0, len(body), 1 << 18)])
         self._held = held
 
@@ -297,10 +280,11 @@ def _read_arguments(travelling: Travelling, verb: Verb) -> tuple[list[Any], dict
         raise InvalidArgument(str(wrong)) from None
 
 
-async def _whole(body: Body, size: int, sha256: str | None) -> bytes:
-    """All of a body that is small. Raises `IncompleteBody`, `BadDigest`."""
+async def _whole(body: Body, size: int, sha256: str | None, held: Held) -> bytes:
+    """All of a small body; *held* is charged as it arrives. Raises `IncompleteBody`, `BadDigest`, `Busy`."""
     collected = bytearray()
     async for chunk in body:
+        held.add(len(chunk))
         collected += chunk
         if len(collected) > size:
             break

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
+from contextlib import closing, suppress
+
 import pytest
 
 from gateway.errors import Busy, CommitterGone, Misconfigured
@@ -101,16 +105,105 @@ def test_a_change_that_takes_long_is_remembered_from_its_end_on(two, clock):
     assert other.claim(ONCE, 2, 2, other.name) == b"answer"
 
 
-def test_a_memory_that_is_full_takes_no_more_until_it_has_forgotten(tmp_path, living, clock, monkeypatch):
-    monkeypatch.setattr(answered, "PAGES_MOST", 20)
-    memory = AnsweredMemory(tmp_path, living.__contains__, clock)
-    with pytest.raises(Busy, match="memory of answers"):
-        for number in range(10_000):
-            memory.claim(b"%d" % number, 1, 1, "")
-            memory.keep(b"%d" % number, bytes(1000))
-    clock.now += 24 * 3600 + 1
-    assert memory.claim(ONCE, 1, 1, "") is None
-    memory.close()
+def fill(memory: AnsweredMemory, user: int, answer: bytes = b"x" * 5000) -> int:
+    """Make changes for *user* until it is refused; how many there were."""
+    for number in itertools.count():
+        once = b"%d-%d" % (user, number)
+        try:
+            assert memory.claim(once, 1, 1, "", user=user) is None
+        except Busy as full:
+            assert "this user's changes" in str(full)
+            return number
+        memory.keep(once, answer)
+    raise AssertionError
+
+
+def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, living, clock, monkeypatch):
+    monkeypatch.setattr(answered, "ROOM_BYTES", 4 << 20)
+    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+        counts = [fill(memory, user) for user in range(1, 9)]
+        assert counts == sorted(counts, reverse=True)
+        assert counts[-1] >= 1, "whoever comes last finds room as well"
+        assert memory.claim(ONCE, 1, 1, "", user=9) is None
+        assert memory.claim(b"1-0", 1, 2, memory.name, user=1) == b"x" * 5000, "what was kept is still answered"
+        clock.now += KEPT_SECONDS + 1
+        assert fill(memory, 10) > counts[1], "the room is free again"
+
+
+def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, living, clock, monkeypatch):
+    monkeypatch.setattr(answered, "ROOM_BYTES", 3 << 20)
+    monkeypatch.setattr(answered, "PAGES_MOST", 1024)
+    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+        for user in range(1000):
+            for number, size in enumerate((890, 1000, 4000, 20_000)):
+                try:
+                    once = b"%d-%d" % (user, number)
+                    memory.claim(once, 1, 1, "", user=user)
+                except Busy as full:
+                    assert "this user's changes" in str(full), "the share is what is full, and not the file"
+                    break
+                memory.keep(once, bytes(size))
+
+
+def test_an_answer_that_finds_no_room_leaves_its_change_as_one_of_unknown_outcome(tmp_path, living, clock, monkeypatch):
+    monkeypatch.setattr(answered, "ROOM_BYTES", 64 << 10)
+    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+        memory.claim(ONCE, 1, 1, "")
+        memory.keep(ONCE, bytes(100_000))
+        for attempt in (1, 2):
+            with pytest.raises(CommitterGone, match="could not be kept"):
+                memory.claim(ONCE, 1, attempt, memory.name)
+        clock.now += KEPT_SECONDS + 1
+        assert memory.claim(ONCE, 1, 2, memory.name) is None, "it is forgotten as an answer would have been"
+
+
+def test_an_answer_that_the_file_does_not_take_leaves_no_claim_behind(tmp_path, living, clock, two, monkeypatch):
+    one, other = two
+    one.claim(ONCE, 1, 1, "")
+    one.claim(OTHER, 1, 1, "")
+    (path,) = tmp_path.glob("answered-*.sqlite")
+    with closing(sqlite3.connect(path, isolation_level=None)) as stranger:
+        stranger.execute("BEGIN IMMEDIATE")  # and nobody else writes
+        one.keep(ONCE, b"answer")
+        one.drop(OTHER)
+        with pytest.raises(Busy, match="memory of answers"):
+            one.claim(b"another", 1, 1, "")
+        stranger.execute("ROLLBACK")
+    assert one.claim(b"another", 1, 1, "") is None
+    with pytest.raises(CommitterGone, match="could not be kept"):
+        other.claim(ONCE, 2, 2, other.name)
+    assert other.claim(OTHER, 2, 2, other.name) is None
+
+
+def test_a_claim_of_a_worker_that_died_does_not_stay_for_a_day(tmp_path, living, clock, monkeypatch):
+    monkeypatch.setattr(answered, "ROOM_BYTES", 64 << 10)
+    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+        under_way = 0
+        with suppress(Busy):
+            while memory.claim(b"%d" % under_way, 1, 1, "") is None:
+                under_way += 1
+        living.discard(1)
+        clock.now += KEPT_SECONDS + 1
+        for number in range(under_way - 1):
+            assert memory.claim(b"more %d" % number, 2, 1, "") is None
+        for number in range(under_way):
+            with pytest.raises(CommitterGone):
+                memory.claim(b"%d" % number, 2, 2, memory.name)
+
+
+def test_old_answers_are_forgotten_a_few_at_a_time(two, clock):
+    one, _ = two
+    for number in range(200):
+        clock.now += 0.001
+        one.claim(b"%d" % number, 1, 1, "")
+        one.keep(b"%d" % number, b"answer")
+    clock.now += KEPT_SECONDS + 1
+    for number in range(5):
+        assert one.claim(b"new %d" % number, 1, 1, "") is None
+    assert one.claim(b"199", 1, 1, "") == b"answer"
+    for number in range(5, 15):
+        assert one.claim(b"new %d" % number, 1, 1, "") is None
+    assert one.claim(b"199", 1, 2, one.name) is None
 
 
 def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monkeypatch):
@@ -121,7 +214,7 @@ def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monk
     monkeypatch.setattr(answered, "BOOT_ID", tmp_path / "boot")
     memory = AnsweredMemory(tmp_path, living.__contains__)
     assert memory.name != before.name
-    assert [each.name for each in tmp_path.glob("answered-*.sqlite")] == ["answered-another-boot.sqlite"]
+    assert [each.name for each in tmp_path.glob("answered-*.sqlite")] == ["answered-2-another-boot.sqlite"]
     with pytest.raises(CommitterGone):
         memory.claim(ONCE, 1, 2, before.name)
     memory.close()

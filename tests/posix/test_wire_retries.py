@@ -157,6 +157,24 @@ async def test_an_answer_without_bounds_is_refused_before_it_comes(served, place
             await far.look(place, b"x")
 
 
+async def test_a_change_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile(monkeypatch, served, place, line):
+    """The gateway was not, and may have forgotten that it made the change."""
+    boot_seconds, sleep, suspended = posting.boot_seconds, asyncio.sleep, 0.0
+
+    async def suspending(seconds):
+        nonlocal suspended
+        suspended = 3600.0
+        await sleep(seconds)
+
+    async with connected(served, line.url) as far:
+        monkeypatch.setattr(posting, "boot_seconds", lambda: boot_seconds() + suspended)
+        monkeypatch.setattr(posting.asyncio, "sleep", suspending)
+        line.suffer(b"POST /.entrepot/verbs", times=1000)
+        with pytest.raises(posting.Unavailable, match="does not answer"):
+            await far.rename(place, b"d", b"e", directory=True)
+        assert line.suffered == 1
+
+
 async def test_one_that_does_not_answer_at_all_is_told_so(monkeypatch, served, place, line):
     async with connected(served, line.url) as far:
         monkeypatch.setattr(asking, "RETRY_SECONDS", 0.3)

@@ -1,0 +1,112 @@
+"""The file API's server and users who take more than their share of what all of them use."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import closing
+
+import pytest
+
+from gateway.engine.types import Body, Caller
+from gateway.errors import Busy
+from gateway.posix import answered, wire, wire_server
+from gateway.posix.bodies import Whole
+from gateway.posix.shares import Shares
+from gateway.posix.wire import Asked, Verb
+from gateway.posix.wire_server import WireServer
+from gateway.site.site import Site
+
+GREEDY, MODEST = (Caller(name, number, 1, True) for name, number in (("greedy", 1001), ("modest", 1002)))
+MIB = 1 << 20
+
+
+class Announced(Body):
+    """A body of which *first* bytes come, and then nothing any more."""
+
+    def __init__(self, first: bytes) -> None:
+        self._first = first
+        self.waiting = asyncio.Event()
+
+    async def __aiter__(self):
+        if self._first:
+            yield self._first
+        self.waiting.set()
+        await asyncio.Event().wait()
+
+
+async def make_directory(server: WireServer, caller: Caller, bucket: str) -> tuple:
+    """What making a directory is answered with."""
+    mkdir = Verb("mkdir", (bucket, secrets.token_hex(8).encode()))
+    body = wire.packed_request(Asked([mkdir], once=secrets.token_bytes(wire.ONCE_BYTES)))
+    reply = await server.answer(caller, wire.VERBS, {}, Whole(body), len(body), None)
+    return wire.read_answer(bytes(reply.body)).results[0]
+
+
+async def announce(server: WireServer, caller: Caller, first: bytes, count: int) -> list[asyncio.Task]:
+    """*count* requests of the greatest size, of each of which *first* has arrived."""
+    bodies = [Announced(first) for _ in range(count)]
+    size = wire.REQUEST_BYTES_MOST
+    tasks = [asyncio.create_task(server.answer(caller, wire.VERBS, {}, each, size, None)) for each in bodies]
+    for body, task in zip(bodies, tasks, strict=True):
+        waiting = asyncio.create_task(body.waiting.wait())
+        await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+    return tasks
+
+
+async def end(tasks: list[asyncio.Task]) -> list:
+    for task in tasks:
+        task.cancel()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_user_who_fills_the_memory_of_answers_keeps_nobody_else_from_changing(served, place, monkeypatch):
+    monkeypatch.setattr(answered, "ROOM_BYTES", 256 << 10)
+    async with await Site.open(served.dir) as site:
+        with closing(WireServer(site)) as server:
+            with pytest.raises(Busy, match="this user's changes"):
+                for _ in range(2000):
+                    assert (await make_directory(server, GREEDY, place))[0] == wire.OK
+            assert (await make_directory(server, MODEST, place))[0] == wire.OK
+
+
+async def test_a_body_counts_as_far_as_it_has_arrived_and_not_as_it_was_announced(served, place):
+    async with await Site.open(served.dir) as site:
+        with closing(WireServer(site)) as server:
+            tasks = await announce(server, GREEDY, b"x", 2 * wire_server.HELD_BYTES_MOST // wire.REQUEST_BYTES_MOST)
+            for caller in (GREEDY, MODEST):
+                assert (await make_directory(server, caller, place))[0] == wire.OK
+            assert all(isinstance(each, asyncio.CancelledError) for each in await end(tasks))
+
+
+async def test_a_user_whose_bodies_fill_the_memory_is_refused_and_the_others_are_not(served, place, monkeypatch):
+    monkeypatch.setattr(wire_server, "HELD_BYTES_MOST", 8 * MIB)
+    async with await Site.open(served.dir) as site:
+        with closing(WireServer(site)) as server:
+            tasks = await announce(server, GREEDY, bytes(MIB), 16)
+            with pytest.raises(Busy, match="for this user"):
+                await asyncio.gather(*await announce(server, GREEDY, bytes(MIB), 1))
+            assert (await make_directory(server, MODEST, place))[0] == wire.OK
+            refused = [each for each in await end(tasks) if isinstance(each, Busy)]
+            assert len(refused) == 12, "half of what there is for one"
+            assert (await make_directory(server, GREEDY, place))[0] == wire.OK
+
+
+def test_what_users_hold_is_bounded_however_many_they_are():
+    shares = Shares(1000, "bytes")
+    held = [shares.hold(user) for user in range(100)]
+    for each in held:
+        for _ in range(1000):
+            try:
+                each.add(1)
+            except Busy:
+                break
+    assert shares.total <= 1000
+    for each in held:
+        each.release()
+        each.release()
+    assert shares.total == 0
+    shares.hold(1).add(500)
+    with pytest.raises(Busy, match="for this user: 500 bytes"):
+        shares.hold(1).add(1)
