@@ -139,6 +139,8 @@ class ChunkedBody(Body):
             self._events = self._parser.feed(data)
 
     def _take(self, name: str, value: str) -> None:
+        if self._trailing is not None:
+            raise S3Error("MalformedTrailerError", "A trailer comes more than once.")
         if name not in self._promised or name not in checksums.HEADERS:
             raise S3Error("MalformedTrailerError", f"The trailer {name} was not announced, or is not known.")
         algorithm = checksums.HEADERS[name]

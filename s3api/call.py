@@ -43,7 +43,13 @@ class Call:
     )
 
     def __init__(
-        self, engine: Engine, settings: S3Settings, exchange: Exchange, target: Target, request_id: str
+        self,
+        engine: Engine,
+        settings: S3Settings,
+        exchange: Exchange,
+        target: Target,
+        headers: dict[str, str],
+        request_id: str,
     ) -> None:
         self.engine = engine
         self.settings = settings
@@ -52,7 +58,7 @@ class Call:
         self.bucket = target.bucket
         self.key = target.key
         self.query = target.query
-        self.headers = lower_headers(exchange.message.headers.items())
+        self.headers = headers
         """Lower-case names; several of one name joined by commas."""
         self.method: str = exchange.message.method
         self.operation = "Unknown"

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from s3api.accepted import check_headers
 from s3api.answers import STATUS_LINES, Answer
-from s3api.call import Call
+from s3api.authority import destination, virtual_bucket
+from s3api.call import Call, lower_headers
 from s3api.dates import http_date
 from s3api.errors import Failure, S3Error, error_xml, explain
 from s3api.exchange import NEWEST, OLDEST, Exchange
@@ -101,12 +102,17 @@ class Door:
         message = exchange.message
         if not OLDEST <= message.version <= NEWEST:
             raise S3Error("BadRequest")
-        target = parse_target(message.path, message.headers.get("host", ""), self._settings.base_domains)
-        return Call(self._engine, self._settings, exchange, target, request_id)
+        headers = lower_headers(message.headers.items())
+        # The host that is signed is the one that names the bucket, and the one that operations see.
+        authority, origin = destination(message.path, headers.get("host"), message.version)
+        if authority:
+            headers["host"] = authority
+        target = parse_target(origin, virtual_bucket(authority, self._settings.base_domains))
+        return Call(self._engine, self._settings, exchange, target, headers, request_id)
 
     def _admit(self, call: Call) -> Row:
         """The operation that is asked for, once it is known who asks and that nothing is asked that is not built."""
-        told = hoisted(call.target)
+        told = hoisted(call.target, call.headers)
         said = {**told, **call.headers} if told else call.headers
         row = ROUTES.find(call.method, call.target.scope, call.query, said)
         call.operation = row.operation

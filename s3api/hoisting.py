@@ -23,14 +23,16 @@ _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.IGNORECASE | re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def hoisted(target: Target) -> Mapping[str, str]:
-    """The headers among the parameters of *target*, under lower-case names; none where it is not presigned.
+def hoisted(target: Target, headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The headers among the parameters of *target*, under lower-case names; none where it is not presigned. *headers*
+    are those that came as headers.
 
-    Raises S3Error InvalidArgument for what could not have come as a header."""
+    Raises S3Error InvalidArgument for a parameter that could not have come as a header, one that comes in two
+    spellings, and one that says something else than the header of its name."""
     old = has_old_query(target.raw_query)
     if not old and "X-Amz-Signature=" not in target.raw_query:
         return {}
-    found = {}
+    found: dict[str, str] = {}
     # By their decoded names: an escape changes nothing in what is signed, and so must change nothing here.
     for name, value in target.query.items():
         lower = name.lower()
@@ -38,5 +40,8 @@ def hoisted(target: Target) -> Mapping[str, str]:
             continue
         if not _NAME.fullmatch(name) or _CONTROL.search(value):
             raise S3Error("InvalidArgument", "A parameter stands for a header that cannot be one.", ArgumentName=name)
-        found[lower] = as_text(value).strip()
+        text = as_text(value).strip()
+        if lower in found or headers.get(lower, text).strip() != text:
+            raise S3Error("InvalidArgument", "A header is given more than once.", ArgumentName=name)
+        found[lower] = text
     return found

@@ -1,4 +1,4 @@
-"""Where a request points: bucket, key and query, out of the target as it stood on the wire. Pure.
+"""What a request addresses: bucket, key and query, out of the target as it stood on the wire. Pure.
 
 S3 keys are not paths: `//`, `.`, `..` and `%2F` mean themselves, so nothing here normalises anything.
 Bytes that are not UTF-8 travel as surrogates (`surrogateescape`) in strings, and come out as they were.
@@ -28,7 +28,7 @@ class Target(NamedTuple):
     bucket: str
     key: bytes
     query: Mapping[str, str]
-    """Decoded; of a repeated name the first value."""
+    """Decoded; no name comes twice."""
     virtual: bool = False
     """Whether the host names the bucket, and the path only the key."""
 
@@ -39,21 +39,23 @@ class Target(NamedTuple):
         return BUCKET if self.bucket else SERVICE
 
 
-def parse_target(raw: str, host: str, base_domains: tuple[str, ...]) -> Target:
-    """Split the request target *raw*, asked of *host*. Raises S3Error InvalidURI or InvalidBucketName."""
-    if not raw.startswith("/"):
-        raw, host = _without_authority(raw)
+def parse_target(raw: str, virtual: str = "") -> Target:
+    """Split the request target *raw*, in origin form, of which the host has named the bucket *virtual* or none.
+
+    Raises S3Error InvalidURI, InvalidBucketName, and InvalidArgument for a parameter that comes twice."""
     if "#" in raw or "\x00" in raw:
         raise S3Error("InvalidURI")
     path, _, raw_query = raw.partition("?")
-    virtual = _virtual_bucket(host, base_domains)
     bucket, key = _split(path, virtual)
     return Target(path, raw_query, bucket, key, parse_query(raw_query) if raw_query else {}, bool(virtual))
 
 
 def parse_query(raw: str) -> Mapping[str, str]:
-    """The decoded query; `+` is a space, as S3 reads it. A signature at its end is left out: no operation asks for it,
-    and without it a key's presigned queries of one second are the same, and read once."""
+    """The decoded query; `+` is a space, as S3 reads it. A signature at its end is left out: no operation reads it, and
+    without it a key's presigned queries of one second are the same, and parsed once.
+
+    Raises S3Error InvalidArgument for a name that comes twice: signatures do not cover the order of parameters, so
+    whoever holds a presigned URL could choose which of the two counts."""
     rest, found, signature = raw.rpartition("&X-Amz-Signature=")
     if found and "&" not in signature:
         raw = rest
@@ -70,7 +72,9 @@ def _parse(raw: str) -> Mapping[str, str]:
             name = unquote_plus(name, errors="surrogateescape")
         if "%" in value or "+" in value:
             value = unquote_plus(value, errors="surrogateescape")
-        found.setdefault(name, value)
+        if name in found:
+            raise S3Error("InvalidArgument", "A query parameter is given more than once.", ArgumentName=name)
+        found[name] = value
     return found
 
 
@@ -104,26 +108,3 @@ def _decode(part: str) -> bytes:
     if _NO_ESCAPE.search(part):
         raise S3Error("InvalidURI")
     return unquote_to_bytes(part)
-
-
-def _virtual_bucket(host: str, base_domains: tuple[str, ...]) -> str:
-    """The bucket that *host* names, empty for path style."""
-    if not base_domains:
-        return ""
-    name = host.rpartition(":")[0] if host[-1:].isdigit() and ":" in host else host
-    name = name.lower()
-    for domain in base_domains:
-        if name.endswith("." + domain):
-            return name[: -len(domain) - 1]
-    return ""
-
-
-def _without_authority(raw: str) -> tuple[str, str]:
-    """RFC 9112 section 3.2.2: the absolute form's authority replaces the Host header."""
-    scheme, mark, rest = raw.partition("://")
-    if not mark or scheme.lower() not in {"http", "https"}:
-        raise S3Error("InvalidURI")
-    ends = [at for at in (rest.find("/"), rest.find("?")) if at >= 0]
-    cut = min(ends) if ends else len(rest)
-    path = rest[cut:]
-    return (path if path.startswith("/") else "/" + path), rest[:cut]

@@ -70,15 +70,19 @@ _recode_short = lru_cache(4096)(_recode_any)
 
 
 def canonical_headers(headers: Mapping[str, str], signed: Iterable[str]) -> str:
-    """One line a signed header, its runs of blanks folded, as SDKs do; an absent one is empty, and so matches nothing
-    that a client would sign."""
+    """One line for each signed header, its runs of blanks folded, as SDKs do; an absent header counts as empty."""
     lines = []
     for name in signed:
         value = headers.get(name, "")
-        if "  " in value or "\t" in value or value[:1] == " " or value[-1:] == " ":
+        if has_folded_blanks(value):
             value = _SPACES.sub(" ", value).strip(" ")
         lines.append(f"{name}:{value}\n")
     return "".join(lines)
+
+
+def has_folded_blanks(value: str) -> bool:
+    """Whether a header's value has blanks that its canonical form has not."""
+    return "  " in value or "\t" in value or value[:1] == " " or value[-1:] == " "
 
 
 def canonical_request(method: str, path: str, query: str, headers: str, signed: str, payload: str) -> str:

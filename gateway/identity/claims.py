@@ -10,7 +10,7 @@ from email.utils import parsedate
 from enum import Enum
 from functools import lru_cache
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote_plus
 
 from gateway.identity.canonical import ALGORITHM, UNSIGNED_PAYLOAD, canonical_query
 from gateway.identity.signature_errors import (
@@ -235,7 +235,8 @@ def _query_fields(rest: str) -> dict[str, str]:
             name, _, value = item[6:].partition("=")
             if name in fields or name == "Signature":
                 raise AuthorizationQueryParametersError(f"X-Amz-{name} is given more than once.")
-            fields[name] = unquote(value) if "%" in value else value
+            # As `canonical_query` reads it.
+            fields[name] = unquote_plus(value) if "%" in value or "+" in value else value
     return fields
 
 

@@ -67,9 +67,11 @@ def read(request: SignedRequest, now: float) -> Asked:
 
 
 def _sorted_out(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """The parameters, decoded as whoever obeys them decodes them: the signature's own, those of the resource as they
-    are signed, and those that stand for headers. Raises for any other, for a second of a name and for line ends: with
-    one in a value, what was signed could be read in two ways."""
+    """The parameters, decoded as the operations decode them: the signature's own, those of the resource as they are
+    signed, and those that stand for headers.
+
+    Raises for any other parameter, for a name that comes twice, and for a value with which the signed text could be
+    read in two ways: one with a line end, or with `&` before the name of another parameter of the resource."""
     own: dict[str, str] = {}
     resource: dict[str, str] = {}
     headers: dict[str, str] = {}
@@ -79,6 +81,7 @@ def _sorted_out(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[st
         if name in _OWN:
             place, said = own, value
         elif name in SIGNED_PARAMETERS:
+            _check_resource(name, value)
             place, said = resource, f"{name}{equals}{value}"
         else:
             place, name, said = headers, _header_name(name), value.strip()
@@ -88,6 +91,19 @@ def _sorted_out(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[st
             raise InvalidArgument("A parameter holds a control character.", ArgumentName=name)
         place[name] = said
     return own, resource, headers
+
+
+def _check_resource(name: str, value: str) -> None:
+    """Raise `InvalidArgument` where the signed resource could be read in two ways.
+
+    Its parameters are signed decoded and joined by `&`: `tagging=a&uploadId=b` may be two parameters, or one whose
+    value holds an `&`. A piece of a value that begins with no known name can only be part of the value."""
+    if "&" in value and any(piece.partition("=")[0] in SIGNED_PARAMETERS for piece in value.split("&")[1:]):
+        raise InvalidArgument(
+            "The value of a parameter reads like a further parameter, from which Signature Version 2 cannot tell it. "
+            "Please use AWS4-HMAC-SHA256.",
+            ArgumentName=name,
+        )
 
 
 def _decoded(text: str) -> str:

@@ -30,6 +30,7 @@ from gateway.identity.signature_errors import (
     AuthorizationHeaderMalformed,
     AuthorizationQueryParametersError,
     InvalidAccessKeyId,
+    InvalidArgument,
     InvalidRequest,
     InvalidToken,
     RequestTimeTooSkewed,
@@ -122,7 +123,10 @@ def _verify_query(
     signed_at, expires_at = _validity(claim.amz_date, fields["Expires"])
     if not signed_at - SKEW_SECONDS <= now <= expires_at:
         raise _untimely(signed_at, expires_at, fields["Expires"], now)
-    content = fields.get("Content-Sha256") or request.headers.get("x-amz-content-sha256") or UNSIGNED_PAYLOAD
+    in_query, in_header = fields.get("Content-Sha256"), request.headers.get("x-amz-content-sha256")
+    if in_query and in_header and in_query != in_header:
+        raise InvalidArgument("A header and a parameter of the same name differ.", ArgumentName="x-amz-content-sha256")
+    content = in_query or in_header or UNSIGNED_PAYLOAD
     kind, sha256 = payload_of(content)
     if "Security-Token" in fields:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
@@ -183,13 +187,25 @@ def _iso(at: float) -> str:
 
 
 def _check_signed(signed: tuple[str, ...], headers: Mapping[str, str]) -> None:
-    """`host` and every x-amz- header that came must be signed. (x-amz-content-sha256 is a line of its own in what is
-    signed.)"""
+    """Check that the signature covers `host` and every x-amz- header, and that each header it covers is there.
+
+    (x-amz-content-sha256 is a line of its own in what is signed.) An absent header would be signed as an empty one, so
+    an empty one could be removed on the way."""
     if "host" not in signed:
         raise AccessDeniedError(_UNSIGNED_HEADERS, HeadersNotSigned="host")
-    for name in headers:
-        if name.startswith("x-amz-") and name not in signed and name != "x-amz-content-sha256":
+    for name in signed:
+        if name not in headers:
+            raise AccessDeniedError("There were headers signed which are not present in the request", Header=name)
+    for name, value in headers.items():
+        if not name.startswith("x-amz-"):
+            continue
+        if name not in signed and name != "x-amz-content-sha256":
             raise AccessDeniedError(_UNSIGNED_HEADERS, HeadersNotSigned=name)
+        if not name.startswith("x-amz-meta-") and canonical.has_folded_blanks(value):
+            raise InvalidArgument(
+                "Signatures do not cover how many blanks follow each other in a header; percent-encode them.",
+                ArgumentName=name,
+            )
     if "x-amz-security-token" in headers:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
 

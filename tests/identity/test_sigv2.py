@@ -66,6 +66,10 @@ def test_what_botocore_presigns_holds(method: str, key: str, query: str) -> None
 def test_whatever_botocore_presigns_holds_until_a_value_is_another(key: str, values: dict[str, str], meta: str) -> None:
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
     request = signed("PUT", key, query, {"x-amz-meta-a": meta.strip()})
+    if any(piece.partition("=")[0] in SIGNED_PARAMETERS for value in values.values() for piece in value.split("&")[1:]):
+        with pytest.raises(errors.InvalidArgument):
+            checked(request)
+        return
     checked(request)
     with pytest.raises(errors.SignatureError):
         checked(request._replace(raw_path=request.raw_path + "x"))
@@ -208,3 +212,24 @@ def test_a_hash_that_was_signed_holds_for_the_body_and_signed_chunks_are_refused
     for kind in (PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER):
         with pytest.raises(errors.InvalidRequest):
             checked(signed("PUT", headers={"x-amz-content-sha256": kind.value}))
+
+
+@pytest.mark.parametrize(
+    ("legitimate", "forged"),
+    [
+        ("response-content-type=a&versionId=b", "response-content-type=a%26versionId=b"),
+        ("acl&response-expires=1&tagging", "acl&response-expires=1%26tagging"),
+        ("partNumber=1&uploadId=a", "partNumber=1%26uploadId=a"),
+    ],
+)
+def test_a_value_that_reads_like_two_parameters_is_refused(legitimate: str, forged: str) -> None:
+    request = signed(query=legitimate)
+    checked(request)
+    kept = request.raw_query.partition("AWSAccessKeyId")[2]
+    swapped = request._replace(raw_query=f"{forged}&AWSAccessKeyId{kept}")
+    with pytest.raises(errors.InvalidArgument, match="reads like a further parameter"):
+        checked(swapped)
+
+
+def test_a_value_with_an_ampersand_that_can_only_be_part_of_it_holds() -> None:
+    checked(signed(query="response-content-disposition=" + quote('attachment; filename="R&D & a&b=c.txt"', safe="")))
