@@ -56,6 +56,7 @@ POINTS = {
     "compaction-moved": "The extents lie in the new pack; the old ones are dead, and there.",
     "copies-begun": "The journal says where copies of a block are going to be; they are not there.",
     "copies-put": "They are there, confirmed; the block's set does not name them.",
+    "copies-confirmed": "Those that should hold a block were asked for it again; its set names the old holders, too.",
     "copies-settled": "The block's set is what it should be; bytes of it still lie where it was.",
     "strays-deleted": "Those bytes are gone, the block's row of work is not.",
     # init, keys rotate, backup, restore

@@ -27,9 +27,11 @@ from gateway.config.places import (
     SomePath,
 )
 from gateway.config.units import Listen, Size
-from gateway.topology import Cluster, Line, Topology
+from gateway.topology import RECHECK_SECONDS, Cluster, Line, Topology
 
 Domain = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")]
+
+RECHECK_SECONDS_MOST = 31 * 86_400.0
 
 
 class SiteSection(Section):
@@ -83,6 +85,11 @@ class UploadsSection(Section):
     expire_days: Annotated[float, Field(gt=0, le=3_650)] = 7.0
 
 
+class PlacementSection(Section):
+    recheck_seconds: Annotated[float, Field(ge=0, le=RECHECK_SECONDS_MOST)] = RECHECK_SECONDS
+    """How long old copies of blocks that were moved are kept before the new ones are asked for again."""
+
+
 class Config(Section):
     """The whole file."""
 
@@ -93,6 +100,7 @@ class Config(Section):
     journal: JournalSection = JournalSection()
     sealing: SealingSection = SealingSection()
     uploads: UploadsSection = UploadsSection()
+    placement: PlacementSection = PlacementSection()
     clusters: Annotated[dict[Name, ClusterSection], Field(max_length=NAMED_MOST)]
     lines: Annotated[list[LineSection], Field(max_length=NAMED_MOST)] = Field(default=[])
     backends: Annotated[dict[Name, BackendSection], Field(max_length=NAMED_MOST)]
@@ -109,6 +117,7 @@ class Config(Section):
             backends={name: section.place(name, folder) for name, section in self.backends.items()},
             policies={name: section.policy(name) for name, section in self.policies.items()},
             rules=tuple(section.rule() for section in self.rules),
+            recheck_seconds=self.placement.recheck_seconds,
         )
 
     def joined(self) -> list[Line]:

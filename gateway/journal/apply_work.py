@@ -15,6 +15,7 @@ from gateway.journal.records.work import (
     BackendLost,
     BlockBackendsSet,
     CopiesCleared,
+    CopiesPlaced,
     CopySuspected,
     PlanAdvanced,
     WorkBegun,
@@ -47,6 +48,8 @@ def apply_work(record: WorkRecord, rows: Rows, number: int) -> None:
             _plan_advanced(record, rows)
         case BackendLost():
             _backend_lost(record, rows)
+        case CopiesPlaced():
+            _copies_placed(record, rows)
         case _:
             assert_never(record)
 
@@ -56,7 +59,8 @@ def _block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> No
     work = rows.get(WORK, (record.id,))
     if work is not None:
         strays = packed_ids(record.strays)
-        rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", strays=strays, strays_number=number))
+        work = work._replace(state=WorkState.WAITING, attempts=0, word="", strays=strays, strays_number=number)
+        rows.put(WORK, work._replace(placed_ns=0))  # the wait of another set of copies says nothing about this one
 
 
 def _work_noted(record: WorkNoted, rows: Rows) -> None:
@@ -90,7 +94,7 @@ def _copy_suspected(record: CopySuspected, rows: Rows) -> None:
         work = Work(record.id, record.at_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0)
     suspects = {*ids_in(work.suspects), record.backend}
     due_ns = min(work.due_ns, record.at_ns)
-    rows.put(WORK, work._replace(due_ns=due_ns, suspects=packed_ids(suspects), word=record.word))
+    rows.put(WORK, work._replace(due_ns=due_ns, suspects=packed_ids(suspects), word=record.word, placed_ns=0))
 
 
 def _copies_cleared(record: CopiesCleared, rows: Rows) -> None:
@@ -101,6 +105,11 @@ def _copies_cleared(record: CopiesCleared, rows: Rows) -> None:
 
 def _plan_advanced(record: PlanAdvanced, rows: Rows) -> None:
     rows.put(PLAN, Plan(0, record.fingerprint, record.after, record.walks, record.again_ns))
+
+
+def _copies_placed(record: CopiesPlaced, rows: Rows) -> None:
+    work = must(rows, WORK, (record.id,))
+    rows.put(WORK, work._replace(placed_ns=record.placed_ns, due_ns=record.due_ns))
 
 
 def _backend_lost(record: BackendLost, rows: Rows) -> None:

@@ -18,6 +18,7 @@ from gateway.journal.records.work import (
     BackendLost,
     BlockBackendsSet,
     CopiesCleared,
+    CopiesPlaced,
     CopySuspected,
     PlanAdvanced,
     WorkBegun,
@@ -26,6 +27,9 @@ from gateway.journal.records.work import (
     WorkNoted,
 )
 from gateway.journal.tables import BACKEND, BACKEND_SET, BLOCK, PLAN, SITE, WORK, Block, Work
+
+PLACED_FEATURE = 4
+"""The feature level of records that say since when copies have been where they should be."""
 
 
 class Begin(NamedTuple):
@@ -50,6 +54,36 @@ class Settle(NamedTuple):
     """Those that hold it now."""
     done: bool
     """That is as it should be."""
+    placed_ns: int = 0
+    """Since when every backend that should hold it has confirmed it; 0: not every one has."""
+    due_ns: int = 0
+    """When the block is looked at again; only with *placed_ns*."""
+
+
+class Hold(NamedTuple):
+    """The copies of a block outside the backends that should hold it are kept for a while."""
+
+    block: bytes
+    before: int
+    """The set that holds it, as it was read."""
+    placed_ns: int
+    """Since when every backend that should hold it has confirmed it."""
+    due_ns: int
+    """When the block is looked at again."""
+
+
+class Drop(NamedTuple):
+    """Some of those that hold a block are let go of: the others were asked again, long enough after they confirmed."""
+
+    block: bytes
+    before: int
+    """The set that holds it, as it was read, and"""
+    was: tuple[int, ...]
+    """its members."""
+    members: tuple[int, ...]
+    """Those that hold it from now on."""
+    placed_ns: int
+    """Since when they have, as it was read."""
 
 
 class Finish(NamedTuple):
@@ -146,7 +180,14 @@ def _settle(tx: Tx, item: Settle) -> bool:
     tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
     if item.done and not strays and not work.suspects:
         tx.emit(WorkDone((item.block,)))
+    elif item.placed_ns and not work.suspects:
+        _place(tx, item.block, item.placed_ns, item.due_ns)
     return True
+
+
+def _place(tx: Tx, block: bytes, placed_ns: int, due_ns: int) -> None:
+    tx.need_feature(PLACED_FEATURE)
+    tx.emit(CopiesPlaced(block, placed_ns, due_ns))
 
 
 def _set_of(tx: Tx, members: tuple[int, ...]) -> int:
@@ -254,6 +295,53 @@ def lose_backend(asked: LoseBackend, tx: Tx) -> int:
     return row.id
 
 
+@command(88)
+class HoldCopies:
+    """The mover's: every backend that should hold these blocks has confirmed them, and copies elsewhere are kept until
+    the block is looked at again. Answers for each whether its block was still as it was read."""
+
+    items: tuple[Hold, ...]
+
+
+def hold_copies(asked: HoldCopies, tx: Tx) -> tuple[bool, ...]:
+    _want(tx, [item.block for item in asked.items])
+    return tuple(_hold(tx, item) for item in asked.items)
+
+
+def _hold(tx: Tx, item: Hold) -> bool:
+    _, work = _as_read(tx, item.block, item.before)
+    if work is None or work.suspects:
+        return False
+    _place(tx, item.block, item.placed_ns, item.due_ns)
+    return True
+
+
+@command(89)
+class DropCopies:
+    """The mover's: these blocks are held by fewer backends from now on. Answers for each whether its block was still
+    as it was read, and no copy of it is suspected."""
+
+    items: tuple[Drop, ...]
+
+
+def drop_copies(asked: DropCopies, tx: Tx) -> tuple[bool, ...]:
+    _want(tx, [item.block for item in asked.items])
+    tx.want([(BACKEND_SET, (pack(sorted(item.members)),)) for item in asked.items])
+    return tuple(_drop(tx, item) for item in asked.items)
+
+
+def _drop(tx: Tx, item: Drop) -> bool:
+    if not item.members or not set(item.members) <= set(item.was):
+        raise InvalidArgument("a block is held by one backend at least, and by none that did not hold it before")
+    _, work = _as_read(tx, item.block, item.before)
+    if work is None or work.suspects or not item.placed_ns or work.placed_ns != item.placed_ns:
+        return False
+    strays = sorted({*ids_in(work.strays), *item.was} - {*item.members})
+    tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
+    _place(tx, item.block, item.placed_ns, work.due_ns)
+    return True
+
+
 def _want(tx: Tx, blocks: list[bytes]) -> None:
     tx.want([(SITE, (0,)), *((BLOCK, (block,)) for block in blocks), *((WORK, (block,)) for block in blocks)])
 
@@ -275,5 +363,7 @@ COMMANDS: CommandTable = {
     SuspectCopy: suspect_copy,
     ClearCopies: clear_copies,
     LoseBackend: lose_backend,
+    HoldCopies: hold_copies,
+    DropCopies: drop_copies,
 }
 """What the committer runs for this room."""

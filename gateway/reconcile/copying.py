@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from backends import errors as backend_errors
-from backends.base import Backend, Buffer
+from backends.base import Backend, Buffer, Stat
 from gateway import errors
 from gateway.blocks.values import block_key
 from gateway.blocks.verifying import verify
@@ -31,6 +31,7 @@ class Task(NamedTuple):
     suspects: tuple[int, ...]
     strays: tuple[int, ...]
     strays_number: int
+    placed_ns: int
     ring_key: int
     size: int
     """Sealed bytes."""
@@ -102,16 +103,43 @@ class Hands:
         found = backend.get_now(key) if at_hand and task.size <= AT_HAND_BYTES else None
         return found if found is not None else await backend.get(key)
 
-    async def stands(self, task: Task, copy: Buffer, place: int) -> bool:
-        """Whether *copy* stands there already, as far as that can be told for less than putting it costs: by the MD5
-        that the place tells, or by reading it where that crosses no line. Raises `Trouble`."""
+    async def absent_from(self, task: Task, places: Iterable[int]) -> set[int]:
+        """Ask each of *places* for the block, and read one copy back whole. Answers those that do not have it.
+
+        A place has it if it tells the right size and, where it tells an MD5, that of the copy that was read; where the
+        MD5 differs, which says nothing by itself, its copy is read as well. Places that are cheap to read are read
+        first. Raises `Trouble` if a place cannot be asked."""
+        absent: set[int] = set()
+        copy: Buffer | None = None
+        for place in sorted(places, key=lambda place: (not self._reads_cheaply(place), place)):
+            found = await self._stat(task, place)
+            if found is None:
+                absent.add(place)
+                continue
+            if copy is not None and (not found.md5 or found.md5 == await asyncio.to_thread(_md5, copy)):
+                continue
+            read = await self.examine(task, place)
+            if read is None:
+                absent.add(place)
+            else:
+                copy = read
+        return absent
+
+    async def _stat(self, task: Task, place: int) -> Stat | None:
+        """What *place* tells of a value of the right size; None if it has none. Raises `Trouble`."""
         try:
             found = await self._at(place).stat(block_key(task.block))
         except (backend_errors.NotFound, backend_errors.Damaged):
-            return False
+            return None
         except backend_errors.BackendError as error:
             raise Trouble(place, error) from error
-        if found.size != task.size:
+        return found if found.size == task.size else None
+
+    async def stands(self, task: Task, copy: Buffer, place: int) -> bool:
+        """Whether *copy* stands there already, as far as that can be told for less than putting it costs: by the MD5
+        that the place tells, or by reading it where that crosses no line. Raises `Trouble`."""
+        found = await self._stat(task, place)
+        if found is None:
             return False
         if found.md5:
             return found.md5 == await asyncio.to_thread(_md5, copy)

@@ -4,11 +4,10 @@
 1. *Begun*: a record says on which further backends bytes of it may lie from now on (its strays).
 2. *Put*: a good copy, verified frame by frame, is put there; it counts once the backend has confirmed its checksum.
    Where bytes of it may lie already, and finding out costs less than putting, it is looked at first.
-3. *Settled*: one record, conditional on the set that was read, names the set that holds it now. Those that held it and
-   do not any more are strays from here on. A copy is let go of only where all that should be there is, and one of it
-   was read or put a moment ago.
-4. *Cleared*: strays' bytes go once every reader's and backup's floor is at the number of that record: whoever looked
-   the old set up has finished. Only then does the row go.
+3. *Settled*: one record, conditional on the set that was read, names the set that holds it now: those that held it
+   before, and those where it was put.
+4. *Let go of*: those that should not hold it are taken out of its set, and their bytes deleted, only after a wait and
+   after those that should hold it were asked again (`old_copies`, with the argument). Only then does the row go.
 
 Killed anywhere, the row stands and names every place where bytes may be; everything is done again, to the same end. A
 block that dies meanwhile is the sweeper's, which deletes strays as well; it waits for this process's floor, which is
@@ -36,17 +35,18 @@ from gateway.blocks.working import Journal, Tables, Worker
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
 from gateway.reconcile.batching import Batching
+from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import (
     Begin,
     BeginWork,
     ClearCopies,
-    Finish,
-    FinishWork,
     Settle,
     SettleWork,
+    SuspectCopy,
 )
 from gateway.reconcile.copying import Hands, Task, Trouble
 from gateway.reconcile.giving_way import never
+from gateway.reconcile.old_copies import OldCopies
 from gateway.reconcile.putting_off import PuttingOff
 from gateway.reconcile.troubles import Troubles
 from gateway.reconcile.wishes import Wishes
@@ -56,8 +56,8 @@ AT_ONCE = 64
 BYTES_AT_ONCE = 64 << 20
 """the sealed bytes of them that are held."""
 _ROWS = (
-    "SELECT w.block, w.due_ns, w.attempts, w.suspects, w.strays, w.strays_number, b.ring_key, b.size, b.crc32c, "
-    "b.backends, b.policy, b.died FROM work w JOIN block b ON b.id = w.block "
+    "SELECT w.block, w.due_ns, w.attempts, w.suspects, w.strays, w.strays_number, w.placed_ns, b.ring_key, b.size, "
+    "b.crc32c, b.backends, b.policy, b.died FROM work w JOIN block b ON b.id = w.block "
     "WHERE w.due_ns <= ? AND (w.due_ns, w.block) > (?, ?) ORDER BY w.due_ns, w.block LIMIT ?"
 )
 _OLDEST = "SELECT min(due_ns) FROM work WHERE due_ns <= ?"
@@ -93,7 +93,9 @@ class Mover(Worker):
         *,
         at_once: int = AT_ONCE,
         bytes_at_once: int = BYTES_AT_ONCE,
+        clock: Clock | None = None,
     ) -> None:
+        """*clock*: tells what is due; None: the machine's time."""
         super().__init__(store)
         self._journal = journal
         self._lookup = lookup
@@ -104,17 +106,26 @@ class Mover(Worker):
         self._at_once = at_once
         self._begin = Batching(journal, BeginWork)
         self._settle = Batching(journal, SettleWork, lambda: GATHER_SECONDS if self._caught_up else 0)
-        self._finish = Batching(journal, FinishWork)
-        self._put_off = PuttingOff(store, journal, wishes)
+        self._put_off = PuttingOff(journal, wishes, clock or Clock(store))
         self.troubles = Troubles(wishes)
+        self._old = OldCopies(journal, self._hands, wishes, self.troubles, self._put_off, self._budget)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
         self._until_ns = self._may_begin = 0
         self._progress = self._caught_up = False
         self._skipped = 0
         self._again = 0.0
-        self._floors: tuple[int, int] | None = None
-        self.copied = self.copied_bytes = self.dropped = self.mended = self.found = 0
+        self.copied = self.copied_bytes = self.mended = self.found = 0
+
+    @property
+    def dropped(self) -> int:
+        """Old copies so far that were deleted."""
+        return self._old.deleted
+
+    @property
+    def vanished(self) -> int:
+        """Copies so far that a backend had confirmed, and that were not there when they were asked for again."""
+        return self._old.vanished
 
     @property
     def failed(self) -> int:
@@ -136,7 +147,8 @@ class Mover(Worker):
             return False
         if self._cursor == _START and not self._under_way:
             self._progress = self.held_back = False
-            self._floors, self._skipped = None, 0
+            self._old.begin_pass()
+            self._skipped = 0
         if not self._under_way and not self._allowed():
             self.held_back = True
             return False
@@ -144,6 +156,7 @@ class Mover(Worker):
         await self._start_some()
         if self._under_way:
             await self._some_end()
+            self.held_back = self._old.held_back
             return True
         return self._end_of_rows()
 
@@ -198,7 +211,10 @@ class Mover(Worker):
             return False
         members = self._lookup.members(task.set_id)
         have = [each for each in members if each not in self._wishes.lost]
-        return self.troubles.hold_up(task, have, self._wishes.should(task.policy, members).difference(have))
+        should = self._wishes.should(task.policy, members)
+        missing = should.difference(have)
+        lets_go = not missing and not task.suspects and (task.strays or should != set(have))
+        return self.troubles.hold_up(task, have, missing, should if lets_go else ())
 
     async def _some_end(self) -> None:
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -233,7 +249,9 @@ class Mover(Worker):
         have = [each for each in members if each not in self._wishes.lost]
         should = self._wishes.should(task.policy, members)
         if not task.suspects and should == set(members):
-            return await self._clear(task, should)
+            return await self._old.clear(task, should)
+        if not task.suspects and should < set(have):
+            return await self._old.drop(task, members, should)
         await self._budget.take(min(self._budget.limit, task.size))
         try:
             return await self._make(task, members, have, should)
@@ -247,6 +265,9 @@ class Mover(Worker):
         wanted = {place for place in missing | (bad & should) if self.troubles.takes(place, task.block)}
         if copy is None:
             return await self._put_off.lost(task, have) if set(have) <= bad else False
+        if task.placed_ns:  # a copy that is made now was not there during the wait: so that begins anew
+            for place in sorted((bad & should).difference(task.suspects)):
+                await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
         there, wrong = await self._landed(task, copy, wanted & missing)
         self.troubles.did(there, began)
         wanted -= there.union(error.place for error in wrong)
@@ -262,8 +283,11 @@ class Mover(Worker):
         self._count(task, put, bad)
         put |= there
         good |= put
-        held = (set(have) | put) if should - set(have) - put or (bad & should) - put else set(should)
-        progress = await self._named(task, members, held, good, should)
+        if should - set(have) - put or (bad & should) - put:
+            held, placed = set(have) | put, False
+        else:
+            held, placed = set(should).union(set(have) - bad), True
+        progress = await self._named(task, members, held, good, should, placed=placed)
         odd = None
         for error in (*wrong, *failures):
             if self.troubles.is_odd(error, task.block):
@@ -324,16 +348,26 @@ class Mover(Worker):
         return there, wrong
 
     async def _named(
-        self, task: Task, members: tuple[int, ...], held: set[int], good: set[int], should: frozenset[int]
+        self,
+        task: Task,
+        members: tuple[int, ...],
+        held: set[int],
+        good: set[int],
+        should: frozenset[int],
+        *,
+        placed: bool,
     ) -> bool:
-        """The journal says who holds it now, and which copies are good again. Only a set with a good copy is named."""
+        """The journal says who holds it now, and which copies are good again. Only a set with a good copy is named.
+        *placed*: all of *should* have confirmed it, and the wait for those that should not hold it begins."""
         progress = False
         settled = good.union(each for each in task.suspects if each not in held).intersection(task.suspects)
         if settled:
             await self._journal.send(ClearCopies(task.block, tuple(sorted(settled))))
             progress = True
         if held != set(members) and held & good:
-            item = Settle(task.block, task.set_id, members, tuple(sorted(held)), held == should)
+            goes = held.union(members, task.strays) - should - self._wishes.lost
+            times = self._old.begin_wait() if placed and goes else (0, 0)
+            item = Settle(task.block, task.set_id, members, tuple(sorted(held)), held == should, *times)
             progress = await self._settle.send(item) or progress
             failpoints.reach("copies-settled")
         return progress
@@ -342,28 +376,3 @@ class Mover(Worker):
         self.copied += len(put - bad)
         self.mended += len(put & bad)
         self.copied_bytes += len(put) * task.size
-
-    # ---- what is left ------------------------------------------------------------------------------------------------
-
-    async def _clear(self, task: Task, should: frozenset[int]) -> bool:
-        """It is where it should be: what lies elsewhere goes, once nobody can be led there, and then the row."""
-        strays = [each for each in task.strays if each not in should and each not in self._wishes.lost]
-        if strays:
-            if self._floors is None:
-                without_pins = await self._journal.floors(pins=False)  # first: a reader who ends now is no backup
-                self._floors = await self._journal.floors(), without_pins
-            floor, without_pins = self._floors
-            if without_pins < task.strays_number:
-                self.held_back = True
-                return False
-            if floor < task.strays_number:
-                return await self._put_off.later(task, "it waits for a backup that names it")
-            if not all(self.troubles.answers(place, task.block) for place in strays):
-                return False
-            self.troubles.asking(strays, task.block)
-            began = self.troubles.clock()
-            await self._hands.delete(task, strays)
-            self.troubles.did(strays, began)
-            self.dropped += len(strays)
-            failpoints.reach("strays-deleted")
-        return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))

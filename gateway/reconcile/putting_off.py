@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Collection
 
-from gateway.blocks.working import Journal, Tables
+from gateway.blocks.working import Journal
 from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.clock import Clock
@@ -29,10 +29,10 @@ _log = logging.getLogger(__name__)
 class PuttingOff:
     """Each of its answers is True: something came of it, a record."""
 
-    def __init__(self, store: Tables, journal: Journal, wishes: Wishes) -> None:
+    def __init__(self, journal: Journal, wishes: Wishes, clock: Clock) -> None:
         self._journal = journal
         self._wishes = wishes
-        self.clock = Clock(store)
+        self.clock = clock
         self._fail = Batching(journal, FailWork)
         self.failed = 0
         """Blocks so far that could not be brought where they should be."""

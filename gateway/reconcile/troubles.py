@@ -53,18 +53,22 @@ class Troubles:
         self.resting.well(places, began)
         self.full.well(places, began)
 
-    def hold_up(self, task: Task, have: Collection[int], missing: Collection[int]) -> bool:
+    def hold_up(
+        self, task: Task, have: Collection[int], missing: Collection[int], needed: Collection[int] = ()
+    ) -> bool:
         """Whether all that could be done for a block now would fail. If not, it is the one that is tried on those of
-        its backends that were in trouble."""
+        its backends that were in trouble. *needed*: backends without any of which nothing can be done."""
         if not self:
             return False
+        if not all(self.answers(each, task.block) for each in needed):
+            return True
         suspects = [each for each in task.suspects if each in have]
         open_ = [each for each in missing if self.takes(each, task.block)]
         asked = [each for each in suspects if self.answers(each, task.block)]
         sources = [each for each in have if self.answers(each, task.block)]
         if ((missing or suspects) and not open_ and not asked) or (have and not sources):
             return True
-        self.asking([*open_, *asked, *sources], task.block)
+        self.asking([*open_, *asked, *sources, *needed], task.block)
         self.full.begin(open_, task.block)
         return False
 

@@ -66,6 +66,11 @@ class Wishes:
         """The shortest recovery point that a policy promises."""
         return min(policy.within_seconds for policy in self._now.policies.values())
 
+    @property
+    def recheck_seconds(self) -> float:
+        """How long old copies of a block that was moved are kept before the new ones are asked for again."""
+        return self._now.recheck_seconds
+
     def is_local(self, place: int) -> bool:
         """Whether the backend is a folder of a local file system."""
         found = self._now.backends.get(self.names.get(place, ""))
@@ -73,8 +78,9 @@ class Wishes:
 
 
 def fingerprint(topology: Topology, lost: Collection[str]) -> bytes:
-    """Of all that `desired` looks at, but for the block."""
+    """Of all that `desired` looks at, but for the block; and of how long old copies are kept, so that those that wait
+    are looked at again when that changes."""
     policies = {name: sorted(policy.keep) for name, policy in topology.policies.items()}
     backends = {name: place.drain for name, place in topology.backends.items()}
-    told = json.dumps([policies, backends, sorted(lost)], sort_keys=True)
+    told = json.dumps([policies, backends, sorted(lost), topology.recheck_seconds], sort_keys=True)
     return hashlib.blake2b(told.encode(), digest_size=FINGERPRINT_BYTES).digest()

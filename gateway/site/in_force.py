@@ -79,7 +79,7 @@ def tell_version(config: Config, before: Config | None = None) -> None:
 
 # ---- what a reload can change ---------------------------------------------------------------------------------------
 
-_CHANGEABLE = {"uploads", "clusters", "lines", "policies", "rules"}
+_CHANGEABLE = {"uploads", "placement", "clusters", "lines", "policies", "rules"}
 """Tables of which everything is taken over by a reload."""
 _CHANGEABLE_SETTINGS = {"log.level"}
 _CHANGEABLE_OF_A_BACKEND = {"cluster", "drain"}

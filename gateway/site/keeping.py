@@ -129,6 +129,7 @@ def _count(site: Site, workers: list[Worker]) -> None:
                 DONE.reach(worker.found, "copies found")
                 DONE.reach(worker.mended, "copies mended")
                 DONE.reach(worker.dropped, "copies dropped")
+                DONE.reach(worker.vanished, "copies vanished")
                 DONE.reach(worker.failed, "blocks failed")
 
 

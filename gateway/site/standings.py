@@ -26,10 +26,11 @@ from gateway.topology import Topology
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-KINDS = ("place", "repair", "clear", "set aside", "lost")
+KINDS = ("place", "repair", "recheck", "clear", "set aside", "lost")
 _WORK = (
-    "SELECT b.policy, b.backends, w.state, w.suspects <> x'', w.strays <> x'', count(*), sum(b.size), min(w.since_ns) "
-    "FROM work w JOIN block b ON b.id = w.block WHERE b.died = 0 GROUP BY 1, 2, 3, 4, 5"
+    "SELECT b.policy, b.backends, w.state, w.suspects <> x'', w.strays <> x'', w.placed_ns > 0, "
+    "count(*), sum(b.size), min(w.since_ns) "
+    "FROM work w JOIN block b ON b.id = w.block WHERE b.died = 0 GROUP BY 1, 2, 3, 4, 5, 6"
 )
 
 
@@ -49,8 +50,9 @@ class Use(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """Work of one kind: `place` (copies to be made or let go of), `repair`, `clear` (bytes that go once nobody reads
-    them), `set aside` (it failed too often, and is tried daily), `lost` (no good copy is left)."""
+    """Work of one kind: `place` (copies to be made or let go of), `repair`, `recheck` (copies are where they should be,
+    and old ones are kept until they were asked for again), `clear` (bytes that go once nobody reads them), `set aside`
+    (it failed too often, and is tried daily), `lost` (no good copy is left)."""
 
     kind: str
     blocks: int
@@ -151,16 +153,20 @@ class _Rows(NamedTuple):
 def _judged(row: tuple[Any, ...], wishes: Wishes | None, lookup: Lookup) -> _Rows:
     """What a group of `_WORK` is. A copy under way may lie among the strays, as one does whose bytes are to go: which
     of both it is, the set says. *wishes*: None where nothing can be said of what should be."""
-    policy, set_id, state, suspects, strays, blocks, size, since_ns = row
-    held = lookup.members(set_id)
-    right = wishes is not None and wishes.should(policy, held) == frozenset(held)
+    policy, set_id, state, suspects, strays, placed, blocks, size, since_ns = row
+    held, right, complete = lookup.members(set_id), False, False
+    if wishes is not None:
+        should = wishes.should(policy, held)
+        right, complete = should == frozenset(held), should < frozenset(held) - wishes.lost
     if state:
         kind = "lost" if state == WorkState.LOST else "set aside"
     elif suspects:
         kind = "repair"
+    elif placed and complete:
+        kind = "recheck"
     else:
-        kind = "clear" if right and strays else "place"
-    behind = not right or bool(suspects) or kind == "lost"
+        kind = "clear" if right and (strays or placed) else "place"
+    behind = (not right and kind != "recheck") or bool(suspects) or kind == "lost"
     return _Rows(policy, kind, behind, blocks, size, since_ns)
 
 

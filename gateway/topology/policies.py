@@ -18,6 +18,9 @@ DEFAULT = "default"
 NEAR = "near"
 """Stands in `Policy.ack` for those of `keep` that stand in the writer's cluster."""
 
+RECHECK_SECONDS = 3_600.0
+"""`Topology.recheck_seconds`, if nothing says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -101,6 +104,8 @@ class Topology:
     backends: Mapping[str, BackendPlace]
     policies: Mapping[str, Policy]
     rules: tuple[Rule, ...] = ()
+    recheck_seconds: float = RECHECK_SECONDS
+    """How long the old copies of a block that was moved are kept before its new copies are asked for again."""
 
     @property
     def default(self) -> Policy:

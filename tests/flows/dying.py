@@ -40,14 +40,14 @@ def quick(
 
 
 def make_site(folder: Path, *, workers: int) -> None:
-    """A site of so many gateway processes, whose leases end soon."""
+    """A site of so many gateway processes, whose leases end soon and which keeps old copies for a second."""
     run_entrepot("init", str(folder))
     config = folder / "entrepot.toml"
     text = config.read_text()
     assert "workers = 0 " in text
     assert "lease_seconds = 10.0" in text
     text = text.replace("workers = 0 ", f"workers = {workers} ").replace("lease_seconds = 10.0", "lease_seconds = 1.0")
-    write_file(config, text)
+    write_file(config, text.replace("recheck_seconds = 3600.0", "recheck_seconds = 1.0"))
 
 
 def copy_site(source: Path, target: Path) -> None:

@@ -196,7 +196,7 @@ def moments() -> Iterator[Any]:
 INIT = tuple(point for point in POINTS if point.startswith("init-"))
 ROTATE = ("rotate-added", "rotate-half")
 BACKUP = ("backup-pinned", "backup-copied", "backup-told")
-COPIES = ("copies-begun", "copies-put", "copies-settled", "strays-deleted")
+COPIES = ("copies-begun", "copies-put", "copies-confirmed", "copies-settled", "strays-deleted")
 
 
 def test_every_point_of_the_table_is_tried() -> None:

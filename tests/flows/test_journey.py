@@ -148,7 +148,7 @@ async def copies_rot_where_they_are_read(sailing: Journey, first: list[str]) -> 
 
 async def the_first_place_drains_and_leaves(sailing: Journey) -> None:
     async def leave() -> None:
-        sailing.edit(("[backends.disk]", "[backends.disk]\ndrain = true"))
+        sailing.edit(("[backends.disk]", "[backends.disk]\ndrain = true"), ("3600.0 ", "2.0 "))
         await asyncio.to_thread(sailing.reload)
         await sailing.until(lambda: sailing.uses()["disk"]["state"] == "empty", "the first place to be empty")
         sailing.edit(

@@ -113,6 +113,7 @@ def test_a_policy_that_asks_for_a_second_copy_gets_it_and_the_first_place_may_go
 
         # the first place drains, and leaves
         change_config(folder, 'path = "blocks"', 'drain = true\npath = "blocks"')
+        change_config(folder, "recheck_seconds = 3600.0", "recheck_seconds = 1.0")
         change_config(folder, 'ack = ["disk"]', 'ack = ["second"]')
         run_entrepot("reload", str(folder))
         emptied = until(

@@ -344,5 +344,7 @@ def work_on_copies(h: History, r: random.Random, b: Any, who: Any) -> Any:
             reconcile.FinishWork((reconcile.Finish(block.id, block.backends, ids_in(work.strays)),)),
             reconcile.FailWork((reconcile.Fail(block.id, h.at_ns, r.randrange(3), work.attempts + 1, "away"),)),
             reconcile.ClearCopies(block.id, (1, 2)),
+            reconcile.HoldCopies((reconcile.Hold(block.id, block.backends, h.at_ns, h.at_ns + 5),)),
+            reconcile.DropCopies((reconcile.Drop(block.id, block.backends, was, was[:1], work.placed_ns),)),
         ]
     )

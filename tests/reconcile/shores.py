@@ -37,6 +37,7 @@ class Shores(Site):
             lines={},
             backends={name: BackendPlace(name, "local", "here", 8, 60.0, False, f"/{name}") for name in names},
             policies={"default": Policy("default", ("b0",), ("b0",)), "all": Policy("all", ("b0",), ("b0",))},
+            recheck_seconds=0.0,
         )
         self.settled = False
         """What is written is said to lie where it should."""

@@ -16,10 +16,14 @@ from gateway.reconcile.commands import (
     Begin,
     BeginWork,
     ClearCopies,
+    Drop,
+    DropCopies,
     Fail,
     FailWork,
     Finish,
     FinishWork,
+    Hold,
+    HoldCopies,
     LoseBackend,
     Settle,
     SettleWork,
@@ -169,6 +173,70 @@ async def test_a_lost_backend_is_lost_once_and_an_unknown_one_not_at_all(site: O
     assert site.store.head() == head
     with pytest.raises(InvalidArgument, match="there is no backend 'b9'"):
         await site.journal.send(LoseBackend("b9"))
+
+
+# ---- old copies -----------------------------------------------------------------------------------------------------
+
+
+class Moved(One):
+    """The block lies on `b0` and on `b1`, where it should be."""
+
+    async def fill(self) -> None:
+        await super().fill()
+        assert await self.settle(0, 1, done=False)
+        ((self.block, self.before),) = self.store.query("SELECT id, backends FROM block")
+
+    async def hold(self, placed_ns: int, due_ns: int) -> Any:
+        (held,) = await self.journal.send(HoldCopies((Hold(self.block, self.before, placed_ns, due_ns),)))
+        return held
+
+    async def drop(self, *members: int, placed_ns: int) -> Any:
+        item = Drop(self.block, self.before, self.named((0, 1)), self.named(members), placed_ns)
+        (dropped,) = await self.journal.send(DropCopies((item,)))
+        return dropped
+
+
+@pytest.fixture
+async def moved(tmp_path: Path) -> Any:
+    made = Moved(tmp_path)
+    await made.fill()
+    yield made
+    made.close()
+
+
+async def test_old_copies_are_dropped_only_after_the_wait_that_was_read(moved: Moved) -> None:
+    assert not await moved.drop(1, placed_ns=0), "nobody has noted that the new copy was confirmed"
+    assert await moved.hold(7, 70)
+    assert moved.work_rows("placed_ns, due_ns") == [(7, 70)]
+    assert not await moved.drop(1, placed_ns=6)
+    assert await moved.drop(1, placed_ns=7)
+    assert moved.held() == [(1,)]
+    assert moved.strays() == [(0,)]
+    assert moved.work_rows("placed_ns, due_ns") == [(7, 70)], "the bytes are deleted after the same wait"
+
+
+async def test_a_suspected_copy_ends_the_wait_and_keeps_the_old_copies(moved: Moved) -> None:
+    assert await moved.hold(7, 70)
+    assert await moved.suspect(1)
+    assert moved.work_rows("placed_ns") == [(0,)]
+    assert not await moved.drop(1, placed_ns=7)
+    assert not await moved.hold(8, 80)
+    assert moved.held() == [(0, 1)]
+
+
+async def test_another_set_of_copies_ends_the_wait(moved: Moved) -> None:
+    assert await moved.hold(7, 70)
+    assert await moved.settle(0, 1, 2, done=False, was=(0, 1))
+    assert moved.work_rows("placed_ns") == [(0,)]
+    assert not await moved.drop(1, placed_ns=7)
+
+
+async def test_a_drop_adds_no_backend_and_leaves_one(moved: Moved) -> None:
+    assert await moved.hold(7, 70)
+    for members in ((), (1, 2)):
+        with pytest.raises(InvalidArgument):
+            await moved.drop(*members, placed_ns=7)
+    assert moved.held() == [(0, 1)]
 
 
 # ---- the plan -----------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-FEATURE_LEVEL = 3
+FEATURE_LEVEL = 4
 """The newest level that this code knows. 2: blocks are brought where they should be (tags 90 and up). 3: a bucket goes
-although uploads into it are open (tags 44 and 85)."""
+although uploads into it are open (tags 44 and 85). 4: old copies of a block that was moved are kept for a while (tag
+98)."""
 
 T = TypeVar("T")
 

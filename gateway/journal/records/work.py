@@ -85,7 +85,18 @@ class BackendLost:
     name: str
 
 
+@record(tag=98, feature=4)
+class CopiesPlaced:
+    """Since *placed_ns* every backend that should hold the block has confirmed it. The copies elsewhere are kept, and
+    the block is looked at again at *due_ns*."""
+
+    id: bytes
+    placed_ns: int
+    due_ns: int
+
+
 WorkRecord = (
     BlockBackendsSet
     | WorkNoted | WorkBegun | WorkDone | WorkFailed | CopySuspected | CopiesCleared | PlanAdvanced | BackendLost
+    | CopiesPlaced
 )  # fmt: skip

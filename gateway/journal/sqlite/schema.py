@@ -127,7 +127,19 @@ def _uploads_left(base: Database) -> None:
         base.execute(_create(GONE))
 
 
-STEPS: tuple[Callable[[Database], None], ...] = (_first, _names_remember, _work_on_copies, _uploads_left)
+def _old_copies_wait(base: Database) -> None:
+    """Work remembers since when all copies that should be there have been confirmed."""
+    if "placed_ns" not in base["work"].columns_dict:
+        base.execute("ALTER TABLE work ADD COLUMN placed_ns INTEGER NOT NULL DEFAULT 0")
+
+
+STEPS: tuple[Callable[[Database], None], ...] = (
+    _first,
+    _names_remember,
+    _work_on_copies,
+    _uploads_left,
+    _old_copies_wait,
+)
 """The n-th step makes schema n + 1 out of schema n."""
 
 

@@ -35,6 +35,9 @@ class Work(NamedTuple):
     """packed: ascending list of backends where bytes of it may lie that its set does not name; empty for none."""
     strays_number: int
     """The number of the record since which no reader is led to them."""
+    placed_ns: int = 0
+    """Since when every backend that should hold the block has confirmed it. Copies elsewhere are kept for
+    `Topology.recheck_seconds` from then on. 0: not every one has, or nobody has noted it yet."""
 
 
 class Plan(NamedTuple):
