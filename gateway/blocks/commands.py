@@ -53,7 +53,7 @@ class Dead(NamedTuple):
     """As it was read."""
 
 
-@command(60, frees=True)
+@command(60, frees=True, weight=lambda asked: sum(most for _, most in asked.items))
 class TakeApart:
     """Takedown's: what was let go of loses its counts. Each item is (freed id, how many of a body's pieces at most).
     Answers how many items there were to take."""
@@ -91,7 +91,7 @@ def _want_contents(tx: Tx, freed: list[Freed], most: dict[int, int]) -> None:
     tx.want(wanted)
 
 
-@command(61)
+@command(61, weight=lambda asked: sum(len(move.before) for move in asked.moves))
 class MoveExtents:
     """The compactor's: extents lie elsewhere from now on, of each run that is still as it was read. *blocks* are the
     facts of all blocks that they moved to. Answers for each move whether it was made.
@@ -131,7 +131,7 @@ def _stands(tx: Tx, move: Move) -> bool:
     return all(nth < len(placed) and placed[nth] == before for nth, before in zip(move.nths, move.before, strict=True))
 
 
-@command(62, frees=True)
+@command(62, frees=True, weight=lambda asked: len(asked.dead))
 class ForgetBlocks:
     """The sweeper's: the bytes of these dead blocks are gone from every backend. Answers how many were forgotten."""
 
@@ -207,7 +207,7 @@ def set_block_backends(asked: SetBlockBackends, tx: Tx) -> bool:
     return True
 
 
-@command(66)
+@command(66, weight=lambda asked: 2 * len(asked.found))
 class NoteStrays:
     """Copies that no row names, each (block, backend), of blocks that live: they are to be adopted or deleted by who
     works on copies. Answers how many that were."""

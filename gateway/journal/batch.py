@@ -3,11 +3,15 @@
 Each command runs in an overlay of its own above the batch's: one that is refused takes nobody down with it. One that
 misses rows is set aside; what all of them miss is loaded together, and they run again. So the commands of a batch
 are in no order among themselves, as those of a frame are.
+
+A command that misses many rows does not hold up the others: it leaves the batch, its rows are loaded a slice at a time
+(`BatchRunner.load`), and it joins whichever batch gathers then.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,32 +20,25 @@ from gateway.errors import EntrepotError, Refused, SessionOver, Unavailable
 from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.commands import CommandTable, Foresee, Tx
+from gateway.journal.job_queue import Job
 from gateway.journal.packed import pack, unpack
 from gateway.journal.records import Record
-from gateway.journal.rows import Missing, Overlay, Wanted, want
+from gateway.journal.rows import Load, Missing, Overlay, rows_in, want
 from gateway.journal.store import Batch, Head, JournalRow, running_hash
 from gateway.journal.tables import SESSION, SITE, SLOT, SessionState, Slot
+
+__all__ = ["NO_SESSION", "Answer", "BatchRunner", "Gathering", "Job", "Loading", "Prepared"]
 
 log = logging.getLogger(__name__)
 
 ROUNDS_MAX = 200
-"""How often a command may miss rows: a deep path misses one a level."""
+"""How often a command may miss rows before it is refused. Each round of a path brings `LEVELS_MAX` directories."""
+ROWS_TURN = 1024
+"""Rows that are loaded without a break, about."""
 FORESIGHTS_MAX = 3
 """How often rows are loaded before the commands run that want them: directories, names, what the names point at."""
 NO_SESSION = 0
 """Who the committer's own commands come from."""
-
-
-class Job(NamedTuple):
-    """A command to run, and who waits for it."""
-
-    session: int
-    slot: int
-    number: int
-    command: Any
-    size: int
-    """Bytes on the wire."""
-    waiter: Any
 
 
 class Answer(NamedTuple):
@@ -63,34 +60,68 @@ class Prepared:
     records: int
 
 
-class Gathering:
-    """A batch that still takes commands."""
+@dataclass
+class Loading:
+    """A job whose command waits for rows."""
 
-    def __init__(self, cache: RowCache, commands: CommandTable, overlay: Overlay, head: Head, at_ns: int) -> None:
+    job: Job
+    wanted: list[Load]
+    """Those that are not loaded yet."""
+    rounds: int
+    """How often it missed rows."""
+
+
+class Gathering:
+    """A batch that still takes commands. Jobs that miss many rows are appended to *loading*."""
+
+    def __init__(
+        self, cache: RowCache, commands: CommandTable, overlay: Overlay, head: Head, at_ns: int, loading: deque[Loading]
+    ) -> None:
         self._cache = cache
+        self._loading = loading
         self._commands = commands
         self._before = head
         self.overlay = overlay
         self.at_ns = at_ns
         self.next_id = head.next_id
-        self.jobs: list[Job] = []
         self.records: list[Record] = []
         self.answers: list[Answer] = []
         self.size = 0
         """Bytes of its commands."""
 
+    @property
+    def jobs(self) -> list[Job]:
+        """Those that have an answer in this batch."""
+        return [answer.job for answer in self.answers]
+
     def run(self, jobs: Sequence[Job]) -> None:
         """Run *jobs*, loading what they miss."""
-        self.jobs += jobs
         self.size += sum(job.size for job in jobs)
         self._foresee(jobs)
-        for _ in range(ROUNDS_MAX):
-            jobs, missing = self._round(jobs)
-            if not jobs:
+        self._run(jobs, 0)
+
+    def resume(self, loaded: Loading) -> None:
+        """Run a job again whose rows are in memory now."""
+        self.size += loaded.job.size
+        self._run([loaded.job], loaded.rounds)
+
+    def _run(self, jobs: Sequence[Job], rounds: int) -> None:
+        rows = 0
+        while jobs:
+            waiting = self._round(jobs)
+            jobs = [job for job, _ in waiting]
+            rounds += 1
+            if rounds >= ROUNDS_MAX:
+                refused = Unavailable("the command asks for more rows than it may")
+                self.answers += [Answer(job, None, refused) for job in jobs]
                 return
-            self._cache.load(list(missing))
-        for job in jobs:
-            self.answers.append(Answer(job, None, Unavailable("the command asks for more rows than it may")))
+            missing = list(dict.fromkeys(each for _, these in waiting for each in these))
+            rows += sum(map(rows_in, missing))
+            if rows > ROWS_TURN:
+                self._loading.extend(Loading(job, list(these), rounds) for job, these in waiting)
+                self.size -= sum(job.size for job in jobs)
+                return
+            self._cache.load(missing)
 
     def _foresee(self, jobs: Sequence[Job]) -> None:
         """Load what *jobs* are sure to miss."""
@@ -110,17 +141,15 @@ class Gathering:
                     break
                 self._cache.load(list(wanted))
 
-    def _round(self, jobs: Sequence[Job]) -> tuple[list[Job], set[Wanted]]:
-        """Run each job once. Answers those that missed rows, and the rows."""
-        waiting: list[Job] = []
-        missing: set[Wanted] = set()
+    def _round(self, jobs: Sequence[Job]) -> list[tuple[Job, tuple[Load, ...]]]:
+        """Run each job once. Returns those that missed rows, and the rows."""
+        waiting: list[tuple[Job, tuple[Load, ...]]] = []
         for job in jobs:
             try:
                 self.answers.append(self._one(job))
             except Missing as these:
-                waiting.append(job)
-                missing.update(these.wanted)
-        return waiting, missing
+                waiting.append((job, these.wanted))
+        return waiting
 
     def _one(self, job: Job) -> Answer:
         overlay = Overlay(self.overlay)
@@ -175,6 +204,8 @@ class BatchRunner:
         self._cache = cache
         self._cache.fresh_id = head.next_id
         self._commands = commands
+        self.loading: deque[Loading] = deque()
+        """Jobs that are in no batch, since they wait for rows."""
         self.head = head
         """Where the journal will stand once all that is prepared is durable."""
 
@@ -183,7 +214,25 @@ class BatchRunner:
         # Rows are forgotten only here: between this and `finish`, what stood before a change has to be at hand.
         self._cache.shrink()
         overlay = Overlay(below.overlay if below else self._cache)
-        return Gathering(self._cache, self._commands, overlay, self.head, max(now_ns, self.head.at_ns + 1))
+        at_ns = max(now_ns, self.head.at_ns + 1)
+        return Gathering(self._cache, self._commands, overlay, self.head, at_ns, self.loading)
+
+    def load(self) -> list[Loading]:
+        """Load about `ROWS_TURN` rows for jobs that wait for them, which take turns. Returns the jobs that can run."""
+        wanted: list[Load] = []
+        ready: list[Loading] = []
+        rows = 0
+        while self.loading and rows < ROWS_TURN:
+            first = self.loading.popleft()
+            while first.wanted and rows < ROWS_TURN:
+                wanted.append(first.wanted.pop())
+                rows += rows_in(wanted[-1])
+            if first.wanted:
+                self.loading.append(first)
+            else:
+                ready.append(first)
+        self._cache.load(list(dict.fromkeys(wanted)))
+        return ready
 
     def finish(self, gathering: Gathering) -> Prepared:
         """The batch takes no more commands."""
@@ -195,6 +244,9 @@ class BatchRunner:
         """Run *jobs* as one batch."""
         gathering = self.begin(now_ns)
         gathering.run(jobs)
+        while self.loading:
+            for loaded in self.load():
+                gathering.resume(loaded)
         return self.finish(gathering)
 
     def done(self, prepared: Prepared, above: Gathering | None = None) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from gateway.journal.rows import Missing, Wanted
-from gateway.journal.store import Store
-from gateway.journal.tables import Key, Table
+from gateway.journal.rows import LEVELS_MAX, Descent, Load, Missing, Wanted
+from gateway.journal.store import Store, TreePath
+from gateway.journal.tables import DIR, ENTRY, Key, Table
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
@@ -49,15 +49,38 @@ class RowCache:
     def drop(self, table: Table[R], key: Key) -> None:
         self._rows[(table, key)] = None
 
-    def load(self, wanted: Sequence[Wanted]) -> None:
-        """Fetch these rows, with one query a table."""
+    def load(self, wanted: Sequence[Load]) -> None:
+        """Fetch these rows, with one query a table, and one for each path."""
         by_table: dict[Table[Any], list[Key]] = {}
-        for table, key in wanted:
-            by_table.setdefault(table, []).append(key)
+        for each in wanted:
+            if isinstance(each, tuple):
+                by_table.setdefault(each[0], []).append(each[1])
+            elif isinstance(each, Descent):
+                self._load_descent(each)
+            else:
+                self._add(self._store.climb(each.node, LEVELS_MAX))
+                self._rows.setdefault((DIR, (each.node,)), None)
         for table, keys in by_table.items():
             found = self._store.load(table, keys)
             for key in keys:
-                self._rows[(table, key)] = found.get(key)
+                self._rows.setdefault((table, key), found.get(key))
+
+    def _load_descent(self, descent: Descent) -> None:
+        """Fetch the rows of a path. That its first missing name does not exist is known from then on, too."""
+        path = self._store.descend(descent.parent, descent.names)
+        self._add(path)
+        found = len(path.entries)
+        self._rows.setdefault((DIR, (descent.parent,)), None)
+        if found < len(descent.names):
+            parent = path.entries[-1].node if found else descent.parent
+            self._rows.setdefault((ENTRY, (parent, descent.names[found])), None)
+
+    def _add(self, path: TreePath) -> None:
+        """Rows that are in memory already stay as they are: the batch on its way may have changed them."""
+        for directory in path.directories:
+            self._rows.setdefault((DIR, (directory.id,)), directory)
+        for entry in path.entries:
+            self._rows.setdefault((ENTRY, (entry.parent, entry.name)), entry)
 
     def merge(self, changed: dict[Wanted, Any]) -> None:
         """These rows are durable now. They count as used last."""

@@ -16,7 +16,7 @@ from gateway.journal.apply import apply
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import ExtentsMoved, RunMade
 from gateway.journal.records.site import FeatureRaised
-from gateway.journal.rows import Overlay, Wanted, want
+from gateway.journal.rows import Load, Overlay, Wanted, want
 from gateway.journal.tables import SITE
 
 T = TypeVar("T")
@@ -24,16 +24,24 @@ R = TypeVar("R", bound=tuple[Any, ...])
 
 Foresee = Callable[[Sequence[Any], Overlay], Iterable[Wanted]]
 
+Weigh = Callable[[Any], int]
+
 COMMAND_CLASSES: dict[int, type[Any]] = {}
 """Every command class by its tag."""
 
 
 @dataclass_transform(frozen_default=True)
-def command(tag: int, *, frees: bool = False, foresee: Foresee | None = None) -> Callable[[type[T]], type[T]]:
+def command(
+    tag: int, *, frees: bool = False, foresee: Foresee | None = None, weight: Weigh | None = None
+) -> Callable[[type[T]], type[T]]:
     """Make a class a command: frozen, slotted, known by *tag*. *frees*: taken also while the disk is all but full.
 
     *foresee* answers rows that many such commands will look up and that are not in memory, so that they are loaded
-    before any of them runs, and misses. It changes nothing but the time that it takes."""
+    before any of them runs, and misses. It changes nothing but the time that it takes.
+
+    *weight* returns about how many rows a command looks up, from its fields alone: the committer bounds by it how long
+    it works without a break, and lets one user's heavy commands not delay the light ones of others. The default is 1:
+    a fixed, small number of rows."""
 
     def register(cls: type[T]) -> type[T]:
         made = dataclass(frozen=True, slots=True)(cls)
@@ -42,6 +50,7 @@ def command(tag: int, *, frees: bool = False, foresee: Foresee | None = None) ->
         made.TAG = tag  # type: ignore[attr-defined]
         made.FREES = frees  # type: ignore[attr-defined]
         made.FORESEE = foresee  # type: ignore[attr-defined]
+        made.WEIGHT = weight  # type: ignore[attr-defined]
         COMMAND_CLASSES[tag] = made
         return made
 
@@ -73,7 +82,7 @@ class Tx:
         """The id that the next `new_id` will answer."""
         return self._next_id
 
-    def want(self, wanted: list[Wanted]) -> None:
+    def want(self, wanted: Sequence[Load]) -> None:
         """Ask for many rows at once, so that what is not in memory is loaded together."""
         want(self.rows, wanted)
 

@@ -16,16 +16,16 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gateway import failpoints
 from gateway.errors import Busy, DiskFull
-from gateway.journal.batch import NO_SESSION, Answer, BatchRunner, Gathering, Job, Prepared
+from gateway.journal.batch import NO_SESSION, Answer, BatchRunner, Gathering, Prepared
 from gateway.journal.cache import RowCache
 from gateway.journal.commands import CommandTable
+from gateway.journal.job_queue import Job, JobQueue
 from gateway.journal.reserve import Reserve
 from gateway.journal.sqlite.store import SqliteStore
 
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 BATCH_COMMANDS = 512
 BATCH_BYTES = 8 << 20
+BATCH_ROWS = 8192
+"""A batch that changes so many rows takes no more commands: the next one waits until they are written."""
 QUEUE_COMMANDS = 8192
 QUEUE_BYTES = 64 << 20
 TIDY_SECONDS = 0.5
@@ -65,8 +67,7 @@ class Committing:
         self._runner = BatchRunner(self._cache, commands, self._written)
         self._answered = answered
         self._observe = observe
-        self._queue: deque[Job] = deque()
-        self._queued_bytes = 0
+        self._queue = JobQueue()
         self._wake: asyncio.Future[None] | None = None
         self._stopping = False
         self._commits = 0
@@ -80,7 +81,7 @@ class Committing:
 
     def add(self, job: Job) -> None:
         """Queue *job*. Raises `Busy` if the queue is full, `DiskFull` where only deletions are taken."""
-        if len(self._queue) >= QUEUE_COMMANDS or self._queued_bytes + job.size > QUEUE_BYTES:
+        if len(self._queue) >= QUEUE_COMMANDS or self._queue.size + job.size > QUEUE_BYTES:
             raise Busy("the committer's queue")
         if self._reserve.spent and not type(job.command).FREES:
             raise DiskFull(FULL)
@@ -91,8 +92,7 @@ class Committing:
         self._push(Job(NO_SESSION, 0, 0, command, 0, waiter))
 
     def _push(self, job: Job) -> None:
-        self._queue.append(job)
-        self._queued_bytes += job.size
+        self._queue.push(job)
         self._awake()
 
     def _awake(self, _: object = None) -> None:
@@ -123,26 +123,42 @@ class Committing:
         below: Prepared | None = None
         above: Gathering | None = None
         while True:
-            if self._queue and (above is None or _has_room(above)):
-                above = above or self._runner.begin(time.time_ns(), below)
-                above.run(self._take(above))
+            if above is None or _has_room(above):
+                above = self._gather(above, below)
             if flying is not None and below is not None and flying.done():
                 if not self._landed(flying, below, above):
                     above = None
                 flying = below = None
-            if flying is None and above is not None:
+            if flying is None and above is not None and above.answers:
                 below, above = self._runner.finish(above), None
                 if self._write_here(below):
                     below = None
                     continue
                 flying = loop.run_in_executor(self._thread, self._write, below)
                 flying.add_done_callback(self._awake)
-            elif flying is None and not self._queue and self._stopping:
+            elif flying is None and not self._pending and self._stopping:
                 return
-            if not self._queue or (above is not None and not _has_room(above)):
-                await self._sleep(flying)
-            else:
+            if self._pending and (above is None or _has_room(above)):
                 await asyncio.sleep(0)
+            else:
+                await self._sleep(flying)
+
+    @property
+    def _pending(self) -> bool:
+        """Whether jobs wait to be run."""
+        return bool(self._queue or self._runner.loading)
+
+    def _gather(self, above: Gathering | None, below: Prepared | None) -> Gathering | None:
+        """Run, in the batch that gathers, as many jobs as a turn of the loop has time for. Returns the batch."""
+        loaded = self._runner.load() if self._runner.loading else []
+        if not self._queue and not loaded:
+            return above
+        above = above or self._runner.begin(time.time_ns(), below)
+        for each in loaded:
+            above.resume(each)
+        if _has_room(above):
+            above.run(self._queue.take(BATCH_COMMANDS - len(above.answers), BATCH_BYTES - above.size))
+        return above
 
     async def _sleep(self, flying: asyncio.Future[None] | None) -> None:
         """Until something is queued or the batch on its way has landed."""
@@ -150,16 +166,6 @@ class Committing:
         if flying is None or not flying.done():
             await self._wake
         self._wake = None
-
-    def _take(self, gathering: Gathering) -> list[Job]:
-        jobs: list[Job] = []
-        size, room = gathering.size, BATCH_COMMANDS - len(gathering.jobs)
-        while self._queue and len(jobs) < room and size < BATCH_BYTES:
-            job = self._queue.popleft()
-            self._queued_bytes -= job.size
-            size += job.size
-            jobs.append(job)
-        return jobs
 
     def _write(self, prepared: Prepared) -> None:
         """In the commit thread."""
@@ -237,11 +243,15 @@ class Committing:
     def _refuse(self, prepared: Prepared, full: DiskFull, above: Sequence[Job]) -> None:
         """On a full disk what frees is tried again by itself; everything else has its error, also what waits."""
         alone = all(type(job.command).FREES for job in prepared.jobs)
-        waiting = [*([] if alone else prepared.jobs), *above, *self._queue]
+        loading = [loading.job for loading in self._runner.loading]
+        self._runner.loading.clear()
+        waiting = [*([] if alone else prepared.jobs), *above, *loading, *self._queue.clear()]
         lost = list(prepared.jobs) if alone else []
-        lost += [job for job in waiting if not type(job.command).FREES]
-        self._queue = deque(job for job in waiting if type(job.command).FREES)
-        self._queued_bytes = sum(job.size for job in self._queue)
+        for job in waiting:
+            if type(job.command).FREES:
+                self._queue.push(job)
+            else:
+                lost.append(job)
         self._answered([Answer(job, None, full) for job in lost])
 
     async def _tidy(self) -> None:
@@ -268,7 +278,8 @@ class Committing:
 
 
 def _has_room(gathering: Gathering) -> bool:
-    return len(gathering.jobs) < BATCH_COMMANDS and gathering.size < BATCH_BYTES
+    rows = len(gathering.overlay.changed)
+    return len(gathering.answers) < BATCH_COMMANDS and gathering.size < BATCH_BYTES and rows < BATCH_ROWS
 
 
 def _is_small(prepared: Prepared) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow
-from gateway.journal.tables import TABLES, Key, Table
+from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow, TreePath
+from gateway.journal.tables import DIR, ENTRY, TABLES, Key, Table
 
 
 class MemoryStore:
@@ -21,6 +21,12 @@ class MemoryStore:
     def load(self, table: Table[Any], keys: Sequence[Key]) -> dict[Key, Any]:
         rows = self._rows[table]
         return {key: rows[key] for key in keys if key in rows}
+
+    def descend(self, parent: int, names: Sequence[bytes]) -> TreePath:
+        return descend(self._rows[DIR].get, self._rows[ENTRY].get, parent, names)
+
+    def climb(self, node: int, levels: int) -> TreePath:
+        return climb(self._rows[DIR].get, self._rows[ENTRY].get, node, levels)
 
     def write(self, batch: Batch) -> None:
         for table, stored_keys in batch.drops.items():
@@ -43,3 +49,39 @@ class MemoryStore:
 
     def close(self) -> None:
         pass
+
+
+Get = Callable[[Key], Any]
+"""The row of a key, or None."""
+
+
+def descend(directory: Get, entry: Get, parent: int, names: Sequence[bytes]) -> TreePath:
+    """`Store.descend` over two tables' look-ups."""
+    path = TreePath([], [])
+    for name in names:
+        _add(path.directories, directory((parent,)))
+        found = entry((parent, name))
+        if found is None:
+            return path
+        path.entries.append(found)
+        parent = found.node
+    _add(path.directories, directory((parent,)))
+    return path
+
+
+def climb(directory: Get, entry: Get, node: int, levels: int) -> TreePath:
+    """`Store.climb` over two tables' look-ups."""
+    path = TreePath([], [])
+    for _ in range(levels + 1):
+        found = directory((node,))
+        if found is None:
+            break
+        path.directories.append(found)
+        _add(path.entries, entry((found.parent, found.name)))
+        node = found.parent
+    return path
+
+
+def _add(rows: list[Any], row: Any) -> None:
+    if row is not None:
+        rows.append(row)

@@ -6,8 +6,9 @@ from gateway.errors import Damaged
 from gateway.journal.apply import apply
 from gateway.journal.cache import ROWS_MAX, RowCache
 from gateway.journal.codec import RECORD_CODEC
-from gateway.journal.rows import Missing, Overlay
+from gateway.journal.rows import Climb, Load, Missing, Overlay
 from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow, Store, running_hash
+from gateway.journal.tables import DIR
 
 
 def check(row: JournalRow, before: Head) -> Head:
@@ -43,7 +44,7 @@ def replay(source: Store, target: Store, rows_max: int = ROWS_MAX) -> Head:
                 try:
                     apply(record, attempt, row.number + at)
                 except Missing as these:
-                    cache.load(these.wanted)
+                    cache.load([_with_those_above(each) for each in these.wanted])
                     continue
                 attempt.merge_into(overlay)
                 break
@@ -52,6 +53,11 @@ def replay(source: Store, target: Store, rows_max: int = ROWS_MAX) -> Head:
         cache.shrink()
         head = after
     return head
+
+
+def _with_those_above(missing: Load) -> Load:
+    """A directory's row is loaded with those above it: counts of live entries may climb through all of them."""
+    return Climb(missing[1][0]) if isinstance(missing, tuple) and missing[0] is DIR else missing
 
 
 def _rows(overlay: Overlay, head: Head, row: JournalRow) -> Batch:

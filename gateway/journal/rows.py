@@ -1,12 +1,15 @@
 """Rows in memory: what commands look up and `apply` changes. Knows no SQL and no store.
 
-A look-up of a row that nobody loaded raises `Missing`; who runs the command loads it and runs the command again.
+A look-up of a row that is not in memory raises `Missing`; the caller of the command loads it and runs the command
+again. A command that follows a path asks for many directories at once (`Descent`, `Climb`), so that it is not run
+again for each of them.
 An overlay holds the changes of one command, or of one batch, above the rows below it, and can be thrown away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from gateway.errors import Damaged
@@ -14,13 +17,37 @@ from gateway.journal.tables import Key, Table
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
+LEVELS_MAX = 256
+"""The most directories that one `Descent` or `Climb` loads. A longer path is continued when the command runs again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """The rows of a path downwards: the directory *parent*, each of *names* in the directory that the name before it
+    points at, and those directories."""
+
+    parent: int
+    names: tuple[bytes, ...]
+    """1 to `LEVELS_MAX`. A directory's name carries its slash; the last one may be an object's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """The rows of a path upwards: the directory *node*, those above it, and their names."""
+
+    node: int
+
+
 Wanted = tuple[Table[Any], Key]
+"""One row, by its table and key."""
+Load = Wanted | Descent | Climb
+"""Rows that a command misses."""
 
 
 class Missing(Exception):
     """Rows that are not in memory. `wanted` lists them."""
 
-    def __init__(self, wanted: Iterable[Wanted]) -> None:
+    def __init__(self, wanted: Iterable[Load]) -> None:
         super().__init__()
         self.wanted = tuple(wanted)
 
@@ -89,10 +116,22 @@ class Overlay:
         other.changed.update(self.changed)
 
 
-def want(rows: Rows, wanted: Iterable[Wanted]) -> None:
-    """Ask for many rows at once. Raises one `Missing` with all that are not in memory."""
-    missing: list[Wanted] = []
-    for table, key in wanted:
+def rows_in(load: Load) -> int:
+    """The most rows that *load* brings into memory."""
+    if isinstance(load, Descent):
+        return 2 * len(load.names)
+    return 2 * LEVELS_MAX if isinstance(load, Climb) else 1
+
+
+def want(rows: Rows, wanted: Iterable[Load]) -> None:
+    """Ask for many rows at once. Raises one `Missing` with all that are not in memory. A `Descent` or `Climb`, which a
+    caller passes on from another `Missing`, counts as not in memory."""
+    missing: list[Load] = []
+    for each in wanted:
+        if not isinstance(each, tuple):
+            missing.append(each)
+            continue
+        table, key = each
         try:
             rows.get(table, key)
         except Missing as these:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, NamedTuple, Protocol
 
 from gateway.journal.rows import Missing, Overlay
-from gateway.journal.tables import Key, Table
+from gateway.journal.tables import Dir, Entry, Key, Table
 
 HASH_BYTES = 32
 
@@ -91,6 +91,13 @@ def _stood(overlay: Overlay, table: Table[Any], key: Key) -> list[Key]:
     return [] if before is None else [_stored(table, before)]
 
 
+class TreePath(NamedTuple):
+    """The rows of directories one below the other, in the order in which the path was followed."""
+
+    directories: list[Dir]
+    entries: list[Entry]
+
+
 class Store(Protocol):
     """Rows by key, a journal, a head. One thread at a time writes; loading may go on beside it."""
 
@@ -99,6 +106,12 @@ class Store(Protocol):
 
     def load(self, table: Table[Any], keys: Sequence[Key]) -> dict[Key, Any]:
         """The rows of these keys; those that do not stand are left out."""
+
+    def descend(self, parent: int, names: Sequence[bytes]) -> TreePath:
+        """The rows of `rows.Descent`, as far as the names exist."""
+
+    def climb(self, node: int, levels: int) -> TreePath:
+        """The rows of `rows.Climb`: *node* and at most *levels* directories above it."""
 
     def write(self, batch: Batch) -> None:
         """Commit *batch*, durably. Raises `DiskFull`, or `Unavailable` where nothing was written."""

@@ -26,8 +26,8 @@ from gateway.journal.rows import Wanted, must
 from gateway.journal.tables import BODY, BUCKET, PART, RUN, Part, Shape, Upload, UploadState
 from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.objects import name_object
-from gateway.namespace.paths import Place, find, seen, want_neighbours
-from gateway.namespace.uploads import PARTS, any_upload, number_of
+from gateway.namespace.paths import Place, find, seen, want_neighbours, weigh_key
+from gateway.namespace.uploads import PARTS, any_upload
 from gateway.namespace.versions import parse, shown
 from gateway.namespace.wholes import COMPOSITE, checksums_of, etag_of
 
@@ -47,7 +47,7 @@ class WantedPart(NamedTuple):
     algorithm: str = ""
 
 
-@command(122)
+@command(122, weight=lambda asked: weigh_key(asked) + len(asked.parts))
 class CompleteUpload:
     """The named parts, in ascending order, become the current version of *key*.
 
@@ -74,11 +74,11 @@ Finished = tuple[str | None, int, str, int, bytes]
 
 def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished:
     _check_order(asked.parts)
-    number = number_of(tx, asked.bucket, asked.upload, asked.user, asked.root)
-    wanted: list[Wanted] = [(PART, (number, part.number)) for part in asked.parts]
-    upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root, wanted)
+    upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     if upload.state != UploadState.OPEN:
         return _repeated(asked, upload, tx)
+    # Where more parts are named than there are, one of the first `upload.parts + 1` is missing.
+    tx.want([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
     parts = _judged(asked, upload, tx)
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root, _bodies_in(parts))
     if place.entry is not None:

@@ -18,7 +18,7 @@ from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
 from gateway.namespace.conditions import Preconditions, check_source, check_write
 from gateway.namespace.keys import check
 from gateway.namespace.objects import DeleteObject, delete_object, existing, name_object
-from gateway.namespace.paths import find, seen, seen_as, want_neighbours
+from gateway.namespace.paths import find, seen, seen_as, want_neighbours, weigh_key
 from gateway.namespace.uploads import open_upload, want_part
 from gateway.namespace.versions import shown
 
@@ -34,7 +34,7 @@ class Source(NamedTuple):
     node: int = 0
 
 
-@command(110)
+@command(110, weight=weigh_key)
 class CopyObject:
     """The source's content becomes the current version of *key*.
 
@@ -102,7 +102,7 @@ def _same_tenant(one: Bucket, other: Bucket) -> None:
         raise AccessDenied("a copy within the journal stays with one tenant")
 
 
-@command(112)
+@command(112, weight=weigh_key)
 class MoveObject:
     """The object at *from_key* of *from_bucket* becomes the current version of *key*, and goes where it stood, as by a
     DELETE: where that bucket has versions, a delete marker covers it. Answers as `CopyObject`.

@@ -5,19 +5,31 @@ Every command says who asks and is judged anew against the bucket's owner: what 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from gateway.errors import DeleteMarker, NoSuchKey, NoSuchVersion, Refused
+from gateway.errors import DeleteMarker, InvalidArgument, NoSuchKey, NoSuchVersion, Refused
 from gateway.journal.commands import Tx, command
 from gateway.journal.packed import Extent
 from gateway.journal.records.bytes import NewBlock, RunMade
 from gateway.journal.records.tree import DirGone, FileHeadersSet, FileMade
-from gateway.journal.rows import Missing, Wanted, must
+from gateway.journal.rows import Load, Missing, Wanted, must
 from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, Kind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.keys import SLASH, check, check_named
 from gateway.namespace.naming import put_name, remove_name, remove_version, version_of
-from gateway.namespace.paths import Place, bucket_of, find, foresee, reach, seen, seen_as, walk, want_neighbours
+from gateway.namespace.paths import (
+    Place,
+    bucket_of,
+    find,
+    foresee,
+    reach,
+    seen,
+    seen_as,
+    walk,
+    want_neighbours,
+    weigh_key,
+)
 from gateway.namespace.versions import shown, text_of
 
 FILE_MODE = 0o644
@@ -28,7 +40,7 @@ Removed = tuple[str | None, bool]
 """(version as S3 shows it or None, whether a delete marker was made or removed)"""
 
 
-@command(100, foresee=foresee)
+@command(100, foresee=foresee, weight=weigh_key)
 class PutObject:
     """The bytes in *extents* become the current version of *key*. Answers `Written`.
 
@@ -88,7 +100,7 @@ def name_object(
     return shown(version, null, place.bucket.versioning), tx.at_ns
 
 
-@command(101, frees=True, foresee=foresee)
+@command(101, frees=True, foresee=foresee, weight=weigh_key)
 class DeleteObject:
     """The key goes, or one *version* of it ("" for none, else as S3 spells it). Answers `Removed`.
 
@@ -132,11 +144,36 @@ class Doomed(NamedTuple):
     conditions: Preconditions | None = None
 
 
-@command(102, frees=True)
-class DeleteObjects:
-    """Many keys, each with its own outcome, in one command.
+SLICE_WEIGHT = 512
+"""The weight of a `DeleteObjects` of several keys, at most: it holds the committer up for a few milliseconds."""
 
-    Answers a list: ("", version, marker) for what went, (error class, *arguments) for what was refused."""
+
+def weigh_doomed(doomed: Doomed) -> int:
+    """About how many rows the deletion of one key looks up."""
+    return 2 + doomed.key.count(SLASH)
+
+
+def slices(wanted: Iterable[Doomed]) -> Iterator[tuple[Doomed, ...]]:
+    """Cut a long list, in its order, so that each slice fits a `DeleteObjects`."""
+    some: list[Doomed] = []
+    weight = 0
+    for doomed in wanted:
+        more = weigh_doomed(doomed)
+        if some and weight + more > SLICE_WEIGHT:
+            yield tuple(some)
+            some, weight = [], 0
+        some.append(doomed)
+        weight += more
+    if some:
+        yield tuple(some)
+
+
+@command(102, frees=True, weight=lambda asked: sum(map(weigh_doomed, asked.wanted)))
+class DeleteObjects:
+    """Many keys, each with its own outcome, in one command: no more of them than `slices` puts together.
+
+    Answers a list: ("", version, marker) for what went, (error class, *arguments) for what was refused.
+    Raises `InvalidArgument` for a list that should have been cut."""
 
     bucket: str
     user: int
@@ -145,6 +182,8 @@ class DeleteObjects:
 
 
 def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
+    if len(asked.wanted) > 1 and sum(map(weigh_doomed, asked.wanted)) > SLICE_WEIGHT:
+        raise InvalidArgument("a deletion of so many keys has to be cut into slices")
     bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
     parents = _look_around(tx, bucket, [doomed.key for doomed in asked.wanted])
     outcomes: list[tuple[Any, ...]] = []
@@ -172,7 +211,7 @@ def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
 
     What all of the keys lack is asked for in one go, level by level, not key after key. Keys of one directory go to
     it once."""
-    missing: list[Wanted] = []
+    missing: list[Load] = []
     parents: dict[bytes, int] = {}
     for key in keys:
         end = key.rfind(SLASH) + 1
@@ -192,7 +231,7 @@ def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
     return parents
 
 
-@command(103)
+@command(103, weight=weigh_key)
 class SetTags:
     """The tags (packed) of a version's node, whatever its names. Answers the version as S3 shows it.
 
@@ -214,7 +253,7 @@ def set_tags(asked: SetTags, tx: Tx) -> str | None:
     return shown(at.version, at.null, place.bucket.versioning)
 
 
-@command(104)
+@command(104, weight=weigh_key)
 class SetHeaders:
     """Content headers and user metadata (packed) of a version's node, in place. Answers and raises as `SetTags`."""
 

@@ -1,7 +1,8 @@
 """Ways through the tree, for commands: from a bucket's name and a key to the rows that they need. Rows in memory only.
 
-Every step says what it will look up before it does (`Tx.want`), so that a command whose rows are not in memory asks
-for them in as few rounds as there are directories one below the other, and in none when they are.
+Every step says what it will look up before it does (`Tx.want`), and a way through many directories is asked for as a
+whole (`Descent`, `Climb`): a command whose rows are not in memory asks for them in a few rounds, however deep its key
+is, and in none when they are.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any, NamedTuple
 from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.journal.commands import Tx
 from gateway.journal.records.tree import DirGone, DirMade
-from gateway.journal.rows import Missing, Overlay, Wanted, must
+from gateway.journal.rows import LEVELS_MAX, Climb, Descent, Missing, Overlay, Wanted, must
 from gateway.journal.tables import BLOCK, BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
 from gateway.namespace.conditions import Seen
 from gateway.namespace.keys import SLASH, split
 
 IMPLIED_MODE = 0o755
+FEW_LEVELS = 4
+"""A way through fewer directories is loaded level by level, together with those of other commands."""
 
 
 class Place(NamedTuple):
@@ -54,6 +57,8 @@ def walk(tx: Tx, bucket: Bucket, key: bytes) -> Place:
             tx.get(DIR, (parent,))
             entry = tx.get(ENTRY, (parent, name))
         except Missing:
+            if last - depth >= FEW_LEVELS:
+                raise Missing((Descent(parent, tuple(names[depth : depth + LEVELS_MAX])),)) from None
             tx.want([(DIR, (parent,)), (ENTRY, (parent, name))])
             raise
         if depth == last:
@@ -117,6 +122,11 @@ def _known_directory(rows: Overlay, bucket: str, path: bytes) -> int:
     return parent
 
 
+def weigh_key(asked: Any) -> int:
+    """`command`'s weight of a command on a `key`, and of the `extents` that it may bring."""
+    return 1 + int(asked.key.count(SLASH)) + len(getattr(asked, "extents", ()))
+
+
 def reach(tx: Tx, place: Place) -> int:
     """The directory that the key's name belongs into; those that do not exist yet are implied."""
     parent = place.parent
@@ -148,14 +158,19 @@ def directory(tx: Tx, bucket: Bucket, node: int) -> Dir | None:
     return row if row is not None and row.bucket == bucket.name else None
 
 
-def load_climb(tx: Tx, node: int) -> None:
-    """Have in memory what a change of live counts may climb through."""
+def load_climb(tx: Tx, node: int) -> int:
+    """Load what a change of live counts may climb through. Returns how many directories *node* is below the root."""
+    levels = 0
     while True:
-        row = must(tx.rows, DIR, (node,))
-        if not row.parent:
-            return
-        tx.want([(DIR, (row.parent,)), (ENTRY, (row.parent, row.name))])
+        try:
+            row = must(tx.rows, DIR, (node,))
+            if not row.parent:
+                return levels
+            tx.get(ENTRY, (row.parent, row.name))
+        except Missing as missing:
+            raise Missing((*missing.wanted, Climb(node))) from None
         node = row.parent
+        levels += 1
 
 
 def current_file(tx: Tx, entry: Entry | None) -> File | None:

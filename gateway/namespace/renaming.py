@@ -64,9 +64,9 @@ def rename(asked: Rename, tx: Tx) -> None:
     source = look(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")), (ENTRY, (asked.to_parent, b"")))
     target = look(tx, asked.to_parent, asked.to_name)
     entry = _live(source, asked.name)
-    _check_cycle(tx, entry, asked.to_parent, asked.name)
     for parent in (asked.parent, asked.to_parent):
         load_climb(tx, parent)
+    _check_cycle(tx, entry, asked.to_parent, asked.name)
     if How.EXCHANGE in how:
         other = _live(target, asked.to_name)
         _check_cycle(tx, other, asked.parent, asked.to_name)

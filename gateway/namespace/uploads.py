@@ -26,7 +26,7 @@ from gateway.journal.records.uploads import (
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import BLOCK, BUCKET, GONE, PART, UPLOAD, Shape, Upload, UploadState
 from gateway.namespace.keys import check
-from gateway.namespace.paths import bucket_of
+from gateway.namespace.paths import bucket_of, weigh_key
 from gateway.namespace.versions import parse_upload, spell
 
 PARTS = 10_000
@@ -106,7 +106,7 @@ def want_part(tx: Tx, upload: int, number: int, also: list[Wanted] | None = None
     tx.want([(PART, (upload, number)), *(also or ())])
 
 
-@command(121)
+@command(121, weight=weigh_key)
 class PutPart:
     """The bytes in *extents* become a part, instead of one of the same number. Answers LastModified in ns.
 
@@ -163,7 +163,7 @@ def abort_upload(asked: AbortUpload, tx: Tx) -> None:
     tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, int(UploadState.ABORTED), b"", tx.at_ns))
 
 
-@command(124, frees=True)
+@command(124, frees=True, weight=lambda asked: len(asked.numbers))
 class DropParts:
     """Takedown's: these parts of an ended upload let go of their contents. Answers how many parts still stand.
 
@@ -208,7 +208,7 @@ def forget_upload(asked: ForgetUpload, tx: Tx) -> bool:
     return True
 
 
-@command(126, frees=True)
+@command(126, frees=True, weight=lambda asked: len(asked.uploads))
 class CutUploadsOff:
     """Expiry's: these uploads end, of the bucket *bucket* (its id) that is gone; their parts go afterwards. Answers how
     many others of it are still open. What has ended is passed over."""

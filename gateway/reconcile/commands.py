@@ -105,7 +105,7 @@ class Fail(NamedTuple):
     word: str
 
 
-@command(80)
+@command(80, weight=lambda asked: len(asked.blocks))
 class AdvancePlan:
     """The planner's: the blocks behind *before* and up to *after* were looked at, and *blocks* of them are not where
     they should be. *walks* and *again_ns* as in `Plan`. Answers False where the plan is not as it was read."""
@@ -133,7 +133,7 @@ def advance_plan(asked: AdvancePlan, tx: Tx) -> bool:
     return True
 
 
-@command(81)
+@command(81, weight=lambda asked: 3 * len(asked.items))
 class BeginWork:
     """The mover's, before it puts anything anywhere. Answers for each whether it may."""
 
@@ -155,7 +155,7 @@ def _begin(tx: Tx, item: Begin) -> bool:
     return True
 
 
-@command(82)
+@command(82, weight=lambda asked: 3 * len(asked.items))
 class SettleWork:
     """The mover's: the copies are there. Answers for each whether its block was still as it was read."""
 
@@ -201,7 +201,7 @@ def _set_of(tx: Tx, members: tuple[int, ...]) -> int:
     return made.id
 
 
-@command(83, frees=True)
+@command(83, frees=True, weight=lambda asked: 3 * len(asked.items))
 class FinishWork:
     """The mover's: nothing is left to do for these. Answers for each whether that was so."""
 
@@ -223,7 +223,7 @@ def _is_done(tx: Tx, item: Finish) -> bool:
     return work is not None and not work.suspects and ids_in(work.strays) == item.strays
 
 
-@command(84)
+@command(84, weight=lambda asked: 3 * len(asked.items))
 class FailWork:
     """The mover's: these are tried again later. Answers how many there still are."""
 

@@ -202,3 +202,54 @@ def test_a_row_that_is_dropped_without_a_look_is_dropped_wherever_it_stood(tmp_p
             target.write(gathering.batch())
             assert list(target.dump(ENTRY)) == []
     store.close()
+
+
+def test_a_command_that_misses_many_rows_lets_the_others_go_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[int] = []
+    load = bench.store.load
+
+    def counted(table: Any, keys: Any) -> Any:
+        loads.append(len(keys))
+        return load(table, keys)
+
+    monkeypatch.setattr(bench.store, "load", counted)
+    count = 5 * batching.ROWS_TURN
+
+    def wide(asked: Name, tx: Tx) -> int:
+        if asked.name == "wide":
+            tx.want([(SESSION, (1 + each,)) for each in range(count)])
+        return 1
+
+    runner = BatchRunner(RowCache(bench.store), {Name: wide}, bench.store.head()._replace(next_id=10 * count))
+    first = runner.begin(1)
+    first.run([Job(0, 0, 0, Name("wide"), 100, None), Job(0, 1, 0, Name("narrow"), 100, None)])
+    assert [answer.job.command.name for answer in first.answers] == ["narrow"]
+    assert first.size == 100, "the job that waits is in no batch"
+    assert loads == []
+    turns = 1
+    while not (ready := runner.load()):
+        turns += 1
+    assert turns == 5
+    assert max(loads) <= batching.ROWS_TURN
+    runner.finish(first)
+    second = runner.begin(2)
+    second.resume(ready[0])
+    assert [answer.value for answer in second.answers] == [1]
+
+
+def test_commands_that_wait_for_many_rows_take_turns(bench: Bench) -> None:
+    def wide(asked: Name, tx: Tx) -> int:
+        tx.want([(SESSION, (int(asked.name) + each,)) for each in range(int(asked.fail))])
+        return 1
+
+    runner = BatchRunner(RowCache(bench.store), {Name: wide}, bench.store.head()._replace(next_id=10_000_000))
+    gathering = runner.begin(1)
+    many, few = str(20 * batching.ROWS_TURN), str(2 * batching.ROWS_TURN)
+    gathering.run([Job(0, 0, 0, Name("1", many), 0, None), Job(0, 1, 0, Name("1000000", few), 0, None)])
+    turns = 0
+    while not (ready := runner.load()):
+        turns += 1
+    assert [each.job.slot for each in ready] == [1]
+    assert turns < 6

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from gateway.errors import InvalidArgument, InvalidPart
+from gateway.journal.rows import LEVELS_MAX
 from gateway.journal.tables import Shape
 from gateway.namespace.completing import CompleteUpload, WantedPart
 from gateway.namespace.copies import CopyObject, Source
-from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed
+from gateway.namespace.objects import (
+    SLICE_WEIGHT,
+    DeleteObject,
+    DeleteObjects,
+    Doomed,
+    slices,
+    weigh_doomed,
+)
+from gateway.namespace.renaming import Rename
 from gateway.namespace.uploads import CreateUpload, PutPart
-from tests.namespace.world import USER, World, stored
+from tests.namespace.world import USER, World, put_command, stored
 
 MIB, TIB = 1 << 20, 1 << 40
 
@@ -98,3 +110,71 @@ def test_a_completion_loads_its_parts_together():
     wanted = tuple(WantedPart(number, "0" * 32) for number in range(1, 101))
     world.run(CompleteUpload("b", b"k", USER, False, upload, wanted))
     assert world.rounds <= 3
+
+
+@pytest.mark.parametrize("key", [b"a/" * 511 + b"k", b"/" * 1024], ids=["names", "slashes"])
+def test_the_deepest_keys_take_few_rounds_while_nothing_is_in_memory(key):
+    world = World(mirror=False)
+    world.bucket()
+    world.put(b"stays")
+    world.put(key)
+    levels = key.count(b"/")
+    for command in (
+        put_command(key, n=99),
+        CopyObject("b", b"copy", USER, False, Source("b", key)),
+        DeleteObject("b", key, USER, False),
+    ):
+        world.cold()
+        world.run(command)
+        assert world.rounds <= levels / LEVELS_MAX + 4
+    assert [row.parent for row in world.rows.tables["dir"].values()] == [0], "its directories went with it"
+
+
+def test_deletions_of_deep_keys_load_their_paths_together():
+    world = World(mirror=False)
+    world.bucket()
+    keys = [b"%d/" % n + b"a/" * 40 + b"k" for n in range(10)]
+    for key in keys:
+        world.put(key)
+    world.cold()
+    world.run(DeleteObjects("b", USER, False, tuple(map(Doomed, keys))))
+    assert world.rounds <= 4
+
+
+def test_a_rename_far_down_takes_few_rounds_while_nothing_is_in_memory():
+    world = World(mirror=False)
+    world.bucket()
+    for side in (b"l/", b"r/"):
+        world.put(side + b"a/" * 400 + b"k")
+    deepest = {}
+    for row in world.rows.tables["entry"].values():
+        if row.name == b"k":
+            deepest[len(deepest)] = row.parent
+    world.cold()
+    world.run(Rename("b", USER, False, deepest[0], b"k", deepest[1], b"moved"))
+    assert world.rounds <= 12
+
+
+def test_a_long_deletion_is_cut_into_slices_of_bounded_weight():
+    doomed = [Doomed(b"a/" * (n % 500) + b"k%d" % n) for n in range(1000)]
+    cut = list(slices(doomed))
+    assert [each for some in cut for each in some] == doomed
+    assert all(len(some) == 1 or sum(map(weigh_doomed, some)) <= SLICE_WEIGHT for some in cut)
+    assert len(list(slices(map(Doomed, [b"d/%d" % n for n in range(1000)])))) < 10
+    with pytest.raises(InvalidArgument):
+        world = World(mirror=False)
+        world.bucket()
+        world.run(DeleteObjects("b", USER, False, tuple(doomed)))
+
+
+def test_a_completion_that_names_parts_in_vain_looks_few_of_them_up():
+    world = World(mirror=False)
+    world.bucket()
+    upload = world.run(CreateUpload("b", b"k", USER, False, "", "", b"", b""))
+    extents, blocks = stored(world.next_id, 5 * MIB)
+    world.run(PutPart("b", b"k", USER, False, upload, 1, 5 * MIB, "0" * 32, extents, blocks, 1, 0, ""))
+    world.cold()
+    wanted = tuple(WantedPart(number, "0" * 32) for number in range(1, 10_001))
+    with pytest.raises(InvalidPart, match="part 2 "):
+        world.run(CompleteUpload("b", b"k", USER, False, upload, wanted))
+    assert len([table for table, _ in world.rows.known if table == "part"]) == 2

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from gateway.journal import memory_store
 from gateway.journal.apply import apply
 from gateway.journal.commands import Tx
 from gateway.journal.packed import Extent
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.records.site import TenantMade, UserMade
-from gateway.journal.rows import Missing, Overlay
+from gateway.journal.rows import LEVELS_MAX, Climb, Load, Missing, Overlay
 from gateway.journal.tables import TABLES, Key, Table
 from gateway.namespace import COMMANDS
 from gateway.namespace.buckets import MakeBucket
@@ -147,7 +148,8 @@ class World:
                 answer = COMMANDS[type(command)](command, tx)
             except Missing as missing:
                 assert self.rows.known is not None
-                self.rows.known.update((table.name, key) for table, key in missing.wanted)
+                for load in missing.wanted:
+                    self._load(load)
                 self.rounds += 1
                 continue
             break
@@ -155,6 +157,23 @@ class World:
         self.records.extend(tx.records)
         self._keep(overlay)
         return answer
+
+    def _load(self, load: Load) -> None:
+        """As `RowCache.load`."""
+        known, tables = self.rows.known, self.rows.tables
+        assert known is not None
+        if isinstance(load, tuple):
+            known.add((load[0].name, load[1]))
+            return
+        directory, entry = tables["dir"].get, tables["entry"].get
+        if isinstance(load, Climb):
+            path = memory_store.climb(directory, entry, load.node, LEVELS_MAX)
+        else:
+            path = memory_store.descend(directory, entry, load.parent, load.names)
+            parent = path.entries[-1].node if path.entries else load.parent
+            known.update(("entry", (parent, name)) for name in load.names[len(path.entries) :][:1])
+        known.update(("dir", (row.id,)) for row in path.directories)
+        known.update(("entry", (row.parent, row.name)) for row in path.entries)
 
     def cold(self) -> None:
         """From now on a row is in memory only once it was asked for."""

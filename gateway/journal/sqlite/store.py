@@ -18,8 +18,8 @@ from gateway import failpoints
 from gateway.errors import Damaged, DiskFull, Misconfigured
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
-from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow
-from gateway.journal.tables import Key, Table
+from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow, TreePath
+from gateway.journal.tables import Dir, Entry, Key, Table
 
 LOAD_KEYS = 256
 """Keys that one query asks for at most."""
@@ -29,6 +29,28 @@ CHECKPOINT_SECONDS = 1.0
 """How often at most that is tried: a reader's snapshot may keep the WAL long for a while."""
 BUSY_MS = 1000
 """How long a checkpoint waits for readers, at most."""
+# A name is cut from the path behind each slash; the last one may have none, or be empty.
+_DESCEND = """
+WITH RECURSIVE
+path(level, at, node, parent, name) AS (
+    SELECT 0, 1, ?1, 0, NULL
+    UNION ALL
+    SELECT level + 1, at + length(e.name), e.node, e.parent, e.name
+    FROM path CROSS JOIN entry AS e ON e.parent = path.node AND e.dead IN (0, 1) AND e.name = CASE
+        WHEN instr(substr(?2, at), x'2f') THEN substr(?2, at, instr(substr(?2, at), x'2f')) ELSE substr(?2, at) END
+    WHERE level < ?3
+)
+SELECT d.*, e.* FROM path LEFT JOIN dir AS d ON d.id = path.node
+LEFT JOIN entry AS e ON e.parent = path.parent AND e.dead IN (0, 1) AND e.name = path.name"""
+_CLIMB = """
+WITH RECURSIVE
+path(level, node) AS (
+    SELECT 0, ?1
+    UNION ALL
+    SELECT level + 1, d.parent FROM path CROSS JOIN dir AS d ON d.id = path.node WHERE d.parent > 0 AND level < ?2
+)
+SELECT d.*, e.* FROM path CROSS JOIN dir AS d ON d.id = path.node
+LEFT JOIN entry AS e ON e.parent = d.parent AND e.dead IN (0, 1) AND e.name = d.name"""
 _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 
@@ -92,6 +114,22 @@ class SqliteStore:
             for row in self._loading.execute(self._select(table, padded), values):
                 found[row[:size]] = make(row)
         return found
+
+    def descend(self, parent: int, names: Sequence[bytes]) -> TreePath:
+        return self._tree_path(_DESCEND, (parent, b"".join(names), len(names)))
+
+    def climb(self, node: int, levels: int) -> TreePath:
+        return self._tree_path(_CLIMB, (node, levels))
+
+    def _tree_path(self, statement: str, values: Sequence[Any]) -> TreePath:
+        path = TreePath([], [])
+        columns = len(Dir._fields)
+        for row in self._loading.execute(statement, values):
+            if row[0] is not None:
+                path.directories.append(Dir._make(row[:columns]))
+            if row[columns] is not None:
+                path.entries.append(Entry._make(row[columns:]))
+        return path
 
     def _select(self, table: Table[Any], count: int) -> str:
         """Rows of *count* keys, by point look-ups in the primary key whatever the planner thinks."""

@@ -1,0 +1,162 @@
+"""How much of the committer's loop one command takes, and who is answered in between: counted in turns of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.identity.users import AddTenant, AddUser
+from gateway.journal.batch import ROWS_TURN, Answer
+from gateway.journal.cache import RowCache
+from gateway.journal.committing import BATCH_ROWS, Committing
+from gateway.journal.reserve import Reserve
+from gateway.journal.rows import rows_in
+from gateway.journal.session_commands import COMMANDS as SESSIONS
+from gateway.journal.session_commands import OpenSession
+from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.store import Batch
+from gateway.namespace.buckets import MakeBucket
+from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed, PutObject
+from gateway.site.commands import COMMANDS
+
+DEEP = b"a/" * 500
+
+
+class Watched(SqliteStore):
+    """Remembers how many rows each batch changed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.changed: list[int] = []
+
+    def write(self, batch: Batch) -> None:
+        self.changed.append(sum(map(len, batch.puts.values())) + sum(map(len, batch.drops.values())))
+        super().write(batch)
+
+
+class Loop:
+    """A committer on this test's loop. `turn` counts the loop's turns, `answered` lists commands as they are done."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.turn = 0
+        self.answered: list[Any] = []
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+    def start(self) -> None:
+        """Begin with nothing in memory."""
+        self.store = Watched(self._folder / "journal.db")
+        reserve = Reserve(self._folder / "reserve", 1 << 20)
+        self.committing = Committing(self.store, {**SESSIONS, **COMMANDS}, reserve, self._answer)
+        self._running = asyncio.create_task(self.committing.run())
+
+    async def stop(self) -> None:
+        self.committing.stop()
+        await self._running
+        self.store.close()
+
+    async def end(self) -> None:
+        self._ticking.cancel()
+        await self.stop()
+
+    def _answer(self, answers: list[Answer]) -> None:
+        for answer in answers:
+            self.answered.append(answer.job.command)
+            answer.job.waiter(answer)
+
+    def send(self, command: Any) -> asyncio.Future[Answer]:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.committing.own(command, answer.set_result)
+        return answer
+
+    async def run(self, *commands: Any) -> list[Any]:
+        answers = await asyncio.gather(*map(self.send, commands))
+        for answer in answers:
+            if answer.error is not None:
+                raise answer.error
+        return [answer.value for answer in answers]
+
+
+@pytest.fixture
+async def loop(tmp_path: Path) -> AsyncIterator[Loop]:
+    made = Loop(tmp_path)
+    made.start()
+    (tenant,) = await made.run(AddTenant("t"))
+    for name in ("alice", "bob"):
+        (user,) = await made.run(AddUser(name, "t", False, "", b"", ""))
+        await made.run(MakeBucket(name, user, name, tenant, "here", 1))
+    yield made
+    await made.end()
+
+
+def put(key: bytes, bucket: str = "alice", user: int = 0) -> PutObject:
+    return PutObject(bucket, key, user, True, 0, "e" * 32, (), (), 1, b"", b"", b"")
+
+
+async def test_deep_keys_load_a_bounded_number_of_rows_a_turn(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [b"%d/" % n + DEEP + b"k" for n in range(6)]
+    await loop.run(*map(put, keys))
+    await loop.stop()
+    loaded: Counter[int] = Counter()
+    load = RowCache.load
+
+    def counted(cache: RowCache, wanted: Any) -> None:
+        loaded[loop.turn] += sum(map(rows_in, wanted))
+        load(cache, wanted)
+
+    monkeypatch.setattr(RowCache, "load", counted)
+    loop.start()
+    await loop.run(*(DeleteObject("alice", key, 0, True) for key in keys))
+    assert sum(loaded.values()) > 6 * 500
+    assert max(loaded.values()) <= 2 * ROWS_TURN
+
+
+async def test_a_turn_runs_one_heavy_command(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [b"%d/" % n + DEEP + b"k" for n in range(8)]
+    ran: Counter[int] = Counter()
+    run = COMMANDS[PutObject]
+
+    def counted(asked: Any, tx: Any) -> Any:
+        value = run(asked, tx)
+        ran[loop.turn] += 1
+        return value
+
+    await loop.stop()
+    monkeypatch.setitem(COMMANDS, PutObject, counted)  # type: ignore[arg-type]
+    loop.start()
+    await loop.run(*map(put, keys))
+    assert sum(ran.values()) == 8
+    assert max(ran.values()) == 1
+    assert max(loop.store.changed) < BATCH_ROWS + 2 * 1024 + 8
+
+
+async def test_a_light_command_is_answered_before_the_heavy_ones_that_came_first(loop: Loop) -> None:
+    keys = [b"%d/" % n + DEEP + b"k" for n in range(30)]
+    await loop.run(*map(put, keys))
+    await loop.stop()
+    loop.start()
+    loop.answered.clear()
+    heavy = [loop.send(DeleteObjects("alice", 1, True, (Doomed(key),))) for key in keys]
+    light = loop.send(put(b"mine", "bob"))
+    opened = loop.send(OpenSession("x"))
+    await asyncio.gather(light, opened, *heavy)
+    before = [type(command) for command in loop.answered].index(PutObject)
+    assert before <= 3, f"{before} of 30 heavy commands were answered before it"
+
+
+async def test_a_users_heavy_command_waits_for_one_of_each_other_user(loop: Loop) -> None:
+    heavy = [loop.send(put(b"%d/" % n + DEEP + b"k", user=1)) for n in range(20)]
+    other = put(DEEP + b"k", "bob", user=2)
+    await asyncio.gather(loop.send(other), *heavy)
+    puts = [command for command in loop.answered if isinstance(command, PutObject)]
+    assert puts.index(other) <= 5, "20 of another user's came first"
