@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from backends import errors
+from backends.named_files import read_named_file
 
 Style = Literal["auto", "path", "virtual"]
 Confirm = Literal["auto", "checksum", "etag", "read"]
@@ -78,7 +78,7 @@ class S3Settings:
         if self.ca_file is None:
             return None
         try:
-            pem = Path(self.ca_file).read_bytes()
+            pem = read_named_file(self.ca_file)
         except OSError as error:
             raise self._wrong(f"ca_file {self.ca_file}: {error.strerror}") from error
         if b"-----BEGIN CERTIFICATE-----" not in pem:

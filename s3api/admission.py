@@ -1,39 +1,157 @@
 """How many connections a worker keeps, and how many bytes of unfinished heads: what strangers could pile up. Pure.
 
 A body is bounded by the budget that it is charged to, and comes behind a signature; these come before anybody is known.
+A connection counts from the moment it is accepted, under the address that it comes from. Where there is no room for
+another one, an idle one makes room: the oldest of the address that has the most. So who opens many connections and
+leaves them idle takes room from himself first, and from nobody who has fewer.
 """
 
 from __future__ import annotations
+
+import ipaddress
+from typing import Protocol
+
+from gateway.engine.shares import Shares
+
+LOOKED_AT_MOST = 64
+"""Connections of one address that are looked at for one that is idle."""
+IPV6_PREFIX_BITS = 64
+"""Addresses that share so many bits are one party's (RFC 6177): each household gets at least that much."""
+
+
+class Visitor(Protocol):
+    """One connection, as it is counted."""
+
+    @property
+    def address(self) -> str:
+        """Where it comes from, as `group_of` has it. The same for as long as it is counted."""
+
+    @property
+    def idle(self) -> bool:
+        """No request is under way on it."""
+
+    def make_room(self) -> None:
+        """End at once. It is not counted any more."""
+
+
+class Crowd:
+    """A bounded set of visitors, by their addresses. Every call takes constant time."""
+
+    __slots__ = ("_by_address", "_by_count", "_count", "_limit", "_most")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._count = 0
+        self._by_address: dict[str, dict[Visitor, None]] = {}
+        """Each address's visitors, oldest first."""
+        self._by_count: dict[int, dict[str, None]] = {}
+        """The addresses that have so many visitors."""
+        self._most = 0
+        """The most that one address has."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enter(self, visitor: Visitor) -> bool:
+        """Count one more; where there is no room, an idle one makes room. Whether there is room for it."""
+        if self._count >= self._limit and not self._make_room():
+            return False
+        self._add(visitor)
+        return True
+
+    def _make_room(self) -> bool:
+        address = next(iter(self._by_count.get(self._most, ())), None)
+        if address is None:
+            return False
+        visitors = self._by_address[address]
+        for visitor, _ in zip(visitors, range(LOOKED_AT_MOST), strict=False):
+            if visitor.idle:
+                self.leave(visitor)
+                visitor.make_room()
+                return True
+        for visitor in [visitor for visitor, _ in zip(visitors, range(LOOKED_AT_MOST), strict=False)]:
+            visitors[visitor] = visitors.pop(visitor)  # the next time others are looked at
+        return False
+
+    def leave(self, visitor: Visitor) -> None:
+        """Do not count it any more. Harmless where it is not counted."""
+        visitors = self._by_address.get(visitor.address)
+        if visitors is None or visitor not in visitors:
+            return
+        del visitors[visitor]
+        self._recount(visitor.address, len(visitors) + 1, len(visitors))
+        if not visitors:
+            del self._by_address[visitor.address]
+
+    def replace(self, visitor: Visitor, successor: Visitor) -> bool:
+        """Count *successor* instead, which has the same address. Whether *visitor* was counted."""
+        visitors = self._by_address.get(visitor.address)
+        if visitors is None or visitor not in visitors:
+            return False
+        del visitors[visitor]
+        visitors[successor] = None
+        return True
+
+    def _add(self, visitor: Visitor) -> None:
+        visitors = self._by_address.setdefault(visitor.address, {})
+        visitors[visitor] = None
+        self._recount(visitor.address, len(visitors) - 1, len(visitors))
+
+    def _recount(self, address: str, before: int, now: int) -> None:
+        self._count += now - before
+        if before:
+            addresses = self._by_count[before]
+            del addresses[address]
+            if not addresses:
+                del self._by_count[before]
+        if now:
+            self._by_count.setdefault(now, {})[address] = None
+        if now > self._most or (before == self._most and before not in self._by_count):
+            self._most = now
 
 
 class Admission:
     """The counts of one worker."""
 
-    __slots__ = ("_connections_limit", "_heads_limit_bytes", "connections", "heads_bytes")
+    __slots__ = ("_heads", "closed", "crowd", "handshakes")
 
-    def __init__(self, connections_limit: int, heads_limit_bytes: int) -> None:
-        self._connections_limit = connections_limit
-        self._heads_limit_bytes = heads_limit_bytes
-        self.connections = 0
+    def __init__(self, connections_limit: int, heads_limit_bytes: int, handshakes_limit: int = 1 << 30) -> None:
+        self.crowd = Crowd(connections_limit)
+        """All connections."""
+        self.handshakes = Crowd(handshakes_limit)
+        """Those of them whose TLS handshake is under way."""
+        self.closed = False
+        """The server stops: no request is waited for any more."""
+        self._heads = Shares(heads_limit_bytes, "unfinished heads")
+
+    @property
+    def connections(self) -> int:
         """Open now."""
-        self.heads_bytes = 0
+        return len(self.crowd)
+
+    @property
+    def heads_bytes(self) -> int:
         """Of heads that have not ended yet."""
+        return self._heads.total
 
-    def enter(self) -> bool:
-        """One connection more. Whether it may stay; it leaves in any case."""
-        self.connections += 1
-        return self.connections <= self._connections_limit
+    def hold(self, address: str, count: int) -> bool:
+        """*count* bytes more of an unfinished head. Whether there is room for them; otherwise they are not held."""
+        return self._heads.try_add(address, count)
 
-    def leave(self, head_bytes: int) -> None:
-        """A connection is gone, which held *head_bytes*."""
-        self.connections -= 1
-        self.heads_bytes -= head_bytes
+    def release(self, address: str, count: int) -> None:
+        """A head, of which *count* bytes are held, has ended."""
+        self._heads.remove(address, count)
 
-    def hold(self, count: int) -> bool:
-        """*count* bytes more of an unfinished head. Whether there is room for them; they are held in any case."""
-        self.heads_bytes += count
-        return self.heads_bytes <= self._heads_limit_bytes
 
-    def release(self, count: int) -> None:
-        """A head of *count* bytes has ended."""
-        self.heads_bytes -= count
+def group_of(peer: object) -> str:
+    """What counts as one address, of a transport's `peername`: an IPv4 address, or the first half of an IPv6 one."""
+    text = str(peer[0]) if isinstance(peer, tuple) and peer else str(peer or "")
+    if ":" not in text:
+        return text
+    try:
+        address = ipaddress.IPv6Address(text.partition("%")[0])
+    except ValueError:
+        return text
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, IPV6_PREFIX_BITS), strict=False))

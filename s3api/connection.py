@@ -19,12 +19,15 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web import RequestHandler
 
-from s3api.admission import Admission
+from s3api.admission import Admission, group_of
+from s3api.closing import Closing
 from s3api.exchange import Exchange
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
     from aiohttp.web import BaseRequest
+
+    from s3api.handshakes import Handshake
 
 Answering = Callable[[Exchange], Awaitable[bool]]
 """Answers an exchange; whether its connection may live on. Raises ConnectionError when there is nobody to answer."""
@@ -33,26 +36,37 @@ Refuse = Callable[[str, str], bytes]
 
 
 class Connection(RequestHandler):
-    """One connection. Its head bytes are counted while no request is under way."""
+    """One connection. Its head bytes are counted while no request is under way.
+
+    *handshake*: what was counted for it until now, where it speaks TLS. *write_idle_seconds*: how long a client may
+    take no byte of what is unsent when the connection is to end."""
 
     __slots__ = (
-        "_admission", "_answer", "_head_bytes", "_head_limit_bytes", "_refuse", "exchange", "half_closed", "remote",
+        "_admission", "_answer", "_closing", "_handshake", "_head_bytes", "_head_limit_bytes", "_lost", "_refuse",
+        "_write_idle_seconds", "address", "exchange", "half_closed", "remote",
     )  # fmt: skip
 
     def __init__(
-        self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, admission: Admission, **options: Any
-    ) -> None:
+        self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, admission: Admission,
+        handshake: Handshake | None, write_idle_seconds: float, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(manager, **options)
         self._answer = answer
         self._refuse = refuse
         self._admission = admission
         self._head_limit_bytes = head_bytes
         self._head_bytes = 0
+        self._handshake = handshake
+        self._write_idle_seconds = write_idle_seconds
+        self._closing: Closing | None = None
+        self._lost = False
         self.exchange: Exchange | None = None
         """The one that is under way."""
         self.half_closed = False
         self.remote = ""
         """The peer's address."""
+        self.address = ""
+        """What of it counts as one (`admission.group_of`)."""
 
     @property
     def idle(self) -> bool:
@@ -65,14 +79,21 @@ class Connection(RequestHandler):
         super().connection_made(transport)
         peer = self.peername
         self.remote = str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
-        if not self._admission.enter():
-            self._turn_away("SlowDown")
+        self.address = group_of(peer) if self._handshake is None else self._handshake.address
+        if self._handshake is None:
+            if not self._admission.crowd.enter(self):
+                self._turn_away("SlowDown")
+        elif not self._handshake.connected(self):
+            self.make_room()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Somebody is gone."""
+        self._lost = True
+        if self._closing is not None:
+            self._closing.end()
         super().connection_lost(exc)
-        self._admission.leave(self._head_bytes)
-        self._head_bytes = 0
+        self._admission.crowd.leave(self)
+        self._release_head()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came. A head that does not end within its bound is refused."""
@@ -80,30 +101,52 @@ class Connection(RequestHandler):
         waiter = self._waiter
         if waiter is None or waiter.done():
             if self._head_bytes:
-                self._admission.release(self._head_bytes)
-                self._head_bytes = 0
-            return
-        self._head_bytes += len(data)
-        room = self._admission.hold(len(data))
-        if self._head_bytes > self._head_limit_bytes:
+                self._release_head()
+        elif self._head_bytes + len(data) > self._head_limit_bytes:
             self._turn_away("RequestHeaderSectionTooLarge")
-        elif not room:
+        elif self._admission.hold(self.address, len(data)):
+            self._head_bytes += len(data)
+        else:
             self._turn_away("SlowDown")
+
+    def _release_head(self) -> None:
+        self._admission.release(self.address, self._head_bytes)
+        self._head_bytes = 0
 
     def _turn_away(self, code: str) -> None:
         self._say_no(code)
         self.force_close()
 
+    def make_room(self) -> None:
+        """End at once, for another connection, since nothing is under way on this one."""
+        transport = self.transport
+        self.force_close()
+        if transport is not None:
+            transport.abort()
+
+    def force_close(self) -> None:
+        """End once what is written is sent, as far as the client takes it; what is under way is not waited for."""
+        transport, self.transport = self.transport, None
+        super().force_close()
+        self._end(transport)
+
+    def _end(self, transport: asyncio.Transport | None) -> None:
+        if transport is not None and self._closing is None and not self._lost:
+            self._closing = Closing(transport, self._write_idle_seconds)
+
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has sent its last byte, but may still read. What it asked for whole is answered; a body that now
         can never become whole is refused; then the connection ends."""
         if self.idle:
+            self._end(self.transport)
             return None
         self._close = self.half_closed = True
         if self.exchange is not None:
             self.exchange.half_closed()
-        # TLS cannot be half closed: asyncio closes the transport whatever is answered here.
-        return self.ssl_context is None
+        if self._handshake is None:
+            return True
+        self._end(self.transport)  # TLS cannot be half closed: asyncio closes the transport whatever is answered here
+        return None
 
     async def start(self) -> None:
         """Answer requests, one after the other, until the connection is to end."""
@@ -131,12 +174,14 @@ class Connection(RequestHandler):
             self.force_close()
         if not self._force_close:
             self._task_handler = None
-            if self.transport is not None:
-                self.transport.close()
+            self._end(self.transport)
 
     async def _next(self) -> tuple[Any, StreamReader]:
-        """The next head that was parsed, or why one could not be, and the payload behind it."""
+        """The next head that was parsed, or why one could not be, and the payload behind it. Raises ConnectionError
+        where there is none, and none is waited for any more."""
         if not self._messages:
+            if self._admission.closed:
+                raise ConnectionResetError("the server stops")
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter

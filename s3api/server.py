@@ -1,13 +1,12 @@
 """The listening side: an aiohttp low-level server around the door, and its graceful end.
 
-The owner of the process brings the socket and the TLS context (whose certificates it may reload in place).
+The owner of the process brings the socket and the TLS context, which may be another one for each connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 import time
 from collections.abc import Callable
 from socket import socket
@@ -18,6 +17,7 @@ from aiohttp.web import RequestHandler, Server
 from s3api.admission import Admission
 from s3api.connection import Connection
 from s3api.door import Door
+from s3api.handshakes import HANDSHAKES_MOST, Context, Handshake, TlsListener
 from s3api.observing import Observer
 from s3api.settings import S3Settings
 
@@ -49,14 +49,20 @@ class S3Server(Server):
         super().__init__(cast("Any", door.answer))
         self._options = options
         self._head_bytes = settings.head_bytes
-        self.admission = Admission(settings.connections, settings.heads_bytes)
+        self._write_idle_seconds = settings.write_idle_seconds
+        self.admission = Admission(settings.connections, settings.heads_bytes, HANDSHAKES_MOST)
 
     def __call__(self) -> RequestHandler:
+        return self.connection()
+
+    def connection(self, handshake: Handshake | None = None) -> Connection:
+        """The protocol of a new connection; *handshake*: that of TLS, where that is spoken."""
         door = self._door
         share = READ_BYTES_TOGETHER // (self.admission.connections + 1)
         return Connection(
             self, loop=self._loop, answer=door.answer, refuse=door.refuse, head_bytes=self._head_bytes,
-            admission=self.admission, read_bufsize=max(READ_BYTES_LEAST, min(share, READ_BYTES_MOST)), **self._options,
+            admission=self.admission, handshake=handshake, write_idle_seconds=self._write_idle_seconds,
+            read_bufsize=max(READ_BYTES_LEAST, min(share, READ_BYTES_MOST)), **self._options,
         )  # fmt: skip
 
     @property
@@ -65,8 +71,8 @@ class S3Server(Server):
         return self._door.in_flight
 
     def wind_down(self) -> None:
-        """From now on every answer ends its connection, and idle connections end at once."""
-        self._door.closing = True
+        """From now on every answer ends its connection, and connections without a request end at once."""
+        self._door.closing = self.admission.closed = True
         for connection in self.connections:
             if isinstance(connection, Connection) and connection.idle:
                 connection.force_close()
@@ -75,17 +81,15 @@ class S3Server(Server):
 class Serving:
     """A server that listens, until `stop`."""
 
-    def __init__(self, server: S3Server, listening: asyncio.Server) -> None:
+    def __init__(self, server: S3Server, listening: asyncio.Server | TlsListener, port: int) -> None:
+        self.port = port
+        """The port that it listens on."""
         self._server = server
         self._listening = listening
 
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return int(self._listening.sockets[0].getsockname()[1])
-
     async def stop(self, grace_seconds: float = 30.0) -> None:
-        """Take no more connections, let the requests in flight finish, cut what is left after *grace_seconds*."""
+        """Take no more connections, end those without a request, let the requests in flight finish, and cut what is
+        left after *grace_seconds*."""
         self._listening.close()
         self._server.wind_down()
         deadline = time.monotonic() + grace_seconds
@@ -101,10 +105,13 @@ def make_server(
     return S3Server(Door(engine, settings, observer, clock), settings)
 
 
-async def serve(
-    server: S3Server, sock: socket, ssl_context: ssl.SSLContext | None = None, backlog: int = 1024
-) -> Serving:
-    """Listen on the bound *sock*."""
-    loop = asyncio.get_running_loop()
-    listening = await loop.create_server(server, sock=sock, ssl=ssl_context, backlog=backlog)
-    return Serving(server, listening)
+async def serve(server: S3Server, sock: socket, tls: Context | None = None, backlog: int = 1024) -> Serving:
+    """Listen on the bound *sock*. *tls* answers the context of each new connection; None: without TLS."""
+    port = int(sock.getsockname()[1])
+    listening: asyncio.Server | TlsListener
+    if tls is None:
+        listening = await asyncio.get_running_loop().create_server(server, sock=sock, backlog=backlog)
+    else:
+        sock.listen(backlog)
+        listening = TlsListener(sock, tls, lambda: server.admission, server.connection)
+    return Serving(server, listening, port)

@@ -37,7 +37,7 @@ class S3Settings:
     """An unread rest of a body up to this size does not cost the client its connection."""
 
     connections: int = 12_000
-    """How many connections a worker keeps; one more is answered SlowDown, and ends."""
+    """How many connections a worker keeps. For one more an idle one ends; where none is, it is answered SlowDown."""
     heads_bytes: int = 64 * MIB
     """Heads that have not ended yet, of all connections of a worker together."""
     head_bytes: int = 32 * KIB

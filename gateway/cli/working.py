@@ -3,6 +3,7 @@ workers share."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import socket
@@ -25,7 +26,8 @@ from s3api.server import make_server, serve
 from s3api.settings import S3Settings
 
 IN_FLIGHT = gauge("entrepot_requests_in_flight", "Requests that are being answered.")
-CONNECTIONS = gauge("entrepot_connections", "Open connections of clients.")
+CONNECTIONS = gauge("entrepot_connections", "Open connections of clients, from when they are accepted.")
+HANDSHAKES = gauge("entrepot_tls_handshakes", "Open connections whose TLS handshake is under way.")
 
 
 async def work(child: Child) -> None:
@@ -37,27 +39,30 @@ async def work(child: Child) -> None:
 
 
 async def _serve(child: Child, site: Site, wire: WireServer) -> None:
-    certificate = Certificate.of(child.folder, child.config.server, child.lines)
-    context = None if certificate is None else certificate.context
+    certificate = await Certificate.of(child.folder, child.config.server, child.lines)
     observer = Requests(child.lines if child.config.log.requests else None)
     server = make_server(site.engine, _settings(site, wire.answer), observer, clock=time.time)
     listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
     listening.setblocking(False)
-    serving = await serve(server, listening, ssl_context=context, backlog=BACKLOG)
+    tls = None if certificate is None else lambda: certificate.context
+    serving = await serve(server, listening, tls, backlog=BACKLOG)
 
     def each_second() -> None:
         IN_FLIGHT.set(server.in_flight)
         CONNECTIONS.set(server.admission.connections)
+        HANDSHAKES.set(len(server.admission.handshakes))
         site.count()
-        if certificate is not None:
-            certificate.look()
 
     child.before_report = each_second
     child.troubles = site.warehouse.troubles
+    watching = None
     if certificate is not None:
         child.reload = certificate.reload
+        watching = asyncio.create_task(certificate.watch(), name="certificate")
     child.ready(root_access_key=_root_access_key(site))
     await child.stopping.wait()
+    if watching is not None:
+        watching.cancel()
     await serving.stop(child.config.server.stop_seconds)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from backends.named_files import read_named_file
 from gateway.config.complaints import spelt
 from gateway.config.models import Config
 from gateway.config.places import LocalSection
@@ -29,12 +30,9 @@ def load(folder: Path) -> Config:
 def read(path: Path) -> str:
     """A config file's text. Raises `Misconfigured`."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(CONFIG_BYTES_MAX + 1)
+        raw = read_named_file(path, CONFIG_BYTES_MAX)
     except OSError as error:
         raise Misconfigured(f"{path}: cannot be read: {error.strerror}") from error
-    if len(raw) > CONFIG_BYTES_MAX:
-        raise Misconfigured(f"{path}: is longer than {CONFIG_BYTES_MAX} bytes")
     try:
         return raw.decode("utf-8-sig")  # some editors put a mark in front
     except UnicodeDecodeError as error:

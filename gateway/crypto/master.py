@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from backends.named_files import read_named_file
 from gateway.errors import Misconfigured
 
 WORD = "entrepot-master-key-1"
@@ -89,7 +90,7 @@ def _new() -> MasterKey:
 def _read(path: Path) -> list[MasterKey]:
     try:
         mode = path.stat().st_mode
-        text = path.read_text("ascii")
+        text = read_named_file(path).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise Misconfigured(f"the master key file {path} cannot be read: {error}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):

@@ -32,8 +32,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gateway.engine.shares import fits
 from gateway.errors import Busy, CommitterGone, Misconfigured
-from gateway.posix.shares import fits
 from gateway.posix.wire import KEPT_SECONDS
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from backends.named_files import read_named_file
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.identity.names import check_access_key, check_secret
 
@@ -58,8 +59,8 @@ class Gateway:
         if not self.ca_file:
             return True
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
+            return ssl.create_default_context(cadata=read_named_file(self.ca_file).decode())
+        except (OSError, ValueError) as error:
             raise Misconfigured(f"the file of certificates {self.ca_file} cannot be used: {error}") from error
 
 
@@ -110,8 +111,10 @@ def _credentials(options: Options) -> tuple[str, str]:
 
 def _from_file(path: Path) -> tuple[str, str]:
     try:
-        found = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        found = tomllib.loads(read_named_file(path).decode())
+    except OSError as error:
+        raise Misconfigured(f"the file of credentials {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
         raise Misconfigured(f"the file of credentials {path} cannot be read: {type(error).__name__}") from None
     unknown = sorted(set(found) - {"access_key", "secret_key"})
     if unknown:

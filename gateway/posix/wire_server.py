@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
+from gateway.engine.shares import Held, Shares
 from gateway.engine.types import Body, Buffer, Caller, Opened
 from gateway.errors import (
     BadDigest,
@@ -30,7 +31,6 @@ from gateway.posix.answered import AnsweredMemory
 from gateway.posix.bodies import Vouched
 from gateway.posix.in_process import InProcess
 from gateway.posix.shapes import Malformed
-from gateway.posix.shares import Held, Shares
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_frames import framed, framed_bytes
 from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING, Travelling

@@ -10,14 +10,15 @@ import importlib
 import os
 import resource
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends import errors
 from backends.base import Backend
 from backends.local import INTAKE_BYTES, Local
+from backends.named_files import read_named_file
 from backends.wrappers import Deadlined, Limited, Metered
 from gateway.metrics import counter, histogram
+from gateway.site.reach import files_of
 from gateway.topology import BackendPlace, S3Place
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool) -> S3:
     """The driver of a bucket, with nothing around it. Raises `backends.errors`."""
     from backends.s3 import S3
 
+    secret_file = await asyncio.to_thread(_read_files, place, s3)
     return await S3.open(
         name=place.name,
         bucket=s3.bucket,
@@ -85,7 +87,7 @@ async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool) -> S3:
         region=s3.region or None,
         profile=s3.profile or None,
         access_key=s3.access_key or _from_environment(place, s3.access_key_env),
-        secret_key=_from_environment(place, s3.secret_key_env) or _from_file(place, s3.secret_key_file),
+        secret_key=_from_environment(place, s3.secret_key_env) or secret_file,
         session_token=_from_environment(place, s3.session_token_env),
         style=s3.style,
         create_bucket=s3.create_bucket and make,
@@ -104,12 +106,24 @@ def _from_environment(place: BackendPlace, variable: str) -> str | None:
     return found
 
 
+def _read_files(place: BackendPlace, s3: S3Place) -> str | None:
+    """The secret key in the file that the config names. The other files that it names, AWS's profiles among them, which
+    others read, are looked at: that each is a regular file. Blocking. Raises `backends.errors.Misconfigured`."""
+    for path in files_of(place):
+        try:
+            read_named_file(path)
+        except (FileNotFoundError, PermissionError):
+            continue  # whoever needs it says so
+        except OSError as error:
+            raise errors.Misconfigured(f"{path} cannot be read: {error.strerror}", backend=place.name) from error
+    return _from_file(place, s3.secret_key_file)
+
+
 def _from_file(place: BackendPlace, path: str) -> str | None:
     if not path:
         return None
     try:
-        with Path(path).open("rb") as file:
-            found = file.read(SECRET_BYTES_MAX).decode("ascii").strip()
+        found = read_named_file(path, SECRET_BYTES_MAX).decode("ascii").strip()
     except UnicodeDecodeError:
         found = ""
     except OSError as error:

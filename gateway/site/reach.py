@@ -33,10 +33,11 @@ def bare(place: BackendPlace) -> BackendPlace:
 
 def reach_of(place: BackendPlace) -> Reach:
     """How *place* is reached now. Looks at its files, without reading them."""
-    return Reach(bare(place), tuple(stamp(Path(each)) for each in _files(place)))
+    return Reach(bare(place), tuple(stamp(Path(each)) for each in files_of(place)))
 
 
-def _files(place: BackendPlace) -> list[str]:
+def files_of(place: BackendPlace) -> list[str]:
+    """The files that say how *place* is reached, whether they are there or not."""
     if place.s3 is None:
         return []
     found = [place.s3.secret_key_file, place.s3.ca_file]

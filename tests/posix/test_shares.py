@@ -8,11 +8,11 @@ from contextlib import closing
 
 import pytest
 
+from gateway.engine.shares import Shares
 from gateway.engine.types import Body, Caller
 from gateway.errors import Busy
 from gateway.posix import answered, wire, wire_server
 from gateway.posix.bodies import Whole
-from gateway.posix.shares import Shares
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_server import WireServer
 from gateway.site.site import Site

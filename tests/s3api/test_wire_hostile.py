@@ -98,7 +98,9 @@ async def test_a_head_has_an_end(site, flood):
 async def test_one_connection_too_many_is_told_so_and_room_is_made_by_who_leaves(site, signer):
     site.server.admission = site.server.admission.__class__(3, MIB)
     kept = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(3)]
-    while site.server.admission.connections < 3:
+    for _, writer in kept:
+        writer.write(signer.head("PUT", "/bucket/k", body=b"body")[:-1] + b"\nbo")
+    while site.server.in_flight < 3:
         await asyncio.sleep(0.01)
     reply, rest = parse(await site.raw(b""))
     assert (reply.status, reply.code, rest) == (503, "SlowDown", b"")
@@ -109,8 +111,20 @@ async def test_one_connection_too_many_is_told_so_and_room_is_made_by_who_leaves
     assert (await signer.request("HEAD", "/bucket")).status == 200
 
 
+async def test_where_connections_are_many_an_idle_one_makes_room(site, signer):
+    site.server.admission = site.server.admission.__class__(3, MIB)
+    kept = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(3)]
+    while site.server.admission.connections < 3:
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        assert (await signer.request("HEAD", "/bucket")).status == 200
+        assert await kept[0][0].read() == b"", "the oldest one"
+    for _, writer in kept:
+        writer.close()
+
+
 async def test_heads_that_do_not_end_are_bounded_together(site, signer):
-    site.server.admission = site.server.admission.__class__(100, 50_000)
+    site.server.admission = site.server.admission.__class__(100, 85_000)
     half = b"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + b"a" * 20_000
     kept = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(2)]
     for _, writer in kept:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cryptography import x509
@@ -41,7 +45,7 @@ def test_a_certificate_that_changes_is_served_and_a_bad_one_is_not(tmp_path: Pat
     make_pair(site, "first")
     change_config(site, "# tls_certificate", "tls_certificate")
     change_config(site, "# tls_key", "tls_key")
-    with started(site) as (endpoint, _):
+    with started(site) as (endpoint, process):
         assert endpoint.url.startswith("https://")
         s3 = client(endpoint, verify=str(site / "tls.crt"))
         s3.create_bucket(Bucket="kept")
@@ -59,6 +63,30 @@ def test_a_certificate_that_changes_is_served_and_a_bad_one_is_not(tmp_path: Pat
         )
         for _ in range(4):
             assert served_name(endpoint.url) == "second"
+        said = len(lines(endpoint))
+        (site / "tls.crt").unlink()
+        os.mkfifo(site / "tls.crt")  # to open it would wait for a writer
+        until(
+            lambda: told(endpoint, "the certificate cannot be used; the old one stays", said) == workers, "complaints"
+        )
+        assert all("it is not a regular file" in line["why"] for line in lines(endpoint)[said:] if "why" in line)
+        for _ in range(4):
+            assert served_name(endpoint.url) == "second"
+        with idle_connection(endpoint.url):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0, "who is idle is not waited for"
+
+
+@contextmanager
+def idle_connection(url: str) -> Iterator[None]:
+    """A connection on which a request was answered, and whose client neither sends nor reads any more."""
+    host, port = url.removeprefix("https://").split(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((host, int(port))) as plain, context.wrap_socket(plain) as wrapped:
+        wrapped.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert wrapped.recv(1 << 16).startswith(b"HTTP/1.1 403 ")
+        yield
 
 
 def told(endpoint: Endpoint, event: str, after: int) -> set[str]:

@@ -1,0 +1,153 @@
+"""A listening TLS socket: connections count from when they are accepted, handshakes are bounded and have a deadline.
+
+asyncio's own TLS server tells nobody of a connection before its handshake is done. This one accepts by itself:
+
+    accepted     counted in `Admission.crowd`, or closed at once
+    handshaking  a task of its own awaits the loop's handshake; counted in `Admission.handshakes` besides
+    connected    `Connection.connection_made` has taken its place in the crowd, and the task ends
+
+A handshake that does not end within `HANDSHAKE_SECONDS` is cut. Where `HANDSHAKES_MOST` are under way, the next one
+takes the place of the oldest one of the address that has the most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from socket import socket
+from typing import TYPE_CHECKING
+
+from s3api.admission import Admission, group_of
+
+if TYPE_CHECKING:
+    from s3api.connection import Connection
+
+HANDSHAKE_SECONDS = 10.0
+HANDSHAKES_MOST = 1_000
+"""Under way at once in one worker. Each takes some 40 KiB."""
+ACCEPTED_MOST = 64
+"""In one turn of the loop."""
+ACCEPT_AGAIN_SECONDS = 1.0
+"""After which it is tried again to accept, where there were no descriptors left."""
+NEVER_SECONDS = 86_400.0
+"""The loop's own limit on how long a TLS connection takes to end; `closing` has a better one."""
+
+log = logging.getLogger("entrepot.s3.connections")
+
+Context = Callable[[], ssl.SSLContext]
+"""The context that a new connection gets; another one once the certificate was replaced."""
+
+
+class TlsListener:
+    """Accepts connections on *sock*, until it is closed. *connect* makes the protocol of a connection, to which it is
+    told who was counted for it so far."""
+
+    def __init__(
+        self,
+        sock: socket,
+        context: Context,
+        admission: Callable[[], Admission],
+        connect: Callable[[Handshake], Connection],
+    ) -> None:
+        self.context = context
+        self.admission = admission
+        self.connect = connect
+        self._sock = sock
+        self._loop = asyncio.get_running_loop()
+        self._under_way: set[Handshake] = set()
+        self._waiting: asyncio.TimerHandle | None = None
+        sock.setblocking(False)
+        self._listen()
+
+    def _listen(self) -> None:
+        self._waiting = None
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_MOST):
+            try:
+                accepted, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.error("no connection can be accepted for a while: %s", error)
+                self._loop.remove_reader(self._sock)
+                self._waiting = self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._listen)
+                return
+            handshake = Handshake(self, accepted, group_of(peer))
+            if handshake.begin():
+                self._under_way.add(handshake)
+
+    def ended(self, handshake: Handshake) -> None:
+        """*handshake* is done, or was given up."""
+        self._under_way.discard(handshake)
+
+    def close(self) -> None:
+        """Accept no more, and cut the handshakes that are under way."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        elif self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock)
+        self._sock.close()
+        for each in list(self._under_way):
+            each.make_room()
+
+
+class Handshake:
+    """One connection, from when it is accepted to when its handshake is done."""
+
+    idle = True
+
+    def __init__(self, owner: TlsListener, sock: socket, address: str) -> None:
+        self.address = address
+        self._owner = owner
+        self._admission = owner.admission()
+        self._sock = sock
+        self._task: asyncio.Task[None] | None = None
+        self._begun = False
+        """The socket is a transport's, which closes it."""
+
+    def begin(self) -> bool:
+        """Whether there is room for it; otherwise it ends."""
+        if not (self._admission.crowd.enter(self) and self._admission.handshakes.enter(self)):
+            self._leave()
+            self._sock.close()
+            return False
+        self._sock.setblocking(False)
+        self._task = asyncio.get_running_loop().create_task(self._shake())
+        return True
+
+    def make_room(self) -> None:
+        """Cut it."""
+        self._leave()
+        if self._task is not None:
+            self._task.cancel()
+        if not self._begun:
+            self._sock.close()
+
+    def connected(self, connection: Connection) -> bool:
+        """It is done: *connection* is counted from here on. Whether this one still was."""
+        still = self._admission.crowd.replace(self, connection)
+        self._leave()
+        return still
+
+    def _leave(self) -> None:
+        self._owner.ended(self)
+        self._admission.handshakes.leave(self)
+        self._admission.crowd.leave(self)
+
+    async def _shake(self) -> None:
+        self._begun = True
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self._owner.connect(self), self._sock, ssl=self._owner.context(),
+                ssl_handshake_timeout=HANDSHAKE_SECONDS, ssl_shutdown_timeout=NEVER_SECONDS,
+            )  # fmt: skip
+        except OSError as error:  # a client that leaves, is silent, or speaks no TLS that this server does
+            log.debug("no TLS with %s: %s", self.address, error)
+        except Exception:
+            log.exception("a TLS handshake failed")
+        finally:
+            self._leave()
