@@ -42,6 +42,7 @@ POINTS = {
     "batch-durable": "A batch is durable; nobody was answered.",
     "batch-answered": "The answers of a batch were handed to the connections.",
     "checkpointed": "What was in the WAL stands in the file.",
+    "token-drawn": "A committer's fencing token is durable; no backend bears it, and nobody was listened to.",
     "session-opened": "A session's opening is durable; its client does not know it yet.",
     "session-ended": "A session's end is durable; its floor and its slots still stand.",
     # the keeper

@@ -1,12 +1,14 @@
 """What could go: what waits to be taken apart, what is dead, what nobody names. `survey` says so, `collect` does it.
 
 The workers do all of it by themselves, but for orphans of sessions that nobody knows (such as a restored site finds):
-those go only when somebody asks.
+those go only when somebody asks. While another copy of this journal may go on (`gateway/journal/server.py`), sessions
+that nobody knows here may be known there: so long their blocks stay.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from gateway.blocks.findings import Progress, silent
 from gateway.blocks.inventory import State, take_inventory
 from gateway.blocks.values import block_id
 from gateway.blocks.working import HELD_BACK_SECONDS, Journal, Tables, Worker
+from gateway.journal.whereabouts import FORK_PIN
 
 TOLD_EVERY = 1_000
 HELD_BACK_TRIES = 8
@@ -59,6 +62,12 @@ async def survey(store: Tables, backends: Mapping[int, Backend], progress: Progr
     return Waste(freed, blocks, sizes, sparse, dead)
 
 
+def another_copy_may_go_on(store: Tables) -> bool:
+    """Whether the grace of a start that may be a copy's, or of a takeover, has not passed yet."""
+    pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
+    return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, time.time_ns())))
+
+
 async def collect(
     store: Tables,
     journal: Journal,
@@ -78,10 +87,12 @@ async def collect(
         if not any(worker.held_back for worker in workers):
             break
         await asyncio.sleep(HELD_BACK_SECONDS)
+    spared = another_copy_may_go_on(store)
     for place, backend in backends.items():
         async for item in take_inventory(store, place, backend):
             if item.state is State.ORPHAN:
-                await backend.delete(item.key)
+                if not spared:
+                    await backend.delete(item.key)
             elif item.state is State.STRAY and (block := block_id(item.key)) is not None:
                 await journal.send(NoteStrays(((block, place),)))
     return await survey(store, backends, progress)

@@ -12,6 +12,10 @@ names somebody else's is refused. The end of a session is a record, and behind i
 prefix is listed after that record, a key without a row has none and never will: it is deleted. One put may still be on
 its way (a cancelled call may take effect later), so the prefix is listed a second time, after the longest deadline of
 an upload; then the session is forgotten.
+
+A session that ended unseen may belong to the original of a journal of which this one is a copy, which goes on to name
+blocks under its id, in its own journal. So its prefix is listed only once the grace has passed, in which an operator
+hears of the two copies and decides (`gateway/journal/server.py`).
 """
 
 from __future__ import annotations
@@ -30,10 +34,15 @@ from gateway.blocks.values import block_id, block_key, session_prefix
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.apply_work import ids_in
 from gateway.journal.tables import SessionState
+from gateway.journal.whereabouts import FORK_GRACE_SECONDS
 
 _DEAD = (
     "SELECT b.id, b.died, b.backends, w.strays FROM block b LEFT JOIN work w ON w.block = b.id "
     "WHERE b.died > 0 AND b.died <= ? AND (b.died, b.id) > (?, ?) ORDER BY b.died, b.id LIMIT ?"
+)
+_SESSIONS = (
+    "SELECT id, state FROM session "
+    "WHERE (state = 1 AND (seen = 1 OR ended_ns <= ?)) OR (state = 2 AND ended_ns < ?) ORDER BY id LIMIT ?"
 )
 AGAIN_SECONDS = 30.0
 """Before a session that could not be listed on every backend is tried again."""
@@ -61,12 +70,14 @@ class Sweeper(Worker):
         backends: Mapping[int, Backend],
         *,
         upload_seconds_max: float = UPLOAD_SECONDS_MAX,
+        fork_grace_seconds: float = FORK_GRACE_SECONDS,
     ) -> None:
         super().__init__(store)
         self._journal = journal
         self._backends = backends
         self._lookup = Lookup(store, backends)
         self._upload_ns_max = int(upload_seconds_max * 1e9)
+        self._fork_grace_ns = int(fork_grace_seconds * 1e9)
         self._after = (0, b"")  # how far this pass over the dead has come, and
         self._away: set[int] = set()  # who did not answer during it
         self._put_off: dict[int, float] = {}  # sessions that could not be swept, and when they are tried again
@@ -127,11 +138,9 @@ class Sweeper(Worker):
     # ---- sessions -----------------------------------------------------------------------------------------------
 
     async def _sweep_session(self) -> bool:
-        latest_ns = time.time_ns() - self._upload_ns_max
-        now = time.monotonic()
+        now_ns, now = time.time_ns(), time.monotonic()
         rows = self.store.query(
-            "SELECT id, state FROM session WHERE state = 1 OR (state = 2 AND ended_ns < ?) ORDER BY id LIMIT ?",
-            (latest_ns, 1 + len(self._put_off)),
+            _SESSIONS, (now_ns - self._fork_grace_ns, now_ns - self._upload_ns_max, 1 + len(self._put_off))
         )
         due = [(session, state) for session, state in rows if self._put_off.get(session, 0.0) <= now]
         if not due:

@@ -74,6 +74,8 @@ class LogSection(Section):
 class JournalSection(Section):
     path: SomePath = "journal"
     lease_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
+    fork_grace_hours: Annotated[float, Field(ge=0, le=8_760)] = 24.0
+    """How long nothing is deleted that another copy of this site's folder may still name."""
 
 
 class SealingSection(Section):

@@ -35,6 +35,6 @@ def apply(record: Record, rows: Rows, number: int) -> None:
     elif isinstance(record, WorkRecord):
         apply_work(record, rows, number)
     elif isinstance(record, SiteRecord):
-        apply_site(record, rows)
+        apply_site(record, rows, number)
     else:
         assert_never(record)

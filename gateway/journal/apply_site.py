@@ -23,6 +23,7 @@ from gateway.journal.records.site import (
     SiteFounded,
     SiteRecord,
     TenantMade,
+    TokenDrawn,
     UserGone,
     UserMade,
 )
@@ -36,6 +37,7 @@ from gateway.journal.tables import (
     SESSION,
     SITE,
     TENANT,
+    TOKEN,
     USER,
     AccessKey,
     BackendName,
@@ -46,11 +48,17 @@ from gateway.journal.tables import (
     SessionState,
     Site,
     Tenant,
+    Token,
     User,
 )
 
+LINEAGE_MAX = 16
+"""Tokens that the last one's row remembers."""
+OVER_MAX = 64
+"""Ended claims that it remembers."""
 
-def apply_site(record: SiteRecord, rows: Rows) -> None:
+
+def apply_site(record: SiteRecord, rows: Rows, number: int) -> None:
     match record:
         case SessionOpened():
             _session_opened(record, rows)
@@ -88,6 +96,8 @@ def apply_site(record: SiteRecord, rows: Rows) -> None:
             _incarnation_started(record, rows)
         case FeatureRaised():
             _feature_raised(record, rows)
+        case TokenDrawn():
+            _token_drawn(record, rows, number)
         case _:
             assert_never(record)
 
@@ -102,6 +112,21 @@ def _incarnation_started(record: IncarnationStarted, rows: Rows) -> None:
 
 def _feature_raised(record: FeatureRaised, rows: Rows) -> None:
     rows.put(SITE, must(rows, SITE, (0,))._replace(feature=record.level))
+
+
+def _token_drawn(record: TokenDrawn, rows: Rows, number: int) -> None:
+    before = rows.get(TOKEN, (0,))
+    lineage = [] if before is None else unpack(before.lineage)
+    over = [] if before is None else unpack(before.over)
+    lineage = [*lineage, (record.counter, record.nonce, number)][-LINEAGE_MAX:]
+    over = [*over, *record.over][-OVER_MAX:]
+    rows.put(
+        TOKEN,
+        Token(
+            0, record.counter, record.nonce, record.whereabouts, record.first_id, record.at_ns,
+            pack(lineage), pack(over),
+        ),
+    )  # fmt: skip
 
 
 def _tenant_made(record: TenantMade, rows: Rows) -> None:
@@ -157,7 +182,7 @@ def _session_opened(record: SessionOpened, rows: Rows) -> None:
 
 def _session_ended(record: SessionEnded, rows: Rows) -> None:
     row = must(rows, SESSION, (record.id,))
-    rows.put(SESSION, row._replace(state=int(SessionState.ENDED), ended_ns=record.at_ns))
+    rows.put(SESSION, row._replace(state=int(SessionState.ENDED), ended_ns=record.at_ns, seen=int(record.seen)))
 
 
 def _session_swept(record: SessionSwept, rows: Rows) -> None:

@@ -9,7 +9,7 @@ before that, and one of them may name a block that died meanwhile (see `gateway/
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 
@@ -20,6 +20,8 @@ class Lease:
     """The lowest number that it still reads at; 0 for not known."""
     until: float
     """On the clock that `Leases` is told, seconds."""
+    seen: bool = True
+    """Its process is known to belong to this history."""
 
 
 class Leases:
@@ -28,10 +30,11 @@ class Leases:
         self._leases: dict[int, Lease] = {}
         self._ending: dict[int, Lease] = {}
 
-    def inherit(self, sessions: Iterable[int], now: float) -> None:
-        """Sessions that a predecessor left."""
+    def inherit(self, sessions: Iterable[int], now: float, unseen: Container[int] = ()) -> None:
+        """Sessions that a predecessor left. The processes of those in *unseen* may live elsewhere, with the original of
+        a journal of which this is a copy; unless they come back here."""
         for session in sessions:
-            self._leases[session] = Lease(session, 0, now + self.seconds)
+            self._leases[session] = Lease(session, 0, now + self.seconds, session not in unseen)
 
     def open(self, session: int, floor: int, now: float) -> None:
         self._leases[session] = Lease(session, floor, now + self.seconds)
@@ -43,15 +46,17 @@ class Leases:
         """It is still here. A floor only rises."""
         lease = self._leases.get(session)
         if lease is not None:
-            lease.until = now + self.seconds
+            lease.until, lease.seen = now + self.seconds, True
             if floor is not None:
                 lease.floor = max(lease.floor, floor)
 
-    def end(self, session: int) -> None:
-        """It is not known any more; its floor still counts, until `ended`."""
+    def end(self, session: int) -> bool:
+        """It is not known any more; its floor still counts, until `ended`. Answers whether its process is known to
+        belong to this history."""
         lease = self._leases.pop(session, None)
         if lease is not None:
             self._ending[session] = lease
+        return lease is not None and lease.seen
 
     def ended(self, session: int) -> None:
         """Its end is durable: none of its commands can be committed any more."""
@@ -61,7 +66,7 @@ class Leases:
         """Its end could not be made durable: it expires once more."""
         lease = self._ending.pop(session, None)
         if lease is not None:
-            self._leases[session] = Lease(session, lease.floor, now + self.seconds)
+            self._leases[session] = Lease(session, lease.floor, now + self.seconds, lease.seen)
 
     def wait(self, seconds: float) -> None:
         """Nobody could be heard for so long (this process stood still): every lease runs so much longer."""

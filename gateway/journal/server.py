@@ -1,17 +1,30 @@
-"""The committer's process: its socket, and its clients' sessions and leases."""
+"""The committer's process: its socket, and its clients' sessions and leases.
+
+**Each start draws a fencing token**, durably, before anybody is listened to (`DrawToken`); the keeper stamps it on the
+backends, and whatever deletes there obeys the stamp (`gateway/site/fencing.py`). Killed before the token is durable,
+nobody was served; behind it, the next start draws another, and the places still bear an older one of this history.
+
+**A start may be that of a copy**: the folder was cloned, restored from a snapshot, or moved to another machine, and the
+original may go on with the sessions that this journal believes to be open, and name blocks under their ids. Whether it
+may is told by where the journal was used last (`whereabouts`). Where it may, such a session ends as one that was never
+*seen*, unless its process comes back here, and what lies under its id is kept for the grace; and what dies in this
+history is kept as long, by a pin, for whoever goes on with the original. The pin is durable before the token is, and
+without the token the next start finds the same whereabouts as this one, and pins again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway import failpoints
-from gateway.errors import DiskFull
+from gateway.errors import DiskFull, Misconfigured
 from gateway.journal import session_commands
 from gateway.journal.batch import Answer
 from gateway.journal.commands import CommandTable
@@ -21,10 +34,15 @@ from gateway.journal.holding import held_lock
 from gateway.journal.leases import Leases
 from gateway.journal.paths import JournalPaths
 from gateway.journal.reserve import RESERVE_BYTES, Reserve
-from gateway.journal.session_commands import EndSession
+from gateway.journal.session_commands import DrawToken, EndSession
 from gateway.journal.sqlite.store import SqliteStore
+from gateway.journal.whereabouts import FORK_GRACE_SECONDS, FORK_PIN, whereabouts
 
 __all__ = ["CommitterSettings", "Server", "held_lock", "serve"]
+
+DRAW_AGAIN_SECONDS = 1.0
+"""Before a token that could not be made durable, since the disk is full, is drawn again."""
+NONCE_BYTES = 16
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +60,8 @@ class CommitterSettings:
     """Told of each commit, in the commit thread: its commands, its records, the seconds that it took."""
     reserve_bytes: int = RESERVE_BYTES
     """Kept back on the journal's disk, for deletions."""
+    fork_grace_seconds: float = FORK_GRACE_SECONDS
+    """How long nothing is deleted that another copy of this journal may name, after a start that may be a copy's."""
 
 
 class Server:
@@ -66,27 +86,78 @@ class Server:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until *stop* is set; then make durable, and answer, what was taken. Raises what a commit failed with:
         the process should end then, and a successor find out what stands."""
-        self.leases.inherit(self.store.live_sessions(), time.monotonic())
+        self._paths.socket().unlink(missing_ok=True)  # a predecessor's, who was killed
         self._forget_slots()
         committing = asyncio.create_task(self.committing.run())
-        expiring = asyncio.create_task(self._expire(stop))
+        serving = asyncio.create_task(self._serve(stop))
         stopping = asyncio.create_task(stop.wait())
-        listening = await self._listen()
         try:
-            await asyncio.wait((committing, expiring, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if expiring.done():
-                expiring.result()
-            listening.close()
+            await asyncio.wait((committing, serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
             self.committing.stop()
             await committing
         finally:
-            listening.close()
-            for task in (committing, expiring, stopping):
+            for task in (committing, serving, stopping):
                 task.cancel()
-            await asyncio.gather(committing, expiring, stopping, return_exceptions=True)
+            await asyncio.gather(committing, serving, stopping, return_exceptions=True)
             self._paths.socket().unlink(missing_ok=True)
             for connection in list(self._connections):
                 connection.close()
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        """Draw a token, then take connections and end sessions, until cancelled."""
+        await self._begin()
+        listening = await self._listen()
+        try:
+            await self._expire(stop)
+        finally:
+            listening.close()
+
+    async def _begin(self) -> None:
+        """Take the sessions over that a predecessor left, and draw a token. Retries while the disk is full."""
+        here, before, live = whereabouts(self._paths), self.store.token(), self.store.live_sessions()
+        known = (
+            before.first_id if before is not None and before.whereabouts == here != "" else self.store.head().next_id
+        )
+        unseen = frozenset(session for session in live if session < known)
+        self.leases.inherit(live, time.monotonic(), unseen)
+        while self.store.is_founded():  # or `init` is about to do that, and nobody else can use this journal
+            try:
+                if unseen:
+                    await self.committing.in_thread(self._pin_for_the_original)
+                await self._draw(here)
+            except DiskFull:
+                log.warning("no fencing token is drawn for now: the journal's disk is full")
+                await asyncio.sleep(DRAW_AGAIN_SECONDS)
+            else:
+                return
+
+    def _pin_for_the_original(self) -> None:
+        seconds = self._settings.fork_grace_seconds
+        log.warning(
+            "this journal was last used elsewhere, or on an earlier boot of this machine, by processes that may still "
+            "go on with a copy of it: what they may name is kept for %g h (journal.fork_grace_hours)", seconds / 3_600
+        )  # fmt: skip
+        number = self.store.head().number
+        self.store.pin(f"{FORK_PIN} {number}", number, time.time_ns() + int(seconds * 1e9))
+
+    async def _draw(self, here: str) -> None:
+        """Raises `DiskFull`, and `Misconfigured` where no token can be drawn."""
+        drawn: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        nonce = secrets.token_hex(NONCE_BYTES)
+        self.committing.own(
+            DrawToken(nonce, secrets.randbits(63), here),
+            lambda answer: None if drawn.done() else drawn.set_result(answer),
+        )
+        answer = await drawn
+        if isinstance(answer.error, DiskFull):
+            raise answer.error
+        if answer.error is not None:
+            raise Misconfigured(f"no fencing token can be drawn: {answer.error}")
+        failpoints.reach("token-drawn")
 
     async def _listen(self) -> asyncio.AbstractServer:
         """Only this user may connect."""
@@ -122,7 +193,7 @@ class Server:
 
     def end_session(self, session: int, done: Callable[[], None] = lambda: None) -> None:
         """From now on it is not known; once that is durable, its floor and its slots go, and *done* is called."""
-        self.leases.end(session)
+        seen = self.leases.end(session)
 
         def ended(answer: Answer) -> None:
             failpoints.reach("session-ended")
@@ -134,7 +205,7 @@ class Server:
             self._later_forget_slots()
             done()
 
-        self.committing.own(EndSession(session), ended)
+        self.committing.own(EndSession(session, seen), ended)
 
     def _later_forget_slots(self) -> None:
         task = asyncio.create_task(self.committing.in_thread(self._forget_slots))

@@ -5,11 +5,23 @@ from __future__ import annotations
 from gateway.errors import Refused
 from gateway.journal.commands import Handler, Tx, command
 from gateway.journal.records import FEATURE_LEVEL
-from gateway.journal.records.site import FeatureRaised, IncarnationStarted, SessionEnded, SessionOpened, SiteFounded
-from gateway.journal.tables import SESSION, SITE, SessionState
+from gateway.journal.records.site import (
+    FeatureRaised,
+    IncarnationStarted,
+    SessionEnded,
+    SessionOpened,
+    SiteFounded,
+    TokenDrawn,
+)
+from gateway.journal.tables import SESSION, SITE, TOKEN, SessionState
 
 COUNTER_BITS = 48
 """An id is its journal's incarnation above a counter of so many bits."""
+TOKEN_FEATURE = 5
+"""The journal's level that fencing tokens need."""
+SKIP_MAX = 1 << 32
+SKIP_SHARE = 1 << 17
+"""How many ids a start passes over: at random, fewer than `SKIP_MAX` and than this share of those that are left."""
 
 
 @command(tag=1)
@@ -42,9 +54,27 @@ class OpenSession:
 
 @command(tag=5, frees=True)
 class EndSession:
-    """Answers nothing; a session that has ended already stays so."""
+    """Answers nothing; a session that has ended already stays so. *seen*: as of `SessionEnded`."""
 
     session: int
+    seen: bool = True
+
+
+@command(tag=6, frees=True)
+class DrawToken:
+    """A committer's, at its start: its fencing token. Answers the token's counter, which is above *above* and above
+    every one of this history.
+
+    Two copies of a journal that both go on must not draw the same ids, or one would take the other's sessions and
+    blocks for its own: so ids are passed over, *skip* of them, reduced to what is left."""
+
+    nonce: str
+    skip: int
+    """Drawn at random from 0 to 2**63 - 1."""
+    whereabouts: str
+    above: int = 0
+    over: tuple[str, ...] = ()
+    """As of `TokenDrawn`."""
 
 
 def found_site(asked: FoundSite, tx: Tx) -> str:
@@ -82,7 +112,22 @@ def open_session(asked: OpenSession, tx: Tx) -> int:
 def end_session(asked: EndSession, tx: Tx) -> None:
     session = tx.get(SESSION, (asked.session,))
     if session is not None and session.state == SessionState.LIVE:
-        tx.emit(SessionEnded(asked.session, tx.at_ns))
+        tx.need_feature(TOKEN_FEATURE)
+        tx.emit(SessionEnded(asked.session, tx.at_ns, asked.seen))
+
+
+def draw_token(asked: DrawToken, tx: Tx) -> int:
+    if tx.get(SITE, (0,)) is None:
+        raise Refused("there is no site to commit to")
+    before = tx.get(TOKEN, (0,))
+    stays = before is not None and before.whereabouts == asked.whereabouts != ""
+    first_id = before.first_id if before is not None and stays else tx.next_id
+    counter = max(0 if before is None else before.counter, asked.above) + 1
+    tx.need_feature(TOKEN_FEATURE)
+    tx.emit(TokenDrawn(counter, asked.nonce, asked.whereabouts, first_id, tx.at_ns, asked.over))
+    left = ((tx.next_id >> COUNTER_BITS) + 1 << COUNTER_BITS) - tx.next_id
+    tx.skip_ids_to(tx.next_id + asked.skip % max(1, min(SKIP_MAX, left // SKIP_SHARE)))
+    return counter
 
 
 COMMANDS: dict[type, Handler] = {
@@ -91,4 +136,5 @@ COMMANDS: dict[type, Handler] = {
     RaiseFeature: raise_feature,
     OpenSession: open_session,
     EndSession: end_session,
+    DrawToken: draw_token,
 }

@@ -135,7 +135,13 @@ def _at_end(gone: asyncio.Event) -> None:
 
 
 def _settings(config: Config, idle_exit_seconds: float | None = None) -> CommitterSettings:
-    return CommitterSettings(config.journal.lease_seconds, idle_exit_seconds, observe_commit)
+    journal = config.journal
+    return CommitterSettings(
+        journal.lease_seconds,
+        idle_exit_seconds,
+        observe_commit,
+        fork_grace_seconds=journal.fork_grace_hours * 3_600,
+    )
 
 
 def main() -> None:

@@ -51,7 +51,12 @@ def workers_of(site: Site) -> list[Worker]:
     wishes = Wishes(store, lambda: warehouse.topology)
     return [
         Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),
-        Sweeper(store, journal, warehouse.backends),
+        Sweeper(
+            store,
+            journal,
+            warehouse.backends,
+            fork_grace_seconds=site.config.journal.fork_grace_hours * 3_600,
+        ),
         Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
         Expiry(store, journal, expire_seconds=expire_seconds(site.config)),
         Planner(store, journal, warehouse.lookup, wishes),

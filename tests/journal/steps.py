@@ -89,7 +89,8 @@ def the_site(h: History, r: random.Random, b: Any, who: Any) -> Any:
     return r.choice(
         [
             site.OpenSession("cli"),
-            other and site.EndSession(other.id),
+            other and site.EndSession(other.id, r.random() < 0.7),
+            site.DrawToken(f"{r.getrandbits(128):032x}", r.getrandbits(63), r.choice(["", "aa", "bb"]), r.randrange(9)),
             ended and SweepSession(ended.id),
             swept and ForgetSession(swept.id),
             site.RaiseFeature(1),

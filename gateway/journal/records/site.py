@@ -28,6 +28,22 @@ class FeatureRaised:
     level: int
 
 
+@record(tag=4, feature=5)
+class TokenDrawn:
+    """A committer has started, and bears this fencing token from here on; older tokens of this history are void."""
+
+    counter: int
+    nonce: str
+    """Hex, drawn at random."""
+    whereabouts: str
+    """As `gateway.journal.whereabouts`; empty where unknown."""
+    first_id: int
+    """Sessions from this id on were opened since the committers of this journal have had these whereabouts."""
+    at_ns: int
+    over: tuple[str, ...] = ()
+    """Nonces of another history of this site, whose claim on the backends an operator has ended."""
+
+
 # --- who --------------------------------------------------------------------------------------------------------------
 
 
@@ -106,10 +122,13 @@ class SessionOpened:
 
 @record(tag=21)
 class SessionEnded:
-    """From here on its commits are refused, and its blocks that no run names may go."""
+    """From here on its commits are refused, and its blocks that no run names may go: at once if it was *seen*, that
+    is, if its process is known to belong to this history; otherwise once the grace has passed in which another copy of
+    this journal may turn out to go on with that session."""
 
     id: int
     at_ns: int
+    seen: bool = True
 
 
 @record(tag=22)
@@ -148,7 +167,7 @@ class PolicyNamed:
 
 
 SiteRecord = (
-    SiteFounded | IncarnationStarted | FeatureRaised
+    SiteFounded | IncarnationStarted | FeatureRaised | TokenDrawn
     | TenantMade | UserMade | UserGone | AccessKeyMade | AccessKeyGone | AccessKeyResealed
     | RingKeyMade | RingKeyRewrapped
     | SessionOpened | SessionEnded | SessionSwept | SessionForgotten

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.packed import checksum_kind
-from gateway.journal.tables import GONE, PLAN, TABLES, WORK, Table
+from gateway.journal.tables import GONE, PLAN, TABLES, TOKEN, WORK, Table
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -133,12 +133,20 @@ def _old_copies_wait(base: Database) -> None:
         base.execute("ALTER TABLE work ADD COLUMN placed_ns INTEGER NOT NULL DEFAULT 0")
 
 
+def _fencing_tokens(base: Database) -> None:
+    """The token of the last committer has a row, and a session's says whether its process was seen alive."""
+    if "token" not in base.table_names():
+        base.execute(_create(TOKEN))
+        base.execute("ALTER TABLE session ADD COLUMN seen INTEGER NOT NULL DEFAULT 1")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _names_remember,
     _work_on_copies,
     _uploads_left,
     _old_copies_wait,
+    _fencing_tokens,
 )
 """The n-th step makes schema n + 1 out of schema n."""
 

@@ -19,7 +19,7 @@ from gateway.errors import Damaged, DiskFull, Misconfigured
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
 from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow, TreePath
-from gateway.journal.tables import Dir, Entry, Key, Table
+from gateway.journal.tables import SITE, TOKEN, Dir, Entry, Key, Table, Token
 
 LOAD_KEYS = 256
 """Keys that one query asks for at most."""
@@ -207,6 +207,14 @@ class SqliteStore:
     def live_sessions(self) -> list[int]:
         """The sessions that a committer that died left open."""
         return [row[0] for row in self._loading.execute("SELECT id FROM session WHERE state = 0")]
+
+    def token(self) -> Token | None:
+        """The fencing token of the committer that started last; None where none ever drew one."""
+        return self.load(TOKEN, [(0,)]).get((0,))
+
+    def is_founded(self) -> bool:
+        """Whether there is a site in this journal."""
+        return bool(self.load(SITE, [(0,)]))
 
     def drop_slots(self) -> None:
         """Forget the answers of sessions that have ended."""

@@ -40,6 +40,7 @@ from gateway.journal.tables.site import (
     SITE,
     SLOT,
     TENANT,
+    TOKEN,
     USER,
     AccessKey,
     BackendName,
@@ -51,6 +52,7 @@ from gateway.journal.tables.site import (
     Site,
     Slot,
     Tenant,
+    Token,
     User,
 )
 from gateway.journal.tables.tree import (
@@ -107,6 +109,7 @@ __all__ = [
     "SLOT",
     "TABLES",
     "TENANT",
+    "TOKEN",
     "UPLOAD",
     "USER",
     "VERSION",
@@ -137,6 +140,7 @@ __all__ = [
     "Slot",
     "Table",
     "Tenant",
+    "Token",
     "Upload",
     "UploadState",
     "User",
@@ -149,4 +153,5 @@ __all__ = [
 TABLES: tuple[Table[Any], ...] = (
     SITE, TENANT, USER, ACCESS_KEY, RING_KEY, BACKEND, BACKEND_SET, POLICY, SESSION, BUCKET, DIR, ENTRY, VERSION,
     FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, FREED, SLOT, WORK, PLAN, GONE,
+    TOKEN,
 )  # fmt: skip

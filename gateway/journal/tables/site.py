@@ -102,6 +102,24 @@ class Session(NamedTuple):
     state: int
     opened_ns: int
     ended_ns: int
+    seen: int = 1
+    """0: it ended unheard of, after a start that may have been a copy's: its process may belong to the original."""
+
+
+class Token(NamedTuple):
+    """The fencing token of the committer that started last; one row, whose `one` is 0."""
+
+    one: int
+    counter: int
+    nonce: str
+    whereabouts: str
+    first_id: int
+    """Sessions from this id on were opened since the committers of this journal have had these whereabouts."""
+    at_ns: int
+    lineage: bytes
+    """packed: the latest tokens, oldest first, each (counter, nonce, number of its record); the last one is this."""
+    over: bytes
+    """packed: nonces of other histories of this site, whose claim on the backends an operator has ended."""
 
 
 class Slot(NamedTuple):
@@ -122,4 +140,5 @@ BACKEND = Table("backend", BackendName)
 BACKEND_SET = Table("backend_set", BackendSet)
 POLICY = Table("policy", PolicyName)
 SESSION = Table("session", Session)
+TOKEN = Table("token", Token)
 SLOT = Table("slot", Slot, 2, truth=False)

@@ -1,0 +1,47 @@
+"""What another copy of this journal may still name is kept for a while: by the sweeper, and by `gc`."""
+
+from __future__ import annotations
+
+import time
+
+from backends.base import crc32c_of
+from gateway.blocks.gc import collect
+from gateway.blocks.sweeper import Sweeper
+from gateway.blocks.values import block_key
+from gateway.crypto.sealing import new_block_id
+from gateway.journal.session_commands import EndSession
+from gateway.journal.whereabouts import FORK_PIN
+from tests.blocks.site import Site
+
+
+async def left(site: Site, session: int) -> None:
+    """A block of *session* that this journal does not name."""
+    await site.places[0].put(block_key(new_block_id(session)), [b"left"], crc32c_of([b"left"]))
+
+
+def sweeper(site: Site, grace_seconds: float) -> Sweeper:
+    return Sweeper(site.store, site.worker_journal, site.backends, fork_grace_seconds=grace_seconds)
+
+
+async def test_what_an_unseen_session_left_stays_until_the_grace_has_passed(site: Site) -> None:
+    client = site.client()
+    await left(site, client.session)
+    site.clients.remove(client)
+    site.committer.run(EndSession(client.session, seen=False))
+    while await sweeper(site, 3_600).step():
+        pass
+    assert len(await site.stored()) == 1
+    while await sweeper(site, 0).step():
+        pass
+    assert await site.stored() == {}
+
+
+async def test_gc_leaves_the_blocks_of_unknown_sessions_alone_while_another_copy_may_name_them(site: Site) -> None:
+    await left(site, site.journal.session + 1_000)
+    database = site._sqlite
+    database.pin(f"{FORK_PIN} 7", 7, time.time_ns() + 3_600 * 10**9)
+    await collect(site.store, site.worker_journal, site.backends, site.workers)
+    assert len(await site.stored()) == 1
+    database.pin(f"{FORK_PIN} 7", 7, time.time_ns() - 1)
+    await collect(site.store, site.worker_journal, site.backends, site.workers)
+    assert await site.stored() == {}
