@@ -14,7 +14,7 @@ from s3api.call import Call
 from s3api.errors import S3Error
 from s3api.owners import Owners
 from s3api.tokens import open_token, seal_token
-from s3api.xml_reading import parse_xml
+from s3api.xml_reading import Element, read_xml
 from s3api.xml_writing import XML_HEAD, XMLNS, escape, iso
 
 MAX_BUCKETS = 10_000
@@ -56,7 +56,7 @@ async def create_bucket(call: Call) -> Answer:
     region = call.settings.region
     raw = await small_body(call, call.settings.xml_bytes)
     if raw.strip():
-        _check_constraint(raw, region)
+        _check_constraint(await read_xml(raw, "CreateBucketConfiguration"), region)
     try:
         await call.engine.create_bucket(call.caller, call.bucket, region)
     except core.BucketOwned:
@@ -65,8 +65,7 @@ async def create_bucket(call: Call) -> Answer:
     return Answer(200, f"Location: /{call.bucket}\r\n")
 
 
-def _check_constraint(raw: bytes, region: str) -> None:
-    root = parse_xml(raw, "CreateBucketConfiguration")
+def _check_constraint(root: Element, region: str) -> None:
     asked = root.get("LocationConstraint")
     if asked and asked != region and (asked, region) != ("EU", "eu-west-1"):
         if not _A_REGION.fullmatch(asked):

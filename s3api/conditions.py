@@ -9,21 +9,30 @@ from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions
 from s3api.dates import parse_date
 from s3api.errors import S3Error
 
-_ETAGS = re.compile(r'\s*(?:(?P<weak>W/)?"(?P<quoted>[^"]*)"|(?P<bare>[^\s,"]+))\s*(?:,|$)')
-_RANGE = re.compile(r"\s*bytes\s*=\s*(?:(\d{1,19})\s*-\s*(\d{1,19})?|-\s*(\d{1,19}))\s*", re.IGNORECASE | re.ASCII)
+_ETAG = re.compile(r'(?P<weak>W/)?"(?P<quoted>[^"]*)"|(?P<bare>[^\s,"]+)')
+_RANGE = re.compile(
+    r"\s*+bytes\s*+=\s*+(?:(\d{1,19}+)\s*+-\s*+(\d{1,19}+)?|-\s*+(\d{1,19}+))\s*+", re.IGNORECASE | re.ASCII
+)
 _COPY_RANGE = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
 
+ETAG_LIST_CHARS, ETAG_LIST_ENTRIES = 8 << 10, 256
+"""The bounds of a list of entity tags. S3 itself takes 8 KiB of headers together."""
 _CONDITIONAL = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
 
 
 def etags(header: str, weak_match: bool) -> tuple[str, ...]:
     """The entity tags of an If-Match or If-None-Match; S3's clients also send them without quotes.
 
-    Under strong comparison (*weak_match* False) a weak tag keeps its `W/`, so that it matches nothing."""
+    Under strong comparison (*weak_match* False) a weak tag keeps its `W/`, so that it matches nothing. What is neither
+    a tag nor a comma is skipped. Raises S3Error InvalidArgument for a list beyond its bounds."""
+    if len(header) > ETAG_LIST_CHARS:
+        raise S3Error("InvalidArgument", f"A list of entity tags has at most {ETAG_LIST_CHARS} characters.")
     found = []
-    for match in _ETAGS.finditer(header):
+    for match in _ETAG.finditer(header):
         tag = match["quoted"] if match["quoted"] is not None else match["bare"]
         found.append(f"W/{tag}" if match["weak"] and not weak_match else tag)
+    if len(found) > ETAG_LIST_ENTRIES:
+        raise S3Error("InvalidArgument", f"A list of entity tags has at most {ETAG_LIST_ENTRIES} entries.")
     # A header that names nothing must not turn into no condition at all.
     return tuple(found) or ("",)
 

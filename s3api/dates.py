@@ -8,6 +8,8 @@ from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 SECOND_NS = 1_000_000_000
+DATE_CHARS = 100
+"""The longest text that is read as a date."""
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
@@ -25,6 +27,8 @@ def http_date(second: int) -> str:
 def parse_date(text: str) -> int | None:
     """Nanoseconds since the epoch of an HTTP date, in any of its three forms, or of an ISO 8601 one, which SDKs send
     as well. None for what is no date: RFC 9110 section 13.1 has such a condition ignored."""
+    if len(text) > DATE_CHARS:
+        return None
     try:
         found = parsedate_to_datetime(text)
     except (TypeError, ValueError, IndexError, OverflowError):

@@ -11,7 +11,7 @@ from s3api.bodies import small_body, xml_body
 from s3api.call import Call, Operation
 from s3api.errors import S3Error
 from s3api.owners import Owners, owner_id
-from s3api.xml_reading import Element, parse_xml
+from s3api.xml_reading import Element, parse_xml, read_xml
 from s3api.xml_writing import XML_HEAD, XMLNS
 
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
@@ -210,7 +210,7 @@ async def _check_acl(call: Call, owner: int) -> None:
         if not call.headers.get("x-amz-acl"):
             raise S3Error("MissingSecurityHeader", MissingHeaderName="x-amz-acl")
         return
-    grants = parse_xml(raw, "AccessControlPolicy").first("AccessControlList")
+    grants = (await read_xml(raw, "AccessControlPolicy")).first("AccessControlList")
     if grants is None:
         raise S3Error("MalformedACLError")
     if not all(_is_owners(grant, owner) for grant in grants.all("Grant")):

@@ -7,10 +7,9 @@ is not ASCII is read as RFC 2047, kept decoded, and encoded so again before it i
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from collections.abc import Mapping
-from email.errors import HeaderParseError
-from email.header import decode_header
 from urllib.parse import unquote_plus
 
 from gateway.engine.types import Meta
@@ -23,7 +22,17 @@ META = "x-amz-meta-"
 DEFAULT_TYPE = "binary/octet-stream"
 _SHOWN = {name: name.title() for name in CONTENT_HEADERS}
 _UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_ENCODED_WORD = re.compile(r"=\?[\w-]+\?[BbQq]\?[^?]*\?=")
+_ENCODED_WORD = re.compile(r"=\?([\w-]+)\?([BbQq])\?([^?]*)\?=", re.ASCII)
+_CHARSETS = frozenset(
+    {
+        "utf-8", "us-ascii", "ascii", "utf-16", "iso-8859-1", "latin-1", "iso-2022-jp", "shift_jis", "euc-jp", "gb2312",
+        "gbk", "gb18030", "big5", "euc-kr", "koi8-r", "koi8-u",
+        *(f"iso-8859-{part}" for part in (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 14, 15, 16)),
+        *(f"windows-125{page}" for page in range(9)),
+    }
+)  # fmt: skip
+"""The charsets that an encoded word may name. Python has more: some take quadratic time, and each unknown name that it
+looks up costs a search for a module and stays in memory."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 MAX_TAGS, TAG_NAME_CHARS, TAG_VALUE_CHARS = 10, 128, 256
 
@@ -61,16 +70,39 @@ def _drop_transfer_coding(kept: dict[str, str]) -> None:
 
 
 def decode_words(value: str) -> str:
-    """User metadata as text, RFC 2047's words decoded."""
-    if not value.isascii() or "=?" not in value or not _ENCODED_WORD.search(value):
+    """User metadata as text, RFC 2047's encoded words decoded. The value itself where one of them cannot be decoded."""
+    if not value.isascii() or "=?" not in value:
         return value
     try:
-        parts = decode_header(value)
-        text = "".join(part if isinstance(part, str) else part.decode(charset or "ascii") for part, charset in parts)
-    except (HeaderParseError, LookupError, ValueError):
+        text = "".join(raw.decode(charset) for raw, charset in _words(value))
+    except ValueError:
         return value
     # Decoded, it must still be one header line.
     return value if _CONTROL.search(text) else text
+
+
+def _words(value: str) -> list[tuple[bytearray, str]]:
+    """The pieces of *value*: bytes and their charset. What neighbouring words of one charset hold is one piece, for a
+    character may be split between them. Raises ValueError."""
+    pieces: list[tuple[bytearray, str]] = []
+    at = 0
+    for match in _ENCODED_WORD.finditer(value):
+        between, charset = value[at : match.start()], match[1].lower()
+        if charset not in _CHARSETS:
+            raise ValueError(charset)
+        # RFC 2047 section 6.2: blanks between two encoded words are not part of the text.
+        adjoins = bool(at) and (not between or between.isspace())
+        if not adjoins:
+            pieces.append((bytearray(between.encode()), "ascii"))
+        if not adjoins or pieces[-1][1] != charset:
+            pieces.append((bytearray(), charset))
+        encoded = match[3]
+        if match[2] in "Bb":
+            pieces[-1][0].extend(base64.b64decode(encoded + "=" * (-len(encoded) % 4)))
+        else:
+            pieces[-1][0].extend(binascii.a2b_qp(encoded, header=True))
+        at = match.end()
+    return [*pieces, (bytearray(value[at:].encode()), "ascii")]
 
 
 def as_text(value: str) -> str:

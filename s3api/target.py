@@ -54,8 +54,8 @@ def parse_query(raw: str) -> Mapping[str, str]:
     """The decoded query; `+` is a space, as S3 reads it. A signature at its end is left out: no operation reads it, and
     without it a key's presigned queries of one second are the same, and parsed once.
 
-    Raises S3Error InvalidArgument for a name that comes twice: signatures do not cover the order of parameters, so
-    whoever holds a presigned URL could choose which of the two counts."""
+    Raises S3Error InvalidArgument for too many parameters, and for a name that comes twice: signatures do not cover the
+    order of parameters, so whoever holds a presigned URL could choose which of the two counts."""
     rest, found, signature = raw.rpartition("&X-Amz-Signature=")
     if found and "&" not in signature:
         raw = rest
@@ -63,6 +63,8 @@ def parse_query(raw: str) -> Mapping[str, str]:
 
 
 def _parse(raw: str) -> Mapping[str, str]:
+    if raw.count("&") >= MAX_PARAMETERS:
+        raise S3Error("InvalidArgument", f"A query has at most {MAX_PARAMETERS} parameters.")
     found: dict[str, str] = {}
     for pair in raw.split("&"):
         if not pair:
@@ -78,6 +80,8 @@ def _parse(raw: str) -> Mapping[str, str]:
     return found
 
 
+MAX_PARAMETERS = 200
+"""Of a query. A presigned request may have as many for headers as there may be headers, and a dozen besides."""
 REMEMBERED_CHARS = 512
 _parse_short = lru_cache(maxsize=1024)(_parse)
 

@@ -29,6 +29,8 @@ _PLAIN = {
     "union_tag_not_found": "is missing",
 }
 _UNSHOWN = {"missing", "extra_forbidden", "union_tag_not_found", "union_tag_invalid", "too_long"}
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_SECRET_NAME = re.compile(r"secret_key$|^password$|session_token$")
 _SECRET = re.compile(r"secret|token|password|credential|access_key|endpoint", re.IGNORECASE)
 _TYPES = ("local", "s3")
 """Stand in pydantic's paths behind a backend's name, and not in the file's."""
@@ -89,13 +91,13 @@ def _joined(where: list[str | int]) -> str:
 
 def _key(written: str) -> str:
     """As TOML has it: in quotes where it is not plain."""
-    return written if re.fullmatch(r"[A-Za-z0-9_-]+", written) else json.dumps(written)
+    return written if _BARE_KEY.fullmatch(written) else json.dumps(written)
 
 
 def _unknown(where: list[str | int], of_type: str) -> str:
     """Of a setting that there is not, in a backend of that type: which one may be meant."""
     name = str(where[-1])
-    if re.search(r"secret_key$|^password$|session_token$", name):
+    if _SECRET_NAME.search(name):
         return "a secret does not belong in this file: secret_key_env or secret_key_file names where it is"
     known = set(_settings(Config, where[:-1], of_type))
     if of_type and name not in known and name in set(_settings(Config, where[:-1], "")):

@@ -34,6 +34,9 @@ RULES_MOST = 1_000
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Bucket = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
 Globbed = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]{1,63}$")]
+_SEGMENT = "[0-9A-Za-z_=+@-][0-9A-Za-z._=+@-]*"
+_PREFIX = re.compile(rf"({_SEGMENT}(/{_SEGMENT})*)?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WITHIN_SECONDS = 900.0
 """Which recovery point a policy has that says nothing."""
 
@@ -46,8 +49,7 @@ class Section(BaseModel):
 
 def _prefix(written: str) -> str:
     bare = written.strip("/")
-    segment = "[0-9A-Za-z_=+@-][0-9A-Za-z._=+@-]*"
-    if re.fullmatch(rf"({segment}(/{segment})*)?", bare) is None:
+    if _PREFIX.fullmatch(bare) is None:
         raise ValueError("a prefix is made of letters, digits and ._=+@- between slashes")
     return f"{bare}/" if bare else ""
 
@@ -72,7 +74,7 @@ def _path(written: str) -> str:
 
 
 def _variable(written: str) -> str:
-    if written and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", written) is None:
+    if written and _VARIABLE.fullmatch(written) is None:
         raise ValueError("must be the name of a variable of the environment: letters, digits and underscores")
     return written
 

@@ -76,6 +76,8 @@ class Presigned(NamedTuple):
     canonical_query: str
 
 
+DATE_CHARS = 100
+"""The longest text that is read as a date."""
 REMEMBERED_CHARS = 512
 """What is read again with each request of a key and a second is read once, unless it is longer: what is remembered is
 bounded in bytes, whatever clients send. It is the reading that is remembered, never whether a signature holds."""
@@ -149,7 +151,7 @@ def _http_date(text: str) -> str:
     if _DATE.fullmatch(text):
         return text
     try:
-        parsed = parsedate(text) if text else None
+        parsed = parsedate(text) if 0 < len(text) <= DATE_CHARS else None
     except (ValueError, IndexError, TypeError, OverflowError):
         parsed = None  # the standard library promises None for what is no date, and does not always keep to it
     return "" if parsed is None else "{:04}{:02}{:02}T{:02}{:02}{:02}Z".format(*parsed[:6])

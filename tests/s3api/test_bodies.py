@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
+from types import SimpleNamespace
 
 import pytest
 
+from gateway.identity.sigv4 import PayloadKind, Verified
+from s3api.bodies import ChunkedBody
 from s3api.checksums import compute
+from s3api.settings import S3Settings
 from tests.s3api.client import chunks
 
 
@@ -184,3 +189,31 @@ async def test_what_has_not_changed_comes_with_the_headers_a_cache_needs(signer)
         assert (reply.status, reply.headers["etag"]) == (304, put.headers["etag"])
         assert reply.headers["cache-control"] == "max-age=5"
         assert "last-modified" in reply.headers
+
+
+async def test_a_body_of_tiny_chunks_lets_others_run_between_them():
+    """One read from the wire may bring a hundred thousand chunks of a byte each."""
+    count = 10_000
+    wire = b"1\r\nx\r\n" * count + b"0\r\n\r\n"
+
+    class Exchange:
+        async def read(self, _idle_seconds: float) -> bytes:
+            nonlocal wire
+            data, wire = wire, b""
+            return data
+
+    payload = Verified("AK", PayloadKind.STREAMING_UNSIGNED_TRAILER, "", b"", "", "", "", False)
+    call = SimpleNamespace(exchange=Exchange(), settings=S3Settings(), headers={})
+    body = ChunkedBody(call, payload, count)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    beside = asyncio.create_task(others())
+    assert sum([len(data) async for data in body]) == count
+    beside.cancel()
+    assert turns >= count // 64 - 1

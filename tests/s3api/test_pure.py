@@ -21,7 +21,7 @@ from s3api.listing_format import format_keys, speller
 from s3api.operations import ROUTES, ROWS
 from s3api.target import parse_query, parse_target
 from s3api.tokens import open_token, seal_token
-from s3api.xml_reading import parse_xml
+from s3api.xml_reading import XmlReader, parse_xml
 from s3api.xml_writing import escape, escape_bytes, url_encode
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -270,6 +270,19 @@ BOMB = b"""<?xml version="1.0"?><!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;&
         b"<Delete>" + b"<a>" * 50 + b"</a>" * 50 + b"</Delete>",
         b"<Delete>" + b"<a/>" * 100_001 + b"</Delete>",
         b"<Delete>\xff</Delete>",
+        b"<Delete " + b" ".join(b"a%d=''" % n for n in range(17)) + b"/>",
+        b"<Delete " + b" ".join(b"xmlns:a%d='u'" % n for n in range(17)) + b"/>",
+        b"<Delete><a x='" + b">" * 20_000 + b"'/></Delete>",
+        b"<Delete><!--" + b"<a>" * 8_000 + b"--></Delete>",
+        b"<Delete><?a " + b"<a>" * 8_000 + b"?></Delete>",
+        b"<Delete><" + b"a" * 20_000 + b"/></Delete>",
+        b"<Delete>&" + b"a" * 20_000 + b";</Delete>",
+        b"<Delete>&#" + b"0" * 20_000 + b"65;</Delete>",
+        b"<?xml version='1.0'" + b" " * 20_000 + b"?><Delete/>",
+        b"<Delete><ETag>" + b"a" * 16_385 + b"</ETag></Delete>",
+        b"<Delete><ETag>" + b"&amp;" * 16_385 + b"</ETag></Delete>",
+        b"<Delete><ETag>a" + b" " * 16_385 + b"</ETag></Delete>",
+        b"<Delete><Object>" + b"<a/>" * 129 + b"</Object></Delete>",
     ],
     ids=lambda raw: repr(raw[:40]),
 )
@@ -277,6 +290,30 @@ def test_xml_that_no_client_needs_is_refused(raw):
     with pytest.raises(S3Error) as caught:
         parse_xml(raw, "Delete")
     assert caught.value.code == "MalformedXML"
+
+
+def test_no_slice_of_xml_takes_more_work_than_its_size(monkeypatch):
+    """100,000 attributes are refused before expat has put them together, which took half a second at once."""
+    fed = []
+    feed = XmlReader.feed
+    monkeypatch.setattr(
+        XmlReader, "feed", lambda self, piece, **last: (fed.append(len(piece)), feed(self, piece, **last))
+    )
+    for many in (b"<Delete " + b" ".join(b"a%d=''" % n for n in range(100_000)) + b"/>", b"<" + b"a" * 1_000_000):
+        fed.clear()
+        with pytest.raises(S3Error):
+            parse_xml(many, "Delete")
+        assert max(fed) <= 8 << 10
+        assert sum(fed) <= 16 << 10
+
+
+def test_indented_xml_with_ten_thousand_parts_is_read():
+    part = (
+        b"\n" + b" " * 40 + b"<Part>\n\t\t<PartNumber>1</PartNumber>\r\n<!-- x -->  <ETag>&quot;a&#34;</ETag>  </Part>"
+    )
+    root = parse_xml(b"<C xmlns='http://s3.amazonaws.com/doc/2006-03-01/'>" + part * 10_000 + b"\n</C>\n", "C")
+    assert len(root.all("Part")) == 10_000
+    assert root.all("Part")[9_999].get("ETag") == '"a"'
 
 
 def test_xml_is_read_whatever_its_namespace():

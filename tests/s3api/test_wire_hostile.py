@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import re
+import time
 
 import pytest
 
 from tests.s3api.client import parse, read_reply
 
 MIB = 1 << 20
+LINEAR_SECONDS = 2.0
+"""Processor time that no linear work on one head comes near; the quadratic work took 25 s."""
 
 
 # --- forms that smuggle -----------------------------------------------------------------------------------------------
@@ -171,3 +176,44 @@ async def test_a_body_that_waits_too_long_for_its_share_of_memory_is_told_to_slo
     writer.budget.give(writer.budget.limit)
     assert (await signer.request("PUT", "/bucket/k", body=bytes(3 * MIB))).status == 200
     assert writer.budget.used == 0
+
+
+# --- headers that cost more than they weigh ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("header", ["if-none-match", "if-match", "if-range", "range", "if-modified-since"])
+@pytest.mark.parametrize("value", ["bytes=0-{}x", '"a{}"b', "a{}~"])
+async def test_blanks_in_a_condition_do_not_hold_up_the_others(site, signer, header, value):
+    await site.store(b"k", b"x")
+    text = value.format("\t" * 30_000).strip()
+    began = time.thread_time()
+    reply = await signer.follow("GET", signer.presigned("GET", "/bucket/k"), **{header: text})
+    assert reply.status in {200, 400, 412}
+    assert time.thread_time() - began < LINEAR_SECONDS
+
+
+async def test_an_entity_tag_of_a_deletion_is_bounded(site, signer):
+    await site.store(b"k", b"x")
+    padding = b" " * 200_000
+    body = b"<Delete><Object><Key>k</Key><ETag>%ba</ETag></Object></Delete>" % padding
+    md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
+    began = time.thread_time()
+    reply = await signer.request("POST", "/bucket", "delete", body, content_md5=md5)
+    assert reply.status == 400
+    assert time.thread_time() - began < LINEAR_SECONDS
+    assert await site.keys() == [b"k"]
+
+
+async def test_lists_are_bounded(site, signer):
+    await site.store(b"k", b"x")
+    reply = await signer.request("GET", "/bucket/k", if_none_match=",".join(f'"{n}"' for n in range(257)))
+    assert (reply.status, reply.code) == (400, "InvalidArgument")
+    assert (await signer.request("GET", "/bucket/k", if_none_match=",".join(["a"] * 256))).status == 200
+    reply = await signer.request("GET", "/bucket", "&".join(f"a{n}=" for n in range(201)))
+    assert (reply.status, reply.code) == (400, "InvalidArgument")
+
+
+async def test_a_charset_is_one_of_those_that_mail_uses(site, signer):
+    for charset in ("punycode", "idna", "x" * 1000):
+        value = f"=?{charset}?q?-{'a' * 1500}?="
+        assert (await signer.request("PUT", "/bucket/k", body=b"x", x_amz_meta_a=value)).status in {200, 400}
