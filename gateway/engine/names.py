@@ -17,7 +17,7 @@ from gateway.journal.tables import Bucket, Dir, File, Kind
 from gateway.namespace import holdings
 from gateway.namespace.names import Link, Mkdir, Rmdir, Symlink, Unlink
 from gateway.namespace.nodes import Clone, RemoveXattr, SetAttributes, SetXattr
-from gateway.namespace.reading import columns
+from gateway.namespace.reading import columns, descend
 from gateway.namespace.renaming import Rename
 
 
@@ -177,13 +177,12 @@ class Names(Counter):
     def _directory(self, caller: Caller, bucket: str, path: bytes) -> int:
         """The node of the directory at *path*."""
         row = self._bucket(caller, bucket)
-        node = row.root
-        for base in _bases(path):
-            found = self._entry(node, base + b"/")
-            if found is None:
-                raise (NotADirectory if self._entry(node, base) is not None else NoSuchName)(path)
-            node = found
-        return node
+        bases = _bases(path)
+        nodes = [row.root, *descend(self._store, row.root, [base + b"/" for base in bases], "e.dead = 0")]
+        if len(nodes) <= len(bases):
+            missing = bases[len(nodes) - 1]
+            raise (NotADirectory if self._entry(nodes[-1], missing) is not None else NoSuchName)(path)
+        return nodes[-1]
 
     def _above(self, caller: Caller, bucket: str, path: bytes) -> tuple[int, bytes]:
         """The directory that *path* stands in, and its last name."""

@@ -1,19 +1,18 @@
 """Listings of objects, a page at a time.
 
-A page is read in slices, each on a snapshot of its own and short enough not to hold up the loop; between two of them
-others run, and nothing is held. A page costs in proportion to what it tells (see `seeking.py`).
+A page is one snapshot, read in turns that are short enough not to hold up the loop. It costs in proportion to what it
+tells, and ends early where that is more than a page's share of work or of memory (see `seeking.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 from gateway.journal.tables import Bucket
 from gateway.namespace.pages import Page, Shown
 from gateway.namespace.reading import Reads
 from gateway.namespace.remembered import LOOKED_UP, REMEMBERED, Source, by_parent, some_are_stale
-from gateway.namespace.seeking import SLICE, Row, Walk
+from gateway.namespace.seeking import PAGE_BYTES, SLICE, Row, Walk, in_turns
 
 _NAMES = re.compile(b"[^/]*/")
 """Names of directories, one behind the other."""
@@ -84,45 +83,59 @@ async def list_objects(
     """Keys behind *after* that begin with *prefix*; those that have *delimiter* behind it rolled up.
 
     *limit* counts keys and common prefixes. A common prefix is told where it lies behind *after* itself."""
-    told = _Told()
     if limit <= 0:
-        return told.page()
-    table = _LIVE_STALE if some_are_stale(reads) else _LIVE
-    walk = Walk(reads, table, bucket.root, prefix, delimiter)
-    low = walk.first(after)
-    while low is not None:
-        wanted = limit + 1 - told.count
-        low = walk.slice(low, min(wanted, SLICE), told.tell, told.roll)
-        if told.count > limit:
-            return told.cut()
-        if low is not None:
-            await asyncio.sleep(0)
-    return told.page()
+        return Page([], [], None)
+    return (await in_turns(reads, lambda store: _Told(store, bucket, prefix, delimiter, after, limit))).page()
 
 
 class _Told:
     """The page so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: Reads, bucket: Bucket, prefix: bytes, delimiter: bytes, after: bytes, limit: int) -> None:
         self.count = 0
+        self._limit = limit
+        self._bytes = 0
+        """Of the paths of its keys, each counted, and of its prefixes."""
         self._groups: list[tuple[bytes, list[Shown]]] = []
         self._prefixes: list[bytes] = []
+        self._complete = False
+        self._walk = Walk(reads, _LIVE_STALE if some_are_stale(reads) else _LIVE, bucket.root, prefix, delimiter)
+        first = self._walk.first(after)
+        self._more = first is not None
+        if first is not None:
+            self._walk.begin(first)
 
-    def tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
+    def turn(self) -> bool:
+        wanted = self._limit + 1 - self.count
+        self._more = self._more and self._walk.turn(min(wanted, SLICE), self._tell, self._roll)
+        self._complete = not self._more or self.count > self._limit
+        return self._complete or self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= PAGE_BYTES
+
+    def _tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
         told = rows if len(rows) <= room else rows[:room]
         self._groups.append((path, told if len(told[0]) == _FILE_COLUMNS else [row[:_FILE_COLUMNS] for row in told]))
         self.count += len(told)
-        return len(told), len(told)
+        self._bytes += len(path) * len(told)
+        return len(told), room if self._is_full else len(told)
 
-    def roll(self, prefixes: list[bytes]) -> None:
+    def _roll(self, prefixes: list[bytes]) -> None:
         self._prefixes.extend(prefixes)
         self.count += len(prefixes)
+        self._bytes += sum(map(len, prefixes))
 
-    def page(self, behind_it: bytes | None = None) -> Page:
-        return Page(self._groups, self._prefixes, behind_it)
+    def page(self) -> Page:
+        if self.count > self._limit:
+            self._cut()
+        elif self._complete:
+            return Page(self._groups, self._prefixes, None)
+        return Page(self._groups, self._prefixes, max(self._last_key(), self._prefixes[-1] if self._prefixes else b""))
 
-    def cut(self) -> Page:
-        """One item more than asked for was found: it goes, and the page says where it ends."""
+    def _cut(self) -> None:
+        """One item more than asked for was found: it goes."""
         groups, prefixes = self._groups, self._prefixes
         if not prefixes or self._last_key() > prefixes[-1]:
             path, rows = groups.pop()
@@ -130,7 +143,7 @@ class _Told:
                 groups.append((path, rows[:-1]))
         else:
             prefixes.pop()
-        return self.page(max(self._last_key(), prefixes[-1] if prefixes else b""))
+        self.count -= 1
 
     def _last_key(self) -> bytes:
         if not self._groups:

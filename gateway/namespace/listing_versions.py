@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from gateway.journal.tables import Bucket
 from gateway.namespace.keys import behind
 from gateway.namespace.pages import ListedVersion, VersionPage
 from gateway.namespace.reading import Reads, find
 from gateway.namespace.remembered import LOOKED_UP, REMEMBERED, Source, by_parent, some_are_stale
-from gateway.namespace.seeking import SLICE, Row, Walk
+from gateway.namespace.seeking import PAGE_BYTES, SLICE, Row, Walk, in_turns
 from gateway.namespace.versions import NULL, parse, spell, text_of
 
 
@@ -61,51 +59,107 @@ _NEWEST = 1 << 62
 
 
 class _Versions:
-    """Tells the versions of keys, newest first, from behind a version of one key on."""
+    """The page so far: versions of keys, newest first, from behind a version of one key on."""
 
-    def __init__(self, reads: Reads, table: _All) -> None:
+    def __init__(
+        self, reads: Reads, bucket: Bucket, prefix: bytes, delimiter: bytes, after_key: bytes, after_version: str,
+        limit: int,
+    ) -> None:  # fmt: skip
+        table = _ALL_STALE if some_are_stale(reads) else _ALL
         self._reads = reads
         self._older = table.older
+        self._limit = limit
+        self._bytes = 0
+        """Of its keys and prefixes."""
         self._key: bytes | None = None
         self._below = _NEWEST
-        self.found: list[ListedVersion] = []
-        self.ids: list[int] = []
-        self.unfinished = False
+        self._found: list[ListedVersion] = []
+        self._ids: list[int] = []
+        self._prefixes: list[bytes] = []
+        self._unfinished = False
         """The last key told has versions that were not."""
+        self._complete = False
+        self._walk = Walk(reads, table, bucket.root, prefix, delimiter)
+        low = self._walk.first(after_key)
+        if after_version and low == behind(after_key):
+            low = after_key
+            self._go_on_behind(after_key, _id_of(reads, bucket, after_key, after_version))
+        self._more = low is not None
+        if low is not None:
+            self._walk.begin(low)
 
-    def go_on_behind(self, key: bytes, version: int) -> None:
-        self._key, self._below, self.unfinished = key, version, False
+    @property
+    def count(self) -> int:
+        """Versions and prefixes."""
+        return len(self._found) + len(self._prefixes)
 
-    def tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
+    def turn(self) -> bool:
+        wanted = self._limit + 1 - self.count
+        self._more = self._more and self._walk.turn(min(wanted, SLICE), self._tell, self._roll)
+        if self._unfinished:
+            self._go_on_behind(self._found[-1].key, self._ids[-1])
+            self._walk.begin(self._found[-1].key)
+            self._more = True
+        self._complete = not self._more or self.count > self._limit
+        return self._complete or self._is_full
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= PAGE_BYTES
+
+    def _go_on_behind(self, key: bytes, version: int) -> None:
+        self._key, self._below, self._unfinished = key, version, False
+
+    def _roll(self, prefixes: list[bytes]) -> None:
+        self._prefixes.extend(prefixes)
+        self._bytes += sum(map(len, prefixes))
+
+    def _tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
         items = 0
         for told, row in enumerate(rows):
-            if items >= room:
-                return told, items
+            if items >= room or (items and self._is_full):
+                return told, room
             items += self._tell_one(path + row[0], row, room - items)
-        return len(rows), items
+        return len(rows), room if self._is_full else items
 
     def _tell_one(self, key: bytes, row: Row, room: int) -> int:
         name, size, etag, modified_ns, owner, checksum, version, null, older, node, parent = row
         below = self._below if key == self._key else _NEWEST
-        before = len(self.found)
+        before = len(self._found)
         if version < below:
             self._add(key, version, null, True, node, size, etag, modified_ns, owner, checksum)
-        room -= len(self.found) - before
+        room -= len(self._found) - before
         if older and room:
             for found in self._reads.query(self._older, (parent, name, below, room)):
                 version, null, node, size, etag, modified_ns, owner, checksum, older = found
                 self._add(key, version, null, False, node, size, etag, modified_ns, owner, checksum)
                 room -= 1
-        self.unfinished = room == 0 and older != 0
-        return len(self.found) - before
+        self._unfinished = room == 0 and older != 0
+        self._bytes += len(key) * (len(self._found) - before)
+        return len(self._found) - before
 
     def _add(
         self, key: bytes, version: int, null: int, latest: bool, node: int, size: int, etag: str, modified_ns: int,
         owner: int, checksum: bytes | None,
     ) -> None:  # fmt: skip
         text = text_of(version, null)
-        self.found.append(ListedVersion(key, text, latest, not node, size, etag, modified_ns, owner, checksum))
-        self.ids.append(version)
+        self._found.append(ListedVersion(key, text, latest, not node, size, etag, modified_ns, owner, checksum))
+        self._ids.append(version)
+
+    def page(self) -> VersionPage:
+        """What was told. One item more than asked for may have been: it goes, and the page says where it ends."""
+        found, prefixes = self._found, self._prefixes
+        if self.count > self._limit:
+            if not prefixes or (found and found[-1].key > prefixes[-1]):
+                found.pop()
+            else:
+                prefixes.pop()
+        elif self._complete:
+            return VersionPage(found, prefixes, None, None)
+        if found and (not prefixes or found[-1].key > prefixes[-1]):
+            # the id, also of a null version: it says where to go on even when that is gone by then
+            return VersionPage(found, prefixes, found[-1].key, spell(self._ids[len(found) - 1]))
+        return VersionPage(found, prefixes, prefixes[-1] if prefixes else b"", None)
 
 
 async def list_versions(
@@ -116,25 +170,12 @@ async def list_versions(
     *after_version*, behind that version of it.
 
     Raises `InvalidArgument` for what is no version id."""
-    prefixes: list[bytes] = []
-    table = _ALL_STALE if some_are_stale(reads) else _ALL
-    told = _Versions(reads, table)
-    walk = Walk(reads, table, bucket.root, prefix, delimiter)
-    low = walk.first(after_key)
-    if after_version and low == behind(after_key):
-        low = after_key
-        told.go_on_behind(after_key, _id_of(reads, bucket, after_key, after_version))
-    while low is not None and limit > 0:
-        room = min(limit + 1 - len(told.found) - len(prefixes), SLICE)
-        low = walk.slice(low, room, told.tell, prefixes.extend)
-        if told.unfinished:
-            low = told.found[-1].key
-            told.go_on_behind(low, told.ids[-1])
-        if len(told.found) + len(prefixes) > limit:
-            return _cut_versions(told, prefixes)
-        if low is not None:
-            await asyncio.sleep(0)
-    return VersionPage(told.found, prefixes, None, None)
+    if limit <= 0:
+        return VersionPage([], [], None, None)
+    told = await in_turns(
+        reads, lambda store: _Versions(store, bucket, prefix, delimiter, after_key, after_version, limit)
+    )
+    return told.page()
 
 
 def _id_of(reads: Reads, bucket: Bucket, key: bytes, version: str) -> int:
@@ -144,15 +185,3 @@ def _id_of(reads: Reads, bucket: Bucket, key: bytes, version: str) -> int:
         return named
     found = find(reads, bucket.name, key, NULL)
     return found.version if found is not None else 0
-
-
-def _cut_versions(told: _Versions, prefixes: list[bytes]) -> VersionPage:
-    """One item more than asked for was found: it goes, and the page says where it ends."""
-    if not prefixes or (told.found and told.found[-1].key > prefixes[-1]):
-        told.found.pop()
-    else:
-        prefixes.pop()
-    if told.found and (not prefixes or told.found[-1].key > prefixes[-1]):
-        # the id, also of a null version: it says where to go on even when that is gone by then
-        return VersionPage(told.found, prefixes, told.found[-1].key, spell(told.ids[len(told.found) - 1]))
-    return VersionPage(told.found, prefixes, prefixes[-1] if prefixes else b"", None)

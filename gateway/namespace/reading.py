@@ -12,7 +12,7 @@ row*.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -31,6 +31,10 @@ class Reads(Protocol):
 
     def snapshot(self) -> AbstractContextManager[None]:
         """What is queried inside is one state of the store."""
+
+    def apart(self) -> AbstractAsyncContextManager[Reads]:
+        """The same store, on one snapshot that is held until the context ends: for what takes several turns of the
+        event loop. Few have one at a time; others wait."""
 
 
 class Owned(NamedTuple):
@@ -173,6 +177,54 @@ def _found(bucket: str, key: bytes, row: tuple[Any, ...]) -> Found:
     return Found(Holder(bucket, owner, versioning), key, version, null, 1, stands_ns, file, packed, block)
 
 
+DESCENT_LEVELS = 256
+"""Directories that one statement descends."""
+DEAD_OR_LIVE = "e.dead IN (0, 1)"
+# Each name of a path is cut off behind its slash.
+_DESCENT_SQL = """
+WITH RECURSIVE path(level, at, node) AS (
+    SELECT 0, 1, ?1
+    UNION ALL
+    SELECT level + 1, at + length(e.name), e.node
+    FROM path CROSS JOIN entry AS e ON e.parent = path.node AND {dead}
+        AND e.name = substr(?2, at, instr(substr(?2, at), x'2f'))
+    WHERE level < ?3
+)
+SELECT node FROM path WHERE level > 0"""
+
+
+def descend(reads: Reads, node: int, names: Sequence[bytes], dead: str = DEAD_OR_LIVE) -> list[int]:
+    """The directories of these *names*, with their slashes, each in the one before it, beginning in *node*. Ends at the
+    first that does not exist. *dead* is SQL that says which entries `e` count."""
+    found: list[int] = []
+    for at in range(0, len(names), DESCENT_LEVELS):
+        some = names[at : at + DESCENT_LEVELS]
+        if len(some) <= FEW_NAMES:
+            rows = _descend_slowly(reads, node, some, dead)
+        else:
+            rows = reads.query(_DESCENT_SQL.format(dead=dead), (node, b"".join(some), len(some)))
+        found += [row[0] for row in rows]
+        if len(rows) < len(some):
+            break
+        node = found[-1]
+    return found
+
+
+FEW_NAMES = 2
+"""So many are looked up quicker one by one."""
+
+
+def _descend_slowly(reads: Reads, node: int, names: Sequence[bytes], dead: str) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    for name in names:
+        rows = reads.query(f"SELECT e.node FROM entry e WHERE e.parent = ? AND {dead} AND e.name = ?", (node, name))
+        if not rows:
+            break
+        node = rows[0][0]
+        found += rows
+    return found
+
+
 class _Standing(NamedTuple):
     """An entry, as it is looked up by name."""
 
@@ -199,14 +251,12 @@ def _walk(reads: Reads, name: str, names: list[bytes]) -> tuple[Holder, int, _St
     at = bucket(reads, name)
     if at is None:
         raise NoSuchBucket(name)
-    parent = at.root
     holder = Holder(at.name, at.owner, at.versioning)
-    for directory in names[:-1]:
-        entry = _entry(reads, parent, directory)
-        if entry is None:
-            return holder, 0, None
-        parent = entry.node
-    return holder, parent, _entry(reads, parent, names[-1])
+    above = names[:-1]
+    nodes = [at.root, *descend(reads, at.root, above)]
+    if len(nodes) <= len(above):
+        return holder, 0, None
+    return holder, nodes[-1], _entry(reads, nodes[-1], names[-1])
 
 
 def _find_slowly(reads: Reads, name: str, key: bytes, names: list[bytes]) -> Found | None:

@@ -1,36 +1,53 @@
 """One walk for every listing: from any key on, in byte order, over what is live or over everything. Synchronous.
 
-`Walk.slice` goes to a key by *seek*: down the directories that stand on its way, one look-up each, and from there on
-through ranges of entries. It never meets what it does not return:
+`Walk.begin` goes to a key by *seek*: down the directories that stand on its way, and from there on through ranges of
+entries. A walk never meets what it does not return:
 - live listings walk the part of the entries' key where `dead` is 0, and a directory without live entries is dead;
 - what a delimiter rolls up is stepped over by going on at the successor of the common prefix;
-- small directories side by side are fetched together, level by level, as many as the slice has room for.
+- small directories side by side are fetched together, level by level, as many as the turn has room for.
 
-A slice is one snapshot. Nothing is kept between slices but the key to go on from, so a tree that changes in between
-is listed as it then is, and nothing that stood all the time is missed or told twice.
+`Walk.turn` does a bounded amount of work, counted in queries and rows, and can be called again. Between two turns the
+walk holds its place, so all turns must read one snapshot. What it holds is bounded as well: one path, a few numbers for
+each directory on it, and `HELD_ROWS` rows.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Protocol, TypeVar
 
 from gateway.namespace.keys import SLASH, behind, directory_of, rolled_up, split, successor
-from gateway.namespace.reading import Reads
+from gateway.namespace.reading import DESCENT_LEVELS, Reads, descend
 
 SLICE = 1024
-"""Rows of a slice, about: what is read without giving the loop to others. A page of S3's usual size is one."""
+"""Items of a turn, about: what is read without giving the loop to others. A page of S3's usual size is one turn."""
+QUERIES = 192
+"""Queries of a turn, about: a few milliseconds. Only deep or scattered trees take so many for a page."""
+HELD_ROWS = 8 * SLICE
+"""Rows that a walk holds for the directories above the one that it is in, about. Further ones are read again."""
+SEEK_LEVELS = DESCENT_LEVELS
+"""Directories that the walk descends at once; that counts as `SEEK_QUERIES`."""
+SEEK_QUERIES = 32
+PAGE_BYTES = 2 << 20
+"""A page whose keys and prefixes have so many bytes ends early. S3's keys never have: only paths that were made by
+renaming directories do."""
 AHEAD = 256
 """Directories of which a slice fetches small ones together, at a time."""
 MOST_AHEAD = 512
-"""Rows fetched so, behind which a slice ends: they cost several times what rows in a row do."""
+"""Rows fetched so, behind which a turn ends: they cost several times what rows in a row do."""
 SMALL = 64
 """Entries of a directory that is fetched together with others."""
 LEVELS = 16
 """How far down small directories are fetched ahead."""
 FIRST_BATCH = 16
 """Rows that are fetched at first where a delimiter may roll them all up."""
+
+TURNS = 128
+"""Turns of a page. One that needs more ends early, with at least one item: S3 allows that, and clients go on behind
+it."""
 
 Row = tuple[Any, ...]
 """(name, size, …, node, parent): size None for a directory."""
@@ -60,17 +77,56 @@ class Table(Protocol):
 class _Frame:
     """A directory that the walk is in: the rows at hand, and whether there are more behind them."""
 
-    __slots__ = ("at", "batch", "high", "low", "more", "node", "path", "rows")
+    __slots__ = ("at", "batch", "end", "high", "low", "more", "node", "rows")
 
-    def __init__(self, node: int, path: bytes, low: bytes, high: bytes | None, batch: int) -> None:
+    def __init__(self, node: int, end: int, low: bytes, high: bytes | None, batch: int) -> None:
         self.node = node
-        self.path = path
+        self.end = end
+        """Bytes of its path, which is the beginning of the walk's."""
         self.low = low
         self.high = high
         self.batch = batch
         self.rows: list[Row] = []
         self.at = 0
         self.more = True
+
+
+class _Counted:
+    """Counts the queries that a walk makes."""
+
+    __slots__ = ("_reads", "count")
+
+    def __init__(self, reads: Reads) -> None:
+        self._reads = reads
+        self.count = 0
+
+    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        self.count += 1
+        return self._reads.query(statement, values)
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self._reads.snapshot()
+
+    def apart(self) -> AbstractAsyncContextManager[Reads]:
+        return self._reads.apart()
+
+
+class _Seek:
+    """The way to the key that a walk begins at."""
+
+    __slots__ = ("above", "at", "end", "low", "names", "node")
+
+    def __init__(self, low: bytes, names: list[bytes], above: int, root: int) -> None:
+        self.low = low
+        self.names = names
+        """The key's directories."""
+        self.above = above
+        """So many of them are the prefix's."""
+        self.at = 0
+        """How many of them were entered."""
+        self.end = 0
+        """Bytes of their path."""
+        self.node = root
 
 
 Tell = Callable[[bytes, list[Row], int], tuple[int, int]]
@@ -89,14 +145,25 @@ class Walk:
     """A walk over the keys below *root* that begin with *prefix*, rolled up by *delimiter*."""
 
     def __init__(self, reads: Reads, table: Table, root: int, prefix: bytes, delimiter: bytes) -> None:
-        self._reads = reads
+        self._reads = _Counted(reads)
         self._table = table
         self._root = root
         self._prefix = prefix
         self._delimiter = delimiter
         self._ends_at_slash = delimiter in (b"", SLASH)
         self._ahead: dict[int, list[Row] | None] = {}
+        self._ahead_held = 0
+        """Rows of `_ahead`."""
         self._fetched_ahead = 0
+        """Rows that were added to `_ahead` in this turn."""
+        self._path = bytearray()
+        """Of the deepest frame."""
+        self._frames: list[_Frame] = []
+        self._held = 0
+        """Rows of all frames."""
+        self._emptied = 0
+        """The frames before this one hold no rows."""
+        self._seek: _Seek | None = None
 
     def first(self, after: bytes) -> bytes | None:
         """The least key that may be told behind *after*; None when there can be none. What is rolled up is told only
@@ -108,94 +175,134 @@ class Walk:
         rolled = rolled_up(after, self._prefix, self._delimiter)
         return successor(rolled) if rolled is not None else behind(after) if after else b""
 
-    def slice(self, low: bytes, room: int, tell: Tell, roll: Roll) -> bytes | None:
-        """Tell what stands from *low* on, *room* items at most.
+    def begin(self, low: bytes) -> None:
+        """Go on at *low*, wherever the walk was before."""
+        self._frames, self._held, self._emptied = [], 0, 0
+        self._path.clear()
+        self._ahead, self._ahead_held = {}, 0
+        self._seek = None
+        if low.startswith(self._prefix):
+            above = split(directory_of(self._prefix))[:-1]
+            self._seek = _Seek(low, split(low)[:-1], len(above), self._root)
+            if not above:
+                self._enter_base(self._root)
 
-        Answers the least key that was not looked at, or None at the end."""
-        if not low.startswith(self._prefix):
-            return None
-        with self._reads.snapshot():
-            frames = self._seek(low)
-            self._ahead, self._fetched_ahead = {}, 0
-            while frames:
-                if room <= 0 or (self._fetched_ahead >= MOST_AHEAD and not self._ahead):
-                    return self._position(frames)
-                frame = frames[-1]
-                if frame.at < len(frame.rows):
-                    room = self._go_on(frames, frame, room, tell, roll)
-                elif frame.more:
-                    room -= self._fetch(frame, room, roll)
-                else:
-                    frames.pop()
-            return None
+    def turn(self, room: int, tell: Tell, roll: Roll) -> bool:
+        """Tell what comes next, *room* items at most, as far as a turn's work goes. Returns whether there may be more.
 
-    @staticmethod
-    def _position(frames: list[_Frame]) -> bytes | None:
-        """Where a walk would go on: the next row of the deepest directory that has one."""
-        for frame in reversed(frames):
+        Where it returns True and told fewer than *room*, the turn's work was used up, or *tell* answered with no room
+        left."""
+        last = self._reads.count + QUERIES
+        self._fetched_ahead = 0
+        while self._seek is not None and self._reads.count < last:
+            self._descend(self._seek)
+        while self._frames:
+            used_up = self._reads.count >= last or (self._fetched_ahead >= MOST_AHEAD and not self._ahead)
+            if room <= 0 or used_up:
+                return True
+            frame = self._frames[-1]
             if frame.at < len(frame.rows):
-                return frame.path + bytes(frame.rows[frame.at][0])
-            if frame.more:
-                return frame.path + frame.low
-        return None
+                room = self._go_on(frame, room, tell, roll)
+            elif frame.more:
+                room -= self._fetch(frame, room, roll)
+            else:
+                self._leave(frame)
+        return self._seek is not None
+
+    # --- frames ---
+
+    def _push(self, frame: _Frame) -> None:
+        """Enter a directory, whose path is the walk's by now. Shallow frames give up rows where there are too many."""
+        frames = self._frames
+        while self._held > HELD_ROWS and self._emptied < len(frames):
+            above = frames[self._emptied]
+            if above.at < len(above.rows):
+                above.low, above.more = bytes(above.rows[above.at][0]), True
+            self._hold(above, [])
+            self._emptied += 1
+        frames.append(frame)
+        self._held += len(frame.rows)
+
+    def _leave(self, frame: _Frame) -> None:
+        self._hold(frame, [])
+        frames = self._frames
+        frames.pop()
+        self._emptied = min(self._emptied, max(0, len(frames) - 1))
+        del self._path[frames[-1].end if frames else 0 :]
+
+    def _hold(self, frame: _Frame, rows: list[Row]) -> None:
+        """These are the rows at hand of a frame now."""
+        self._held += len(rows) - len(frame.rows)
+        frame.rows, frame.at = rows, 0
 
     # --- getting there ---
 
-    def _seek(self, low: bytes) -> list[_Frame]:
-        """The directories on the way to *low*, each to go on behind what is below it."""
+    def _enter_base(self, node: int) -> None:
+        """The directory that the prefix ends in is the first frame."""
         base = directory_of(self._prefix)
-        node = self._descend(self._root, split(base)[:-1])
-        if node is None:
-            return []
+        self._path += base
         batch = SLICE if self._ends_at_slash else FIRST_BATCH
-        rest = low[len(base) :]
-        frame = _Frame(node, base, rest, successor(self._prefix[len(base) :]), batch)
-        frames = [frame]
-        for name in split(rest)[:-1]:
-            if rolled_up(frame.path + name, self._prefix, self._delimiter) is not None:
-                break  # nothing below is told
-            below = self._descend(frame.node, [name])
-            if below is None:
-                break
-            frame.low = _past(name)
-            rest = rest[len(name) :]
-            frame = _Frame(below, frame.path + name, rest, None, batch)
-            frames.append(frame)
-        return frames
+        assert self._seek is not None
+        self._push(_Frame(node, len(base), b"", successor(self._prefix[len(base) :]), batch))
 
-    def _descend(self, node: int, names: list[bytes]) -> int | None:
-        sql = f"SELECT e.node FROM entry e WHERE e.parent = ? AND {self._table.dead} AND e.name = ?"
-        for name in names:
-            rows = self._reads.query(sql, (node, name))
-            if not rows:
-                return None
-            node = rows[0][0]
-        return node
+    def _descend(self, seek: _Seek) -> None:
+        """Enter the next directories on the way to where the walk begins; behind the last, the walk can begin."""
+        names = seek.names[seek.at : seek.at + SEEK_LEVELS]
+        rolled = seek.low.find(self._delimiter, len(self._prefix)) if self._delimiter else -1
+        found = self._nodes(seek.node, names)
+        for name, node in zip(names, found, strict=False):
+            end = seek.end + len(name)
+            if seek.at >= seek.above:
+                if 0 <= rolled <= end - len(self._delimiter):
+                    return self._arrive(seek)  # nothing below is told
+                self._frames[-1].low = _past(name)
+                self._path += name
+                batch = SLICE if self._ends_at_slash else FIRST_BATCH
+                self._push(_Frame(node, end, b"", None, batch))
+            elif seek.at == seek.above - 1:
+                self._enter_base(node)
+            seek.at, seek.node, seek.end = seek.at + 1, node, end
+        if len(found) < len(names) or seek.at == len(seek.names):
+            self._arrive(seek)
+        return None
+
+    def _arrive(self, seek: _Seek) -> None:
+        if self._frames:
+            self._frames[-1].low = seek.low[seek.end :]
+        self._seek = None
+
+    def _nodes(self, node: int, names: list[bytes]) -> list[int]:
+        """The directories of these names, each in the one before, as far as they stand."""
+        self._reads.count += SEEK_QUERIES * len(names) // SEEK_LEVELS
+        return descend(self._reads, node, names, self._table.dead)
 
     def _fetch(self, frame: _Frame, room: int, roll: Roll) -> int:
         """The next rows of a directory, the quickest way. Answers how many items were told already."""
-        most = min(frame.batch, room, SLICE)
+        most = min(frame.batch, self._fitting(frame, room), SLICE)
         place = (self._reads, frame.node, frame.low, frame.high, most)
         counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (frame.node,))
         subdirs, entries = counts[0]
-        frame.at = 0
         frame.batch = min(frame.batch * 4, SLICE)
         if self._delimiter == SLASH and subdirs * 8 > entries * 7:
             names = self._table.directories(*place)
             if names is not None:
                 return self._roll_up(frame, names, most, roll)
-        frame.rows = self._table.entries(*place) if subdirs else self._table.only_files(*place)
+        self._hold(frame, self._table.entries(*place) if subdirs else self._table.only_files(*place))
         frame.more = len(frame.rows) == most
         if frame.more:
             frame.low = _past(frame.rows[-1][0])
         return 0
 
     @staticmethod
-    def _roll_up(frame: _Frame, names: list[bytes], most: int, roll: Roll) -> int:
+    def _fitting(frame: _Frame, room: int) -> int:
+        """How many items of a directory may be told at once."""
+        return min(room, max(1, PAGE_BYTES // (frame.end + 1)))
+
+    def _roll_up(self, frame: _Frame, names: list[bytes], most: int, roll: Roll) -> int:
         """Tell directories, none of which is entered."""
-        path = frame.path
+        path = bytes(self._path)
         roll([path + name for name in names] if path else names)
-        frame.rows = []
+        self._hold(frame, [])
         frame.more = len(names) == most
         if frame.more:
             frame.low = _past(names[-1])
@@ -203,20 +310,20 @@ class Walk:
 
     # --- telling ---
 
-    def _go_on(self, frames: list[_Frame], frame: _Frame, room: int, tell: Tell, roll: Roll) -> int:
+    def _go_on(self, frame: _Frame, room: int, tell: Tell, roll: Roll) -> int:
         """Tells the rows at hand, until one leads down, they end or the room does. Answers the room left."""
-        path, rows = frame.path, frame.rows
+        path, rows = bytes(self._path), frame.rows
         delimiter, begins = self._delimiter, len(self._prefix)
         while frame.at < len(rows) and room > 0:
             row = rows[frame.at]
             is_directory = row[1] is None
             if not is_directory and self._ends_at_slash:
-                told, items = tell(path, self._alike_from(frame, room, directories=False), room)
+                told, items = tell(path, self._alike_from(frame, self._fitting(frame, room), directories=False), room)
                 frame.at += told
                 room -= items
                 continue
             if is_directory and delimiter == SLASH:
-                beside = self._alike_from(frame, room, directories=True)
+                beside = self._alike_from(frame, self._fitting(frame, room), directories=True)
                 roll([path + each[0] for each in beside] if path else [each[0] for each in beside])
                 frame.at += len(beside)
                 room -= len(beside)
@@ -229,7 +336,8 @@ class Walk:
                 self._step_over(frame, key[: cut + len(delimiter)])
             elif is_directory:
                 frame.at += 1
-                frames.append(self._below(frame, row[-2], key, room))
+                self._path += row[0]
+                self._push(self._below(frame, row[-2], room))
                 return room
             else:
                 told, items = tell(path, [row], room)
@@ -248,7 +356,7 @@ class Walk:
 
     def _step_over(self, frame: _Frame, rolled: bytes) -> None:
         """Go on behind all that begins with the common prefix."""
-        beginning = rolled[len(frame.path) :]
+        beginning = rolled[frame.end :]
         rows = frame.rows
         told = frame.at
         frame.at += 1
@@ -265,21 +373,22 @@ class Walk:
             if frame.at - told > 1:
                 frame.batch = FIRST_BATCH
 
-    def _below(self, frame: _Frame, node: int, path: bytes, room: int) -> _Frame:
-        if node not in self._ahead:
+    def _below(self, frame: _Frame, node: int, room: int) -> _Frame:
+        if node not in self._ahead and self._ahead_held <= HELD_ROWS:
             beside = [row[-2] for row in frame.rows[frame.at : frame.at + min(room, AHEAD)] if row[1] is None]
             self._fetch_ahead([node, *beside], room)
-        below = _Frame(node, path, b"", None, SLICE if self._ends_at_slash else FIRST_BATCH)
+        below = _Frame(node, len(self._path), b"", None, SLICE if self._ends_at_slash else FIRST_BATCH)
         rows = self._ahead.pop(node, None)
         if rows is not None:
             below.rows, below.more = rows, False
+            self._ahead_held -= len(rows)
         return below
 
     def _fetch_ahead(self, nodes: list[int], room: int) -> None:
         """The small ones of these directories, and the small ones in them, as far as there is room."""
         for _ in range(LEVELS):
             chosen = self._small(nodes, room)
-            if not chosen:
+            if not chosen or self._fetched_ahead >= 2 * MOST_AHEAD:
                 return
             found = self._table.children(self._reads, json.dumps(chosen))
             nodes = []
@@ -287,6 +396,7 @@ class Walk:
                 rows = found.get(node, [])
                 self._ahead[node] = rows
                 self._fetched_ahead += len(rows)
+                self._ahead_held += len(rows)
                 nodes.extend(row[-2] for row in rows if row[1] is None)
             if not nodes:
                 return
@@ -294,7 +404,7 @@ class Walk:
     def _small(self, nodes: list[int], room: int) -> list[int]:
         """The first of these directories that are small and together fit; the first that is not ends it."""
         sql = f"SELECT d.id, d.{self._table.count} FROM json_each(?) j CROSS JOIN dir d ON d.id = j.value"
-        counts = dict(self._reads.query(sql, (json.dumps(nodes[:AHEAD]),)))
+        counts: dict[int, int] = dict(self._reads.query(sql, (json.dumps(nodes[:AHEAD]),)))
         most = SMALL if self._ends_at_slash else FIRST_BATCH
         chosen: list[int] = []
         for node in nodes[:AHEAD]:
@@ -305,3 +415,37 @@ class Walk:
             chosen.append(node)
             room -= count
         return chosen
+
+
+class Listing(Protocol):
+    """A page that is being read, a turn at a time."""
+
+    @property
+    def count(self) -> int:
+        """Items so far."""
+
+    def turn(self) -> bool:
+        """Read on. Returns whether the page is complete."""
+
+
+L = TypeVar("L", bound=Listing)
+
+
+async def in_turns(reads: Reads, begin: Callable[[Reads], L]) -> L:
+    """The listing that *begin* makes over a store, read until it is complete, or has used up `TURNS`.
+
+    Whatever it takes, it reads one snapshot. The first turn reads the store itself, and is nearly always enough; where
+    it is not, the listing begins again on a connection of its own, and the loop has others' work between its turns. A
+    caller that is cancelled stops there."""
+    with reads.snapshot():
+        listing = begin(reads)
+        if listing.turn():
+            return listing
+    await asyncio.sleep(0)
+    async with reads.apart() as still:
+        listing = begin(still)
+        turns = 1
+        while not listing.turn() and (turns < TURNS or not listing.count):
+            turns += 1
+            await asyncio.sleep(0)
+    return listing

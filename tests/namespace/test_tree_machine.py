@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from gateway.errors import InvalidKey, NotEmpty, Refused
 from gateway.journal.tables import Kind, Versioning
-from gateway.namespace import listing, listing_versions, reading
+from gateway.namespace import listing, listing_versions, reading, seeking
 from gateway.namespace.buckets import DropBucket, SetVersioning
 from gateway.namespace.copies import CopyObject, MoveObject, Source
 from gateway.namespace.keys import KEY_BYTES
@@ -341,6 +341,19 @@ def test_any_history_is_that_of_a_plain_dictionary():
         Tree,
         settings=settings(
             max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+def test_a_page_that_takes_many_turns_is_that_of_a_plain_dictionary(monkeypatch: pytest.MonkeyPatch):
+    for name, value in {"QUERIES": 1, "TURNS": 1_000_000, "HELD_ROWS": 1, "SEEK_LEVELS": 3, "SLICE": 3}.items():
+        monkeypatch.setattr(seeking, name, value)
+    for module in (listing, listing_versions):
+        monkeypatch.setattr(module, "SLICE", 3)
+    run_state_machine_as_test(
+        Tree,
+        settings=settings(
+            max_examples=15, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from gateway.journal import memory_store
@@ -97,6 +97,11 @@ class Mirror:
             yield
         finally:
             self.db.execute("COMMIT")
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Mirror]:
+        with self.snapshot():
+            yield self
 
     def count_steps(self, on: bool) -> None:
         def step() -> int:

@@ -15,8 +15,8 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,6 +24,9 @@ from urllib.parse import quote
 from gateway.errors import CommitterGone
 
 CACHE_KIB = 65536
+APART_CACHE_KIB = 8192
+APART_MAX = 2
+"""Snapshots of one process that are held over several turns of the event loop, at a time."""
 MAPPED_BYTES = (1 << 31) - 1
 """So much of the file is read through a mapping, without a system call and a copy a page: what the kernel has at hand
 it lends, and takes back when memory is short. Nobody cuts the file shorter: it is never vacuumed, and a restored one
@@ -40,6 +43,9 @@ class ReadStore:
         self._depth = 0
         self._version: int | None = None
         """As it was asked in this turn of the loop."""
+        self._apart = asyncio.Semaphore(APART_MAX)
+        self._idle: list[ReadStore] = []
+        """Connections that `apart` has used, for the next time."""
         self.lock = threading.RLock()
         """Held during a query or snapshot."""
         self._connection: sqlite3.Connection | None = self._connect()
@@ -89,6 +95,20 @@ class ReadStore:
                 if self._depth == 0 and self._connection is not None and self._connection.in_transaction:
                     self._connection.execute("COMMIT")
 
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[ReadStore]:
+        """Another connection to the same file, on one snapshot that is held until the context ends. At most
+        `APART_MAX` at a time; others wait. Keep it short all the same: meanwhile the WAL cannot begin anew."""
+        async with self._apart:
+            store = self._idle.pop() if self._idle else ReadStore(self._path, APART_CACHE_KIB)
+            try:
+                with store.snapshot():
+                    yield store
+            except BaseException:
+                store.close()
+                raise
+            self._idle.append(store)
+
     def head(self) -> int:
         """The number of the last record."""
         row = self.one("SELECT number FROM head")
@@ -127,10 +147,14 @@ class ReadStore:
         self._connection = None
         self._depth = 0
         self._version = None
+        self._apart = asyncio.Semaphore(APART_MAX)
+        self._idle = []
         self.lock = threading.RLock()
 
     def close(self) -> None:
         _OPEN.discard(self)
+        while self._idle:
+            self._idle.pop().close()
         if self._connection is not None:
             self._connection.close()
 
