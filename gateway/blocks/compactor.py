@@ -28,6 +28,7 @@ from gateway.blocks.working import Journal, Tables, Worker
 from gateway.blocks.writer import StoredRun, Writer
 from gateway.journal.packed import Extent
 from gateway.journal.records.bytes import NewBlock
+from gateway.timing import Timing
 
 CANDIDATES = 64
 MOVES = 200
@@ -65,9 +66,17 @@ class Compactor(Worker):
     name = "compactor"
 
     def __init__(
-        self, store: Tables, journal: Journal, lookup: Lookup, reader: Reader, writer: Writer, restamp: Restamp
-    ):
-        super().__init__(store)
+        self,
+        store: Tables,
+        journal: Journal,
+        lookup: Lookup,
+        reader: Reader,
+        writer: Writer,
+        restamp: Restamp,
+        *,
+        timing: Timing,
+    ) -> None:
+        super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
         self._reader = reader

@@ -12,7 +12,6 @@ how far it has come: one that starts again begins at the front, and an upload th
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
 from gateway import errors, failpoints
@@ -20,6 +19,7 @@ from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.packed import UploadAt
 from gateway.namespace.uploads import AbortUpload, CutUploadsOff
 from gateway.namespace.versions import spell
+from gateway.timing import Timing
 
 UPLOADS = 100
 LOOKED_AT = 250
@@ -41,8 +41,8 @@ class Expiry(Worker):
 
     name = "expiry"
 
-    def __init__(self, store: Tables, journal: Journal, *, expire_seconds: float) -> None:
-        super().__init__(store)
+    def __init__(self, store: Tables, journal: Journal, *, timing: Timing, expire_seconds: float) -> None:
+        super().__init__(store, timing)
         self._journal = journal
         self._place = _Place()
         self.expire_seconds = expire_seconds
@@ -77,7 +77,7 @@ class Expiry(Worker):
         """Abort some that nobody came back to, as a client would."""
         rows = self.store.query(
             "SELECT bucket, key, id FROM upload WHERE state = 0 AND made_ns < ? ORDER BY made_ns LIMIT ?",
-            (time.time_ns() - int(self.expire_seconds * 1e9), UPLOADS),
+            (self._clock.wall_ns() - int(self.expire_seconds * 1e9), UPLOADS),
         )
         ended = 0
         for bucket, key, upload in rows:

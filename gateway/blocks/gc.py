@@ -7,8 +7,6 @@ that nobody knows here may be known there: so long their blocks stay.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,8 +16,9 @@ from gateway.blocks.commands import NoteStrays
 from gateway.blocks.findings import Progress, silent
 from gateway.blocks.inventory import State, take_inventory
 from gateway.blocks.values import block_id
-from gateway.blocks.working import HELD_BACK_SECONDS, Journal, Tables, Worker
+from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.whereabouts import FORK_PIN
+from gateway.timing import Clock, Timing
 
 TOLD_EVERY = 1_000
 HELD_BACK_TRIES = 8
@@ -62,10 +61,10 @@ async def survey(store: Tables, backends: Mapping[int, Backend], progress: Progr
     return Waste(freed, blocks, sizes, sparse, dead)
 
 
-def another_copy_may_go_on(store: Tables) -> bool:
+def another_copy_may_go_on(store: Tables, clock: Clock) -> bool:
     """Whether the grace of a start that may be a copy's, or of a takeover, has not passed yet."""
     pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
-    return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, time.time_ns())))
+    return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, clock.wall_ns())))
 
 
 async def collect(
@@ -73,6 +72,7 @@ async def collect(
     journal: Journal,
     backends: Mapping[int, Backend],
     workers: Iterable[Worker],
+    timing: Timing,
     progress: Progress = silent,
 ) -> Waste:
     """Let *workers* do what they find to do now, delete orphans, and answer what is left. Strays are left to the
@@ -86,8 +86,8 @@ async def collect(
             progress("steps", steps, 0)
         if not any(worker.held_back for worker in workers):
             break
-        await asyncio.sleep(HELD_BACK_SECONDS)
-    spared = another_copy_may_go_on(store)
+        await timing.clock.sleep(timing.workers.held_back_seconds)
+    spared = another_copy_may_go_on(store, timing.clock)
     for place, backend in backends.items():
         async for item in take_inventory(store, place, backend):
             if item.state is State.ORPHAN:

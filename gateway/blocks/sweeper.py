@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 from backends import errors as backend_errors
@@ -35,6 +34,7 @@ from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.apply_work import ids_in
 from gateway.journal.tables import SessionState
 from gateway.journal.whereabouts import FORK_GRACE_SECONDS
+from gateway.timing import Timing
 
 _DEAD = (
     "SELECT b.id, b.died, b.backends, w.strays FROM block b LEFT JOIN work w ON w.block = b.id "
@@ -44,16 +44,12 @@ _SESSIONS = (
     "SELECT id, state FROM session "
     "WHERE (state = 1 AND (seen = 1 OR ended_ns <= ?)) OR (state = 2 AND ended_ns < ?) ORDER BY id LIMIT ?"
 )
-AGAIN_SECONDS = 30.0
-"""Before a session that could not be listed on every backend is tried again."""
 BLOCKS = 256
 """Dead blocks of one step."""
 AT_ONCE = 16
 """Deletions under way at a time."""
 KEYS = 256
 """Keys of a listing that are looked up at once."""
-UPLOAD_SECONDS_MAX = 3_600.0
-"""Behind the end of a session no put of its is on its way any more after this."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,14 +65,14 @@ class Sweeper(Worker):
         journal: Journal,
         backends: Mapping[int, Backend],
         *,
-        upload_seconds_max: float = UPLOAD_SECONDS_MAX,
+        timing: Timing,
         fork_grace_seconds: float = FORK_GRACE_SECONDS,
     ) -> None:
-        super().__init__(store)
+        super().__init__(store, timing)
         self._journal = journal
         self._backends = backends
         self._lookup = Lookup(store, backends)
-        self._upload_ns_max = int(upload_seconds_max * 1e9)
+        self._upload_ns_max = int(timing.sweeper.upload_most_seconds * 1e9)
         self._fork_grace_ns = int(fork_grace_seconds * 1e9)
         self._after = (0, b"")  # how far this pass over the dead has come, and
         self._away: set[int] = set()  # who did not answer during it
@@ -138,7 +134,7 @@ class Sweeper(Worker):
     # ---- sessions -----------------------------------------------------------------------------------------------
 
     async def _sweep_session(self) -> bool:
-        now_ns, now = time.time_ns(), time.monotonic()
+        now_ns, now = self._clock.wall_ns(), self._clock.monotonic()
         rows = self.store.query(
             _SESSIONS, (now_ns - self._fork_grace_ns, now_ns - self._upload_ns_max, 1 + len(self._put_off))
         )
@@ -151,7 +147,7 @@ class Sweeper(Worker):
                 await self._sweep_prefix(session, place, backend)
         except backend_errors.BackendError as error:  # it has to be listed everywhere; others need not wait for that
             _log.warning("what session %x left is not swept for now: %s", session, error)
-            self._put_off[session] = now + AGAIN_SECONDS
+            self._put_off[session] = now + self._timing.sweeper.retry_seconds
             return True
         self._put_off.pop(session, None)
         failpoints.reach("session-listed")

@@ -9,7 +9,6 @@ sweeper keeps the blocks that those name.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from gateway.blocks.commands import TakeApart
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.tables import Shape
 from gateway.namespace.uploads import DropParts, ForgetUpload
+from gateway.timing import Timing
 
 COHORT = 20_000
 """Freed rows that wait together."""
@@ -44,9 +44,9 @@ class Takedown(Worker):
 
     name = "takedown"
 
-    def __init__(self, store: Tables, journal: Journal, *, remember_seconds: float) -> None:
+    def __init__(self, store: Tables, journal: Journal, *, timing: Timing, remember_seconds: float) -> None:
         """*remember_seconds*: how long a completed upload is remembered, so that a repeat gets its answer."""
-        super().__init__(store)
+        super().__init__(store, timing)
         self._journal = journal
         self._remember_ns = int(remember_seconds * 1e9)
         self._cohort: deque[_Waiting] = deque()
@@ -117,7 +117,7 @@ class Takedown(Worker):
     async def _forget_uploads(self) -> bool:
         rows = self.store.query(
             "SELECT bucket, key, id FROM upload WHERE state > 0 AND ended_ns < ? AND parts = 0 LIMIT ?",
-            (time.time_ns() - self._remember_ns, UPLOADS),
+            (self._clock.wall_ns() - self._remember_ns, UPLOADS),
         )
         for bucket, key, upload in rows:
             await self._journal.send(ForgetUpload(bucket, key, upload))

@@ -16,14 +16,7 @@ from typing import Any, Protocol
 
 from backends.errors import BackendError
 from gateway.errors import EntrepotError
-
-POLL_SECONDS = 0.25
-"""How often an idle worker asks whether the journal has grown."""
-IDLE_SECONDS = 5.0
-"""After which it looks again in any case: some work falls due with time."""
-HELD_BACK_SECONDS = 0.5
-"""As `IDLE_SECONDS`, while there is work that waits for readers alone."""
-FAILED_SECONDS_MAX = 30.0
+from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
 
@@ -57,8 +50,10 @@ class Worker(ABC):
 
     name: str
 
-    def __init__(self, store: Tables) -> None:
+    def __init__(self, store: Tables, timing: Timing) -> None:
         self.store = store
+        self._timing = timing
+        self._clock = timing.clock
         self.held_back = False
         """There is work that only waits for readers to go on: the journal need not grow for that."""
 
@@ -68,23 +63,24 @@ class Worker(ABC):
 
     async def run(self) -> None:
         """Work until cancelled. What fails is logged and tried again, less and less often."""
-        failed_seconds = 0.0
+        pauses, failed_seconds = self._timing.workers, 0.0
         while True:
             seen = self.store.head()
             try:
                 busy = await self.step()
                 failed_seconds = 0.0
             except (EntrepotError, BackendError, OSError) as error:
-                failed_seconds = min(FAILED_SECONDS_MAX, 2 * failed_seconds or POLL_SECONDS)
+                failed_seconds = min(pauses.failed_most_seconds, 2 * failed_seconds or pauses.poll_seconds)
                 _log.warning("%s: %s: %s", self.name, type(error).__name__, error)
-                await asyncio.sleep(failed_seconds)
+                await self._clock.sleep(failed_seconds)
                 continue
             await (asyncio.sleep(0) if busy else self._quiet(seen))
 
     async def _quiet(self, seen: int) -> None:
         """Until the journal is longer than *seen*, or a while."""
-        seconds = HELD_BACK_SECONDS if self.held_back else IDLE_SECONDS
-        for _ in range(int(seconds / POLL_SECONDS)):
-            await asyncio.sleep(POLL_SECONDS)
+        pauses = self._timing.workers
+        until = self._clock.monotonic() + (pauses.held_back_seconds if self.held_back else pauses.idle_seconds)
+        while self._clock.monotonic() < until:
+            await self._clock.sleep(pauses.poll_seconds)
             if self.store.head() != seen:
                 return

@@ -7,7 +7,7 @@ nothing hangs on an item's moment, others are waited for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from gateway.blocks.working import Journal
@@ -18,16 +18,24 @@ ITEMS = 128
 T = TypeVar("T")
 
 
+async def _one_turn() -> None:
+    """Items of the same turn of the event loop go together."""
+    await asyncio.sleep(0)
+
+
 class Batching(Generic[T]):
     """Sends items of one kind. For one event loop."""
 
     def __init__(
-        self, journal: Journal, command: Callable[[tuple[T, ...]], Any], gather_seconds: Callable[[], float] = lambda: 0
+        self,
+        journal: Journal,
+        command: Callable[[tuple[T, ...]], Any],
+        gather: Callable[[], Awaitable[None]] = _one_turn,
     ) -> None:
-        """*gather_seconds*: how long the first item waits at the moment, so that others come along."""
+        """*gather*: awaited before the first item is sent, so that others come along."""
         self._journal = journal
         self._command = command
-        self._gather_seconds = gather_seconds
+        self._gather = gather
         self._waiting: list[tuple[T, asyncio.Future[Any]]] = []
         self._sending: asyncio.Task[None] | None = None
 
@@ -41,7 +49,7 @@ class Batching(Generic[T]):
         return await answer
 
     async def _send(self) -> None:
-        await asyncio.sleep(self._gather_seconds())  # those of the same turn of the loop go together in any case
+        await self._gather()
         while self._waiting:
             some, self._waiting = self._waiting[:ITEMS], self._waiting[ITEMS:]
             some = [(item, answer) for item, answer in some if not answer.done()]  # nobody hangs on the others any more

@@ -7,32 +7,25 @@ what is damaged would not be mended.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from gateway.blocks.working import Tables
+from gateway.timing import Clock
 
 
-class Clock:
+class JournalClock:
     """For one thread."""
 
-    def __init__(
-        self,
-        store: Tables,
-        told_ns: Callable[[], int] = time.time_ns,
-        ticking_ns: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
-        """*told_ns*: the machine's time. *ticking_ns*: what tells how much of it has passed, wherever it was put."""
+    def __init__(self, store: Tables, clock: Clock) -> None:
         self._store = store
-        self._told_ns = told_ns
-        self._ticking_ns = ticking_ns
-        self._now_ns, self._ticked_ns = 0, ticking_ns()
+        self._clock = clock
+        self._now_ns, self._monotonic = 0, clock.monotonic()
 
     def now_ns(self) -> int:
-        """It goes on with the journal's time until the machine's has caught up."""
-        ticked_ns = self._ticking_ns()
+        """The later of the machine's wall time and the journal's; where that is the journal's, it goes on with the
+        machine's monotonic clock until the wall clock has caught up."""
+        monotonic = self._clock.monotonic()
         rows = self._store.query("SELECT at_ns FROM head")
         journal_ns = int(rows[0][0]) if rows else 0
-        self._now_ns = max(self._told_ns(), journal_ns, self._now_ns + ticked_ns - self._ticked_ns)
-        self._ticked_ns = ticked_ns
+        passed_ns = int((monotonic - self._monotonic) * 1e9)
+        self._now_ns = max(self._clock.wall_ns(), journal_ns, self._now_ns + passed_ns)
+        self._monotonic = monotonic
         return self._now_ns

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from gateway.metrics import gauge
+from gateway.timing import Timing
 
 WAITED_SHARE = 1 / 60
-"""Of the shortest `within_seconds`: so long no copy is begun; but not longer than"""
-SECONDS_MAX = 60.0
-"""this, however long that is."""
+"""Fraction of the shortest `within_seconds` during which no copy is begun, up to `throttle.wait_most_seconds`."""
 HURRIED_SHARE = 1 / 2
 """Of it as well: from this age of the oldest on, copies are made as fast as they can be."""
 LEAST_SHARE = 0.2
@@ -27,16 +25,10 @@ LEAST_SHARE = 0.2
 they keep pace, and a load of some minutes has most of the processors until it is over."""
 SLICE = 64
 """Blocks that are begun at a time, with a rest behind them."""
-REST_SECONDS_MAX = 2.0
-"""For a slice may take long for other reasons than processors."""
 ALL = sys.maxsize
-LOOK_SECONDS = 0.25
-"""Of the kernel's figures, so that there is something to compare."""
 WAITED_PER_RUN = 1.5
 """Where this thread waits so many times as long as it runs, others are in the way. With a backlog and nobody else it
 is 0.4 to 1.2, where two processors have everything to do; beside clients who keep these half busy, 2 to 10."""
-CALM_SECONDS = 2.0
-"""For so long nobody must have been in the way: clients who pause for a moment are there again."""
 
 GIVES_WAY = gauge("entrepot_copies_give_way", "1 while copies wait a little, since processors are scarce.")
 
@@ -56,36 +48,34 @@ def scheduling() -> tuple[int, int] | None:
 class Crowd:
     """Whether others want the processors that this thread would run on."""
 
-    def __init__(
-        self,
-        scheduled: Callable[[], tuple[int, int] | None] = scheduling,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, timing: Timing, scheduled: Callable[[], tuple[int, int] | None] = scheduling) -> None:
         """*scheduled*: for how many nanoseconds this thread ran so far, and waited to run; None where nobody knows."""
         self._scheduled = scheduled
-        self._clock = clock
+        self._timing = timing.throttle
+        self._clock = timing.clock
         self._looked = self._felt_at = -math.inf
         self._seen: tuple[int, int] | None = None
 
     def felt(self) -> bool:
         """At the last look, or shortly before. Where the kernel does not say, nobody is in the way."""
-        now = self._clock()
-        if now - self._looked >= LOOK_SECONDS and (told := self._scheduled()) is not None:
+        now = self._clock.monotonic()
+        if now - self._looked >= self._timing.look_seconds and (told := self._scheduled()) is not None:
             if self._seen is not None:
                 ran, waited = told[0] - self._seen[0], told[1] - self._seen[1]
                 if waited > WAITED_PER_RUN * ran:
                     self._felt_at = now
             self._looked, self._seen = now, told
-        return now - self._felt_at < CALM_SECONDS
+        return now - self._felt_at < self._timing.calm_seconds
 
 
 class GivingWay:
     """Asked before any of what is due is begun: how much of it may be, so that what is begun at last is spread."""
 
-    def __init__(self, felt: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
-        """*felt*: whether somebody is in the way, as `Crowd` tells. *clock*: seconds, and never goes back."""
+    def __init__(self, felt: Callable[[], bool], timing: Timing) -> None:
+        """*felt*: whether somebody is in the way, as `Crowd` tells."""
         self._felt = felt
-        self._clock = clock
+        self._timing = timing.throttle
+        self._clock = timing.clock
         self._began_s: float | None = None  # the slice that was allowed last
         self._rests_until_s = -math.inf
 
@@ -96,19 +86,20 @@ class GivingWay:
         crowded = self._felt()  # asked each time: what it compares with is the last time
         share = 1.0
         if crowded and oldest_ns is not None:
-            share = share_of((now_ns - oldest_ns) / 1e9, within_seconds)
+            share = share_of((now_ns - oldest_ns) / 1e9, within_seconds, self._timing.wait_most_seconds)
         allowed = ALL if share == 1.0 else self._slice(share)
         GIVES_WAY.set(float(allowed < ALL))
         return allowed
 
     def _slice(self, share: float) -> int:
-        """A slice, if there was a rest behind the last one."""
-        now = self._clock()
+        """A slice, if there was a rest behind the last one. A rest has an upper bound because a slice may take long for
+        other reasons than processors."""
+        now = self._clock.monotonic()
         if share == 0.0:
             self._began_s = None
             return 0
         if self._began_s is not None:
-            self._rests_until_s = now + min(REST_SECONDS_MAX, (now - self._began_s) * (1 / share - 1))
+            self._rests_until_s = now + min(self._timing.rest_most_seconds, (now - self._began_s) * (1 / share - 1))
             self._began_s = None
         if now < self._rests_until_s:
             return 0
@@ -116,9 +107,10 @@ class GivingWay:
         return SLICE
 
 
-def share_of(age_seconds: float, within_seconds: float) -> float:
-    """Which share of the time is spent on copies, while somebody is in the way and the oldest of them is so old."""
-    waits = min(SECONDS_MAX, WAITED_SHARE * within_seconds)
+def share_of(age_seconds: float, within_seconds: float, wait_most_seconds: float) -> float:
+    """The share of the time that is spent on copies while others need the processors and the oldest copy is due since
+    *age_seconds*. 0 for the first WAITED_SHARE of *within_seconds*, up to *wait_most_seconds*."""
+    waits = min(wait_most_seconds, WAITED_SHARE * within_seconds)
     hurries = max(waits, HURRIED_SHARE * within_seconds)
     if age_seconds < waits:
         return 0.0

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 
 from backends.base import Backend, Buffer
@@ -35,7 +34,7 @@ from gateway.blocks.working import Journal, Tables, Worker
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
 from gateway.reconcile.batching import Batching
-from gateway.reconcile.clock import Clock
+from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import (
     Begin,
     BeginWork,
@@ -50,6 +49,7 @@ from gateway.reconcile.old_copies import OldCopies
 from gateway.reconcile.putting_off import PuttingOff
 from gateway.reconcile.troubles import Troubles
 from gateway.reconcile.wishes import Wishes
+from gateway.timing import Timing
 
 AT_ONCE = 64
 """Blocks that are worked on at a time, and"""
@@ -64,15 +64,6 @@ _OLDEST = "SELECT min(due_ns) FROM work WHERE due_ns <= ?"
 _START = (0, b"")
 ROWS = 256
 """Looked at between two turns of the loop."""
-PAUSE_SECONDS = 0.25
-"""Before the next look, where the last one found less than there is room for; and"""
-GATHER_SECONDS = 0.1
-"""before the journal hears of a copy, then: what is written one by one is looked up, copied and named together, which
-takes less from those who write."""
-REVISIT_SECONDS = 0.5
-"""How long at least what was passed over is not looked at again, and"""
-SKIP_SECONDS = 0.000_1
-"""for each such row."""
 _log = logging.getLogger(__name__)
 
 
@@ -91,12 +82,11 @@ class Mover(Worker):
         wishes: Wishes,
         gives_way: Callable[[int, int | None, float], int] = never,
         *,
+        timing: Timing,
         at_once: int = AT_ONCE,
         bytes_at_once: int = BYTES_AT_ONCE,
-        clock: Clock | None = None,
     ) -> None:
-        """*clock*: tells what is due; None: the machine's time."""
-        super().__init__(store)
+        super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
@@ -105,10 +95,10 @@ class Mover(Worker):
         self._gives_way = gives_way
         self._at_once = at_once
         self._begin = Batching(journal, BeginWork)
-        self._settle = Batching(journal, SettleWork, lambda: GATHER_SECONDS if self._caught_up else 0)
-        self._put_off = PuttingOff(journal, wishes, clock or Clock(store))
-        self.troubles = Troubles(wishes)
-        self._old = OldCopies(journal, self._hands, wishes, self.troubles, self._put_off, self._budget)
+        self._settle = Batching(journal, SettleWork, self._gather)
+        self._put_off = PuttingOff(journal, wishes, JournalClock(store, timing.clock), timing)
+        self.troubles = Troubles(wishes, timing)
+        self._old = OldCopies(journal, self._hands, wishes, self.troubles, self._put_off, self._budget, timing)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
         self._until_ns = self._may_begin = 0
@@ -131,6 +121,10 @@ class Mover(Worker):
     def failed(self) -> int:
         """Blocks so far that could not be brought where they should be."""
         return self._put_off.failed
+
+    async def _gather(self) -> None:
+        """Wait until other copies have come along that the journal can hear of in the same command."""
+        await self._clock.sleep(self._timing.mover.gather_seconds if self._caught_up else 0.0)
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
@@ -175,11 +169,12 @@ class Mover(Worker):
 
     def _end_of_rows(self) -> bool:
         """Begin anew, sooner or later: all of them that are passed over are looked at again."""
-        now = time.monotonic()
+        now, pauses = self._clock.monotonic(), self._timing.mover
         if self._cursor == _START or now < self._again:
             return False
         self._cursor = _START
-        self._again = now + max(0.0 if self._progress else REVISIT_SECONDS, self._skipped * SKIP_SECONDS)
+        revisit_seconds = 0.0 if self._progress else pauses.revisit_seconds
+        self._again = now + max(revisit_seconds, self._skipped * pauses.skip_seconds)
         return self._progress
 
     async def _start_some(self) -> None:
@@ -219,7 +214,7 @@ class Mover(Worker):
     async def _some_end(self) -> None:
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
         if self._caught_up:
-            await asyncio.sleep(PAUSE_SECONDS)
+            await self._clock.sleep(self._timing.mover.look_seconds)
             done = {task for task in self._under_way.values() if task.done()}
         for block in [block for block, task in self._under_way.items() if task in done]:
             self.troubles.done(block)

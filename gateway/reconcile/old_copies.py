@@ -35,13 +35,10 @@ from gateway.reconcile.copying import Hands, Task
 from gateway.reconcile.putting_off import PuttingOff
 from gateway.reconcile.troubles import Troubles
 from gateway.reconcile.wishes import Wishes
+from gateway.timing import Timing
 
-FRESH_SECONDS = 60.0
-"""How long a confirmation counts."""
 FRESH_BLOCKS = 65_536
 """How many confirmations are remembered; one that was forgotten is made again."""
-WARNING_SECONDS = 60.0
-"""How long a backend is not warned of again that does not have what it confirmed."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +47,14 @@ class OldCopies:
     """Keeps the old copies of moved blocks, and deletes them once that is safe. Used by the mover."""
 
     def __init__(
-        self, journal: Journal, hands: Hands, wishes: Wishes, troubles: Troubles, put_off: PuttingOff, budget: Budget
+        self,
+        journal: Journal,
+        hands: Hands,
+        wishes: Wishes,
+        troubles: Troubles,
+        put_off: PuttingOff,
+        budget: Budget,
+        timing: Timing,
     ) -> None:
         self._journal = journal
         self._hands = hands
@@ -58,6 +62,7 @@ class OldCopies:
         self._troubles = troubles
         self._put_off = put_off
         self._budget = budget
+        self._timing = timing.old_copies
         self._hold = Batching(journal, HoldCopies)
         self._drop = Batching(journal, DropCopies)
         self._finish = Batching(journal, FinishWork)
@@ -144,7 +149,7 @@ class OldCopies:
         """Those of *should* that do not have the block; None if one of them cannot be asked now."""
         now = self._troubles.clock()
         at, places = self._confirmed.get(task.block, (0.0, frozenset()))
-        if places == should and now - at < FRESH_SECONDS:
+        if places == should and now - at < self._timing.confirmed_seconds:
             return set()
         if not all(self._troubles.answers(place, task.block) for place in should):
             return None
@@ -169,7 +174,7 @@ class OldCopies:
         for place in sorted(absent):
             self.vanished += 1
             if now >= self._warned.get(place, 0.0):
-                self._warned[place] = now + WARNING_SECONDS
+                self._warned[place] = now + self._timing.warn_again_seconds
                 _log.warning(
                     "backend %r confirmed block %s and does not have it: old copies stay, it is put there again",
                     self._wishes.names.get(place, "?"),

@@ -9,14 +9,14 @@ first one, and from then on one a day.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import NamedTuple
 
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.working import Journal, Tables, Worker
-from gateway.reconcile.clock import Clock
+from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import AdvancePlan
 from gateway.reconcile.wishes import Wishes
+from gateway.timing import Timing
 
 LOOKED = 2_000
 """Blocks that are looked at between two turns of the loop."""
@@ -24,8 +24,6 @@ NOTED = 256
 """Rows of work that one command makes."""
 QUIET_SLICES = 16
 """After so many slices with nothing to note the cursor is made durable all the same."""
-SECOND_SECONDS = 600.0
-DAILY_SECONDS = 86_400.0
 REST = 3.0
 """How many times as long as a command took nothing is asked of the committer: the foreground comes first."""
 
@@ -44,12 +42,12 @@ class Planner(Worker):
 
     name = "planner"
 
-    def __init__(self, store: Tables, journal: Journal, lookup: Lookup, wishes: Wishes) -> None:
-        super().__init__(store)
+    def __init__(self, store: Tables, journal: Journal, lookup: Lookup, wishes: Wishes, *, timing: Timing) -> None:
+        super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
-        self._clock = Clock(store)
+        self._journal_clock = JournalClock(store, timing.clock)
         self.noted = 0
         """Blocks so far."""
 
@@ -77,7 +75,7 @@ class Planner(Worker):
         walk = Walk._make(rows[0])
         if not walk.again_ns:
             return walk
-        return walk._replace(after=b"", again_ns=0) if walk.again_ns <= self._clock.now_ns() else None
+        return walk._replace(after=b"", again_ns=0) if walk.again_ns <= self._journal_clock.now_ns() else None
 
     def _slice(self, walk: Walk) -> tuple[Walk, tuple[bytes, ...]]:
         """Look at the blocks behind the cursor. Answers where it stands then, and which are to be noted."""
@@ -85,7 +83,7 @@ class Planner(Worker):
             "SELECT id, backends, policy FROM block WHERE id > ? AND died = 0 ORDER BY id LIMIT ?", (walk.after, LOOKED)
         )
         unsettled: list[bytes] = []
-        now_ns, after = self._clock.now_ns(), walk.after
+        now_ns, after = self._journal_clock.now_ns(), walk.after
         for block, set_id, policy in rows:
             after = block
             held = self._lookup.members(set_id)
@@ -95,7 +93,8 @@ class Planner(Worker):
                     return walk._replace(after=after), self._news(unsettled, walk, now_ns)
         news = self._news(unsettled, walk, now_ns)
         if len(rows) < LOOKED:
-            seconds = DAILY_SECONDS if walk.walks else SECOND_SECONDS
+            walks = self._timing.planner
+            seconds = walks.daily_walk_seconds if walk.walks else walks.second_walk_seconds
             return Walk(walk.fingerprint, b"", walk.walks + 1, now_ns + int(seconds * 1e9)), news
         return walk._replace(after=after), news
 
@@ -112,12 +111,12 @@ class Planner(Worker):
         return tuple(sorted(set(blocks).difference(block for (block,) in known)))
 
     async def _advance(self, before: bytes, walk: Walk, unsettled: tuple[bytes, ...]) -> bool:
-        began = time.monotonic()
+        began = self._clock.monotonic()
         command = AdvancePlan(
-            walk.fingerprint, before, walk.after, walk.walks, walk.again_ns, unsettled, self._clock.now_ns()
+            walk.fingerprint, before, walk.after, walk.walks, walk.again_ns, unsettled, self._journal_clock.now_ns()
         )
         if await self._journal.send(command):
             self.noted += len(unsettled)
         if unsettled:
-            await asyncio.sleep(REST * (time.monotonic() - began))
+            await self._clock.sleep(REST * (self._clock.monotonic() - began))
         return True

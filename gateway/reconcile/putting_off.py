@@ -9,19 +9,14 @@ from collections.abc import Collection
 from gateway.blocks.working import Journal
 from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import Batching
-from gateway.reconcile.clock import Clock
+from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
 from gateway.reconcile.copying import Task
 from gateway.reconcile.wishes import Wishes
+from gateway.timing import Timing
 
 ATTEMPTS = 10
 """After so many a block is set aside."""
-FIRST_SECONDS = 1.0
-"""Before the second attempt; twice as long before each next one."""
-MOST_SECONDS = 3_600.0
-ASIDE_SECONDS = 86_400.0
-PINNED_SECONDS = 600.0
-"""How long nobody looks at what waits for backups alone, and at what is dead."""
 
 _log = logging.getLogger(__name__)
 
@@ -29,10 +24,11 @@ _log = logging.getLogger(__name__)
 class PuttingOff:
     """Each of its answers is True: something came of it, a record."""
 
-    def __init__(self, journal: Journal, wishes: Wishes, clock: Clock) -> None:
+    def __init__(self, journal: Journal, wishes: Wishes, clock: JournalClock, timing: Timing) -> None:
         self._journal = journal
         self._wishes = wishes
         self.clock = clock
+        self._pauses = timing.block_backoff
         self._fail = Batching(journal, FailWork)
         self.failed = 0
         """Blocks so far that could not be brought where they should be."""
@@ -44,22 +40,24 @@ class PuttingOff:
         self.failed += 1
         for place in have:  # so that each is looked at again before it is believed
             await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
-        return await self._until(task, ASIDE_SECONDS, WorkState.LOST, task.attempts + 1, f"no good copy on {names}")
+        return await self._until(
+            task, self._pauses.aside_seconds, WorkState.LOST, task.attempts + 1, f"no good copy on {names}"
+        )
 
     async def again(self, task: Task, word: str) -> bool:
         """It failed: it is tried again, later each time, and in the end once a day."""
         self.failed += 1
         attempts = task.attempts + 1
         state = WorkState.ASIDE if attempts >= ATTEMPTS else WorkState.WAITING
-        seconds = min(MOST_SECONDS, FIRST_SECONDS * 2 ** min(attempts, 20))
+        seconds = min(self._pauses.most_seconds, self._pauses.first_seconds * 2 ** min(attempts, 20))
         if state is WorkState.ASIDE:
-            seconds = ASIDE_SECONDS
+            seconds = self._pauses.aside_seconds
         seconds *= random.uniform(0.5, 1.0)  # noqa: S311 (so that they part)
         return await self._until(task, seconds, state, attempts, word)
 
     async def later(self, task: Task, word: str) -> bool:
         """Nothing is wrong, and nothing can be done for a while."""
-        return await self._until(task, PINNED_SECONDS, WorkState.WAITING, task.attempts, word)
+        return await self._until(task, self._pauses.pinned_seconds, WorkState.WAITING, task.attempts, word)
 
     async def _until(self, task: Task, seconds: float, state: WorkState, attempts: int, word: str) -> bool:
         due_ns = self.clock.now_ns() + int(seconds * 1e9)

@@ -6,11 +6,10 @@ costs a few requests each time, and holds up few of those that could work elsewh
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-FIRST_SECONDS = 1.0
-MOST_SECONDS = 60.0
+from gateway.timing import Timing
+
 ODD_BLOCKS = 4
 """Of so many blocks in a row it was said that they are not what was sent: then it is no block's fault."""
 
@@ -18,8 +17,9 @@ ODD_BLOCKS = 4
 class Resting:
     """Which backends are in trouble, which of them rest, and why."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(self, timing: Timing) -> None:
+        self.clock = timing.clock.monotonic
+        self._pauses = timing.backend_backoff
         self._until: dict[int, float] = {}
         self._seconds: dict[int, float] = {}
         self._since: dict[int, float] = {}
@@ -33,8 +33,8 @@ class Resting:
         self._words[place] = word
         if place in self:
             return False
-        seconds = 2 * self._seconds[place] if place in self._seconds else FIRST_SECONDS
-        seconds = self._seconds[place] = min(MOST_SECONDS, max(seconds, asked_seconds or 0.0))
+        seconds = 2 * self._seconds[place] if place in self._seconds else self._pauses.first_seconds
+        seconds = self._seconds[place] = min(self._pauses.most_seconds, max(seconds, asked_seconds or 0.0))
         self._since[place] = self.clock()
         self._until[place] = self._since[place] + seconds
         return True
@@ -72,8 +72,8 @@ class Resting:
 
     def words(self) -> dict[int, str]:
         """What the last trouble with each was; of those that nobody has asked for long, nothing."""
-        now = self.clock()
-        return {place: word for place, word in self._words.items() if now < self._until[place] + 2 * MOST_SECONDS}
+        latest = self.clock() - 2 * self._pauses.most_seconds
+        return {place: word for place, word in self._words.items() if latest < self._until[place]}
 
     def __len__(self) -> int:
         return len(self._seconds)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from gateway.reconcile.copying import Odd, Task, Trouble
 from gateway.reconcile.resting import Resting
 from gateway.reconcile.wishes import Wishes
+from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
 
@@ -15,11 +16,11 @@ _log = logging.getLogger(__name__)
 class Troubles:
     """Of all backends, by the journal's ids."""
 
-    def __init__(self, wishes: Wishes) -> None:
+    def __init__(self, wishes: Wishes, timing: Timing) -> None:
         self._wishes = wishes
-        self.resting = Resting()
+        self.resting = Resting(timing)
         """Those that do nothing that they are asked, and"""
-        self.full = Resting()
+        self.full = Resting(timing)
         """those that store nothing."""
         self.clock = self.resting.clock
 

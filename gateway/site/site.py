@@ -28,6 +28,7 @@ from gateway.site.owner import see_owner
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.ring import Ring
 from gateway.site.warehouse import CACHED, Warehouse
+from gateway.timing import Timing, timing_from_environment
 
 if TYPE_CHECKING:
     from gateway.engine.desk import Engine
@@ -42,9 +43,17 @@ class Site:
     """Made by `open`; an async context manager."""
 
     def __init__(
-        self, folder: Path, config: Config, journal: Journal, committer: Committer, store: ReadStore, ring: Ring
+        self,
+        folder: Path,
+        config: Config,
+        journal: Journal,
+        committer: Committer,
+        store: ReadStore,
+        ring: Ring,
+        timing: Timing,
     ) -> None:
         self.folder = folder
+        self.timing = timing
         self.config = config
         self.journal = journal
         self.store = store
@@ -61,12 +70,22 @@ class Site:
         self._following: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, folder: Path, kind: str = "client", *, bytes_too: bool = True, strict: bool = True) -> Site:
+    async def open(
+        cls,
+        folder: Path,
+        kind: str = "client",
+        *,
+        bytes_too: bool = True,
+        strict: bool = True,
+        timing: Timing | None = None,
+    ) -> Site:
         """Open the site in *folder* as a session of this *kind*: worker, keeper, cli or client. Without *bytes_too*
         there are no blocks and no engine. Starts a committer if nobody commits, unless there is a supervisor; a client,
         which may stay for long, also when who commits goes away later. *strict*: as `Standing.open`.
+        *timing*: what the environment says, unless given.
 
         Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
+        timing = timing or timing_from_environment()
         config = load_in_force(folder)
         if (folder / UNFINISHED).exists():
             command = (folder / UNFINISHED).read_text().partition("\n")[0]
@@ -83,7 +102,7 @@ class Site:
             held.push_async_callback(journal.close)
             store = ReadStore(JournalPaths(journal_path).database)
             held.callback(store.close)
-            self = cls(folder, config, journal, committer, store, Ring(ring_path, store))
+            self = cls(folder, config, journal, committer, store, Ring(ring_path, store), timing)
             if kind == "client":
                 self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
                 held.push_async_callback(self._stop_tending)

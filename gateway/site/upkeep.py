@@ -49,18 +49,16 @@ def workers_of(site: Site) -> list[Worker]:
         return Stamp(site.ring.active(row[0]), warehouse.placing.of(policy))
 
     wishes = Wishes(store, lambda: warehouse.topology)
+    timing, lookup = site.timing, warehouse.lookup
+    fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
+    gives_way = GivingWay(Crowd(timing).felt, timing)
     return [
-        Takedown(store, journal, remember_seconds=REMEMBER_SECONDS),
-        Sweeper(
-            store,
-            journal,
-            warehouse.backends,
-            fork_grace_seconds=site.config.journal.fork_grace_hours * 3_600,
-        ),
-        Compactor(store, journal, warehouse.lookup, warehouse.reader, warehouse.writer, restamp),
-        Expiry(store, journal, expire_seconds=expire_seconds(site.config)),
-        Planner(store, journal, warehouse.lookup, wishes),
-        Mover(store, journal, warehouse.lookup, warehouse.backends, warehouse.keys, wishes, GivingWay(Crowd().felt)),
+        Takedown(store, journal, timing=timing, remember_seconds=REMEMBER_SECONDS),
+        Sweeper(store, journal, warehouse.backends, timing=timing, fork_grace_seconds=fork_grace_seconds),
+        Compactor(store, journal, lookup, warehouse.reader, warehouse.writer, restamp, timing=timing),
+        Expiry(store, journal, timing=timing, expire_seconds=expire_seconds(site.config)),
+        Planner(store, journal, lookup, wishes, timing=timing),
+        Mover(store, journal, lookup, warehouse.backends, warehouse.keys, wishes, gives_way, timing=timing),
     ]
 
 
@@ -88,7 +86,7 @@ async def gc(site: Site, *, dry_run: bool = False, progress: Progress = silent) 
         return await collecting.survey(site.store, backends, progress)
     # copies are the keeper's alone: nobody else puts a block anywhere
     workers = [each for each in workers_of(site) if not isinstance(each, Planner | Mover)]
-    return await collecting.collect(site.store, site.journal, backends, workers, progress)
+    return await collecting.collect(site.store, site.journal, backends, workers, site.timing, progress)
 
 
 def _see_whose_tables(site: Site) -> None:

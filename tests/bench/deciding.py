@@ -73,7 +73,7 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
         both = site.warehouse.topology
         wanted = [_only_here(both)]
         wishes = Wishes(site.store, lambda: wanted[0])
-        planner = Planner(site.store, site.journal, site.warehouse.lookup, wishes)
+        planner = Planner(site.store, site.journal, site.warehouse.lookup, wishes, timing=site.timing)
         for nth in range(plan.runs):
             wanted[0] = _only_here(both, drained=bool(nth % 2))
             looked.measured.append(await _rate(planner.step, lambda: 0, 11 * plan.keys))
@@ -82,7 +82,9 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
             noted.measured.append(await _rate(planner.step, lambda: planner.noted, nth * plan.keys))
         backends: dict[int, Backend] = {site.store.one("SELECT id FROM backend WHERE name = 'disk'")[0]: near}
         backends[site.store.one("SELECT id FROM backend WHERE name = 'second'")[0]] = Memory("second")
-        mover = Mover(site.store, site.journal, site.warehouse.lookup, backends, site.warehouse.keys, wishes)
+        mover = Mover(
+            site.store, site.journal, site.warehouse.lookup, backends, site.warehouse.keys, wishes, timing=site.timing
+        )
         few = plan.keys // (plan.runs + 1)  # so that it never comes to those without bytes
         for nth in range(1, plan.runs + 1):
             settled.measured.append(await _rate(mover.step, lambda: mover.copied, nth * few))

@@ -38,6 +38,7 @@ from gateway.namespace.copies import CopyObject, Source
 from gateway.namespace.objects import DeleteObject, PutObject
 from gateway.namespace.uploads import CreateUpload, PutPart
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
+from gateway.timing import Timing, parse_timing
 from tests.blocks.world import chunks
 
 COMMANDS = {
@@ -47,6 +48,9 @@ COMMANDS = {
     **placement.COMMANDS,
     **blocks.COMMANDS,
 }
+
+
+TIMING = parse_timing("scale=0.01")
 
 
 class Client:
@@ -86,8 +90,9 @@ class Rash(Client):
 class Site:
     """One bucket `b` of one user."""
 
-    def __init__(self, folder: Path, *places: Backend) -> None:
+    def __init__(self, folder: Path, *places: Backend, timing: Timing = TIMING) -> None:
         folder.mkdir(exist_ok=True)
+        self.timing = timing
         self.path = folder / "journal.db"
         self._sqlite = SqliteStore(self.path)
         self.committer = LocalCommitter(self._sqlite, COMMANDS)
@@ -114,9 +119,9 @@ class Site:
         self.writer = self.new_writer(self.journal)
         self.worker_journal = self.client()
         journal = self.worker_journal
-        self.takedown = Takedown(self.store, journal, remember_seconds=3600)
-        self.sweeper = Sweeper(self.store, journal, self.backends, upload_seconds_max=3600)
-        self.expiry = Expiry(self.store, journal, expire_seconds=3600)
+        self.takedown = Takedown(self.store, journal, timing=timing, remember_seconds=3600)
+        self.sweeper = Sweeper(self.store, journal, self.backends, timing=timing)
+        self.expiry = Expiry(self.store, journal, timing=timing, expire_seconds=3600)
         self.compactor = Compactor(
             self.store,
             journal,
@@ -124,6 +129,7 @@ class Site:
             self.reader,
             self.new_writer(journal),
             lambda _, policy: self.stamp(policy),
+            timing=timing,
         )
         self.workers: list[Worker] = [self.expiry, self.takedown, self.compactor, self.sweeper]
 
@@ -154,7 +160,7 @@ class Site:
 
     async def take_down_at_once(self) -> None:
         """Take apart what waits, whoever reads."""
-        takedown = Takedown(self.store, Rash(self), remember_seconds=3600)
+        takedown = Takedown(self.store, Rash(self), timing=self.timing, remember_seconds=3600)
         while await takedown.step():
             pass
 

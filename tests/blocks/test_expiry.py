@@ -26,7 +26,7 @@ async def test_uploads_that_nobody_came_back_to_expire_and_ended_ones_are_forgot
     await site.work()
     assert site.rows("part") == 0
     assert site.rows("upload") == 1, "it is remembered a while"
-    site.workers.append(Takedown(site.store, site.worker_journal, remember_seconds=0))
+    site.workers.append(Takedown(site.store, site.worker_journal, timing=site.timing, remember_seconds=0))
     await site.work()
     assert site.rows("upload") == 0
     assert await site.stored() == {}
@@ -52,7 +52,7 @@ async def test_uploads_into_a_bucket_that_is_gone_go_behind_it_and_leave_nothing
         assert (await check(site.path, site.store, site.backends)).findings == []
     sent = [command for command in site.worker_journal.sent if isinstance(command, CutUploadsOff)]
     assert [len(command.uploads) for command in sent] == [2, 2, 1]
-    site.workers.append(Takedown(site.store, site.worker_journal, remember_seconds=0))
+    site.workers.append(Takedown(site.store, site.worker_journal, timing=site.timing, remember_seconds=0))
     await site.work()
     assert {table: site.rows(table) for table in ("upload", "part", "gone", "freed", "run", "block")} == dict.fromkeys(
         ("upload", "part", "gone", "freed", "run", "block"), 0
@@ -66,7 +66,7 @@ async def test_a_worker_that_was_killed_between_slices_is_succeeded_by_one_that_
     monkeypatch.setattr(expiry, "LOOKED_AT", 2)
     await leave(site, *range(7))
     for _ in range(4):
-        successor = expiry.Expiry(site.store, site.worker_journal, expire_seconds=3600)
+        successor = expiry.Expiry(site.store, site.worker_journal, timing=site.timing, expire_seconds=3600)
         assert await successor.step()
         assert (await check(site.path, site.store, site.backends)).findings == []
     assert site.rows("gone") == 0
@@ -77,7 +77,7 @@ async def test_a_worker_that_was_killed_between_slices_is_succeeded_by_one_that_
 async def test_two_workers_that_end_the_same_uploads_do_no_harm(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "LOOKED_AT", 1)
     await leave(site, *range(3))
-    other = expiry.Expiry(site.store, site.worker_journal, expire_seconds=3600)
+    other = expiry.Expiry(site.store, site.worker_journal, timing=site.timing, expire_seconds=3600)
     while any([await other.step(), await site.expiry.step()]):
         pass
     assert site.rows("gone") == 0

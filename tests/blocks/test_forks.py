@@ -20,7 +20,7 @@ async def left(site: Site, session: int) -> None:
 
 
 def sweeper(site: Site, grace_seconds: float) -> Sweeper:
-    return Sweeper(site.store, site.worker_journal, site.backends, fork_grace_seconds=grace_seconds)
+    return Sweeper(site.store, site.worker_journal, site.backends, timing=site.timing, fork_grace_seconds=grace_seconds)
 
 
 async def test_what_an_unseen_session_left_stays_until_the_grace_has_passed(site: Site) -> None:
@@ -40,8 +40,8 @@ async def test_gc_leaves_the_blocks_of_unknown_sessions_alone_while_another_copy
     await left(site, site.journal.session + 1_000)
     database = site._sqlite
     database.pin(f"{FORK_PIN} 7", 7, time.time_ns() + 3_600 * 10**9)
-    await collect(site.store, site.worker_journal, site.backends, site.workers)
+    await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert len(await site.stored()) == 1
     database.pin(f"{FORK_PIN} 7", 7, time.time_ns() - 1)
-    await collect(site.store, site.worker_journal, site.backends, site.workers)
+    await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert await site.stored() == {}

@@ -249,7 +249,7 @@ async def test_a_copy_where_the_journal_names_none_is_a_stray(site: Site) -> Non
     assert report.counted["in_flight"] == 1, "its session lives: it may be about to name that copy, too"
     site.end(site.journal)
     assert (await checked(site)).kinds == {"block-stray": 1}
-    await collect(site.store, site.worker_journal, site.backends, site.workers)
+    await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert site.store.query("SELECT block, strays FROM work") == [(block, pack([max(site.backends)]))]
     assert (await checked(site)).findings == [], "who works on copies knows of it"
 
@@ -279,7 +279,7 @@ async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site)
     assert waste.freed > 0
     assert waste.blocks[State.UNNAMED] == waste.blocks[State.ORPHAN] == 2
     assert waste.bytes[State.ORPHAN] == 2
-    left = await collect(site.store, site.worker_journal, site.backends, site.workers)
+    left = await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert (left.freed, left.blocks, left.sparse_blocks) == (0, {}, 0)
     report = await checked(site, read=True)
     assert report.findings == []

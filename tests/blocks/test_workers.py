@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from gateway.blocks.digests import Digests
 from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.values import block_id
 from gateway.journal.packed import extents
+from gateway.timing import parse_timing
 from tests.blocks.site import Site
 from tests.blocks.world import chunks
 
@@ -239,8 +239,8 @@ async def test_what_landed_late_goes_when_the_session_is_listed_a_last_time(site
     await writer.store(site.stamp(), chunks(b"late", 4), None, Digests())
     await site.work()
     assert len(await site.stored()) == 1
-    site.sweeper._upload_ns_max = -int(time.time() * 1e9)  # as if an hour had gone by
-    await site.work()
+    an_hour_later = parse_timing("wall_offset_seconds=3601")
+    assert await Sweeper(site.store, site.worker_journal, site.backends, timing=an_hour_later).step()
     assert await site.stored() == {}
     assert site.store.query("SELECT state FROM session WHERE id = ?", (other.session,)) == []
 
@@ -390,7 +390,7 @@ async def test_a_worker_runs_until_cancelled_and_outlives_errors(site: Site) -> 
                 raise errors.CommitterGone("away")
             return await super().step()
 
-    worker = Trips(site.store, site.worker_journal, site.backends)
+    worker = Trips(site.store, site.worker_journal, site.backends, timing=site.timing)
     await site.put(b"k", DATA[: 2 * MIB])
     await site.delete(b"k")
     while await site.takedown.step():

@@ -16,17 +16,21 @@ from gateway.reconcile.commands import Fail, FailWork
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
 from gateway.reconcile.wishes import Wishes
+from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
-from tests.blocks.site import COMMANDS, Site
+from tests.blocks.site import COMMANDS, TIMING, Site
 
 NAMES = ("b0", "b1", "b2")
+PATIENCE = "scale=0.01; backend_backoff.first_seconds=3600; backend_backoff.most_seconds=3600"
+PATIENT = parse_timing(PATIENCE)
+"""A backend that failed is left alone until a test says otherwise."""
 
 
 class Shores(Site):
     """Backends `b0`, `b1`, …; what is written goes to the first of them, and is kept where `keep` says."""
 
-    def __init__(self, folder: Path, *places: Backend) -> None:
-        super().__init__(folder, *(places or [Memory(name) for name in NAMES]))
+    def __init__(self, folder: Path, *places: Backend, timing: Timing = TIMING) -> None:
+        super().__init__(folder, *(places or [Memory(name) for name in NAMES]), timing=timing)
         self.committer = LocalCommitter(self._sqlite, {**COMMANDS, **reconcile.COMMANDS})
         self.ids = [number for (number,) in self.store.query("SELECT id FROM backend ORDER BY name")]
         self.first = self.committer.run(NameBackendSet((self.ids[0],)))
@@ -42,13 +46,15 @@ class Shores(Site):
         self.settled = False
         """What is written is said to lie where it should."""
         self.wishes = Wishes(self.store, lambda: self.topology)
-        self.planner = Planner(self.store, self.worker_journal, self.lookup, self.wishes)
+        self.planner = self.new_planner()
         self.mover = self.new_mover()
 
+    def new_planner(self, timing: Timing | None = None) -> Planner:
+        return Planner(self.store, self.worker_journal, self.lookup, self.wishes, timing=timing or self.timing)
+
     def new_mover(self, **options: Any) -> Mover:
-        return Mover(
-            self.store, self.worker_journal, self.lookup, self.backends, self.block_keys, self.wishes, **options
-        )
+        given = {"timing": self.timing} | options
+        return Mover(self.store, self.worker_journal, self.lookup, self.backends, self.block_keys, self.wishes, **given)
 
     def keep(self, *names: str) -> None:
         """From now on."""

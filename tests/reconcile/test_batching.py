@@ -91,16 +91,16 @@ async def test_who_does_not_wait_any_more_takes_no_answer_from_the_others() -> N
 async def test_the_first_waits_for_others_as_long_as_it_is_told_to() -> None:
     journal = Slow()
     journal.may.set()
-    seconds = 0.05
-    batching = Batching(journal, lambda items: items, lambda: seconds)
+    enough = asyncio.Event()
+    batching = Batching(journal, lambda items: items, enough.wait)
     asked = [asyncio.create_task(batching.send(1))]
     await turns()
     asked.append(asyncio.create_task(batching.send(2)))
     await turns()
     assert journal.sent == []
+    enough.set()
     assert await asyncio.gather(*asked) == [2, 4]
     assert journal.sent == [(1, 2)]
-    seconds = 0
     await asyncio.gather(*(asyncio.create_task(batching.send(n)) for n in (3, 4)))
     assert journal.sent[1:] == [(3, 4)]
 
@@ -108,14 +108,18 @@ async def test_the_first_waits_for_others_as_long_as_it_is_told_to() -> None:
 async def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
     journal = Slow()
     journal.may.set()
-    batching = Batching(journal, lambda items: items, lambda: 0.05)
+    enough = asyncio.Event()
+    batching = Batching(journal, lambda items: items, enough.wait)
     asked = [asyncio.create_task(batching.send(n)) for n in range(3)]
     await turns()
     asked[0].cancel()
+    enough.set()
     assert await asyncio.gather(*asked[1:]) == [2, 4]
     assert journal.sent == [(1, 2)]
+    enough.clear()
     alone = asyncio.create_task(batching.send(5))
     await turns()
     alone.cancel()
+    enough.set()
     assert await batching.send(6) == 12
     assert journal.sent[1:] == [(6,)]

@@ -10,11 +10,12 @@ import pytest
 
 from gateway.blocks.values import block_key
 from gateway.journal import local
-from gateway.reconcile.clock import Clock
+from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import SuspectCopy
 from tests.reconcile.shores import Shores
 
-YEAR_NS = 365 * 86_400 * 10**9
+SECOND_NS = 10**9
+YEAR_NS = 365 * 86_400 * SECOND_NS
 
 
 async def test_what_was_noted_by_a_clock_that_was_ahead_is_mended_once_it_is_put_right(
@@ -40,14 +41,15 @@ async def test_what_was_noted_by_a_clock_that_was_ahead_is_mended_once_it_is_put
 
 def test_it_is_never_behind_the_journal_and_goes_on_where_the_machine_does_not() -> None:
     at = {"machine": 100, "journal": 50, "passed": 7}
-    store = SimpleNamespace(query=lambda statement, values=(): [(at["journal"],)])
-    clock = Clock(store, lambda: at["machine"], lambda: at["passed"])  # type: ignore[arg-type]
-    assert clock.now_ns() == 100
+    store = SimpleNamespace(query=lambda statement, values=(): [(at["journal"] * SECOND_NS,)])
+    machine = SimpleNamespace(wall_ns=lambda: at["machine"] * SECOND_NS, monotonic=lambda: float(at["passed"]))
+    clock = JournalClock(store, machine)  # type: ignore[arg-type]
+    assert clock.now_ns() == 100 * SECOND_NS
     at["journal"] = 1_000
-    assert clock.now_ns() == 1_000
+    assert clock.now_ns() == 1_000 * SECOND_NS
     at["passed"] += 5
-    assert clock.now_ns() == 1_005
+    assert clock.now_ns() == 1_005 * SECOND_NS
     at["machine"] = 2_000
-    assert clock.now_ns() == 2_000
+    assert clock.now_ns() == 2_000 * SECOND_NS
     at.update(machine=150, passed=20)
-    assert clock.now_ns() == 2_008
+    assert clock.now_ns() == 2_008 * SECOND_NS

@@ -19,9 +19,9 @@ from backends.base import Backend
 from backends.memory import Memory
 from backends.s3 import S3
 from gateway.journal.tables import WorkState
-from gateway.reconcile import resting
 from gateway.reconcile.mover import Mover
 from gateway.site.opening import around_distant
+from gateway.timing import parse_timing
 from gateway.topology import BackendPlace
 from tests.reconcile.shores import Shores
 from tests.servers.between import Between, Forward, Heard, Rule, answer, between, honest, refusal
@@ -34,6 +34,9 @@ TIMEOUT_SECONDS = 10.0
 """Of one request."""
 OBJECTS = 12
 DATA = random.Random(11).randbytes(60_000)
+TIMING = parse_timing(
+    "scale=0.05; workers.idle_seconds=0.05; backend_backoff.first_seconds=0.02; backend_backoff.most_seconds=0.04"
+)
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +69,7 @@ class Shore(NamedTuple):
 
 
 @pytest.fixture
-async def shore(tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shore]:
-    monkeypatch.setattr(resting, "FIRST_SECONDS", 0.05)
-    monkeypatch.setattr(resting, "MOST_SECONDS", 0.1)
-    monkeypatch.setattr("gateway.blocks.working.IDLE_SECONDS", 0.25)
+async def shore(tmp_path: Path, server: S3Server) -> AsyncIterator[Shore]:
     async with between(server) as line:
         bucket = await S3.open(
             name="b1", bucket=f"b-{uuid.uuid4().hex}", endpoint=line.server.url, region="us-east-1",
@@ -77,7 +77,7 @@ async def shore(tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatc
             connections=8, timeout_s=TIMEOUT_SECONDS,
         )  # fmt: skip
         far: Backend = around_distant(bucket, BackendPlace("b1", "s3", "far", 8, 60.0), first_s=0.01, longest_s=0.02)
-        site = Shores(tmp_path, Memory("b0"), far, Memory("b2"))
+        site = Shores(tmp_path, Memory("b0"), far, Memory("b2"), timing=TIMING)
         await far.put("0/0", [b""], 0)  # from here on it is known how its puts are confirmed
         await far.delete("0/0")
         for n in range(OBJECTS):

@@ -12,19 +12,20 @@ from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.placement.commands import NamePolicy
 from gateway.reconcile import resting
-from tests.reconcile.shores import Shores
+from gateway.timing import parse_timing
+from tests.reconcile.shores import PATIENCE, Shores
 
 DATA = b"x" * 100_000
+TIMING = parse_timing(f"{PATIENCE}; block_backoff.first_seconds=0")
+"""A block is tried again at once, and a backend that failed is left alone until a test says otherwise."""
 
 
 @pytest.mark.parametrize("error", [errors.Full, errors.Damaged])
 async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put_there_waits(
-    tmp_path: Path, error: type[errors.BackendError], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, error: type[errors.BackendError]
 ) -> None:
-    monkeypatch.setattr(resting, "FIRST_SECONDS", 3_600.0)  # who rests does so until a test says otherwise
-    monkeypatch.setattr("gateway.reconcile.putting_off.FIRST_SECONDS", 0.0)
     plan = Plan()
-    site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan))
+    site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan), timing=TIMING)
     site.keep("b1")
     for n in range(6):
         await site.put(b"old/%d" % n, DATA)

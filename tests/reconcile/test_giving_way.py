@@ -19,13 +19,9 @@ from hypothesis import strategies as st
 from backends.memory import Memory
 from gateway.reconcile.giving_way import (
     ALL,
-    CALM_SECONDS,
     GIVES_WAY,
     HURRIED_SHARE,
     LEAST_SHARE,
-    LOOK_SECONDS,
-    REST_SECONDS_MAX,
-    SECONDS_MAX,
     SLICE,
     WAITED_PER_RUN,
     WAITED_SHARE,
@@ -34,10 +30,13 @@ from gateway.reconcile.giving_way import (
     scheduling,
     share_of,
 )
+from gateway.timing import Timing
 from tests.blocks.places import Silent
+from tests.clocks import ManualClock, manual_timing
 from tests.reconcile.shores import Shores
 
 MS = 1_000_000
+THROTTLE = Timing().throttle
 DATA = b"a few bytes"
 
 
@@ -45,20 +44,20 @@ class Machine:
     """What the kernel tells of a thread, and the time."""
 
     def __init__(self) -> None:
-        self.now = 100.0
+        self.clock = ManualClock()
         self.told: tuple[int, int] | None = (5 * MS, 900 * MS)
         self.looks = 0
-        self.crowd = Crowd(self.scheduled, lambda: self.now)
+        self.crowd = Crowd(Timing(clock=self.clock), self.scheduled)
 
     def scheduled(self) -> tuple[int, int] | None:
         self.looks += 1
         return self.told
 
-    def passes(self, ran_ms: int, waited_ms: int, seconds: float = LOOK_SECONDS) -> bool:
+    def passes(self, ran_ms: int, waited_ms: int, seconds: float = THROTTLE.look_seconds) -> bool:
         """So much later: whether somebody is in the way."""
         assert self.told is not None
         self.told = self.told[0] + ran_ms * MS, self.told[1] + waited_ms * MS
-        self.now += seconds
+        self.clock.advance(seconds)
         return self.crowd.felt()
 
 
@@ -74,7 +73,7 @@ def test_nobody_is_in_the_way_any_more_once_that_has_lasted() -> None:
     machine = Machine()
     machine.crowd.felt()
     assert machine.passes(1, 50)
-    for _ in range(int(CALM_SECONDS / LOOK_SECONDS) - 1):
+    for _ in range(int(THROTTLE.calm_seconds / THROTTLE.look_seconds) - 1):
         assert machine.passes(10, 1)
     assert not machine.passes(10, 1)
     assert machine.passes(1, 50)
@@ -84,7 +83,7 @@ def test_the_kernel_is_not_asked_more_often_than_it_can_say_something_new() -> N
     machine = Machine()
     machine.crowd.felt()
     for _ in range(8):
-        assert not machine.passes(0, 50, LOOK_SECONDS / 16)
+        assert not machine.passes(0, 50, THROTTLE.look_seconds / 16)
     assert machine.looks == 1
     assert machine.passes(0, 50)
     assert machine.looks == 2
@@ -94,7 +93,7 @@ def test_where_the_kernel_does_not_say_nobody_is_in_the_way() -> None:
     machine = Machine()
     machine.told = None
     for _ in range(3):
-        machine.now += 10.0
+        machine.clock.advance(10.0)
         assert not machine.crowd.felt()
 
 
@@ -133,6 +132,10 @@ def told() -> tuple[int, int]:
     return found
 
 
+def share(age_seconds: float, within_seconds: float) -> float:
+    return share_of(age_seconds, within_seconds, THROTTLE.wait_most_seconds)
+
+
 AGES = st.floats(0, 1_000)
 PROMISES = st.floats(0.001, 31 * 86_400)
 
@@ -142,9 +145,9 @@ def test_the_older_the_oldest_copy_the_larger_its_share_of_the_time_and_half_its
     one: float, other: float, within: float
 ) -> None:
     younger, older = sorted((one, other))
-    assert share_of(younger, within) <= share_of(older, within)
-    assert share_of(max(SECONDS_MAX, within * HURRIED_SHARE), within) == 1.0
-    assert share_of(min(SECONDS_MAX, within * WAITED_SHARE), within) >= LEAST_SHARE
+    assert share(younger, within) <= share(older, within)
+    assert share(max(THROTTLE.wait_most_seconds, within * HURRIED_SHARE), within) == 1.0
+    assert share(min(THROTTLE.wait_most_seconds, within * WAITED_SHARE), within) >= LEAST_SHARE
 
 
 @given(AGES, PROMISES, st.booleans())
@@ -152,40 +155,40 @@ def test_no_copy_is_begun_within_a_share_of_its_promise_while_somebody_is_in_the
     age: float, within: float, crowded: bool
 ) -> None:
     now_ns = 10**18
-    allowed = GivingWay(lambda: crowded)(now_ns, now_ns - int(age * 1e9), within)
+    allowed = GivingWay(lambda: crowded, Timing())(now_ns, now_ns - int(age * 1e9), within)
     if allowed < ALL:
         assert crowded
-        assert age <= max(SECONDS_MAX, within * HURRIED_SHARE)
-        assert (allowed == 0) == (age < min(SECONDS_MAX, within * WAITED_SHARE))
+        assert age <= max(THROTTLE.wait_most_seconds, within * HURRIED_SHARE)
+        assert (allowed == 0) == (age < min(THROTTLE.wait_most_seconds, within * WAITED_SHARE))
     elif crowded:
         assert age >= within * HURRIED_SHARE - 1e-6
 
 
 def test_where_nothing_is_due_nothing_waits() -> None:
-    assert GivingWay(lambda: True)(10**18, None, 900.0) == ALL
+    assert GivingWay(lambda: True, Timing())(10**18, None, 900.0) == ALL
 
 
 def test_behind_a_slice_of_copies_there_is_a_rest_in_proportion_to_it() -> None:
-    now, crowded = 0.0, True
-    gives_way = GivingWay(lambda: crowded, lambda: now)
+    (timing, clock), crowded = manual_timing(), True
+    gives_way = GivingWay(lambda: crowded, timing)
 
     def asked(age_seconds: float = 15.0) -> int:
         return gives_way(10**18, 10**18 - int(age_seconds * 1e9), 900.0)
 
     assert asked() == SLICE
-    now = 0.25
+    clock.now = 0.25
     assert asked() == 0
-    now = 0.25 / LEAST_SHARE - 0.01
+    clock.now = 0.25 / LEAST_SHARE - 0.01
     assert asked() == 0
-    now = 0.25 / LEAST_SHARE + 0.01
+    clock.now = 0.25 / LEAST_SHARE + 0.01
     assert asked() == SLICE
-    now += 100.0
+    clock.now += 100.0
     assert asked() == 0, "a slice that took long"
-    now += REST_SECONDS_MAX
+    clock.now += THROTTLE.rest_most_seconds
     assert asked() == SLICE
-    now += 0.25
+    clock.now += 0.25
     assert asked(449.0) == 0, "there is a short rest"
-    now += 0.01
+    clock.now += 0.01
     assert asked(449.0) == SLICE
     assert asked(450.0) == ALL
     crowded = False
@@ -210,7 +213,7 @@ async def copies(site: Shores) -> int:
 
 async def test_copies_wait_while_somebody_is_in_the_way_and_are_made_at_once_when_nobody_is(site: Shores) -> None:
     crowded = True
-    mover = site.new_mover(gives_way=GivingWay(lambda: crowded))
+    mover = site.new_mover(gives_way=GivingWay(lambda: crowded, Timing()))
     await site.put(b"a", DATA)
     assert not await mover.step()
     assert (await copies(site), mover.held_back) == (0, True)
@@ -228,15 +231,15 @@ async def test_copies_wait_while_somebody_is_in_the_way_and_are_made_at_once_whe
 async def test_copies_that_have_waited_long_enough_are_made_whoever_is_in_the_way_and_the_others_with_them(
     site: Shores,
 ) -> None:
-    mover = site.new_mover(gives_way=GivingWay(lambda: True))
-    promise(site, 1.0 / WAITED_SHARE)
+    mover = site.new_mover(gives_way=GivingWay(lambda: True, Timing()))
+    promise(site, 0.1 / WAITED_SHARE)
     began = time.monotonic()
     await site.put(b"old", DATA)
     while not await mover.step():
         assert await copies(site) == 0
-        time.sleep(0.1)
+        time.sleep(0.01)
         await site.put(b"young %d" % time.monotonic_ns(), DATA)
-    assert time.monotonic() - began >= 1.0
+    assert time.monotonic() - began >= 0.1
     while mover._under_way:
         await mover.step()
     assert 1 < await copies(site) == site.rows("block")

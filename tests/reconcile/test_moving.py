@@ -11,9 +11,8 @@ from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.blocks.values import block_id
 from gateway.journal.tables import WorkState
-from gateway.reconcile import resting
 from gateway.reconcile.commands import Begin, BeginWork, LoseBackend, SuspectCopy
-from tests.reconcile.shores import Shores
+from tests.reconcile.shores import PATIENT, Shores
 
 DATA = b"x" * 100_000
 
@@ -25,9 +24,8 @@ def plans() -> list[Plan]:
 
 
 @pytest.fixture
-def site(tmp_path: Path, plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> Iterator[Shores]:
-    monkeypatch.setattr(resting, "FIRST_SECONDS", 3_600.0)  # who rests does so until a test says otherwise
-    made = Shores(tmp_path, *(Faulty(Memory(f"b{n}"), plan) for n, plan in enumerate(plans)))
+def site(tmp_path: Path, plans: list[Plan]) -> Iterator[Shores]:
+    made = Shores(tmp_path, *(Faulty(Memory(f"b{n}"), plan) for n, plan in enumerate(plans)), timing=PATIENT)
     made.settled = True
     yield made
     made.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +12,17 @@ from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.blocks.commands import NoteStrays
 from gateway.blocks.values import block_id
-from gateway.reconcile import mover as moving
-from gateway.reconcile import old_copies
-from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
 from gateway.reconcile.mover import Mover
-from tests.reconcile.shores import Shores
+from gateway.timing import Timing, parse_timing
+from gateway.timing.durations import OldCopiesTiming
+from tests.clocks import AheadClock
+from tests.reconcile.shores import PATIENCE, Shores
 
 DATA = bytes(range(256)) * 400
 WAIT_SECONDS = 3_600.0
+TIMING = parse_timing(f"{PATIENCE}; planner.second_walk_seconds=1e9")
+"""The blocks are walked again only under other policies."""
 
 
 class Waiting(Shores):
@@ -30,19 +31,20 @@ class Waiting(Shores):
     def __init__(self, folder: Path) -> None:
         self.plans = [Plan() for _ in range(3)]
         self.inner = [Memory(f"b{n}") for n in range(3)]
-        self.ahead_ns = 0
-        super().__init__(folder, *(Faulty(inner, plan) for inner, plan in zip(self.inner, self.plans, strict=True)))
+        self.clock = AheadClock()
+        places = [Faulty(inner, plan) for inner, plan in zip(self.inner, self.plans, strict=True)]
+        super().__init__(folder, *places, timing=replace(TIMING, clock=self.clock))
         self.topology = replace(self.topology, recheck_seconds=WAIT_SECONDS)
         self.settled = True
         self.mover = self.restarted()
 
-    def restarted(self) -> Mover:
+    def restarted(self, timing: Timing | None = None) -> Mover:
         """A mover of a keeper that has just started."""
-        return self.new_mover(clock=Clock(self.store, lambda: time.time_ns() + self.ahead_ns, lambda: 0))
+        return self.new_mover(timing=timing or self.timing)
 
     async def later(self, seconds: float) -> None:
         """Let *seconds* pass, and the mover do what is due then."""
-        self.ahead_ns += int(seconds * 1e9)
+        self.clock.ahead_seconds += seconds
         await self.move()
 
     def values(self, place: int) -> dict[str, bytes]:
@@ -54,9 +56,7 @@ class Waiting(Shores):
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Waiting]:
-    monkeypatch.setattr(moving, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(moving, "GATHER_SECONDS", 0.0)
+def site(tmp_path: Path) -> Iterator[Waiting]:
     made = Waiting(tmp_path)
     yield made
     made.close()
@@ -224,10 +224,8 @@ async def test_an_old_copy_stays_while_a_new_one_cannot_be_asked_for(site: Waiti
     assert site.held() == [(1,)]
 
 
-async def test_bytes_that_waited_for_readers_are_deleted_only_if_the_new_copy_is_still_there(
-    site: Waiting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(old_copies, "FRESH_SECONDS", 0.0)
+async def test_bytes_that_waited_for_readers_are_deleted_only_if_the_new_copy_is_still_there(site: Waiting) -> None:
+    site.mover = site.restarted(replace(site.timing, old_copies=OldCopiesTiming(confirmed_seconds=0.0)))
     await moved(site, "b1")
     with site.journal.reading():
         await site.later(WAIT_SECONDS + 1)

@@ -12,22 +12,16 @@ import pytest
 
 from gateway.journal.tables import WorkState
 from gateway.reconcile import planner as planning
-from gateway.reconcile.clock import Clock
 from gateway.reconcile.commands import ClearCopies, Fail, FailWork, Finish, FinishWork, Settle, SettleWork, SuspectCopy
+from gateway.timing import Timing
 from gateway.topology import BackendPlace
+from tests.clocks import AheadClock
 from tests.reconcile.shores import Shores
 
 DATA = b"x" * (5 << 20)
 
 
-class Later:
-    """The machine's time, as the planner sees it."""
-
-    def __init__(self) -> None:
-        self.later_seconds = 0.0
-
-    def time_ns(self) -> int:
-        return time.time_ns() + int(self.later_seconds * 1e9)
+PLANNER = Timing().planner
 
 
 @pytest.fixture
@@ -39,9 +33,9 @@ def site(tmp_path: Path) -> Iterator[Shores]:
 
 
 @pytest.fixture
-def clock(site: Shores) -> Later:
-    made = Later()
-    site.planner._clock = Clock(site.store, made.time_ns)
+def clock(site: Shores) -> AheadClock:
+    made = AheadClock()
+    site.planner = site.new_planner(Timing(clock=made))
     return made
 
 
@@ -51,7 +45,7 @@ def walks(site: Shores) -> int:
 
 
 async def test_a_second_walk_comes_ten_minutes_later_for_who_did_not_know_and_then_one_a_day(
-    site: Shores, clock: Later
+    site: Shores, clock: AheadClock
 ) -> None:
     await site.put(b"k", DATA)
     site.keep("b0", "b1")
@@ -59,23 +53,23 @@ async def test_a_second_walk_comes_ten_minutes_later_for_who_did_not_know_and_th
     assert walks(site) == 1
     await site.move()
     await site.put(b"late", DATA)  # by a process under the old policy: all is well, it thinks
-    clock.later_seconds = planning.SECOND_SECONDS - 10
+    clock.ahead_seconds = PLANNER.second_walk_seconds - 10
     await site.plan()
     assert (walks(site), site.work_rows()) == (1, [])
-    clock.later_seconds = planning.SECOND_SECONDS + 10
+    clock.ahead_seconds = PLANNER.second_walk_seconds + 10
     await site.plan()
     assert walks(site) == 2
     assert len(site.work_rows()) == 1
-    clock.later_seconds += planning.DAILY_SECONDS - 60
+    clock.ahead_seconds += PLANNER.daily_walk_seconds - 60
     await site.plan()
     assert walks(site) == 2
-    clock.later_seconds += 120
+    clock.ahead_seconds += 120
     await site.plan()
     assert walks(site) == 3
 
 
 async def test_what_waits_for_its_next_try_is_tried_at_once_under_other_policies_and_else_left(
-    site: Shores, clock: Later
+    site: Shores, clock: AheadClock
 ) -> None:
     await site.put(b"k", DATA)
     site.keep("b1")
@@ -83,13 +77,13 @@ async def test_what_waits_for_its_next_try_is_tried_at_once_under_other_policies
     ((block,),) = site.work_rows("block")
     later = Fail(block, time.time_ns() + 10**15, WorkState.ASIDE, 10, "why")
     await site.journal.send(FailWork((later,)))
-    clock.later_seconds = planning.SECOND_SECONDS + 10
+    clock.ahead_seconds = PLANNER.second_walk_seconds + 10
     await site.plan()
     assert (walks(site), site.work_rows("due_ns")) == (2, [(later.due_ns,)])
     site.keep("b2")
     await site.plan()
     ((due_ns,),) = site.work_rows("due_ns")
-    assert due_ns <= clock.time_ns()
+    assert due_ns <= clock.wall_ns()
 
 
 async def test_nothing_is_planned_or_moved_while_the_config_names_what_the_journal_has_not_met(site: Shores) -> None:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.reconcile.resting import FIRST_SECONDS, MOST_SECONDS, ODD_BLOCKS, Resting
+from gateway.reconcile.resting import ODD_BLOCKS, Resting
+from gateway.timing import Timing
+from tests.clocks import ManualClock
 
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+FIRST_SECONDS = Timing().backend_backoff.first_seconds
+MOST_SECONDS = Timing().backend_backoff.most_seconds
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def resting(clock: Clock) -> Resting:
-    return Resting(clock)
+def resting(clock: ManualClock) -> Resting:
+    return Resting(Timing(clock=clock))
 
 
-def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Resting, clock: Clock) -> None:
+def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Resting, clock: ManualClock) -> None:
     waited = []
     for _ in range(9):
         assert resting.trouble(1, "down")
@@ -36,7 +33,7 @@ def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Res
     assert waited == [min(FIRST_SECONDS * 2**n, MOST_SECONDS) for n in range(9)]
 
 
-def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Resting, clock: Clock) -> None:
+def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Resting, clock: ManualClock) -> None:
     assert resting.trouble(1, "down")
     for _ in range(10):
         assert not resting.trouble(1, "down too")
@@ -45,7 +42,7 @@ def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Rest
     assert 1 not in resting
 
 
-def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(resting: Resting, clock: Clock) -> None:
+def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(resting: Resting, clock: ManualClock) -> None:
     for _ in range(5):
         resting.trouble(1, "down")
         clock.now += MOST_SECONDS
@@ -60,7 +57,7 @@ def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(restin
     assert 1 not in resting
 
 
-def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Resting, clock: Clock) -> None:
+def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Resting, clock: ManualClock) -> None:
     one, two = b"one", b"two"
     assert resting.admits(1, one)
     resting.trouble(1, "down")
@@ -82,18 +79,18 @@ def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Re
     assert resting.admits(1, one)
 
 
-def test_what_was_begun_before_the_trouble_says_nothing_against_it(resting: Resting, clock: Clock) -> None:
-    began = clock.now
+def test_what_was_begun_before_the_trouble_says_nothing_against_it(resting: Resting, clock: ManualClock) -> None:
+    began = clock.monotonic()
     clock.now += 1.0
     resting.trouble(1, "down")
     resting.well([1], began)
     assert 1 in resting
     clock.now += FIRST_SECONDS
-    resting.well([1], clock.now)
+    resting.well([1], clock.monotonic())
     assert not resting
 
 
-def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(resting: Resting, clock: Clock) -> None:
+def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(resting: Resting, clock: ManualClock) -> None:
     resting.trouble(1, "slow down", 7.0)
     clock.now += 6.5
     assert 1 in resting
@@ -114,7 +111,7 @@ def test_one_block_that_is_said_to_be_damaged_is_its_own_fault_and_many_in_a_row
     assert not resting.odd(1, b"two"), "it stored something in between"
 
 
-def test_a_trouble_is_told_no_more_once_nobody_has_asked_for_long(resting: Resting, clock: Clock) -> None:
+def test_a_trouble_is_told_no_more_once_nobody_has_asked_for_long(resting: Resting, clock: ManualClock) -> None:
     resting.trouble(1, "down")
     clock.now += FIRST_SECONDS + MOST_SECONDS
     assert resting.words() == {1: "down"}

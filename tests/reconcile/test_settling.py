@@ -19,6 +19,7 @@ from gateway.blocks.values import block_id
 from gateway.journal.tables import WorkState
 from gateway.reconcile import planner as planning
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
+from gateway.timing import parse_timing
 from tests.reconcile.shores import Shores
 
 DATA = random.Random(3).randbytes(9 << 20)
@@ -246,12 +247,10 @@ async def test_a_backend_in_trouble_holds_nobody_up_and_costs_no_records(tmp_pat
     site.close()
 
 
-async def test_what_fails_by_itself_is_put_off_longer_each_time_and_set_aside_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.reconcile.putting_off.FIRST_SECONDS", 0.0)
+async def test_what_fails_by_itself_is_put_off_longer_each_time_and_set_aside_in_the_end(tmp_path: Path) -> None:
     plan = Plan([Fault(Kind.ERROR, verb="put", error=backend_errors.Damaged)])
-    site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan))
+    timing = parse_timing("scale=0.01; block_backoff.first_seconds=0")
+    site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan), timing=timing)
     site.keep("b0", "b1")
     await site.put(b"k", b"x")
     await site.move()
@@ -303,7 +302,7 @@ async def test_a_walk_goes_on_where_it_was_cut_short(site: Shores, monkeypatch: 
     await site.planner.step()
     await site.planner.step()
     assert 0 < len(site.work_rows()) < len(site.held())
-    successor = planning.Planner(site.store, site.worker_journal, site.lookup, site.wishes)
+    successor = site.new_planner()
     while await successor.step():
         pass
     assert len(site.work_rows()) == len(site.held())
