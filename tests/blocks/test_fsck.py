@@ -117,7 +117,7 @@ TAMPERINGS = {
     "block-death": "UPDATE block SET died = 7 WHERE members > 0",
     "block-absent": "DELETE FROM block WHERE id = (SELECT max(id) FROM block)",
     "block-names": "UPDATE block SET ring_key = 12345",
-    "work-absent": "INSERT INTO work VALUES (x'00', 0, 0, 0, 0, '', x'', x'', 0)",
+    "work-absent": "INSERT INTO work VALUES (x'00', 0, 0, 0, 0, '', x'', x'', 0, 0)",
     "member": "DELETE FROM member WHERE run = (SELECT max(run) FROM member)",
     "dir-counts": "UPDATE dir SET entries = entries + 1",
     "dir-place": "UPDATE dir SET name = x'2f2f' WHERE parent > 0",
