@@ -1,8 +1,9 @@
 """The check of a site: its tables against themselves, and against the bytes on every backend.
 
-Quick: every count is counted anew (`fsck_tables`), every named block exists in its size on each of its backends
-(`inventory`). With `read`, every copy of every block is read, its checksum compared, and every frame of what lives in
-it opened: what a client would read, each copy for itself.
+Quick: every record of the journal is what was written (`fsck_journal`), every count is counted anew (`fsck_tables`),
+every named block exists in its size on each of its backends (`inventory`). With `read`, every copy of every block is
+read, its checksum compared, and every frame of what lives in it opened: what a client would read, each copy for itself.
+With `replay`, all tables are compared with a replay of the journal.
 
 Whoever mends copies is told, if that is asked for, which ones are absent or damaged.
 
@@ -13,13 +14,16 @@ meanwhile.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import errors
 from gateway.blocks.findings import Progress, Report, Severity, silent
+from gateway.blocks.fsck_journal import check_journal
 from gateway.blocks.fsck_tables import check_tables
 from gateway.blocks.inventory import Item, State, sets_with, take_inventory
 from gateway.blocks.lookup import Lookup
@@ -53,18 +57,16 @@ async def check(
     backends: Mapping[int, Backend],
     *,
     read: BlockKeys | None = None,
+    replay: bool = False,
     mend: Mend | None = None,
     progress: Progress = silent,
 ) -> Report:
     """Check the site whose tables lie at *path* and are read through *store*. *backends*: all of the site's, by id.
-    *read*: the keys to open every frame with; None for the quick check. *mend* is told of each copy that is no good."""
+    *read*: the keys to open every frame with; None for the quick check. *replay*: compare the tables with a replay of
+    the journal. *mend* is told of each copy that is no good."""
     report = Report()
-    loop = asyncio.get_running_loop()
-
-    def told(done: int, total: int) -> None:
-        loop.call_soon_threadsafe(progress, "tables", done, total)
-
-    await asyncio.to_thread(check_tables, path, report, told)
+    await _in_thread(lambda told: check_journal(path, report, told, replay=replay), progress)
+    await _in_thread(lambda told: check_tables(path, report, partial(told, "tables")), progress)
     _check_sets(store, backends, report)
     for place, backend in list(backends.items()):
         try:
@@ -74,6 +76,22 @@ async def check(
     if read is not None:
         await _Frames(store, backends, read, report, mend).check(progress)
     return report
+
+
+async def _in_thread(check: Callable[[Progress], None], progress: Progress) -> None:
+    """Run *check* in a thread, and hand on what it tells. Once this is cancelled, the check ends when it next tells."""
+    loop = asyncio.get_running_loop()
+    cancelled = threading.Event()
+
+    def told(what: str, done: int, total: int) -> None:
+        if cancelled.is_set():
+            raise asyncio.CancelledError
+        loop.call_soon_threadsafe(progress, what, done, total)
+
+    try:
+        await asyncio.to_thread(check, told)
+    finally:
+        cancelled.set()
 
 
 def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) -> None:

@@ -37,19 +37,22 @@ def add_to(app: typer.Typer) -> None:
 def fsck(
     folder: SiteArgument,
     read: Annotated[bool, typer.Option("--read", help="Read and open every frame of every block.")] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Compare every table with a replay of the whole journal.")
+    ] = False,
     mend: Annotated[
         bool, typer.Option("--mend", help="Have copies that are absent or damaged mended from good ones.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Check the journal's tables against each other and against the bytes, also while the site is served.
+    """Check the journal, its tables against each other and against the bytes, also while the site is served.
 
     Exit status 0: nothing is wrong (what only wastes space is told). 3: something is missing or damaged."""
     from gateway.site import upkeep
 
     async def work(site: Site) -> Report:
         with _steps(quiet=json) as told:
-            return await upkeep.fsck(site, read=read, mend=mend, progress=told)
+            return await upkeep.fsck(site, read=read, replay=replay, mend=mend, progress=told)
 
     report = on_site(folder, work, bytes_too=True)
     tell(upkeep.plain(report), as_json=json, text=lambda: upkeep.spell(report))
@@ -80,11 +83,12 @@ def backup(
         float, typer.Option("--keep-days", min=0, max=3_650, help="How long the blocks that it names must stay.")
     ] = 30.0,
     json: Json = False,
-) -> None:
-    """Copy the site's journal and config to TARGET, also while it is served.
+) -> int:
+    """Copy the site's journal and config to TARGET, also while it is served, and check every record of the copy.
 
     The blocks stay where they are, and those that the backup names are kept for so many days. The master key is not
-    in a backup: without it nothing can be read, so keep a copy of it elsewhere."""
+    in a backup: without it nothing can be read, so keep a copy of it elsewhere. Exit status 3: the journal is damaged,
+    and only the tables of this backup can be restored."""
     from gateway.site import backups
 
     async def work(site: Site) -> Manifest:
@@ -92,12 +96,17 @@ def backup(
             return await backups.backup(site, target, keep_seconds=keep_days * DAY_SECONDS, progress=told)
 
     made = on_site(folder, work)
-    tell(
-        {**asdict(made), "folder": str(target)},
-        as_json=json,
-        text=lambda: (
-            f"backed up {made.number} records of site {made.site} to {target}; good until {when(made.until_ns)}"
-        ),
+    tell({**asdict(made), "folder": str(target)}, as_json=json, text=lambda: _backed_up(made, target))
+    return FOUND if made.damage else CLEAN
+
+
+def _backed_up(made: Manifest, target: Path) -> str:
+    first = f"backed up {made.number} records of site {made.site} to {target}; "
+    if not made.damage:
+        return f"{first}good until {when(made.until_ns)}"
+    return (
+        f"{first}its blocks are kept until {when(made.until_ns)}\n"
+        f"NOT sound: {made.damage}. Keep older backups: of this one `entrepot restore --tables-only` alone makes a site"
     )
 
 
@@ -116,6 +125,9 @@ def restore(
             show_default=False,
         ),
     ] = None,
+    tables_only: Annotated[
+        bool, typer.Option("--tables-only", help="Of a backup whose journal is damaged: take the tables as they are.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make a site in DIR out of the backup in TARGET: the same site, in a new incarnation.
@@ -125,13 +137,15 @@ def restore(
     from gateway.site.restore import plain
     from gateway.site.restore import restore as restore_site
 
-    restored = asyncio.run(restore_site(target, folder, master_key, anyway=claim_anyway or ()))
+    restored = asyncio.run(restore_site(target, folder, master_key, anyway=claim_anyway or (), tables_only=tables_only))
     aged = time.time_ns() > restored.until_ns
     lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
     lines += [
         f"{setting} was {named} in the backup; the restored site keeps it inside {folder}"
         for setting, named in restored.moved.items()
     ]
+    if restored.unverified:
+        lines.append(restored.unverified)
     if aged:
         lines.append(
             f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` says which are gone"

@@ -11,6 +11,7 @@ from gateway.journal.records.site import (
     AccessKeyResealed,
     BackendNamed,
     BackendSetNamed,
+    ChainBegun,
     FeatureRaised,
     IncarnationStarted,
     PolicyNamed,
@@ -98,6 +99,8 @@ def apply_site(record: SiteRecord, rows: Rows, number: int) -> None:
             _feature_raised(record, rows)
         case TokenDrawn():
             _token_drawn(record, rows, number)
+        case ChainBegun():
+            pass  # the tables stand already
         case _:
             assert_never(record)
 

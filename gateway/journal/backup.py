@@ -22,15 +22,17 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from gateway import failpoints
 from gateway.errors import Damaged, Misconfigured
+from gateway.journal import chain
 from gateway.journal.client import Journal
 from gateway.journal.holding import held_lock
 from gateway.journal.local import LocalCommitter
 from gateway.journal.paths import JournalPaths, make_folder, sync_folder
 from gateway.journal.replay import verify
-from gateway.journal.session_commands import COMMANDS, EndSession, StartIncarnation
+from gateway.journal.session_commands import COMMANDS, BeginChain, EndSession, StartIncarnation, begin_chain
 from gateway.journal.sqlite.store import SqliteStore
 
 FORMAT = 1
@@ -58,6 +60,13 @@ class Manifest:
     made_ns: int
     until_ns: int
     """Until then the sweeper keeps the blocks that it refers to."""
+    damage: str = ""
+    """What is wrong with the journal in it, which can be restored from its tables alone then; empty if nothing is."""
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values. Older versions of this code know no damage, and restore no backup that has some."""
+        values = asdict(self)
+        return values if self.damage else {name: value for name, value in values.items() if name != "damage"}
 
 
 def no_progress(done: int, of: int) -> None:
@@ -69,8 +78,9 @@ async def backup(
 ) -> Manifest:
     """Back up the journal in *folder*, whose committer *journal* is connected to, to the new folder *target*.
 
-    The committer goes on meanwhile; the WAL keeps what it commits until the copy is done. Raises `Misconfigured` if
-    *target* holds something already or cannot be written, `CommitterGone`."""
+    The committer goes on meanwhile; the WAL keeps what it commits until the copy is done. The copy is read back, and
+    its chain of hashes checked: what is wrong with it stands in the manifest. Raises `Misconfigured` if *target* holds
+    something already or cannot be written, `CommitterGone`."""
     begun_ns = time.time_ns()
     until_ns = begun_ns + int(keep_seconds * 1e9)
     _make_empty(target)
@@ -79,7 +89,7 @@ async def backup(
     failpoints.reach("backup-pinned")
     manifest = await asyncio.to_thread(_copy, source, target / DATABASE, begun_ns, until_ns, progress)
     failpoints.reach("backup-copied")
-    _write_durably(target / MANIFEST, json.dumps(asdict(manifest), indent=1).encode())
+    _write_durably(target / MANIFEST, json.dumps(manifest.plain(), indent=1).encode())
     return manifest
 
 
@@ -94,12 +104,13 @@ def read_manifest(source: Path) -> Manifest:
     return manifest
 
 
-def restore(source: Path, folder: Path, *, above: int = 0) -> int:
+def restore(source: Path, folder: Path, *, above: int = 0, tables_only: bool = False) -> int:
     """Make a journal in *folder*, which has none, out of the backup in *source*. Answers the new incarnation, which is
     above *above* and above the backup's.
 
-    The journal is verified first, record by record. It appears with its last step, so one that was cut short can
-    simply be run again. Raises `Misconfigured`, `Damaged`."""
+    The journal is verified first, record by record. With *tables_only* it is left behind: the tables are taken as they
+    are, and the chain of hashes begins anew; for a backup whose journal is damaged, and no other. The journal appears
+    with the last step, so a restore that was cut short can be run again. Raises `Misconfigured`, `Damaged`."""
     manifest = read_manifest(source)
     paths = JournalPaths(folder)
     make_folder(folder)
@@ -111,18 +122,19 @@ def restore(source: Path, folder: Path, *, above: int = 0) -> int:
             making.with_name(making.name + suffix).unlink(missing_ok=True)
         shutil.copyfile(source / DATABASE, making)
         making.chmod(0o600)
-        incarnation = _begin_anew(making, manifest, above)
+        incarnation = _begin_anew(making, manifest, above, tables_only=tables_only)
         making.rename(paths.database)
         sync_folder(folder)
     return incarnation
 
 
-def _begin_anew(path: Path, manifest: Manifest, above: int) -> int:
+def _begin_anew(path: Path, manifest: Manifest, above: int, *, tables_only: bool) -> int:
     store = SqliteStore(path)
     try:
-        head = verify(store)
-        if (head.number, head.hash.hex()) != (manifest.number, manifest.hash):
-            raise Damaged(f"{path}: the backup's journal is not the one that its manifest names")
+        if tables_only:
+            _leave_journal_behind(store, manifest)
+        else:
+            _see_that_it_is_whole(store, manifest)
         committer = LocalCommitter(store, COMMANDS)
         live = store.live_sessions()
         incarnation: int = committer.run(StartIncarnation(above))
@@ -132,6 +144,35 @@ def _begin_anew(path: Path, manifest: Manifest, above: int) -> int:
         store.close()
     _whole_in_one_file(path)
     return incarnation
+
+
+def _see_that_it_is_whole(store: SqliteStore, manifest: Manifest) -> None:
+    try:
+        _verify(store, manifest)
+    except Damaged as error:
+        raise Damaged(f"{error}. Restore another backup, or with --tables-only the tables of this one alone") from error
+
+
+def _verify(store: SqliteStore, manifest: Manifest) -> None:
+    try:
+        head = verify(store)
+    except sqlite3.Error as error:
+        raise Damaged(f"the backup's journal cannot be read: {error}") from error
+    if (head.number, head.hash.hex()) != (manifest.number, manifest.hash):
+        raise Damaged("the backup's journal is not the one that its manifest names")
+
+
+def _leave_journal_behind(store: SqliteStore, manifest: Manifest) -> None:
+    """Take the tables as they are. Their numbers go on: blocks remember the records that killed them."""
+    try:
+        _verify(store, manifest)
+    except Damaged:
+        pass
+    else:
+        raise Misconfigured("the backup's journal is whole: restore it as it is, and nothing is left unverified")
+    store.check()
+    store.drop_journal(max(store.head().number, manifest.number))
+    LocalCommitter(store, {BeginChain: begin_chain}).run(BeginChain())
 
 
 def _number(database: Path) -> int:
@@ -157,7 +198,8 @@ def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Pro
         writing.close()
         reading.close()
     _whole_in_one_file(target)
-    return Manifest(FORMAT, site, incarnation, number, hashed.hex(), made_ns, until_ns)
+    damage = next((fault for _, fault in chain.faults(target)), "") or chain.malformed(target)
+    return Manifest(FORMAT, site, incarnation, number, hashed.hex(), made_ns, until_ns, damage)
 
 
 def _whole_in_one_file(path: Path) -> None:

@@ -6,6 +6,7 @@ from gateway.errors import Refused
 from gateway.journal.commands import Handler, Tx, command
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.records.site import (
+    ChainBegun,
     FeatureRaised,
     IncarnationStarted,
     SessionEnded,
@@ -15,6 +16,7 @@ from gateway.journal.records.site import (
 )
 from gateway.journal.tables import SESSION, SITE, TOKEN, SessionState
 
+CHAIN_FEATURE = 6
 COUNTER_BITS = 48
 """An id is its journal's incarnation above a counter of so many bits."""
 TOKEN_FEATURE = 5
@@ -77,6 +79,11 @@ class DrawToken:
     """As of `TokenDrawn`."""
 
 
+@command(tag=19)
+class BeginChain:
+    """The first command after a restore from the tables alone: begin the chain of hashes anew. Not in `COMMANDS`."""
+
+
 def found_site(asked: FoundSite, tx: Tx) -> str:
     site = tx.get(SITE, (0,))
     if site is not None:
@@ -94,6 +101,11 @@ def start_incarnation(asked: StartIncarnation, tx: Tx) -> int:
     tx.emit(IncarnationStarted(incarnation))
     tx.skip_ids_to(incarnation << COUNTER_BITS | 1)
     return incarnation
+
+
+def begin_chain(asked: BeginChain, tx: Tx) -> None:
+    tx.emit(ChainBegun(tx.number - 1))
+    tx.need_feature(CHAIN_FEATURE)
 
 
 def raise_feature(asked: RaiseFeature, tx: Tx) -> None:

@@ -11,17 +11,19 @@ go on in its place.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os.path
 import sqlite3
 from collections.abc import Collection
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from backends import errors as backend_errors
 from gateway import failpoints
+from gateway.blocks.findings import Report
+from gateway.blocks.fsck_tables import check_tables
 from gateway.config import CONFIG_NAME, load, load_text
 from gateway.config.loading import read, tables_of
 from gateway.config.writing import to_toml
@@ -53,13 +55,18 @@ class Restored(NamedTuple):
     moved: dict[str, str]
     """Settings of the backup's config that named a place outside the new folder, with what they said there. The
     restored config names a place inside it."""
+    unverified: str = ""
+    """What could not be verified, where the tables alone were restored."""
 
 
-async def restore(target: Path, folder: Path, key_file: Path, *, anyway: Collection[str] = ()) -> Restored:
+async def restore(
+    target: Path, folder: Path, key_file: Path, *, anyway: Collection[str] = (), tables_only: bool = False
+) -> Restored:
     """Make the site that was backed up to *target* anew in *folder*, with its master key from *key_file*.
 
     It claims the backends in a new incarnation; *anyway* names those that it claims although none of the blocks that
-    should lie there does. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
+    should lie there does. *tables_only*: the journal is damaged; take the tables as they are, and begin its chain of
+    hashes anew. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
     manifest = journal_backup.read_manifest(target)
     if not (target / CONFIG_NAME).exists():
         raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
@@ -67,7 +74,7 @@ async def restore(target: Path, folder: Path, key_file: Path, *, anyway: Collect
     _check_names(anyway, load_text(text, folder).topology(folder))
     key = key_file.read_bytes()
     _check_key(master.parse(key, key_file), target / journal_backup.DATABASE)
-    with unfinished(folder, "restore", _identity(manifest, text)):
+    with unfinished(folder, "restore", _identity(manifest, text, tables_only)):
         write_file(folder / CONFIG_NAME, text)
         config = load(folder)
         _put_key(key, key_file, master_key(folder, config))
@@ -75,12 +82,13 @@ async def restore(target: Path, folder: Path, key_file: Path, *, anyway: Collect
         paths = JournalPaths(journal_folder(folder, config))
         if not paths.database.exists():
             above = await _greatest_incarnation(topology, manifest.site)
-            journal_backup.restore(target, paths.folder, above=above)
+            journal_backup.restore(target, paths.folder, above=above, tables_only=tables_only)
+        unverified = await asyncio.to_thread(_unverified, paths.database, manifest) if tables_only else ""
         store = ReadStore(paths.database)
         try:
             failpoints.reach("restore-made")
             await claim_all(topology, store, anyway=anyway)
-            return Restored(*site_row(store), manifest.until_ns, moved)
+            return Restored(*site_row(store), manifest.until_ns, moved, unverified)
         finally:
             store.close()
 
@@ -114,9 +122,9 @@ def _check_names(names: Collection[str], topology: Topology) -> None:
             raise Misconfigured(f"the backup's config names no backend {name!r}")
 
 
-def _identity(manifest: Manifest, text: str) -> str:
-    """What tells this backup from every other one."""
-    said = json.dumps([asdict(manifest), text], sort_keys=True)
+def _identity(manifest: Manifest, text: str, tables_only: bool) -> str:
+    """What tells this restore of this backup from every other one."""
+    said = json.dumps([manifest.plain(), text, tables_only], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -143,6 +151,18 @@ def _put_key(key: bytes, key_file: Path, path: Path) -> None:
         write_file(path, key)
     elif path.read_bytes() != key:
         raise Misconfigured(f"{path}, which the restore that was cut short has put there, is not {key_file}")
+
+
+def _unverified(database: Path, manifest: Manifest) -> str:
+    """What is not known of tables that were restored without their records. In a thread."""
+    report = Report()
+    check_tables(database, report, lambda done, total: None)
+    count = report.kinds.total()
+    found = f"they contradict themselves {count} time(s)" if count else "they do not contradict themselves"
+    return (
+        f"NOT verified: whether the tables are what the {manifest.number} records of the backup's journal made; "
+        f"{found}. Those records are gone, and the chain of hashes begins anew"
+    )
 
 
 async def _greatest_incarnation(topology: Topology, site: str) -> int:

@@ -62,9 +62,13 @@ def workers_of(site: Site) -> list[Worker]:
     ]
 
 
-async def fsck(site: Site, *, read: bool = False, mend: bool = False, progress: Progress = silent) -> Report:
-    """Check tables against each other and against the bytes; with *read*, open every frame; with *mend*, have the
-    keeper mend what is absent or damaged. Raises `Misconfigured` as `gc`."""
+async def fsck(
+    site: Site, *, read: bool = False, replay: bool = False, mend: bool = False, progress: Progress = silent
+) -> Report:
+    """Check the journal, tables against each other and against the bytes; with *read*, open every frame; with *replay*,
+    compare the tables with a replay of the journal; with *mend*, have the keeper mend what is absent or damaged.
+
+    Raises `Misconfigured` as `gc`, and `DiskFull` where the scratch file of a replay has no room."""
     _see_whose_tables(site)
     database = JournalPaths(journal_folder(site.folder, site.config)).database
     keys = BlockKeys(site.ring.sealing) if read else None
@@ -72,8 +76,9 @@ async def fsck(site: Site, *, read: bool = False, mend: bool = False, progress: 
     async def note(block: bytes, place: int, word: str) -> None:
         await site.journal.send(SuspectCopy(block, place, word))
 
+    backends, mending = site.warehouse.backends, note if mend else None
     return await checking.check(
-        database, site.store, site.warehouse.backends, read=keys, mend=note if mend else None, progress=progress
+        database, site.store, backends, read=keys, replay=replay, mend=mending, progress=progress
     )
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from gateway.errors import Misconfigured
+from gateway.blocks.findings import Severity
+from gateway.errors import Damaged, Misconfigured
+from gateway.identity.users import AddTenant
+from gateway.journal.backup import read_manifest
 from gateway.site import restore as restoring
+from gateway.site import upkeep
 from gateway.site.backups import backup
 from gateway.site.founding import found, unfinished
 from gateway.site.keyring import rotate
@@ -109,3 +115,60 @@ async def test_two_restores_into_one_folder_do_not_run_at_once(made: Path, tmp_p
 async def test_a_backend_that_nobody_knows_is_not_claimed_anyway(made: Path, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="the backup's config names no backend 'disc'"):
         await restore(made / "one", tmp_path / "anew", made / "key", anyway=["disc"])
+
+
+# ---- a damaged journal -----------------------------------------------------------------------------------------------
+
+
+def change(site: Path, statement: str) -> None:
+    with closing(sqlite3.connect(site / "journal" / "journal.db")) as connection, connection:
+        assert connection.execute(statement).rowcount == 1
+
+
+async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_are_restored(tmp_path: Path) -> None:
+    site, saved, anew, key = tmp_path / "site", tmp_path / "saved", tmp_path / "anew", tmp_path / "site" / "master.key"
+    await found(site)
+    async with await Site.open(site, "cli") as opened:
+        sound = await upkeep.fsck(opened, read=True, replay=True)
+    assert sound.worst is Severity.NONE, sound.findings
+    change(site, "UPDATE journal SET records = records || x'00' WHERE number = 3")
+    fault = "the journal's records from 3 on are not what was written"
+    async with await Site.open(site, "cli") as opened:
+        report = await upkeep.fsck(opened, read=True, replay=True)
+        made = await backup(opened, saved, keep_seconds=3600)
+    assert [(each.kind, each.where, each.what) for each in report.findings[:1]] == [
+        ("journal-damaged", "record 3", fault)
+    ]
+    assert dict(report.kinds) == {"journal-damaged": 1, "replay-impossible": 1}
+    assert made.damage == fault == read_manifest(saved).damage
+    with pytest.raises(Damaged, match=f"{fault}. Restore another backup, or with --tables-only"):
+        await restore(saved, anew, key)
+    shutil.rmtree(anew)
+    restored = await restore(saved, anew, key, tables_only=True)
+    assert "NOT verified: whether the tables are what the" in restored.unverified
+    assert "they do not contradict themselves" in restored.unverified
+    async with await Site.open(anew, "cli") as opened:
+        await opened.journal.send(AddTenant("later"))
+        clean, replayed = await upkeep.fsck(opened, read=True), await upkeep.fsck(opened, replay=True)
+        again = await backup(opened, tmp_path / "again", keep_seconds=3600)
+    assert (clean.worst, dict(replayed.kinds)) == (Severity.NONE, {"replay-impossible": 1})
+    assert "with tables that were restored without their records" in replayed.findings[0].what
+    assert (again.damage, again.number > made.number) == ("", True)
+    await restore(tmp_path / "again", tmp_path / "third", key)
+
+
+async def test_the_tables_alone_of_a_sound_backup_are_not_restored(made: Path, tmp_path: Path) -> None:
+    with pytest.raises(Misconfigured, match="the backup's journal is whole: restore it as it is"):
+        await restore(made / "one", tmp_path / "anew", made / "key", tables_only=True)
+
+
+async def test_a_row_that_the_journal_does_not_make_is_found_by_a_replay_alone(made: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    await restore(made / "one", site, made / "key")
+    change(site, "UPDATE user SET made_ns = made_ns + 1")
+    async with await Site.open(site, "cli") as opened:
+        quick, replayed = await upkeep.fsck(opened), await upkeep.fsck(opened, replay=True)
+    assert quick.worst is Severity.NONE
+    (finding,) = replayed.findings
+    assert (finding.kind, finding.where) == ("replay-differs", "user 'root'")
+    assert finding.what == "the journal makes it with another made_ns"

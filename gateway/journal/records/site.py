@@ -44,6 +44,14 @@ class TokenDrawn:
     """Nonces of another history of this site, whose claim on the backends an operator has ended."""
 
 
+@record(tag=8, feature=6)
+class ChainBegun:
+    """The first record of a journal whose tables were restored without the records that made them. The tables were as
+    they are since record *number*; behind it the chain of hashes begins anew, from zeros. Changes no table."""
+
+    number: int
+
+
 # --- who --------------------------------------------------------------------------------------------------------------
 
 
@@ -167,7 +175,7 @@ class PolicyNamed:
 
 
 SiteRecord = (
-    SiteFounded | IncarnationStarted | FeatureRaised | TokenDrawn
+    SiteFounded | IncarnationStarted | FeatureRaised | TokenDrawn | ChainBegun
     | TenantMade | UserMade | UserGone | AccessKeyMade | AccessKeyGone | AccessKeyResealed
     | RingKeyMade | RingKeyRewrapped
     | SessionOpened | SessionEnded | SessionSwept | SessionForgotten

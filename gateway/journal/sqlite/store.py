@@ -16,6 +16,7 @@ from typing import Any
 
 from gateway import failpoints
 from gateway.errors import Damaged, DiskFull, Misconfigured
+from gateway.journal import chain
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
 from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow, TreePath
@@ -57,8 +58,10 @@ _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 class SqliteStore:
     """The store of one site. Whoever opens it holds the site's lock."""
 
-    def __init__(self, path: Path) -> None:
-        """Open, or make, the file at *path*. Raises `Misconfigured` if it is newer than this code, `DiskFull`."""
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        """Open, or make, the file at *path*. Without *durable* nothing in it survives a power cut: for a file that is
+        thrown away. Raises `Misconfigured` if it is newer than this code, `DiskFull`."""
+        self._synchronous = "FULL" if durable else "OFF"
         self._path = path
         self._wal = f"{path}-wal"
         try:
@@ -73,7 +76,7 @@ class SqliteStore:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._writing = self._connect()
         self._writing.execute("PRAGMA journal_mode = WAL")
-        self._writing.execute("PRAGMA synchronous = FULL")
+        self._writing.execute(f"PRAGMA synchronous = {self._synchronous}")
         self._writing.execute("PRAGMA wal_autocheckpoint = 0")
         self._writing.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         migrate(self._writing, str(path))
@@ -239,18 +242,23 @@ class SqliteStore:
         return [row[0] for row in self._loading.execute("SELECT number FROM pin WHERE until_ns > ?", (now_ns,))]
 
     def batches(self, after: int = 0) -> Iterator[JournalRow]:
-        while True:
-            rows = self._loading.execute(
-                "SELECT * FROM journal WHERE number > ? ORDER BY number LIMIT 100", (after,)
-            ).fetchall()
-            if not rows:
-                return
-            yield from map(JournalRow._make, rows)
-            after = rows[-1][0]
+        return chain.batches(self._loading, behind=after)
 
     def dump(self, table: Table[Any]) -> Iterable[tuple[Any, ...]]:
         order = ", ".join(table.row._fields[: table.key])
         return self._loading.execute(f"SELECT * FROM {table.name} ORDER BY {order}")
+
+    def drop_journal(self, number: int) -> None:
+        """Forget every record: the tables stand at *number*, and the chain of hashes begins behind it, from zeros. For
+        a file that nobody else has open."""
+        self._writing.execute("BEGIN IMMEDIATE")
+        self._writing.execute("DELETE FROM journal")
+        self._writing.execute("UPDATE head SET number = ?, hash = ?", (number, EMPTY_HEAD.hash))
+        self._writing.execute("COMMIT")
+
+    def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
+        """The rows that a statement finds, one at a time."""
+        return iter(self._loading.execute(statement))
 
     def check(self) -> None:
         """Raises `Damaged` if SQLite finds the file malformed."""
