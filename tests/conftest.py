@@ -1,7 +1,12 @@
-"""What every test may ask for: one running endpoint, shared by the whole run, and hypothesis without a clock."""
+"""What every test may ask for: one running endpoint, shared by the whole run, a new site, and a folder on a disk.
+
+Temporary folders are kept in memory (`/dev/shm`) where it has room: most tests do not ask whether bytes reach a disk,
+and a sync of a shared disk takes longer than all else that they do. Tests that do ask take `disk_path`."""
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.endpoint import Endpoint, started
+from tests.new_sites import TEMPLATES, committer_in_thread, new_site
 
 # No test fails on a clock: a busy machine is no defect. CI draws the same examples each time.
 settings.register_profile(
@@ -19,6 +25,52 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "entrepot"))
+
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES_MIN = 4 << 30
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the run's temporary folder. The processes of pytest-xdist inherit it from the one that starts them."""
+    if TEMPLATES in os.environ:
+        return
+    if config.option.basetemp is None and _has_room(MEMORY):
+        config.option.basetemp = tempfile.mkdtemp(prefix="entrepot-tests-", dir=MEMORY)
+        config.add_cleanup(lambda: _remove_if_empty(Path(config.option.basetemp)))
+    templates = tempfile.mkdtemp(prefix="entrepot-templates-", dir=MEMORY if _has_room(MEMORY) else None)
+    os.environ[TEMPLATES] = templates
+    config.add_cleanup(lambda: shutil.rmtree(templates, ignore_errors=True))
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize >= MEMORY_BYTES_MIN
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Remove a run's temporary folder, unless a failed test left files there to be looked at."""
+    if not any(path.is_file() for path in folder.rglob("*")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """An empty folder on a disk: for tests whose subject is what the file system of a disk does."""
+    with tempfile.TemporaryDirectory(prefix="entrepot-disk-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def new_folder(tmp_path: Path) -> Iterator[Path]:
+    """A new site whose committer runs in a thread of this process."""
+    folder = new_site(tmp_path / "site")
+    with committer_in_thread(folder):
+        yield folder
 
 
 @pytest.fixture(scope="session")

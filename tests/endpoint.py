@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.new_sites import ACCESS_KEY, SECRET_KEY, new_site
+
 ROOT = Path(__file__).parent.parent
 ENTREPOT = [sys.executable, "-c", "from gateway.cli.main import main; main()"]
 START_WITHIN_S = 180
 STOP_WITHIN_S = 180
-ACCESS_KEY = "TESTROOTACCESSKEY000"
-SECRET_KEY = "test/root+secret=key0123456789abcdefghij"
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def started(
 ) -> Iterator[tuple[Endpoint, subprocess.Popen[bytes]]]:
     """Serve *site* (made first where it is not there) on a free port until the block ends."""
     if not site.exists():
-        run_entrepot("init", str(site))
+        new_site(site)
     out, log = site.with_name(site.name + ".out"), site.with_name(site.name + ".log")
     with out.open("wb") as out_file, log.open("ab") as log_file:
         process = subprocess.Popen(

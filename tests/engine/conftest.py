@@ -1,4 +1,4 @@
-"""A site of one's own, opened in this process with a committer beside it."""
+"""A new site for each test, opened in this process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import pytest
 
 from gateway.engine.desk import Engine
 from gateway.engine.types import Caller
-from gateway.site.founding import found
 from gateway.site.site import Site
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    founded = await found(tmp_path / "site")
-    async with await Site.open(founded.folder) as opened:
+async def site(new_folder: Path) -> AsyncIterator[Site]:
+    async with await Site.open(new_folder) as opened:
         yield opened
 
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
 from gateway.namespace import reading
 from tests.engine.bodies import get, put
+from tests.new_sites import committer_in_thread, new_site
 
 
 async def test_the_look_up_of_a_small_object_tells_the_block_that_it_lies_in(site, engine, root):
@@ -11,6 +17,14 @@ async def test_the_look_up_of_a_small_object_tells_the_block_that_it_lies_in(sit
     found = reading.find(site.store, "tree", b"deep/in/the/tree")
     (row,) = site.store.query("SELECT ring_key, size, backends FROM block")
     assert found.block == row
+
+
+@pytest.fixture
+def new_folder(disk_path: Path) -> Iterator[Path]:
+    """A new site on a disk: what the page cache of a disk's file system holds is read without waiting."""
+    folder = new_site(disk_path / "site")
+    with committer_in_thread(folder):
+        yield folder
 
 
 async def test_an_object_without_bytes_lies_in_no_block(site, engine, root):

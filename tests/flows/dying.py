@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -15,7 +14,8 @@ import boto3
 from botocore.config import Config
 
 from gateway.site.files import write_file
-from tests.endpoint import ROOT, Endpoint, run_entrepot
+from tests.endpoint import ROOT, Endpoint
+from tests.new_sites import new_site
 
 QUICK = """
 import backends.intake, backends.local, backends.local_files, gateway.journal.reserve
@@ -40,19 +40,14 @@ def quick(
 
 
 def make_site(folder: Path, *, workers: int) -> None:
-    """A site of so many gateway processes, whose leases end soon and which keeps old copies for a second."""
-    run_entrepot("init", str(folder))
+    """Make a site of so many gateway processes, whose leases end soon and which keeps old copies for a second."""
+    new_site(folder)
     config = folder / "entrepot.toml"
     text = config.read_text()
     assert "workers = 0 " in text
     assert "lease_seconds = 10.0" in text
     text = text.replace("workers = 0 ", f"workers = {workers} ").replace("lease_seconds = 10.0", "lease_seconds = 1.0")
     write_file(config, text.replace("recheck_seconds = 3600.0", "recheck_seconds = 1.0"))
-
-
-def copy_site(source: Path, target: Path) -> None:
-    """A site that nobody serves, once more. The intake logs, which are empty, are not worth their bytes."""
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("desk-*", "*.sock", "socket"))
 
 
 def processes_of(folder: Path) -> list[int]:

@@ -36,6 +36,7 @@ from tests.flows.ledger import Broken
 from tests.flows.wire import Where
 from tests.journal.test_histories import assert_same_truth
 from tests.logs import untorn, whole_lines
+from tests.new_sites import new_site
 from tests.site.running import watch
 
 LEASE_SECONDS = 3.0
@@ -69,7 +70,7 @@ class Served:
 
     def found(self) -> None:
         """Make the site."""
-        run_entrepot("init", str(self.folder))
+        new_site(self.folder)
         config = self.folder / "entrepot.toml"
         text = config.read_text()
         assert "lease_seconds = 10.0" in text

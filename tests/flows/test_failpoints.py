@@ -24,8 +24,9 @@ from gateway.journal.paths import JournalPaths
 from gateway.site.paths import journal_folder
 from gateway.site.people import list_users
 from tests.endpoint import ACCESS_KEY, ENTREPOT, SECRET_KEY, Endpoint, command_environment, run_entrepot, started
-from tests.flows.dying import copy_site, kill_all, make_site, once, quick
+from tests.flows.dying import kill_all, make_site, once, quick
 from tests.flows.reopened import ABSENT, digest, reopened
+from tests.new_sites import copy_site
 from tests.site.running import change_config, client, until
 
 BUCKET = "bucket"

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import block_files
+from tests.new_sites import new_site
 from tests.site.running import change_config, client, counted, until
 
 SECOND = """
@@ -154,7 +155,7 @@ def test_a_place_that_is_lost_says_what_is_lost_with_it_and_the_rest_is_made_aga
 
 def test_a_backend_is_tried_for_what_it_promises_and_nothing_is_left_there(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     tried = json.loads(
         run_entrepot("backend", "test", "disk", "--site", str(folder), "--seconds", "0.1", "--json").stdout
     )

@@ -3,7 +3,6 @@ system over each, which they share; and the bare wire to the gateway."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncIterator, Iterator
@@ -16,8 +15,8 @@ from gateway.engine.types import Meta
 from gateway.posix.bodies import Whole
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.posix.over_http import OverHttp
-from gateway.site.founding import found
 from tests.endpoint import Endpoint, started
+from tests.new_sites import new_site
 from tests.posix.meddling import BadLine
 from tests.posix.talking import connected
 
@@ -46,7 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 def way(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Way:
     """Each test that asks for it runs once in process and once over HTTP."""
     if request.param == IN_PROCESS:
-        folder = asyncio.run(found(tmp_path_factory.mktemp("posix") / "site")).folder
+        folder = new_site(tmp_path_factory.mktemp("posix") / "site")
         return Way(folder, {"site": folder}, {"ENTREPOT_SITE": str(folder)})
     running: Endpoint = request.getfixturevalue("served")
     url, key, secret = running.url, running.access_key, running.secret_key

@@ -16,7 +16,8 @@ from gateway.posix import posting
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.posix.gateways import Options, gateway_of
 from tests.certificates import self_signed
-from tests.endpoint import run_entrepot, started
+from tests.endpoint import started
+from tests.new_sites import new_site
 from tests.site.running import change_config
 
 NAMES = ("SITE", "ENDPOINT", "ACCESS_KEY", "SECRET_KEY", "CREDENTIALS_FILE", "CA_FILE", "REGION")
@@ -122,7 +123,7 @@ def test_nobody_at_the_address_is_an_error_of_the_operating_system(monkeypatch):
 
 
 def test_a_config_file_names_its_site_too(tmp_path):
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     fs = EntrepotFileSystem(site=tmp_path / "site" / "entrepot.toml", skip_instance_cache=True)
     fs.mkdir("bay")
     assert fs.ls("", detail=False) == ["bay"]
@@ -216,7 +217,7 @@ def test_a_forked_child_that_ends_leaves_its_parents_connections(said):
 
 
 def test_over_tls_the_gateway_has_to_show_who_it_is(tmp_path):
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     certificate, private = self_signed("localhost")
     for name, pem in (("tls.crt", certificate), ("tls.key", private)):
         (tmp_path / "site" / name).write_bytes(pem)

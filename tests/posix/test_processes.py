@@ -23,6 +23,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.site.paths import journal_folder
 from tests.endpoint import command_environment, run_entrepot, started
+from tests.new_sites import new_site
 from tests.posix.conftest import IN_PROCESS
 from tests.posix.looking_in import sessions_of, uploads_of
 from tests.site.running import client, until
@@ -192,7 +193,7 @@ def committer_of(folder: Path) -> int:
 @pytest.fixture
 def lonely(tmp_path) -> Iterator[tuple[Path, EntrepotFileSystem]]:
     """A site that nobody serves, with a bucket `bay`."""
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     fs = EntrepotFileSystem(site=tmp_path / "site", skip_instance_cache=True)
     fs.mkdir("bay")
     yield tmp_path / "site", fs
@@ -236,7 +237,7 @@ def test_a_client_goes_on_when_the_gateway_beside_it_stops(tmp_path):
 
 
 def test_a_program_that_ends_leaves_no_committer_behind_also_after_a_fork(tmp_path):
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     program = textwrap.dedent(
         """
         import multiprocessing, os, sys, time
@@ -273,7 +274,7 @@ def end_group_of(tmp_path: Path) -> None:
 
 
 def test_killed_while_it_writes_a_file_in_parts_nothing_half_is_visible(tmp_path):
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     program = textwrap.dedent(
         """
         import os, sys
@@ -308,7 +309,7 @@ def test_nobody_loads_fsspec_with_a_gateway():
 
 
 def test_a_process_that_was_held_up_for_longer_than_its_lease_goes_on(tmp_path):
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     config = tmp_path / "site" / "entrepot.toml"
     config.write_text(re.sub(r"(?m)^lease_seconds = .*$", "lease_seconds = 1.0", config.read_text()))
     assert load(tmp_path / "site").journal.lease_seconds == 1.0

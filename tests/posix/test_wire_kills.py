@@ -19,7 +19,8 @@ from gateway.errors import CommitterGone, EntrepotError, NoSuchName, SessionOver
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.gateways import Options, gateway_of
 from gateway.posix.over_http import OverHttp
-from tests.endpoint import Endpoint, run_entrepot, started
+from tests.endpoint import Endpoint, started
+from tests.new_sites import new_site
 from tests.site.running import processes
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ class Killer:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     config = tmp_path / "site" / "entrepot.toml"
     config.write_text(re.sub(r"(?m)^lease_seconds = .*$", "lease_seconds = 2.0", config.read_text()))
     return tmp_path / "site"

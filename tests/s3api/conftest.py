@@ -24,7 +24,8 @@ from gateway.site.site import Site as Opened
 from s3api.observing import Observed
 from s3api.server import Serving, make_server, serve
 from s3api.settings import S3Settings
-from tests.endpoint import ACCESS_KEY, run_entrepot
+from tests.endpoint import ACCESS_KEY
+from tests.new_sites import new_site
 from tests.s3api.client import Signer
 
 ALICE = ("AKALICE", "alice-secret")
@@ -132,7 +133,7 @@ def settings() -> S3Settings:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A founded site with two users, whose committer runs until the end."""
     folder = tmp_path_factory.mktemp("s3api") / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     ready, done = threading.Event(), threading.Event()
     keeper = threading.Thread(target=lambda: asyncio.run(_keep(folder, ready, done)), daemon=True)
     keeper.start()

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.site.locks import read_serving
 from tests.endpoint import Endpoint, run_entrepot
 from tests.logs import logged
+from tests.new_sites import new_site
 
 T = TypeVar("T")
 WAIT_SECONDS = 150.0
@@ -103,7 +104,7 @@ def add_cloud(site: Path, url: str, *changes: tuple[str, str]) -> None:
 
 def loud_site(folder: Path) -> Path:
     """A new site in *folder* that logs whatever there is to say."""
-    run_entrepot("init", str(folder))
+    new_site(folder)
     change_config(folder, 'level = "info"', 'level = "debug"')
     return folder
 

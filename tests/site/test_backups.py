@@ -13,6 +13,7 @@ from gateway.errors import Misconfigured
 from gateway.site.backups import with_absolute_backends
 from gateway.site.restore import restore
 from tests.endpoint import run_entrepot, started
+from tests.new_sites import new_site
 from tests.site.running import client
 
 
@@ -50,7 +51,7 @@ def test_what_a_backup_names_is_readable_from_the_restored_site(tmp_path: Path) 
 
 def test_a_backup_asks_for_an_empty_folder_apart_from_the_blocks_and_the_right_master_key(tmp_path: Path) -> None:
     site, saved = tmp_path / "site", tmp_path / "saved"
-    run_entrepot("init", str(site))
+    new_site(site)
     run_entrepot("init", str(tmp_path / "other"))
     run_entrepot("backup", str(site), str(saved))
     again = run_entrepot("backup", str(site), str(saved), check=False)
@@ -80,7 +81,7 @@ def test_a_backup_asks_for_an_empty_folder_apart_from_the_blocks_and_the_right_m
 
 def test_a_backup_that_has_aged_is_restored_and_says_so(tmp_path: Path) -> None:
     site, saved, key = tmp_path / "site", tmp_path / "saved", tmp_path / "site" / "master.key"
-    run_entrepot("init", str(site))
+    new_site(site)
     run_entrepot("backup", str(site), str(saved), "--keep-days", "0")
     said = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(key)).stdout
     assert f"`entrepot fsck {tmp_path / 'anew'}` says which are gone" in said

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from gateway.site.paths import UNFINISHED
 from tests.endpoint import Endpoint, run_entrepot, started
+from tests.new_sites import new_site
 from tests.servers.moto import moto
 from tests.site.running import SECRET, VAULT, add_cloud, client, entrepot, until, watch
 
@@ -21,7 +22,7 @@ from tests.site.running import SECRET, VAULT, add_cloud, client, entrepot, until
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A site with two backends, and a block on each; nobody serves it. For copies of it alone."""
     folder = tmp_path_factory.mktemp("kept") / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     config = folder / "entrepot.toml"
     config.write_text(config.read_text() + VAULT)
     with started(folder, ["--workers", "1"]) as (endpoint, _):
@@ -86,7 +87,7 @@ def test_a_served_site_goes_on_by_itself_once_its_marker_is_put_back(tmp_path: P
 
 def test_a_bucket_that_lost_its_marker_is_claimed_again(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     with moto(tmp_path / "cloud") as cloud:
         add_cloud(folder, cloud.url, ('secret_key_env = "CLOUD_SECRET"', 'secret_key_file = "cloud.secret"'))
         (folder / "cloud.secret").write_text(f"{SECRET}\n")

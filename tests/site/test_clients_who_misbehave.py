@@ -19,6 +19,7 @@ import pytest
 
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import block_files
+from tests.new_sites import new_site
 from tests.site.running import client, counted, lines, processes, until
 
 MIB = 1 << 20
@@ -160,7 +161,7 @@ def test_a_download_under_way_is_finished_when_the_gateway_is_stopped(tmp_path: 
 
 
 def test_a_site_that_does_not_encrypt_does_not_say_that_it_does(tmp_path: Path) -> None:
-    run_entrepot("init", str(tmp_path / "site"), "--sealing", "tagged")
+    new_site(tmp_path / "site", "tagged")
     with started(tmp_path / "site") as (endpoint, _):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")

@@ -16,14 +16,14 @@ from gateway.journal.holding import held_lock
 from gateway.journal.paths import JournalPaths
 from gateway.site import committers
 from gateway.site.committers import Committer
-from gateway.site.founding import found
 from gateway.site.paths import journal_folder
+from tests.new_sites import new_site
 
 
 @pytest.fixture
 async def site(tmp_path: Path) -> tuple[Path, Path]:
     """A site's folder that nobody commits to, and its journal's."""
-    folder = (await found(tmp_path / "site")).folder
+    folder = new_site(tmp_path / "site")
     return folder, journal_folder(folder, load(folder))
 
 

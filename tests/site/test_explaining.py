@@ -13,18 +13,16 @@ from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
 from gateway.site import gauging, standings
 from gateway.site.explaining import explain, spell
-from gateway.site.founding import found
 from gateway.site.losing import losses
 from gateway.site.site import Site
 from tests.site.test_placing import MORE, Bytes, put, root
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    founded = await found(tmp_path / "site")
-    with (founded.folder / "entrepot.toml").open("a") as config:
+async def site(tmp_path: Path, new_folder: Path) -> AsyncIterator[Site]:
+    with (new_folder / "entrepot.toml").open("a") as config:
         config.write(MORE.format(vault=tmp_path / "vault").replace('user = "nobody-yet"', 'bucket = "elsewhere"'))
-    async with await Site.open(founded.folder) as opened:
+    async with await Site.open(new_folder) as opened:
         yield opened
 
 

@@ -10,11 +10,11 @@ import pytest
 from gateway.crypto import master
 from gateway.errors import EntrepotError
 from gateway.site import keyring
-from gateway.site.founding import found
 from gateway.site.keyring import list_ring_keys, renew, renew_if_the_mode_changed, rotate
 from gateway.site.people import add_user
 from gateway.site.site import Site
 from tests.endpoint import started
+from tests.new_sites import ACCESS_KEY, new_site
 from tests.site.running import change_config, client, entrepot, loud_site, ready
 
 
@@ -60,7 +60,7 @@ def _fetch(url: str) -> bytes:
 async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await found(tmp_path / "site")
+    new_site(tmp_path / "site")
     async with await Site.open(tmp_path / "site", bytes_too=False) as site:
         for number in range(5):
             await add_user(site, f"user{number}")
@@ -86,7 +86,7 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
 
 
 async def test_another_mode_in_the_config_takes_a_new_ring_key(tmp_path: Path) -> None:
-    await found(tmp_path / "site")
+    new_site(tmp_path / "site")
     change_config(tmp_path / "site", 'mode = "aes-256-gcm"', 'mode = "tagged"')
     async with await Site.open(tmp_path / "site", bytes_too=False) as site:
         assert await renew_if_the_mode_changed(site)
@@ -100,7 +100,7 @@ async def test_another_mode_in_the_config_takes_a_new_ring_key(tmp_path: Path) -
 async def test_of_two_that_renew_at_once_one_ring_key_comes(tmp_path: Path) -> None:
     import asyncio
 
-    await found(tmp_path / "site")
+    new_site(tmp_path / "site")
     async with await Site.open(tmp_path / "site", bytes_too=False) as site:
         made = await asyncio.gather(renew(site), renew(site))
         assert len(set(made)) == 1
@@ -108,18 +108,18 @@ async def test_of_two_that_renew_at_once_one_ring_key_comes(tmp_path: Path) -> N
 
 
 async def test_a_site_without_its_master_key_says_which_file_is_missing(tmp_path: Path) -> None:
-    await found(tmp_path / "site")
+    new_site(tmp_path / "site")
     (tmp_path / "site" / "master.key").unlink()
     with pytest.raises(EntrepotError, match=r"master\.key"):
         await Site.open(tmp_path / "site")
 
 
 async def test_another_sites_master_key_opens_nothing(tmp_path: Path) -> None:
-    made = await found(tmp_path / "site")
+    new_site(tmp_path / "site")
     key = tmp_path / "site" / "master.key"
     held = master.load(key).current
     other = base64.b64encode(bytes(32)).decode()
     key.write_text(f"{master.WORD} {held.id} {other}\n")
     async with await Site.open(tmp_path / "site", bytes_too=False) as site:
         with pytest.raises(EntrepotError, match="does not open"):
-            site.credentials.find(made.access_key)
+            site.credentials.find(ACCESS_KEY)

@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 
 from gateway.site.site import Site
 from tests.endpoint import Endpoint, run_entrepot, started
+from tests.new_sites import new_site
 from tests.site.running import VAULT, client, counted, until
 from tests.waiting import until_true
 
 
 def test_a_site_whose_config_lost_a_backend_with_blocks_is_not_served_until_that_is_given_up(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     config = folder / "entrepot.toml"
     before = config.read_text()
     config.write_text(before + VAULT)
@@ -52,7 +53,7 @@ def half_a_put(endpoint: Endpoint, body: bytes) -> http.client.HTTPConnection:
 
 def test_a_backend_does_not_leave_while_a_request_that_began_long_ago_writes_there(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     config = folder / "entrepot.toml"
     without = config.read_text()
     config.write_text(without + VAULT)
@@ -79,7 +80,7 @@ def test_a_backend_does_not_leave_while_a_request_that_began_long_ago_writes_the
 
 async def test_a_program_that_opened_the_site_itself_follows_what_is_in_force(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     with started(folder, ["--workers", "1"]) as (endpoint, _):
         async with await Site.open(folder) as site:
             config = folder / "entrepot.toml"

@@ -10,10 +10,10 @@ import pytest
 from gateway.config import load
 from gateway.errors import Misconfigured
 from gateway.site import owner
-from gateway.site.founding import found
 from gateway.site.locks import is_served, read_serving
 from gateway.site.owner import see_owner
 from gateway.site.site import Site
+from tests.new_sites import new_site
 
 SOMEBODY = 54_321
 
@@ -30,7 +30,7 @@ def become_root_over_anothers(site: Path, patch: pytest.MonkeyPatch) -> None:
 async def test_root_is_refused_at_another_users_site_and_leaves_nothing_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = (await found(tmp_path / "site")).folder
+    site = new_site(tmp_path / "site")
     before = set(site.rglob("*"))
     become_root_over_anothers(site, monkeypatch)
     with pytest.raises(Misconfigured, match=r"belongs to user .*: do this as that user"):
@@ -41,7 +41,7 @@ async def test_root_is_refused_at_another_users_site_and_leaves_nothing_there(
 async def test_where_a_mount_gives_every_file_to_one_user_root_is_as_good_as_that_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site = (await found(tmp_path / "site")).folder
+    site = new_site(tmp_path / "site")
     become_root_over_anothers(site, monkeypatch)
     theirs = (site / "journal" / "journal.db").stat().st_uid
     monkeypatch.setattr(owner, "_of_what_is_made", lambda folder: theirs)

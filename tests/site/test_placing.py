@@ -12,7 +12,6 @@ import pytest
 from backends.base import Marker
 from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Caller, Meta, Promised, WantedPart
 from gateway.errors import Misconfigured, Unavailable
-from gateway.site.founding import found
 from gateway.site.site import Site
 from tests.endpoint import run_entrepot
 from tests.site.running import change_config
@@ -51,12 +50,11 @@ class Bytes(Body):
 
 
 @pytest.fixture
-async def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, new_folder: Path) -> Path:
     """A site whose config was edited since it was made; nobody serves it."""
-    founded = await found(tmp_path / "site")
-    with (founded.folder / "entrepot.toml").open("a") as config:
+    with (new_folder / "entrepot.toml").open("a") as config:
         config.write(MORE.format(vault=tmp_path / "vault"))
-    return founded.folder
+    return new_folder
 
 
 @pytest.fixture

@@ -18,7 +18,8 @@ from gateway.journal.client import Journal
 from gateway.site.probing import LEFT_MAX, Probing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.blocks.places import Silent
-from tests.endpoint import run_entrepot, started
+from tests.endpoint import started
+from tests.new_sites import new_site
 from tests.servers.moto import moto, silent
 from tests.site.running import SECRET, add_cloud, client, until, watch
 
@@ -134,7 +135,7 @@ async def test_what_probes_that_failed_left_behind_goes_with_the_next_that_succe
 
 def test_a_cloud_that_hangs_and_that_no_write_waits_for_leaves_a_site_ready(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     with moto(tmp_path / "cloud") as cloud:
         add_cloud(
             folder, cloud.url, ("deadline_seconds = 3.0", "deadline_seconds = 600.0"),

@@ -13,7 +13,6 @@ import pytest
 
 from gateway.blocks import counting
 from gateway.engine.types import Meta, Promised
-from gateway.site.founding import found
 from gateway.site.site import Site
 from tests.files import block_files
 from tests.servers.between import Between, Forward, Heard, between, honest, refusal
@@ -65,20 +64,23 @@ async def places(server: S3Server) -> AsyncIterator[dict[str, Between]]:
 
 @pytest.fixture
 async def site(
-    tmp_path: Path, server: S3Server, places: dict[str, Between], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    new_folder: Path,
+    server: S3Server,
+    places: dict[str, Between],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Site]:
     """One whose policies keep two copies; nobody else serves it."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("TEST_SECRET", server.secret_key)
-    folder = (await found(tmp_path / "site")).folder
     names = {name: f"{name}-{tmp_path.name[-20:].strip('_').replace('_', '-')}" for name in places}
-    with (folder / "entrepot.toml").open("a") as config:
+    with (new_folder / "entrepot.toml").open("a") as config:
         for name, place in places.items():
             section = BUCKET.format(name=name, url=place.server.url, key=server.access_key)
             config.write(section.replace(f'bucket = "{name}"', f'bucket = "{names[name]}"'))
         config.write(RULES)
-    async with await Site.open(folder) as opened:
+    async with await Site.open(new_folder) as opened:
         yield opened
 
 

@@ -18,6 +18,7 @@ from gateway.config import default_text, load_text
 from gateway.site.in_force import asks_for_restart
 from tests.endpoint import ENTREPOT, Endpoint, run_entrepot, started
 from tests.files import files_below
+from tests.new_sites import new_site
 from tests.site.running import VAULT, change_config, client, counted, lines, until, watch
 
 
@@ -231,7 +232,7 @@ def test_processes_that_are_killed_in_the_middle_run_what_is_in_force(endpoint: 
 
 
 def test_nobody_reloads_a_site_that_is_not_served(tmp_path: Path) -> None:
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     done = run_entrepot("reload", str(tmp_path / "site"), check=False)
     assert done.returncode == 1
     assert "is not being served" in done.stderr

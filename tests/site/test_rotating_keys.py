@@ -12,13 +12,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.endpoint import Endpoint, run_entrepot, started
+from tests.new_sites import new_site
 from tests.site.running import add_cloud, change_config, client, until, watch
 
 
 @contextmanager
 def served_over(cloud: Endpoint, folder: Path, key: dict[str, str]) -> Iterator[Endpoint]:
     """A site whose bucket `far` lies in a bucket of *cloud*."""
-    run_entrepot("init", str(folder))
+    new_site(folder)
     add_cloud(
         folder, cloud.url, ('"blocks"', f'"of-{key["access_key"].lower()}"'), ('"CLOUDKEY"', f'"{key["access_key"]}"'),
         ('secret_key_env = "CLOUD_SECRET"', 'secret_key_file = "cloud.secret"'), ("deadline_seconds = 3.0\n", ""),

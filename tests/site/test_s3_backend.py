@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import files_below
+from tests.new_sites import new_site
 from tests.servers.moto import moto
 from tests.servers.running import S3Server
 from tests.site.running import SECRET, add_cloud, change_config, client, until, watch
@@ -25,7 +26,7 @@ def cloud(tmp_path: Path) -> Iterator[S3Server]:
 
 @pytest.fixture
 def folder(tmp_path: Path, cloud: S3Server) -> Path:
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     add_cloud(tmp_path / "site", cloud.url)
     return tmp_path / "site"
 

@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError
 
 from tests.endpoint import run_entrepot, started
 from tests.files import block_files
+from tests.new_sites import new_site
 from tests.site.running import change_config, client, entrepot, until
 
 TEXT = b"anybody may read this\n" * 60_000
@@ -17,7 +18,7 @@ TEXT = b"anybody may read this\n" * 60_000
 
 def test_tagged_blocks_are_readable_and_a_flipped_bit_is_refused_all_the_same(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    run_entrepot("init", str(site), "--sealing", "tagged")
+    new_site(site, "tagged")
     with started(site) as (endpoint, _):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")
@@ -46,7 +47,7 @@ def test_tagged_blocks_are_readable_and_a_flipped_bit_is_refused_all_the_same(tm
 
 def test_the_mode_is_changed_in_the_config_and_what_was_written_before_stays_readable(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    run_entrepot("init", str(site), "--sealing", "tagged")
+    new_site(site, "tagged")
     with started(site) as (endpoint, _):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")

@@ -22,6 +22,7 @@ from botocore.config import Config
 from gateway.site.control import CONTROL_FD
 from gateway.site.keeping import NICENESS
 from tests.endpoint import Endpoint, command_environment, run_entrepot, started
+from tests.new_sites import new_site
 from tests.site.running import change_config, client, counted, lines, processes, ready, until, watch
 
 
@@ -95,7 +96,7 @@ def test_when_the_supervisor_is_killed_everybody_goes_and_the_next_finds_the_dat
 
 def test_a_process_whose_supervisor_went_while_it_started_does_not_call_that_a_failure(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    run_entrepot("init", str(site))
+    new_site(site)
     ours, theirs = socket.socketpair()
     ours.close()
     done = subprocess.run(
@@ -114,7 +115,7 @@ def test_a_process_whose_supervisor_went_while_it_started_does_not_call_that_a_f
 
 def test_a_worker_whose_session_was_lost_goes_on_in_a_new_one(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    run_entrepot("init", str(site))
+    new_site(site)
     change_config(site, "lease_seconds = 10.0", "lease_seconds = 1.0")
     with started(site, ["--workers", "1"]) as (endpoint, _):
         s3 = client(endpoint)
@@ -150,7 +151,7 @@ def test_a_site_is_not_served_twice(served: tuple[Endpoint, Popen[bytes]]) -> No
 
 
 def test_an_address_that_is_taken_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    run_entrepot("init", str(tmp_path / "site"))
+    new_site(tmp_path / "site")
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         refused = run_entrepot(

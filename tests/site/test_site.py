@@ -12,15 +12,15 @@ import pytest
 
 from backends.errors import Misconfigured as Unusable
 from backends.local import Local
-from gateway.site.founding import found
 from gateway.site.site import Site
 from gateway.site.warehouse import Warehouse
+from tests.new_sites import new_site
 
 
 @pytest.fixture
-async def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A site that nobody serves."""
-    return (await found(tmp_path / "site")).folder
+    return new_site(tmp_path / "site")
 
 
 def descriptors() -> int:

@@ -12,9 +12,9 @@ from gateway.blocks.writer import StoredRun
 from gateway.engine.types import Caller
 from gateway.journal.session_commands import OpenSession
 from gateway.namespace.objects import PutObject
-from gateway.site.founding import found
 from gateway.site.site import Site
 from gateway.site.upkeep import workers_of
+from tests.new_sites import ACCESS_KEY
 
 BODIES = [b"body %d" % n for n in range(4)]
 
@@ -52,11 +52,10 @@ class Keeper:
 
 
 async def test_a_pack_of_which_something_is_still_to_be_named_stays_until_its_session_has_said_how_it_went(
-    tmp_path: Path,
+    new_folder: Path,
 ) -> None:
-    made = await found(tmp_path / "site")
-    async with await Site.open(tmp_path / "site") as writer, await Site.open(tmp_path / "site") as keeper:
-        caller = writer.credentials.find(made.access_key)
+    async with await Site.open(new_folder) as writer, await Site.open(new_folder) as keeper:
+        caller = writer.credentials.find(ACCESS_KEY)
         assert caller is not None
         root = Caller(caller.user, caller.user_id, caller.tenant, True)
         await writer.engine.create_bucket(root, "kept", "")

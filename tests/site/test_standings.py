@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
-from gateway.site.founding import found
 from gateway.site.site import Site
 from gateway.site.standings import Backlog, Point, Standings, Use, look, plain, spell
 from tests.site.test_placing import MORE, put
@@ -44,13 +43,12 @@ def test_only_a_policy_that_promised_something_is_late() -> None:
     assert "policy gone: 1 block(s) behind, for 2 s at most\n" in told
 
 
-async def test_a_copy_that_is_being_made_is_not_taken_for_bytes_that_go(tmp_path: Path) -> None:
+async def test_a_copy_that_is_being_made_is_not_taken_for_bytes_that_go(tmp_path: Path, new_folder: Path) -> None:
     """Both are places of which the block's set says nothing; who takes a disk away must know which of them it is."""
-    founded = await found(tmp_path / "site")
-    config = founded.folder / "entrepot.toml"
+    config = new_folder / "entrepot.toml"
     text = config.read_text().replace('keep = ["disk"]', 'keep = ["disk", "vault"]')
     config.write_text(text + MORE.format(vault=tmp_path / "vault"))
-    async with await Site.open(founded.folder) as site:
+    async with await Site.open(new_folder) as site:
 
         async def now() -> tuple[bool, list[str], list[str]]:
             told = await look(site.journal_path, site.config.topology(site.folder))
@@ -70,12 +68,11 @@ async def test_a_copy_that_is_being_made_is_not_taken_for_bytes_that_go(tmp_path
         assert (await now())[1:] == ([], [])
 
 
-async def test_bytes_that_wait_to_go_leave_no_policy_behind(tmp_path: Path) -> None:
+async def test_bytes_that_wait_to_go_leave_no_policy_behind(tmp_path: Path, new_folder: Path) -> None:
     """A backup holds them for a month, and all is as it should be meanwhile."""
-    founded = await found(tmp_path / "site")
-    with (founded.folder / "entrepot.toml").open("a") as config:
+    with (new_folder / "entrepot.toml").open("a") as config:
         config.write(MORE.format(vault=tmp_path / "vault"))
-    async with await Site.open(founded.folder) as site:
+    async with await Site.open(new_folder) as site:
         await put(site, "safe/key", b"x")
         ((block, held),) = site.store.query("SELECT id, backends FROM block")
         was = site.warehouse.lookup.members(held)

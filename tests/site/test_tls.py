@@ -15,6 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from tests.certificates import self_signed
 from tests.endpoint import Endpoint, run_entrepot, started
+from tests.new_sites import new_site
 from tests.site.running import change_config, client, lines, processes, until
 
 
@@ -41,7 +42,7 @@ def served_name(url: str) -> str:
 
 def test_a_certificate_that_changes_is_served_and_a_bad_one_is_not(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    run_entrepot("init", str(site))
+    new_site(site)
     make_pair(site, "first")
     change_config(site, "# tls_certificate", "tls_certificate")
     change_config(site, "# tls_key", "tls_key")
@@ -96,7 +97,7 @@ def told(endpoint: Endpoint, event: str, after: int) -> set[str]:
 
 def test_a_key_that_does_not_fit_keeps_the_gateway_from_starting(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    run_entrepot("init", str(site))
+    new_site(site)
     make_pair(site, "first")
     (site / "tls.crt").rename(site / "kept.crt")
     make_pair(site, "second")

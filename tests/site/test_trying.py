@@ -12,7 +12,8 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.endpoint import ENTREPOT, command_environment, run_entrepot
+from tests.endpoint import ENTREPOT, command_environment
+from tests.new_sites import new_site
 from tests.ports import free_port
 from tests.servers.minio import can_start, minio
 from tests.servers.moto import moto
@@ -80,7 +81,7 @@ def site(tmp_path: Path) -> Site:
 
     def made(server: S3Server, create: bool = True) -> Path:
         folder = tmp_path / "site"
-        run_entrepot("init", str(folder))
+        new_site(folder)
         with (folder / "entrepot.toml").open("a") as config:
             config.write(BUCKET.format(url=server.url, key=server.access_key, create=str(create).lower()))
         return folder

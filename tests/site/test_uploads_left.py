@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.endpoint import run_entrepot, started
+from tests.new_sites import new_site
 from tests.site.running import client, counted, until
 
 UPLOADS = 30
@@ -15,7 +16,7 @@ BEHIND = ("uploads of gone buckets", "freed", "dead blocks")
 
 def test_the_uploads_into_a_bucket_that_is_gone_are_gone_from_every_figure_and_from_the_disk(tmp_path: Path) -> None:
     folder = tmp_path / "site"
-    run_entrepot("init", str(folder))
+    new_site(folder)
     with started(folder, ["--workers", "1"]) as (endpoint, _):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="leaving")
