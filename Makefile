@@ -16,7 +16,7 @@ HOST ?= 127.0.0.1
 PORT ?= 9000
 MINUTES ?= 30
 MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
-FAST := not slow and not bench
+PARALLEL := -n 6 --dist worksteal
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --quiet
 
@@ -66,25 +66,24 @@ lint: env ## ruff, mypy --strict, and who may import whom
 docs: env ## the docs' links, anchors and code blocks
 	@$(PYTEST) -q tests/test_docs.py
 
-# Three runs: what shares nothing goes on both cores; whoever starts a whole site or measures memory has the machine
-# to itself; what takes minutes comes last.
+# Two runs: most tests run six at a time, since many of them wait; those that measure a whole process's memory follow,
+# one at a time. `make soak` runs what repeats.
 .PHONY: test
-test: env clients lint ## the lint, then every test, the slow ones last
-	@$(PYTEST) -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
-	$(PYTEST) -m "$(FAST)" tests/clients tests/flows
-	$(PYTEST) -m slow
+test: env clients lint ## the lint, then every test once
+	@$(PYTEST) $(PARALLEL) --durations=20 -m "not alone and not soak and not bench"
+	$(PYTEST) --durations=5 -m "alone and not soak and not bench"
 
 .PHONY: fast
-fast: env ## the quick tests alone, on both cores
-	@$(PYTEST) -n 2 --dist loadfile -m "$(FAST)" --ignore tests/clients --ignore tests/flows
+fast: env ## the quick tests
+	@$(PYTEST) $(PARALLEL) -m "not slow and not alone and not soak and not bench" --ignore tests/clients --ignore tests/flows
 
 .PHONY: bench
 bench: env clients ## one table of speeds, each beside a ceiling measured in the same run
 	@$(BIN)/python -m tests.bench
 
 .PHONY: soak
-soak: env ## kill -9 at random moments for MINUTES= (30), or until something is lost
-	@ENTREPOT_SOAK_MINUTES=$(MINUTES) $(PYTEST) -q -x --timeout 0 -m slow tests/flows
+soak: env clients ## what repeats: kills for MINUTES= (30), every power cut, every journey, many more examples
+	@ENTREPOT_SOAK_MINUTES=$(MINUTES) HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 0 -m soak
 
 .PHONY: lock
 lock: env ## compile the lock files anew; UPGRADE=1 takes the newest of everything

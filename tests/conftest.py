@@ -16,14 +16,16 @@ from hypothesis import HealthCheck, settings
 from tests.endpoint import Endpoint, started
 from tests.new_sites import TEMPLATES, committer_in_thread, new_site
 
-# No test fails on a clock: a busy machine is no defect. CI draws the same examples each time.
-settings.register_profile(
-    "entrepot",
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=os.environ.get("CI") == "true",
-    print_blob=True,
-)
+# No test fails on a clock: a busy machine is no defect. CI draws the same examples each time; `make soak` draws many.
+for _profile, _examples in (("entrepot", 40), ("soak", 1000)):
+    settings.register_profile(
+        _profile,
+        max_examples=_examples,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=os.environ.get("CI") == "true" and _profile != "soak",
+        print_blob=True,
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "entrepot"))
 
 

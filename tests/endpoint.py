@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fork_server import COMMAND_LINE, Forked
 from tests.new_sites import ACCESS_KEY, SECRET_KEY, new_site
 
 ROOT = Path(__file__).parent.parent
-ENTREPOT = [sys.executable, "-c", "from gateway.cli.main import main; main()"]
+ENTREPOT = [sys.executable, "-c", COMMAND_LINE]
+EXECUTED = [sys.executable, "-m", "gateway.cli.main"]
+"""The same, whose processes are executed and not forked (`tests.fork_server`): none shares memory with another."""
 START_WITHIN_S = 180
 STOP_WITHIN_S = 180
 
@@ -60,16 +63,25 @@ def command_environment() -> dict[str, str]:
     }
 
 
-def run_entrepot(*arguments: str, timeout_s: float = 600, check: bool = True) -> subprocess.CompletedProcess[str]:
+def run_entrepot(
+    *arguments: str, timeout_s: float = 600, check: bool = True, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run one `entrepot` command to its end; its output is part of the error where *check* finds it failed."""
-    done = subprocess.run(
-        [*ENTREPOT, *arguments],
-        env=command_environment(),
+    command = [*ENTREPOT, *arguments]
+    with Forked(
+        command,
+        env=command_environment() | dict(environment or {}),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout_s,
-    )
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
     if check and done.returncode:
         raise AssertionError(f"entrepot {' '.join(arguments)} → {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done
@@ -110,7 +122,7 @@ def started(
         new_site(site)
     out, log = site.with_name(site.name + ".out"), site.with_name(site.name + ".log")
     with out.open("wb") as out_file, log.open("ab") as log_file:
-        process = subprocess.Popen(
+        process = Forked(
             [*command, "serve", str(site), "--listen", "127.0.0.1:0", *options],
             env=command_environment() | dict(environment or {}),
             stdin=subprocess.DEVNULL,

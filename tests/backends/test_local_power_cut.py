@@ -75,7 +75,7 @@ def _sync_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_files, "SYNC_ALL_FROM", 1 << 30)
 
 
-SEEDS = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+SEEDS = [0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

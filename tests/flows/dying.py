@@ -42,6 +42,11 @@ def quick(
 def make_site(folder: Path, *, workers: int) -> None:
     """Make a site of so many gateway processes, whose leases end soon and which keeps old copies for a second."""
     new_site(folder)
+    set_quick(folder, workers=workers)
+
+
+def set_quick(folder: Path, *, workers: int) -> None:
+    """Give a new site so many gateway processes, leases that end soon, and a second for which it keeps old copies."""
     config = folder / "entrepot.toml"
     text = config.read_text()
     assert "workers = 0 " in text

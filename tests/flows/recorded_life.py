@@ -21,7 +21,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.endpoint import run_entrepot, started
-from tests.flows.dying import kill_all, make_site, once, quick
+from tests.flows.dying import kill_all, once, quick, set_quick
 from tests.flows.reopened import ABSENT, digest
 from tests.flows.tracing import STAMPS
 
@@ -165,7 +165,8 @@ def main() -> None:
     stamps = Stamps(root / STAMPS)
     folder = root / "site"
     environment = quick(root.with_name("quick"), turn_seconds=1.0, log_bytes=700 * KIB, wal_bytes=256 * KIB)
-    make_site(folder, workers=2)
+    run_entrepot("init", str(folder))
+    set_quick(folder, workers=2)
     stamps.say(site=True)
     live(folder, stamps, environment, life=0, killed=True)
     live(folder, stamps, environment, life=1, killed=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -23,7 +22,7 @@ from gateway.failpoints import FROM_VARIABLE, POINTS, VARIABLE
 from gateway.journal.paths import JournalPaths
 from gateway.site.paths import journal_folder
 from gateway.site.people import list_users
-from tests.endpoint import ACCESS_KEY, ENTREPOT, SECRET_KEY, Endpoint, command_environment, run_entrepot, started
+from tests.endpoint import ACCESS_KEY, SECRET_KEY, Endpoint, run_entrepot, started
 from tests.flows.dying import kill_all, make_site, once, quick
 from tests.flows.reopened import ABSENT, digest, reopened
 from tests.new_sites import copy_site
@@ -278,14 +277,7 @@ def until_logs_are_there(s3: Any, endpoint: Endpoint) -> None:
 
 def killed(point: str, *arguments: str) -> None:
     """Run a command that dies at *point*."""
-    done = subprocess.run(
-        [*ENTREPOT, *arguments],
-        env=command_environment() | {VARIABLE: f"{point}=kill"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    done = run_entrepot(*arguments, environment={VARIABLE: f"{point}=kill"}, check=False)
     assert done.returncode == -9, done.stderr
     assert f"failpoint {point}: kill" in done.stderr
 

@@ -25,7 +25,7 @@ from tests.servers.moto import moto
 from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
 
-CLOUDS = [radosgw, moto, *([minio] if can_start() else [])]
+CLOUDS = [radosgw, *(pytest.param(each, marks=pytest.mark.soak) for each in [moto, *([minio] if can_start() else [])])]
 DAMAGED = 8
 """Copies at a time."""
 

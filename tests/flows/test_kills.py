@@ -61,8 +61,8 @@ async def test_killed_a_few_times_nothing_acknowledged_is_lost_and_nothing_is_le
         assert {"committer", "worker", "all"} <= sailing.served.kills.keys()
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(0 if SOAK_SECONDS else 1_800)
+@pytest.mark.soak
+@pytest.mark.timeout(0)
 async def test_killed_for_fifty_rounds_nothing_acknowledged_is_lost_and_nothing_is_left_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

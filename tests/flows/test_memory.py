@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gateway.identity.signing import presign
-from tests.endpoint import Endpoint, started
+from tests.endpoint import EXECUTED, Endpoint, started
 
 MIB = 1 << 20
 OBJECT = 256 * MIB
@@ -78,12 +78,12 @@ def _peak_mib(pid: int) -> float:
     raise AssertionError(f"process {pid} tells no peak")
 
 
-@pytest.mark.slow
-def test_a_worker_stays_small_while_64_clients_stream_256_mib_objects_in_and_out(tmp_path: Path) -> None:
+@pytest.mark.alone
+def test_a_worker_stays_small_while_64_clients_stream_256_mib_objects_in_and_out(disk_path: Path) -> None:
     piece = os.urandom(MIB)
     stop = threading.Event()
     sent, taken = [0], [0]
-    with started(tmp_path / "site") as (endpoint, process):
+    with started(disk_path / "site", command=EXECUTED) as (endpoint, process):
         with _connect(endpoint) as connection:
             connection.sendall(_head(endpoint, "PUT", "/big"))
             assert connection.recv(100).startswith(b"HTTP/1.1 200")

@@ -40,9 +40,10 @@ pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT) and os.environ.get("CI") != "true", reason=f"NO POWER CUT WAS TRIED: {WHY_NOT}"),
 ]
 RECORDING_SECONDS = 600
-SOAK_MINUTES = float(os.environ.get("ENTREPOT_SOAK_MINUTES") or 0)
+SOAK_MINUTES = float(os.environ.get("ENTREPOT_SOAK_MINUTES") or 30)
 CUTS_A_SECOND = 2
 """About so many are looked at."""
+SEEDS = (0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak))
 
 
 @dataclass
@@ -194,14 +195,14 @@ def test_the_recording_holds_everything_that_may_go_wrong(recording: Recording) 
 CUTS = 70
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_power_cut_anywhere_leaves_every_promise_kept(recording: Recording, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     await cut_at(chosen(recording.calls, chance, CUTS), recording.calls, tmp_path, chance)
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.skipif(not SOAK_MINUTES, reason="`make soak` tries every moment, or as many as fit in its minutes")
+@pytest.mark.soak  # every moment, or as many as fit in its minutes
 async def test_power_cut_at_every_call_leaves_every_promise_kept(recording: Recording, tmp_path: Path) -> None:
     chance = random.Random()
     every = range(made_at(recording.calls), len(recording.calls) + 1)
@@ -222,7 +223,7 @@ async def cut_at(wanted: set[int], calls: Sequence[Call], tmp_path: Path, chance
         shutil.rmtree(image)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_power_cut_again_while_it_recovers_changes_nothing(
     recording: Recording, tmp_path: Path, seed: int
 ) -> None:

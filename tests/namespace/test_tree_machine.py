@@ -358,7 +358,7 @@ def test_a_page_that_takes_many_turns_is_that_of_a_plain_dictionary(monkeypatch:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(1_800)
 def test_any_long_history_is_that_of_a_plain_dictionary():
     run_state_machine_as_test(
