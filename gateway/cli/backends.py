@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway.cli.options import Json, SiteOption
-from gateway.cli.output import table, tell
+from gateway.cli.output import steps, table, tell
 from gateway.cli.users import on_site
 from gateway.errors import InvalidArgument
 
@@ -49,17 +49,24 @@ def lost(
     forget: Annotated[
         bool, typer.Option("--forget", help="Count its copies as gone from now on, for good: others are made.")
     ] = False,
+    no_check: Annotated[
+        bool,
+        typer.Option("--no-check", help="Believe the journal about copies on other backends, and ask for none."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """The objects that have bytes on this backend and nowhere else: those that would be lost with it.
+
+    The other backends are asked for each block that the journal names there, too.
 
     Without NAME: those that have bytes of which no good copy is left anywhere."""
     from gateway.site import losing
 
     async def work(opened: Site) -> Losses:
-        return await losing.losses(opened, name, forget=forget)
+        with steps(quiet=json) as told:
+            return await losing.losses(opened, name, forget=forget, check=not no_check, progress=told)
 
-    found = on_site(site, work)
+    found = on_site(site, work, bytes_too=bool(name) and not no_check, strict=False)
     tell(found._asdict(), as_json=json, text=lambda: losing.spell(found))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.options import Json, SiteArgument
-from gateway.cli.output import progress, tell, when
+from gateway.cli.output import progress, steps, tell, when
 from gateway.cli.users import on_site
 
 if TYPE_CHECKING:
@@ -51,7 +49,7 @@ def fsck(
     from gateway.site import upkeep
 
     async def work(site: Site) -> Report:
-        with _steps(quiet=json) as told:
+        with steps(quiet=json) as told:
             return await upkeep.fsck(site, read=read, replay=replay, mend=mend, progress=told)
 
     report = on_site(folder, work, bytes_too=True)
@@ -68,7 +66,7 @@ def gc(
     from gateway.site import upkeep
 
     async def work(site: Site) -> Waste:
-        with _steps(quiet=json) as told:
+        with steps(quiet=json) as told:
             return await upkeep.gc(site, dry_run=dry_run, progress=told)
 
     waste = on_site(folder, work, bytes_too=True)
@@ -151,10 +149,3 @@ def restore(
             f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` says which are gone"
         )
     tell(plain(restored, folder, aged=aged), as_json=json, text=lambda: "\n".join(lines))
-
-
-@contextmanager
-def _steps(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Progress of work that names its steps."""
-    with progress("", quiet=quiet) as told:
-        yield lambda what, done, of: told(done, of, what)

@@ -101,5 +101,12 @@ def progress(what: str, *, quiet: bool) -> Iterator[Progress]:
         yield told
 
 
+@contextmanager
+def steps(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Progress of work that names its steps."""
+    with progress("", quiet=quiet) as told:
+        yield lambda what, done, of: told(done, of, what)
+
+
 def _unseen(done: int, of: int, what: str = "") -> None:
     """Nobody looks."""

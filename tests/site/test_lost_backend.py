@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from backends.faulty import Fault, Faulty, Kind, Plan
 from gateway.errors import Unavailable
-from gateway.site.losing import losses
+from gateway.site.losing import losses, spell
 from gateway.site.site import Site
 from tests.endpoint import run_entrepot
+from tests.files import block_files
 from tests.site.running import change_config
 from tests.site.test_placing import folder, get, held, put  # noqa: F401 (a fixture among them)
 
@@ -42,6 +45,57 @@ async def test_a_policy_that_awaits_only_some_copies_goes_on_with_the_others(fol
         assert await get(site, "safe/small") == b"x"
         rows = site.store.query("SELECT count(*) FROM work")
         assert rows == [(0,)], "it lies on all that is left to lie on"
+
+
+async def test_a_copy_that_only_the_journal_knows_is_not_counted_on(folder: Path) -> None:  # noqa: F811
+    async with await Site.open(folder) as site:
+        await put(site, "safe/whole", b"x" * 100_000)
+        await put(site, "safe/gone", b"y" * 100_000)
+        await put(site, "safe/short", b"z" * 100_000)
+        whole = await losses(site, "disk")
+        assert (whole.blocks, whole.objects, whole.present, whole.absent, whole.unchecked) == (0, (), 3, 0, 0)
+        assert "nothing would be lost with it" in spell(whole)
+        vault = folder.parent / "vault"
+        by_size = sorted(block_files(vault), key=lambda path: path.stat().st_mtime_ns)
+        by_size[1].unlink()
+        by_size[2].chmod(0o600)
+        by_size[2].write_bytes(b"short")
+        found = await losses(site, "disk")
+        assert (found.blocks, found.present, found.absent, found.unchecked) == (2, 1, 2, 0)
+        assert len(found.objects) == 2
+        assert "s3://tree/safe/whole" not in found.objects
+        told = spell(found)
+        assert "2 of these have another copy by the journal, which was not found" in told
+        assert "1 block(s) on disk were asked for elsewhere, and are there" in told
+        assert "nothing would be lost" not in told
+
+
+async def test_what_cannot_be_asked_for_is_said_to_be_unchecked(folder: Path) -> None:  # noqa: F811
+    async with await Site.open(folder) as site:
+        for n in range(3):
+            await put(site, f"safe/{n}", b"x" * 100_000)
+        plan = Plan([Fault(Kind.ERROR, verb="stat")])
+        vault = next(each for each, place in site.warehouse.backends.items() if place.name == "vault")
+        site.warehouse.backends[vault] = Faulty(site.warehouse.backends[vault], plan)  # type: ignore[index]
+        found = await losses(site, "disk")
+        assert (found.blocks, found.present, found.absent, found.unchecked) == (0, 0, 0, 3)
+        told = spell(found)
+        assert "3 block(s) on disk have another copy by the journal alone: nobody checked" in told
+        assert "vault cannot be asked" in told
+        assert "nothing would be lost" not in told
+
+
+def test_what_is_not_to_be_checked_is_said_to_be_unchecked(folder: Path) -> None:  # noqa: F811
+    async def fill() -> None:
+        async with await Site.open(folder) as site:
+            await put(site, "safe/k", b"x" * 100_000)
+
+    asyncio.run(fill())
+    arguments = ("backend", "lost", "disk", "--site", str(folder), "--json")
+    checked = json.loads(run_entrepot(*arguments).stdout)
+    assert (checked["present"], checked["unchecked"], checked["away"]) == (1, 0, [])
+    believed = json.loads(run_entrepot(*arguments, "--no-check").stdout)
+    assert (believed["present"], believed["unchecked"], believed["away"]) == (0, 1, [])
 
 
 async def test_status_and_check_say_which_policies_name_it(folder: Path) -> None:  # noqa: F811
