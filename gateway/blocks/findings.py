@@ -13,12 +13,14 @@ KEPT = 1_000
 
 
 class Severity(IntEnum):
-    """How bad a finding is. The worst one is the exit status of the check."""
+    """How bad a finding is."""
 
     NONE = 0
     WASTE = 1
     """Bytes that nobody needs: they cost disk and nothing else."""
-    WRONG = 2
+    UNCHECKED = 2
+    """Something could not be looked at, so nothing is known of it."""
+    WRONG = 3
     """The tables contradict themselves, or a copy is lost or damaged."""
 
 
@@ -44,12 +46,14 @@ class Report:
     counted: Counter[str] = field(default_factory=Counter)
     """How much was looked at: `rows`, `blocks`, `bytes`, `frames`; and `in_flight` for blocks that live sessions have
     written and may still name."""
+    unchecked: int = 0
+    """Copies of blocks that could not be looked at, since their backend could not be reached."""
     to_mend: set[tuple[bytes, int]] = field(default_factory=set)
     """Copies that were told to whoever mends them: their block, and their backend's id."""
 
     @property
     def status(self) -> int:
-        """An exit status: 0 clean, 1 waste, 2 wrong."""
+        """How bad the worst finding is, as `Severity` numbers it."""
         return int(self.worst)
 
     def add(self, severity: Severity, kind: str, where: str, what: str) -> None:

@@ -7,6 +7,9 @@ With `replay`, all tables are compared with a replay of the journal.
 
 Whoever mends copies is told, if that is asked for, which ones are absent or damaged.
 
+A backend that cannot be reached is one finding, whatever lies there: nothing is known of those blocks, which is
+something else than knowing that they are damaged.
+
 The site may be in use. What is found wrong is looked at once more before it is reported, since a block may have died
 meanwhile.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +39,8 @@ from gateway.crypto.sealing import BlockKeys
 TOLD_EVERY = 1_000
 """Blocks between two words on the progress."""
 READ_AT_ONCE = 4
+UNREACHABLE_AFTER = 8
+"""So many copies in a row could not be read: their backend is not asked again."""
 
 _SAYS = {
     State.MISSING: (Severity.WRONG, "block-missing", "the journal names it, and it is not there"),
@@ -68,13 +74,18 @@ async def check(
     await _in_thread(lambda told: check_journal(path, report, told, replay=replay), progress)
     await _in_thread(lambda told: check_tables(path, report, partial(told, "tables")), progress)
     _check_sets(store, backends, report)
+    unreachable: dict[int, Unreachable] = {}
     for place, backend in list(backends.items()):
+        checked = Checked()
         try:
-            await _check_places(store, place, backend, report, mend, progress)
+            await _check_places(store, place, backend, report, mend, progress, checked)
         except backend_errors.BackendError as error:
-            report.add(Severity.WRONG, "backend-away", backend.name, f"what is there could not be looked at: {error}")
+            after = checked.until if read is None else b""
+            unreachable[place] = Unreachable(str(error), _named_behind(store, place, after))
     if read is not None:
-        await _Frames(store, backends, read, report, mend).check(progress)
+        await _Frames(store, backends, read, report, mend, unreachable).check(progress)
+    for place, each in unreachable.items():
+        _tell_unreachable(backends[place].name, each, report)
     return report
 
 
@@ -94,6 +105,51 @@ async def _in_thread(check: Callable[[Progress], None], progress: Progress) -> N
         cancelled.set()
 
 
+@dataclass
+class Checked:
+    """How far the inventory of a backend has come."""
+
+    until: bytes = b""
+    """The last block that was looked at."""
+
+
+@dataclass
+class Unreachable:
+    """A backend that could not be asked for some of its blocks."""
+
+    why: str
+    blocks: int = 0
+    """How many of those that the journal names there."""
+    in_a_row: int = UNREACHABLE_AFTER
+    """How many were asked for in vain, one after the other."""
+
+    @property
+    def given_up(self) -> bool:
+        """It is not asked again."""
+        return self.in_a_row >= UNREACHABLE_AFTER
+
+
+def _named_behind(store: Tables, place: int, after: bytes) -> int:
+    """How many live blocks the journal names on the backend, behind *after*."""
+    sets = sets_with(store, place)
+    marks = ", ".join("?" * len(sets))
+    rows = store.query(
+        f"SELECT count(*) FROM block WHERE id > ? AND backends IN ({marks}) AND died = 0", (after, *sets)
+    )
+    return int(rows[0][0])
+
+
+def _tell_unreachable(name: str, found: Unreachable, report: Report) -> None:
+    """One finding for all blocks of a backend: that nothing is known of them says nothing against them."""
+    report.unchecked += found.blocks
+    report.add(
+        Severity.UNCHECKED,
+        "backend-unreachable",
+        name,
+        f"unreachable backend: {found.blocks} blocks could not be checked: {found.why}",
+    )
+
+
 def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) -> None:
     """Whether every backend that holds blocks is there to be looked at, but for those that are lost."""
     for name, place, lost in store.query("SELECT name, id, lost FROM backend"):
@@ -105,13 +161,20 @@ def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) 
 
 
 async def _check_places(
-    store: Tables, place: int, backend: Backend, report: Report, mend: Mend | None, progress: Progress
+    store: Tables,
+    place: int,
+    backend: Backend,
+    report: Report,
+    mend: Mend | None,
+    progress: Progress,
+    checked: Checked,
 ) -> None:
     done = 0
     async for item in take_inventory(store, place, backend):
         if item.state is not State.STRAY or not _worked_on(store, item.key):
             _judge(item, backend.name, report)
         block = block_id(item.key)
+        checked.until = block or checked.until
         if mend is not None and item.state in _TO_MEND and block is not None:
             await mend(block, place, _TO_MEND[item.state])
             report.to_mend.add((block, place))
@@ -140,13 +203,22 @@ class _Frames:
     """Reads every copy of every block that lives."""
 
     def __init__(
-        self, store: Tables, backends: Mapping[int, Backend], keys: BlockKeys, report: Report, mend: Mend | None
+        self,
+        store: Tables,
+        backends: Mapping[int, Backend],
+        keys: BlockKeys,
+        report: Report,
+        mend: Mend | None,
+        unreachable: dict[int, Unreachable],
     ) -> None:
+        """*unreachable*: backends that the inventory could not reach; others are added."""
         self._store = store
         self._backends = backends
         self._keys = keys
         self._report = report
         self._mend = mend
+        self._unreachable = unreachable
+        self._counted = frozenset(unreachable)
         self._lookup = Lookup(store, backends)
         self._slots = asyncio.Semaphore(READ_AT_ONCE)
 
@@ -162,26 +234,39 @@ class _Frames:
 
     async def _check_block(self, block: bytes, ring_key: int, crc32c: int, set_id: int) -> None:
         for place in self._lookup.members(set_id):
-            bad = False
+            if place in self._counted:
+                continue  # its blocks are counted already
             async with self._slots:
                 try:
-                    wrong = await self._look(block, ring_key, crc32c, self._backends[place])
+                    wrong = await self._look(block, ring_key, crc32c, place)
                 except (backend_errors.NotFound, KeyError):
                     continue  # the inventory has said so
                 except (backend_errors.Damaged, errors.Damaged) as error:
-                    wrong, bad = str(error), True
-                except backend_errors.BackendError as error:
                     wrong = str(error)
+                except backend_errors.BackendError as error:
+                    self._could_not(place, error)
+                    continue
             if wrong and self._lives(block):
                 where = f"{block_key(block)} on {self._backends[place].name}"
                 self._report.add(Severity.WRONG, "block-damaged", where, wrong)
-                if bad and self._mend is not None:
+                if self._mend is not None:
                     await self._mend(block, place, DAMAGED)
                     self._report.to_mend.add((block, place))
 
-    async def _look(self, block: bytes, ring_key: int, crc32c: int, backend: Backend) -> str:
+    def _could_not(self, place: int, error: backend_errors.BackendError) -> None:
+        """A copy could not be read; says nothing against it."""
+        found = self._unreachable.setdefault(place, Unreachable(str(error), in_a_row=0))
+        found.blocks += 1
+        found.in_a_row += 1
+
+    async def _look(self, block: bytes, ring_key: int, crc32c: int, place: int) -> str:
         """What is wrong with this copy, nothing if it is whole. May raise it as well."""
-        sealed = await backend.get(block_key(block))
+        known = self._unreachable.get(place)
+        if known is not None and known.given_up:
+            raise backend_errors.Unavailable(known.why)
+        sealed = await self._backends[place].get(block_key(block))
+        if known is not None:
+            known.in_a_row = 0
         self._report.counted["frames"] += await verify(self._store, self._keys, block, ring_key, crc32c, sealed)
         return ""
 

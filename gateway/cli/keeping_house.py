@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 CLEAN = 0
 FOUND = 3
 """`fsck` found something wrong."""
+UNCHECKED = 4
+"""`fsck` found nothing wrong, and could not look everywhere."""
 DAY_SECONDS = 86_400.0
 
 
@@ -45,16 +47,18 @@ def fsck(
 ) -> int:
     """Check the journal, its tables against each other and against the bytes, also while the site is served.
 
-    Exit status 0: nothing is wrong (what only wastes space is told). 3: something is missing or damaged."""
+    Exit status 0: nothing is wrong (what only wastes space is told). 3: something is missing or damaged. 4: nothing is,
+    as far as could be checked, but a backend could not be reached."""
+    from gateway.blocks.findings import Severity
     from gateway.site import upkeep
 
     async def work(site: Site) -> Report:
         with steps(quiet=json) as told:
             return await upkeep.fsck(site, read=read, replay=replay, mend=mend, progress=told)
 
-    report = on_site(folder, work, bytes_too=True)
+    report = on_site(folder, work, bytes_too=True, strict=False)
     tell(upkeep.plain(report), as_json=json, text=lambda: upkeep.spell(report))
-    return FOUND if report.status > upkeep.WASTE else CLEAN
+    return {Severity.WRONG: FOUND, Severity.UNCHECKED: UNCHECKED}.get(report.worst, CLEAN)
 
 
 def gc(

@@ -1,6 +1,7 @@
 """The command's entry: its commands, and the one place where errors become sentences and exit statuses.
 
-0: done. 1: refused or failed. 2: the command line is wrong. 3: `fsck` found something. 130: interrupted.
+0: done. 1: refused or failed. 2: the command line is wrong. 3: `fsck` found something wrong. 4: `fsck` could not look
+everywhere. 130: interrupted.
 """
 
 from __future__ import annotations

@@ -29,7 +29,12 @@ from gateway.site.paths import journal_folder
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-WASTE = int(Severity.WASTE)
+_WORDS = {
+    Severity.NONE: "clean",
+    Severity.WASTE: "sound; some space is wasted",
+    Severity.UNCHECKED: "sound as far as it could be checked, which was NOT everywhere",
+    Severity.WRONG: "NOT sound",
+}
 DAY_SECONDS = 86_400.0
 REMEMBER_SECONDS = DAY_SECONDS
 """How long a completed upload is remembered, so that a completion that is repeated gets its answer."""
@@ -111,6 +116,7 @@ def plain(report: Report) -> dict[str, Any]:
         "status": {Severity.NONE: "clean"}.get(report.worst, report.worst.name.lower()),
         "kinds": dict(report.kinds),
         "looked_at": dict(report.counted),
+        "unchecked": report.unchecked,
         "to_mend": len(report.to_mend),
         "findings": [{**each._asdict(), "severity": each.severity.name.lower()} for each in report.findings],
     }
@@ -123,7 +129,7 @@ def spell(report: Report) -> str:
     more = report.kinds.total() - len(report.findings)
     if more:
         lines.append(f"and {more} more")
-    word = {Severity.NONE: "clean", Severity.WASTE: "sound; some space is wasted"}.get(report.worst, "NOT sound")
+    word = _WORDS[report.worst]
     if report.to_mend:
         lines.append(f"copies that the keeper mends while the site is served: {len(report.to_mend)}")
     return "\n".join([*lines, f"looked at {looked}", word])

@@ -126,6 +126,11 @@ def test_fsck_says_by_its_status_that_a_block_is_lost(tmp_path: Path) -> None:
     block.unlink()
     found = run_entrepot("fsck", str(site), "--json", check=False)
     assert (found.returncode, json.loads(found.stdout)["kinds"]) == (3, {"block-missing": 1})
+    (site / "blocks").rename(site / "away")
+    found = run_entrepot("fsck", str(site), "--json", check=False)
+    told = json.loads(found.stdout)
+    assert (found.returncode, told["status"], told["unchecked"]) == (4, "unchecked", 1)
+    assert told["kinds"] == {"backend-unreachable": 1}
 
 
 def test_a_start_tells_programs_where_it_is(tmp_path: Path) -> None:
