@@ -22,7 +22,6 @@ from gateway.config.places import (
     PathText,
     PolicySection,
     RuleSection,
-    Seconds,
     Section,
     SomePath,
 )
@@ -31,6 +30,10 @@ from gateway.topology import RECHECK_SECONDS, Cluster, Line, Topology
 
 Domain = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")]
 
+Idle = Annotated[float, Field(ge=1, le=86_400)]
+"""Seconds of a client's silence. Shorter ones would end connections that are merely slow."""
+ShortWait = Annotated[float, Field(ge=0.1, le=3_600)]
+"""Seconds for which a request or a stop waits."""
 RECHECK_SECONDS_MOST = 31 * 86_400.0
 
 
@@ -51,14 +54,14 @@ class ServerSection(Section):
     tls_key: PathText = ""
     bytes_in_flight: Annotated[Size, Field(ge=32 << 20)] = 96 << 20
     """Plain and sealed bytes that one worker may hold for requests under way."""
-    bytes_wait_seconds: Seconds = 30.0
+    bytes_wait_seconds: ShortWait = 30.0
     """How long a body may wait for its share of them before it is answered SlowDown."""
     connections: Annotated[int, Field(ge=1)] = 12_000
     """How many connections one worker keeps open."""
-    idle_seconds: Seconds = 75.0
-    body_idle_seconds: Seconds = 30.0
-    write_idle_seconds: Seconds = 60.0
-    stop_seconds: Seconds = 30.0
+    idle_seconds: Idle = 75.0
+    body_idle_seconds: Idle = 30.0
+    write_idle_seconds: Idle = 60.0
+    stop_seconds: ShortWait = 30.0
     """How long requests under way may take to finish when the gateway is stopped."""
 
 
@@ -83,8 +86,13 @@ class SealingSection(Section):
     master_key: SomePath = "master.key"
 
 
+EXPIRE_DAYS_LEAST = 0.05
+"""A bit more than an hour: an upload that is being written must not be aborted."""
+
+
 class UploadsSection(Section):
-    expire_days: Annotated[float, Field(gt=0, le=3_650)] = 7.0
+    expire_days: Annotated[float, Field(ge=EXPIRE_DAYS_LEAST, le=3_650)] = 7.0
+    """After how many days an upload that nobody completed is aborted."""
 
 
 class PlacementSection(Section):

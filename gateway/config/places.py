@@ -31,7 +31,8 @@ NAMED_MOST = 256
 """Clusters, backends or policies, and as many lines. Every two backends, and every two rules, are compared."""
 RULES_MOST = 1_000
 """A write asks one after the other."""
-Seconds = Annotated[float, Field(gt=0, le=86_400)]
+DEADLINE_SECONDS_MOST = 3_600.0
+"""The sweeper waits this long for puts of a session that has ended (`sweeper.UPLOAD_SECONDS_MAX`)."""
 Bucket = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
 Globbed = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]{1,63}$")]
 _SEGMENT = "[0-9A-Za-z_=+@-][0-9A-Za-z._=+@-]*"
@@ -103,7 +104,7 @@ class LineSection(Section):
 class _Backend(Section):
     cluster: str
     calls: Annotated[int, Field(ge=1, le=4_096)] = 64
-    deadline_seconds: Seconds = 60.0
+    deadline_seconds: Annotated[float, Field(ge=1, le=DEADLINE_SECONDS_MOST)] = 60.0
     drain: bool = False
 
 
@@ -173,7 +174,7 @@ class PolicySection(Section):
     ack: Annotated[list[str], BeforeValidator(_names), WithJsonSchema(_ACK_SCHEMA)]
     keep: list[str]
     ack_copies: Annotated[int, Field(ge=0, le=64)] = 0
-    within_seconds: Annotated[float, Field(gt=0, le=31 * 86_400)] = WITHIN_SECONDS
+    within_seconds: Annotated[float, Field(ge=1, le=31 * 86_400)] = WITHIN_SECONDS
 
     def policy(self, name: str) -> Policy:
         return Policy(name, tuple(self.ack), tuple(self.keep), self.ack_copies, self.within_seconds)

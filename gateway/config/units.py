@@ -14,6 +14,8 @@ _BANDWIDTH = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?) ?(kbit|Mbit|Gbit|Tbit|
 _BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 PORT_MAX = 65_535
 SIZE_MAX = (1 << 63) - 1
+BANDWIDTH_MAX = 1e15
+"""Bytes a second."""
 
 
 class Address(NamedTuple):
@@ -41,12 +43,17 @@ def parse_size(written: Any) -> int:
 
 def parse_bandwidth(written: Any) -> float:
     """Bytes a second from `"10 Gbit/s"`, `"50 MB/s"` or a plain number. Raises `ValueError` with a sentence."""
-    if isinstance(written, (int, float)) and not isinstance(written, bool) and 0 < written < 1e15:
-        return float(written)
     found = _BANDWIDTH.fullmatch(written) if isinstance(written, str) else None
-    if found is None or not float(found[1]):
-        raise ValueError('a bandwidth is a number of bytes a second or like "10 Gbit/s" or "50 MB/s"')
-    return float(found[1]) * (_BANDWIDTHS.get(found[2]) or _UNITS[found[2]])
+    bandwidth = 0.0
+    if found is not None:
+        bandwidth = float(found[1]) * (_BANDWIDTHS.get(found[2]) or _UNITS[found[2]])
+    elif isinstance(written, (int, float)) and not isinstance(written, bool) and written < BANDWIDTH_MAX:
+        bandwidth = float(written)
+    if not 1 <= bandwidth < BANDWIDTH_MAX:
+        raise ValueError(
+            'a bandwidth is a number of bytes a second or like "10 Gbit/s" or "50 MB/s", from 1 byte a second on'
+        )
+    return bandwidth
 
 
 def parse_address(written: Any) -> Address:
@@ -62,7 +69,7 @@ def parse_address(written: Any) -> Address:
 _SIZE_SCHEMA = [{"type": "string", "pattern": f"^{_SIZE.pattern}$"}, {"type": "integer", "minimum": 0}]
 _BANDWIDTH_SCHEMA = [
     {"type": "string", "pattern": f"^{_BANDWIDTH.pattern}$"},
-    {"type": "number", "exclusiveMinimum": 0},
+    {"type": "number", "minimum": 1, "exclusiveMaximum": BANDWIDTH_MAX},
 ]
 
 Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"anyOf": _SIZE_SCHEMA})]

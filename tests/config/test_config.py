@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from gateway.config import Address, default_text, load, load_text, parse_address
+from gateway.config.schema import schema_text
 from gateway.errors import Misconfigured
 
 REPOSITORY = Path(__file__).parents[2]
@@ -200,3 +203,52 @@ def test_there_are_no_more_rules_than_a_write_can_ask() -> None:
     rules = "".join(f"[[rules]]\npolicy = 'default'\nbucket = 'b{n}-*'\n" for n in range(1_001))
     assert complaints(default_text() + rules) == ["entrepot.toml: rules: has 1001 of them: there may be 1000"]
     assert len(load_text(default_text() + rules.rpartition("[[rules]]")[0], HERE).rules) == 1_000
+
+
+BOUNDS = [
+    ("server.bytes_wait_seconds", 0.1, 3_600),
+    ("server.idle_seconds", 1, 86_400),
+    ("server.body_idle_seconds", 1, 86_400),
+    ("server.write_idle_seconds", 1, 86_400),
+    ("server.stop_seconds", 0.1, 3_600),
+    ("journal.lease_seconds", 1, 300),
+    ("journal.fork_grace_hours", 0, 8_760),
+    ("placement.recheck_seconds", 0, 31 * 86_400),
+    ("uploads.expire_days", 0.05, 3_650),
+    ("backends.disk.deadline_seconds", 1, 3_600),
+    ("policies.default.within_seconds", 1, 31 * 86_400),
+]
+"""What each duration may be."""
+
+
+@pytest.mark.parametrize(("path", "least", "most"), BOUNDS)
+def test_a_duration_outside_its_bounds_is_refused_with_its_key_and_its_bound(
+    path: str, least: float, most: float
+) -> None:
+    table, _, name = path.rpartition(".")
+
+    def written(value: float) -> str:
+        without = re.sub(rf"(?m)^{name} = .*$", "", default_text())
+        return without.replace(f"[{table}]", f"[{table}]\n{name} = {float(value)!r}\n#")
+
+    for value in (least, most):
+        load_text(written(value), HERE)
+    for value, bound in ((least - 1e-9, least), (-1.0, least), (most * 1.001, most), (1e300, most)):
+        (said,) = complaints(written(value))
+        assert said.startswith(f"entrepot.toml: {path}: "), said
+        assert f"than or equal to {bound}" in said, said
+    if least > 1e-9:
+        assert len(complaints(written(1e-9))) == 1
+
+
+def test_every_duration_has_bounds() -> None:
+    """So that a new one gets some, and a line above."""
+    schema = json.loads(schema_text())
+    tables = {"": schema, **schema["$defs"]}
+    found = 0
+    for title, table in tables.items():
+        for name, field in table.get("properties", {}).items():
+            if name.endswith(("_seconds", "_hours", "_days")):
+                found += 1
+                assert {"minimum", "maximum"} <= field.keys(), f"{title}: {name}"
+    assert found >= len(BOUNDS) + 1  # the same twice for both kinds of backends, and a line's latency
