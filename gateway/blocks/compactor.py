@@ -6,6 +6,10 @@ fifths of it live: what lives, lives in at most 1.25 times its bytes. Below a ha
 that and four fifths only once nothing waits to be taken apart, so that a long deletion does not have the same bytes
 rewritten again and again.
 
+Before anything moves, the new pack is asked for again on every backend that confirmed it, and read back from one: a
+backend that confirms a put and has nothing must not cost the old pack. (It is asked once, right away: a backend that
+loses a pack later loses what any other write to it would lose.)
+
 **The crash argument.** The new pack's bytes are durable before the record that moves extents into it; the record holds
 for a run only while that is as it was read; the old block dies by that record, and goes when nobody reads it any more.
 Killed anywhere, either the old extents stand and the new pack is unnamed (and swept), or the new ones do. Extents stand
@@ -21,9 +25,10 @@ from typing import NamedTuple
 
 from gateway import errors, failpoints
 from gateway.blocks.commands import Move, MoveExtents
+from gateway.blocks.confirming import is_there
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.reader import Reader
-from gateway.blocks.values import BLOCK_BYTES, Stamp, Want
+from gateway.blocks.values import BLOCK_BYTES, BlockFacts, Stamp, Want
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.blocks.writer import StoredRun, Writer
 from gateway.journal.packed import Extent
@@ -83,10 +88,14 @@ class Compactor(Worker):
         self._writer = writer
         self._restamp = restamp
         self._unreadable: set[bytes] = set()
+        self._rest_seconds = timing.compactor.rest_seconds
+        self._rests_until = 0.0
         self.moved = 0
         """Extents so far."""
 
     async def step(self) -> bool:
+        if self._clock.monotonic() < self._rests_until:
+            return False
         packs = self._candidates()
         if not packs:
             return False
@@ -125,11 +134,37 @@ class Compactor(Worker):
         finally:
             self._writer.budget.give(size)
         found = [(each, run) for each, run in zip(living, stored, strict=True) if run is not None]
+        found = await self._confirmed(found)
         moved = 0
         for at in range(0, len(found), MOVES):
             moved += await self._move(found[at : at + MOVES])
         self.moved += moved
         return moved
+
+    async def _confirmed(self, found: Sequence[tuple[_Living, StoredRun]]) -> list[tuple[_Living, StoredRun]]:
+        """Those of *found* whose new packs are there. The others are given back, and nothing is written anew for a
+        while."""
+        blocks = {block.id: block for _, stored in found for block in stored.blocks}
+        absent = set[bytes]()
+        for block in blocks.values():
+            targets = self._lookup.copies_of(BlockFacts(block.ring_key, block.size, block.backends))
+            size = min(self._writer.budget.limit, block.size)
+            await self._writer.budget.take(size)
+            try:
+                if len(targets) < len(self._lookup.members(block.backends)) or not await is_there(block, targets):
+                    absent.add(block.id)
+            finally:
+                self._writer.budget.give(size)
+        if absent:
+            _log.error("packs are left as they are: %d new one(s) were confirmed and are not there", len(absent))
+            self._rests_until = self._clock.monotonic() + self._rest_seconds
+        there = []
+        for living, stored in found:
+            if absent.isdisjoint(block.id for block in stored.blocks):
+                there.append((living, stored))
+            else:
+                self._writer.give_back(stored)
+        return there
 
     def _living_in(self, block: bytes) -> list[_Living]:
         found: list[_Living] = []

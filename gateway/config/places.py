@@ -32,7 +32,7 @@ NAMED_MOST = 256
 RULES_MOST = 1_000
 """A write asks one after the other."""
 DEADLINE_SECONDS_MOST = 3_600.0
-"""The sweeper waits this long for puts of a session that has ended (`sweeper.UPLOAD_SECONDS_MAX`)."""
+"""The sweeper waits this long for puts of a session that has ended (`SweeperTiming.upload_most_seconds`)."""
 Bucket = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
 Globbed = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]{1,63}$")]
 _SEGMENT = "[0-9A-Za-z_=+@-][0-9A-Za-z._=+@-]*"

@@ -41,6 +41,14 @@ class SweeperTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompactorTiming:
+    """Writing packs anew (`gateway/blocks/compactor.py`)."""
+
+    rest_seconds: Pause = 60.0
+    """Before the next pack is written anew, after a new one was not where it had been put."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MoverTiming:
     """Making and dropping copies (`gateway/reconcile/mover.py`)."""
 
@@ -119,6 +127,7 @@ class Timing:
 
     workers: WorkersTiming = field(default_factory=WorkersTiming)
     sweeper: SweeperTiming = field(default_factory=SweeperTiming)
+    compactor: CompactorTiming = field(default_factory=CompactorTiming)
     mover: MoverTiming = field(default_factory=MoverTiming)
     old_copies: OldCopiesTiming = field(default_factory=OldCopiesTiming)
     block_backoff: BlockBackoffTiming = field(default_factory=BlockBackoffTiming)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from backends import errors as backend_errors
+from backends.base import Buffer
 from backends.memory import Memory
 from gateway import errors
 from gateway.blocks import takedown
@@ -193,6 +194,64 @@ async def test_a_move_of_extents_that_are_not_as_they_were_read_is_not_made(site
         await site.worker_journal.send(MoveExtents((right,), stored.blocks))
     assert await site.journal.send(MoveExtents((right,), stored.blocks)) == (True,)
     assert await site.get(b"k") == b"data"
+
+
+class Forgetful(Memory):
+    """Confirms each put, and from some moment on keeps nothing, or something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instead: Callable[[bytes], bytes | None] | None = None
+        self.puts = 0
+
+    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
+        await super().put(key, value, crc32c)
+        self.puts += 1
+        if self.instead is not None:
+            kept = self.instead(self._values.pop(key))
+            if kept is not None:
+                self._values[key] = kept
+
+
+def lost(value: bytes) -> None:
+    return None
+
+
+def cut_short(value: bytes) -> bytes:
+    return value[:-1]
+
+
+def damaged(value: bytes) -> bytes:
+    return value[:-1] + bytes([value[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("place", "instead"), [(0, lost), (0, cut_short), (0, damaged), (1, lost), (1, cut_short)]
+)  # of several backends one is read
+async def test_a_pack_is_kept_if_the_new_one_is_not_where_it_was_put(
+    tmp_path: Path, place: int, instead: Callable[[bytes], bytes | None]
+) -> None:
+    places = (Forgetful(), Forgetful())
+    site = Site(tmp_path, *places)
+    await asyncio.gather(*(site.put(b"%d" % n, DATA[n : n + 1000]) for n in range(10)))
+    for n in range(8):
+        await site.delete(b"%d" % n)
+    places[place].instead = instead
+    await site.work()
+    assert site.compactor.moved == 0
+    puts = places[0].puts
+    await site.work()
+    assert places[0].puts == puts, "it is not tried again at once"
+    for n in (8, 9):
+        assert await site.get(b"%d" % n) == DATA[n : n + 1000]
+    places[place].instead = None
+    site.compactor._rests_until = 0.0
+    await site.work()
+    assert site.compactor.moved == 2
+    assert len(await site.stored(0)) == len(await site.stored(1)) == 1
+    for n in (8, 9):
+        assert await site.get(b"%d" % n) == DATA[n : n + 1000]
+    site.close()
 
 
 async def test_a_damaged_pack_is_left_as_it_is_and_the_others_are_compacted(site: Site) -> None:
