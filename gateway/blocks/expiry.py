@@ -17,6 +17,7 @@ from typing import NamedTuple
 from gateway import errors, failpoints
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.packed import UploadAt
+from gateway.journal.site_clock import SiteClock, moments
 from gateway.namespace.uploads import AbortUpload, CutUploadsOff
 from gateway.namespace.versions import spell
 from gateway.timing import Timing
@@ -44,6 +45,7 @@ class Expiry(Worker):
     def __init__(self, store: Tables, journal: Journal, *, timing: Timing, expire_seconds: float) -> None:
         super().__init__(store, timing)
         self._journal = journal
+        self._site_clock = SiteClock(store.query, moments(timing.clock))
         self._place = _Place()
         self.expire_seconds = expire_seconds
         """May be changed at any time."""
@@ -76,8 +78,8 @@ class Expiry(Worker):
     async def _abort(self) -> bool:
         """Abort some that nobody came back to, as a client would."""
         rows = self.store.query(
-            "SELECT bucket, key, id FROM upload WHERE state = 0 AND made_ns < ? ORDER BY made_ns LIMIT ?",
-            (self._clock.wall_ns() - int(self.expire_seconds * 1e9), UPLOADS),
+            "SELECT bucket, key, id FROM upload WHERE state = 0 AND site_ns < ? ORDER BY site_ns LIMIT ?",
+            (self._site_clock.now_ns() - int(self.expire_seconds * 1e9), UPLOADS),
         )
         ended = 0
         for bucket, key, upload in rows:

@@ -32,6 +32,7 @@ from gateway.blocks.lookup import Lookup
 from gateway.blocks.values import block_id, block_key, session_prefix
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.apply_work import ids_in
+from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.tables import SessionState
 from gateway.journal.whereabouts import FORK_GRACE_SECONDS
 from gateway.timing import Timing
@@ -72,6 +73,7 @@ class Sweeper(Worker):
         self._journal = journal
         self._backends = backends
         self._lookup = Lookup(store, backends)
+        self._site_clock = SiteClock(store.query, moments(timing.clock))
         self._upload_ns_max = int(timing.sweeper.upload_most_seconds * 1e9)
         self._fork_grace_ns = int(fork_grace_seconds * 1e9)
         self._after = (0, b"")  # how far this pass over the dead has come, and
@@ -134,7 +136,7 @@ class Sweeper(Worker):
     # ---- sessions -----------------------------------------------------------------------------------------------
 
     async def _sweep_session(self) -> bool:
-        now_ns, now = self._clock.wall_ns(), self._clock.monotonic()
+        now_ns, now = self._site_clock.now_ns(), self._clock.monotonic()
         rows = self.store.query(
             _SESSIONS, (now_ns - self._fork_grace_ns, now_ns - self._upload_ns_max, 1 + len(self._put_off))
         )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gateway import failpoints
 from gateway.blocks.commands import TakeApart
 from gateway.blocks.working import Journal, Tables, Worker
+from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.tables import Shape
 from gateway.namespace.uploads import DropParts, ForgetUpload
 from gateway.timing import Timing
@@ -48,6 +49,7 @@ class Takedown(Worker):
         """*remember_seconds*: how long a completed upload is remembered, so that a repeat gets its answer."""
         super().__init__(store, timing)
         self._journal = journal
+        self._site_clock = SiteClock(store.query, moments(timing.clock))
         self._remember_ns = int(remember_seconds * 1e9)
         self._cohort: deque[_Waiting] = deque()
         self._cohort_at = 0
@@ -116,8 +118,8 @@ class Takedown(Worker):
 
     async def _forget_uploads(self) -> bool:
         rows = self.store.query(
-            "SELECT bucket, key, id FROM upload WHERE state > 0 AND ended_ns < ? AND parts = 0 LIMIT ?",
-            (self._clock.wall_ns() - self._remember_ns, UPLOADS),
+            "SELECT bucket, key, id FROM upload WHERE state > 0 AND site_ns < ? AND parts = 0 LIMIT ?",
+            (self._site_clock.now_ns() - self._remember_ns, UPLOADS),
         )
         for bucket, key, upload in rows:
             await self._journal.send(ForgetUpload(bucket, key, upload))

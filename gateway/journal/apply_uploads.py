@@ -59,6 +59,7 @@ def _upload_made(record: UploadMade, rows: Rows) -> None:
         Upload(
             record.bucket, record.key, record.id, UploadState.OPEN, record.owner, record.at_ns, 0, 0,
             record.checksum, record.checksum_type, record.headers, record.tags, b"",
+            record.site_ns or record.at_ns,
         ),
     )  # fmt: skip
     _count_uploads(rows, record.bucket, 1)
@@ -117,7 +118,8 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
 
 def _upload_ended(record: UploadEnded, rows: Rows) -> None:
     upload = must(rows, UPLOAD, (record.bucket, record.key, record.id))
-    _end(upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns), rows)
+    ended = upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns)
+    _end(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
     _count_uploads(rows, record.bucket, -1)
 
 
@@ -131,7 +133,8 @@ def _end(upload: Upload, rows: Rows) -> None:
 def _uploads_cut_off(record: UploadsCutOff, rows: Rows) -> None:
     for at in record.uploads:
         upload = must(rows, UPLOAD, (record.name, at.key, at.id))
-        _end(upload._replace(state=UploadState.ABORTED, ended_ns=record.at_ns), rows)
+        ended = upload._replace(state=UploadState.ABORTED, ended_ns=record.at_ns)
+        _end(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
     gone = must(rows, GONE, (record.bucket,))
     if gone.uploads > len(record.uploads):
         rows.put(GONE, gone._replace(uploads=gone.uploads - len(record.uploads)))

@@ -33,6 +33,7 @@ from gateway.journal.local import LocalCommitter
 from gateway.journal.paths import JournalPaths, make_folder, sync_folder
 from gateway.journal.replay import verify
 from gateway.journal.session_commands import COMMANDS, BeginChain, EndSession, StartIncarnation, begin_chain
+from gateway.journal.site_clock import KeptClock
 from gateway.journal.sqlite.store import SqliteStore
 
 FORMAT = 1
@@ -135,7 +136,7 @@ def _begin_anew(path: Path, manifest: Manifest, above: int, *, tables_only: bool
             _leave_journal_behind(store, manifest)
         else:
             _see_that_it_is_whole(store, manifest)
-        committer = LocalCommitter(store, COMMANDS)
+        committer = LocalCommitter(store, COMMANDS, KeptClock(store).now_ns)
         live = store.live_sessions()
         incarnation: int = committer.run(StartIncarnation(above))
         committer.run_all([EndSession(session) for session in live])

@@ -37,6 +37,8 @@ ROWS_TURN = 1024
 """Rows that are loaded without a break, about."""
 FORESIGHTS_MAX = 3
 """How often rows are loaded before the commands run that want them: directories, names, what the names point at."""
+STEP_NS = 10**9
+"""Steps back of the wall clock that are shorter are smoothed: what is written later does not seem older."""
 NO_SESSION = 0
 """Who the committer's own commands come from."""
 
@@ -71,18 +73,41 @@ class Loading:
     """How often it missed rows."""
 
 
+class Times(NamedTuple):
+    """The times of a batch. Each is its own clock's, nanoseconds."""
+
+    wall_ns: int
+    """What people see. Goes back with the wall clock, where that was set back by more than `STEP_NS`."""
+    journal_ns: int
+    """Of the batch itself: later than that of every batch before, also where the wall clock was ahead then."""
+    site_ns: int
+    """By the site's clock (`site_clock`): for what is deleted because it is old."""
+
+    @classmethod
+    def of(cls, now_ns: int, last_ns: int, site_ns: int) -> Times:
+        """At *now_ns* by the wall clock, behind a batch of *last_ns*."""
+        journal_ns = max(now_ns, last_ns + 1)
+        return cls(journal_ns if journal_ns - now_ns < STEP_NS else now_ns, journal_ns, site_ns)
+
+
 class Gathering:
     """A batch that still takes commands. Jobs that miss many rows are appended to *loading*."""
 
     def __init__(
-        self, cache: RowCache, commands: CommandTable, overlay: Overlay, head: Head, at_ns: int, loading: deque[Loading]
+        self,
+        cache: RowCache,
+        commands: CommandTable,
+        overlay: Overlay,
+        head: Head,
+        times: Times,
+        loading: deque[Loading],
     ) -> None:
         self._cache = cache
         self._loading = loading
         self._commands = commands
         self._before = head
         self.overlay = overlay
-        self.at_ns = at_ns
+        self._times = times
         self.next_id = head.next_id
         self.records: list[Record] = []
         self.answers: list[Answer] = []
@@ -157,7 +182,8 @@ class Gathering:
             overlay,
             number=self._before.number + 1 + len(self.records),
             next_id=self.next_id,
-            at_ns=self.at_ns,
+            at_ns=self._times.wall_ns,
+            site_ns=self._times.site_ns,
             session=job.session,
         )
         try:
@@ -188,8 +214,9 @@ class Gathering:
             before = self._before
             packed = RECORD_CODEC.pack(self.records)
             hashed = running_hash(before.hash, packed)
-            head = Head(before.number + len(self.records), hashed, self.at_ns, self.next_id)
-            row = JournalRow(before.number + 1, len(self.records), self.at_ns, self.next_id, hashed, packed)
+            at_ns = self._times.journal_ns
+            head = Head(before.number + len(self.records), hashed, at_ns, self.next_id)
+            row = JournalRow(before.number + 1, len(self.records), at_ns, self.next_id, hashed, packed)
             batch = Batch(head, row)
         else:
             batch = Batch(self._before._replace(next_id=self.next_id), None)
@@ -209,13 +236,14 @@ class BatchRunner:
         self.head = head
         """Where the journal will stand once all that is prepared is durable."""
 
-    def begin(self, now_ns: int, below: Prepared | None = None) -> Gathering:
-        """A batch above *below*, one that is on its way, if there is one. Its time never goes back."""
+    def begin(self, now_ns: int, below: Prepared | None = None, *, site_ns: int | None = None) -> Gathering:
+        """A batch above *below*, one that is on its way, if there is one. *now_ns*: by the wall clock. *site_ns*: by
+        the site's clock; None: the same."""
         # Rows are forgotten only here: between this and `finish`, what stood before a change has to be at hand.
         self._cache.shrink()
         overlay = Overlay(below.overlay if below else self._cache)
-        at_ns = max(now_ns, self.head.at_ns + 1)
-        return Gathering(self._cache, self._commands, overlay, self.head, at_ns, self.loading)
+        times = Times.of(now_ns, self.head.at_ns, now_ns if site_ns is None else site_ns)
+        return Gathering(self._cache, self._commands, overlay, self.head, times, self.loading)
 
     def load(self) -> list[Loading]:
         """Load about `ROWS_TURN` rows for jobs that wait for them, which take turns. Returns the jobs that can run."""
@@ -240,9 +268,9 @@ class BatchRunner:
         self.head = batch.head
         return Prepared(gathering.overlay, gathering.answers, batch, gathering.jobs, len(gathering.records))
 
-    def prepare(self, jobs: Sequence[Job], now_ns: int) -> Prepared:
-        """Run *jobs* as one batch."""
-        gathering = self.begin(now_ns)
+    def prepare(self, jobs: Sequence[Job], now_ns: int, *, site_ns: int | None = None) -> Prepared:
+        """Run *jobs* as one batch. The times are those of `begin`."""
+        gathering = self.begin(now_ns, site_ns=site_ns)
         gathering.run(jobs)
         while self.loading:
             for loaded in self.load():

@@ -61,12 +61,13 @@ class Tx:
     """One command's run: rows to look up, records to emit.
 
     Emitting applies a record at once, so the command sees what it did. All of it is thrown away if the command
-    raises. `at_ns` is the batch's time, which never goes back; `session` is who asks.
+    raises. `at_ns` is the wall clock's time, which people see and which may go back; `site_ns` is the time by the
+    site's clock (`site_clock`), by which things expire; `session` is the session that asks.
     """
 
-    __slots__ = ("_next_id", "at_ns", "get", "number", "records", "rows", "session")
+    __slots__ = ("_next_id", "at_ns", "get", "number", "records", "rows", "session", "site_ns")
 
-    def __init__(self, rows: Overlay, *, number: int, next_id: int, at_ns: int, session: int) -> None:
+    def __init__(self, rows: Overlay, *, number: int, next_id: int, at_ns: int, session: int, site_ns: int = 0) -> None:
         self.rows = rows
         self.get = rows.get
         """The row of a table and a key, None if there is none. Raises `Missing`."""
@@ -74,6 +75,7 @@ class Tx:
         """The number that the next emitted record will have."""
         self._next_id = next_id
         self.at_ns = at_ns
+        self.site_ns = site_ns or at_ns
         self.session = session
         self.records: list[Record] = []
 

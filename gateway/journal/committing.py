@@ -27,6 +27,7 @@ from gateway.journal.cache import RowCache
 from gateway.journal.commands import CommandTable
 from gateway.journal.job_queue import Job, JobQueue
 from gateway.journal.reserve import Reserve
+from gateway.journal.site_clock import KeptClock
 from gateway.journal.sqlite.store import SqliteStore
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class Committing:
         observe: Callable[[int, int, float], None] = lambda commands, records, seconds: None,
     ) -> None:
         self._store = store
+        self.clock = KeptClock(store)
+        """The site's clock."""
         self._cache = RowCache(store)
         self._written = store.head()
         self._runner = BatchRunner(self._cache, commands, self._written)
@@ -153,7 +156,7 @@ class Committing:
         loaded = self._runner.load() if self._runner.loading else []
         if not self._queue and not loaded:
             return above
-        above = above or self._runner.begin(time.time_ns(), below)
+        above = above or self._runner.begin(time.time_ns(), below, site_ns=self.clock.now_ns())
         for each in loaded:
             above.resume(each)
         if _has_room(above):
@@ -255,7 +258,7 @@ class Committing:
         self._answered([Answer(job, None, full) for job in lost])
 
     async def _tidy(self) -> None:
-        """Now and then: see to the reserve, and bring the WAL home while nobody commits."""
+        """Now and then: see to the reserve and to the site's clock, and bring the WAL home while nobody commits."""
         seen = -1
         while True:
             await asyncio.sleep(TIDY_SECONDS)
@@ -267,6 +270,7 @@ class Committing:
         if idle:
             self._store.checkpoint(idle=True)
         self._reserve.keep()
+        self.clock.keep()
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
         """Do something with the writing connection, between two batches."""

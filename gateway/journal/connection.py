@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
 
     async def _pin(self, ask: int, name: str, number: int, until_ns: int) -> None:
         try:
-            await self._server.committing.in_thread(lambda: self._server.store.pin(name, number, until_ns))
+            await self._server.pin(name, number, until_ns)
         except EntrepotError as error:
             self._write(frame(Kind.FAILED, ask, *error_out(error)))
         else:

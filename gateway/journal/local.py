@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gateway.journal.batch import NO_SESSION, BatchRunner, Job
@@ -14,8 +15,11 @@ from gateway.journal.store import Store
 class LocalCommitter:
     """Runs commands one by one, each durable when it is answered."""
 
-    def __init__(self, store: Store, commands: CommandTable) -> None:
+    def __init__(self, store: Store, commands: CommandTable, site_ns: Callable[[], int] | None = None) -> None:
+        """*site_ns*: tells the time by the site's clock; None: it is the wall clock's."""
         self._store = store
+        self._site_ns = site_ns
+        self._number = 0
         self._cache = RowCache(store)
         self._runner = BatchRunner(self._cache, commands, store.head())
 
@@ -25,8 +29,10 @@ class LocalCommitter:
 
     def run_all(self, commands: list[Any], session: int = NO_SESSION) -> list[Any]:
         """The answers of commands that run in one batch, or the error of the first that was refused."""
-        jobs = [Job(session, at, time.time_ns(), command, 0, None) for at, command in enumerate(commands)]
-        prepared = self._runner.prepare(jobs, time.time_ns())
+        self._number = max(self._number + 1, time.time_ns())  # above those of an earlier committer, in a slot
+        jobs = [Job(session, at, self._number, command, 0, None) for at, command in enumerate(commands)]
+        site_ns = None if self._site_ns is None else self._site_ns()
+        prepared = self._runner.prepare(jobs, time.time_ns(), site_ns=site_ns)
         self._store.write(prepared.batch)
         self._runner.done(prepared)
         answers = {answer.job.slot: answer for answer in prepared.answers}

@@ -142,7 +142,8 @@ class Server:
             "go on with a copy of it: what they may name is kept for %g h (journal.fork_grace_hours)", seconds / 3_600
         )  # fmt: skip
         number = self.store.head().number
-        self.store.pin(f"{FORK_PIN} {number}", number, time.time_ns() + int(seconds * 1e9))
+        now_ns = self.committing.clock.now_ns()
+        self.store.pin(f"{FORK_PIN} {number}", number, now_ns + int(seconds * 1e9), now_ns)
 
     async def _draw(self, here: str) -> None:
         """Raises `DiskFull`, and `Misconfigured` where no token can be drawn."""
@@ -236,9 +237,16 @@ class Server:
     def left(self, connection: Connection) -> None:
         self._connections.discard(connection)
 
+    async def pin(self, name: str, number: int, until_ns: int) -> None:
+        """Keep what dies behind record *number* for as long as there is from now to *until_ns*, by the wall clock. That
+        time is measured by the site's clock, so no wall clock that is put ahead later ends it. Raises `DiskFull`."""
+        now_ns = self.committing.clock.now_ns()
+        kept_until_ns = now_ns + until_ns - time.time_ns()
+        await self.committing.in_thread(lambda: self.store.pin(name, number, kept_until_ns, now_ns))
+
     def floor(self, *, pins: bool = True) -> int:
         """The lowest number at which anybody may still read: live sessions and, with *pins*, backups."""
-        pinned = self.store.pins(time.time_ns()) if pins else []
+        pinned = self.store.pins(self.committing.clock.now_ns()) if pins else []
         return self.leases.floor(self.committing.durable, pinned)
 
 

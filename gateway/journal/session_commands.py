@@ -125,7 +125,7 @@ def end_session(asked: EndSession, tx: Tx) -> None:
     session = tx.get(SESSION, (asked.session,))
     if session is not None and session.state == SessionState.LIVE:
         tx.need_feature(TOKEN_FEATURE)
-        tx.emit(SessionEnded(asked.session, tx.at_ns, asked.seen))
+        tx.emit(SessionEnded(asked.session, tx.site_ns, asked.seen))
 
 
 def draw_token(asked: DrawToken, tx: Tx) -> int:

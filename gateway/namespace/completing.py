@@ -197,7 +197,8 @@ def _join(
     )  # fmt: skip
     number = None if version is None else parse(version)
     result = Completed(etag, number or 0, number is None, checksums[0], _digest(asked.parts), size)
-    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, int(UploadState.COMPLETED), pack(result), tx.at_ns))
+    done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
+    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))
     return version, modified_ns, etag, size, pack_all(checksums[:1])
 
 

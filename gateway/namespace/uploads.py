@@ -57,7 +57,7 @@ def create_upload(asked: CreateUpload, tx: Tx) -> str:
     tx.emit(
         UploadMade(
             asked.bucket, asked.key, made, asked.user, asked.checksum, asked.checksum_type, asked.headers, asked.tags,
-            tx.at_ns,
+            tx.at_ns, tx.site_ns,
         )
     )  # fmt: skip
     return spell(made)
@@ -160,7 +160,7 @@ class AbortUpload:
 
 def abort_upload(asked: AbortUpload, tx: Tx) -> None:
     upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
-    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, int(UploadState.ABORTED), b"", tx.at_ns))
+    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, int(UploadState.ABORTED), b"", tx.at_ns, tx.site_ns))
 
 
 @command(124, frees=True, weight=lambda asked: len(asked.numbers))
@@ -226,7 +226,7 @@ def cut_uploads_off(asked: CutUploadsOff, tx: Tx) -> int:
     rows = ((at, tx.get(UPLOAD, (gone.name, *at))) for at in its_own)
     still_open = tuple(at for at, row in rows if row is not None and row.state == UploadState.OPEN)
     if still_open:
-        tx.emit(UploadsCutOff(gone.id, gone.name, still_open, tx.at_ns))
+        tx.emit(UploadsCutOff(gone.id, gone.name, still_open, tx.at_ns, tx.site_ns))
     return gone.uploads - len(still_open)
 
 

@@ -14,9 +14,9 @@ from gateway.journal.memory_store import MemoryStore
 from gateway.journal.replay import replay, verify
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
-from gateway.journal.sqlite.schema import STEPS
+from gateway.journal.sqlite.schema import STEPS, _site_clock
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.journal.tables import ENTRY, GONE, VERSION
+from gateway.journal.tables import ENTRY, GONE, UPLOAD, VERSION, Upload, UploadState
 from gateway.placement import commands as placement
 from tests.journal.histories import History
 
@@ -222,4 +222,35 @@ def test_a_file_of_schema_3_becomes_one_of_today(tmp_path: Path) -> None:
     base.close()
     store = SqliteStore(path)
     assert list(store.dump(GONE)) == []
+    store.close()
+
+
+def test_uploads_of_an_older_file_are_as_old_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    SqliteStore(path).close()
+    base = sqlite3.connect(path, isolation_level=None)
+    wanted = set(base.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall())
+    for statement in (
+        "DROP TABLE clock",
+        "DROP INDEX upload_open",
+        "DROP INDEX upload_ended",
+        "ALTER TABLE upload DROP COLUMN site_ns",
+        "CREATE INDEX upload_open ON upload (made_ns) WHERE state = 0",
+        "CREATE INDEX upload_ended ON upload (ended_ns) WHERE state > 0",
+    ):
+        base.execute(statement)
+    for number, state, ended_ns in (
+        (1, UploadState.OPEN, 0),
+        (2, UploadState.COMPLETED, 70),
+        (3, UploadState.ABORTED, 80),
+    ):
+        row = Upload("b", b"k", number, state, 1, 60 + number, ended_ns, 0, "", "", b"", b"", b"")[:-1]
+        base.execute(f"INSERT INTO upload VALUES ({', '.join('?' * len(row))})", row)
+    base.execute(f"PRAGMA user_version = {STEPS.index(_site_clock)}")
+    base.close()
+    store = SqliteStore(path)
+    assert {row[2]: row[-1] for row in store.dump(UPLOAD)} == {1: 61, 2: 70, 3: 80}
+    assert set(store.query("SELECT type, name, tbl_name FROM sqlite_schema")) == wanted
+    indexes = store.query("SELECT sql FROM sqlite_schema WHERE name IN ('upload_open', 'upload_ended')")
+    assert ["site_ns" in sql for (sql,) in indexes] == [True, True]
     store.close()

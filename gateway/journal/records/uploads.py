@@ -29,6 +29,8 @@ class UploadMade:
     headers: bytes
     tags: bytes
     at_ns: int
+    site_ns: int = 0
+    """By the site's clock; 0 in journals of older versions, where it is *at_ns*."""
 
 
 @record(tag=81)
@@ -59,6 +61,8 @@ class UploadEnded:
     state: int
     result: bytes
     at_ns: int
+    site_ns: int = 0
+    """As in `UploadMade`."""
 
 
 @record(tag=83)
@@ -89,6 +93,8 @@ class UploadsCutOff:
     name: str
     uploads: tuple[UploadAt, ...]
     at_ns: int
+    site_ns: int = 0
+    """As in `UploadMade`."""
 
 
 UploadRecord = PartsJoined | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten | UploadsCutOff

@@ -46,6 +46,21 @@ CREATE TABLE pin (
     until_ns INTEGER NOT NULL
 )"""
 
+# Where the site's clock stood when the committer last kept it: see `gateway.journal.site_clock.Anchor`.
+_CLOCK = """
+CREATE TABLE clock (
+    one INTEGER PRIMARY KEY,
+    site_ns INTEGER NOT NULL,
+    wall_ns INTEGER NOT NULL,
+    boot TEXT NOT NULL,
+    boot_ns INTEGER NOT NULL
+)"""
+
+_UPLOADS_BY_AGE = (
+    "CREATE INDEX upload_open ON upload (site_ns) WHERE state = 0",
+    "CREATE INDEX upload_ended ON upload (site_ns) WHERE state > 0",
+)
+
 _INDEXES = (
     "CREATE INDEX user_id ON user (id)",
     "CREATE INDEX access_key_user ON access_key (user)",
@@ -61,8 +76,6 @@ _INDEXES = (
     "CREATE INDEX block_backends ON block (backends, size)",
     "CREATE INDEX work_due ON work (due_ns)",
     "CREATE INDEX work_state ON work (state) WHERE state > 0",
-    "CREATE INDEX upload_open ON upload (made_ns) WHERE state = 0",
-    "CREATE INDEX upload_ended ON upload (ended_ns) WHERE state > 0",
     "CREATE INDEX upload_parts ON upload (id) WHERE state > 0 AND parts > 0",
 )
 
@@ -140,6 +153,19 @@ def _fencing_tokens(base: Database) -> None:
         base.execute("ALTER TABLE session ADD COLUMN seen INTEGER NOT NULL DEFAULT 1")
 
 
+def _site_clock(base: Database) -> None:
+    """The site has a clock of its own, by which uploads expire."""
+    if "site_ns" not in base["upload"].columns_dict:
+        base.execute("ALTER TABLE upload ADD COLUMN site_ns INTEGER NOT NULL DEFAULT 0")
+        base.execute("UPDATE upload SET site_ns = CASE WHEN state = 0 THEN made_ns ELSE ended_ns END")
+    for index in ("upload_open", "upload_ended"):
+        base.execute(f"DROP INDEX IF EXISTS {index}")
+    for statement in _UPLOADS_BY_AGE:
+        base.execute(statement)
+    if "clock" not in base.table_names():
+        base.execute(_CLOCK)
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _names_remember,
@@ -147,6 +173,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _uploads_left,
     _old_copies_wait,
     _fencing_tokens,
+    _site_clock,
 )
 """The n-th step makes schema n + 1 out of schema n."""
 

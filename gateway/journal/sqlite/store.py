@@ -232,9 +232,13 @@ class SqliteStore:
                 raise DiskFull(f"the journal's disk is full ({self._path})") from error
             raise
 
-    def pin(self, name: str, number: int, until_ns: int) -> None:
-        """Keep what died behind *number* until then: a backup refers to it."""
-        self._scratch("DELETE FROM pin WHERE until_ns < ?", (time.time_ns(),))
+    def keep_clock(self, site_ns: int, wall_ns: int, boot: str, boot_ns: int) -> None:
+        """Where the site's clock stands, as in `site_clock`. Raises `DiskFull`."""
+        self._scratch("INSERT OR REPLACE INTO clock VALUES (0, ?, ?, ?, ?)", (site_ns, wall_ns, boot, boot_ns))
+
+    def pin(self, name: str, number: int, until_ns: int, now_ns: int) -> None:
+        """Keep what died behind *number* until *until_ns*: a backup refers to it. Both times are the site's clock's."""
+        self._scratch("DELETE FROM pin WHERE until_ns < ?", (now_ns,))
         self._scratch("INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", (name, number, until_ns))
 
     def pins(self, now_ns: int) -> list[int]:
@@ -255,6 +259,10 @@ class SqliteStore:
         self._writing.execute("DELETE FROM journal")
         self._writing.execute("UPDATE head SET number = ?, hash = ?", (number, EMPTY_HEAD.hash))
         self._writing.execute("COMMIT")
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """All rows that a statement finds."""
+        return self._loading.execute(statement).fetchall()
 
     def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
         """The rows that a statement finds, one at a time."""

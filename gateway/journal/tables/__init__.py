@@ -6,7 +6,8 @@ A table is either *truth* (the journal alone makes it: replaying the records giv
 changed copy, nobody changes one in place.
 
 Ids are 64-bit: the incarnation of the journal that drew them above a 48-bit counter. 0 is no id. Times are
-nanoseconds since 1970, drawn by the committer. Columns called *packed* hold msgpack (see `packed.py`).
+nanoseconds since 1970, drawn by the committer from the wall clock, or where they say so from the
+site's clock (`site_clock`). Columns called *packed* hold msgpack (see `packed.py`).
 """
 
 from __future__ import annotations

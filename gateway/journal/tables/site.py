@@ -102,6 +102,7 @@ class Session(NamedTuple):
     state: int
     opened_ns: int
     ended_ns: int
+    """By the site's clock (`site_clock`)."""
     seen: int = 1
     """0: it ended unheard of, after a start that may have been a copy's: its process may belong to the original."""
 

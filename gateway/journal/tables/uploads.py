@@ -37,6 +37,8 @@ class Upload(NamedTuple):
     tags: bytes
     result: bytes
     """packed: `Completed`, so that a repeated completion has its answer."""
+    site_ns: int = 0
+    """When it was made, or ended if it has, by the site's clock (`site_clock`): from here on it grows old."""
 
 
 class Part(NamedTuple):

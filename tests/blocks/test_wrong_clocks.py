@@ -1,0 +1,74 @@
+"""What the keeper deletes because it is old, while the wall clock is years ahead or behind, and afterwards."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from gateway.journal.local import LocalCommitter
+from gateway.journal.site_clock import KeptClock
+from gateway.namespace.uploads import AbortUpload
+from tests.blocks.site import COMMANDS, Site
+
+DATA = random.Random(9).randbytes(70_000)
+YEARS = 10 * 365 * 24 * 3600 * 10**9
+MINUTE = 60 * 10**9
+
+
+@pytest.fixture
+def kept(site: Site) -> Site:
+    """The site, with a committer that keeps the site's clock."""
+    site.committer = LocalCommitter(site._sqlite, COMMANDS, KeptClock(site._sqlite).now_ns)
+    return site
+
+
+def put_clock(monkeypatch: pytest.MonkeyPatch, by_ns: int) -> None:
+    really = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: really() + by_ns)
+
+
+@pytest.mark.parametrize("by_ns", [YEARS, -YEARS])
+async def test_a_wrong_wall_clock_expires_nothing_and_keeps_nothing_for_years(
+    kept: Site, monkeypatch: pytest.MonkeyPatch, by_ns: int
+) -> None:
+    site = kept
+    open_upload = await site.upload(b"open")
+    await site.part(b"open", open_upload, 1, DATA)
+    await site.journal.send(AbortUpload("b", b"ended", site.user, True, await site.upload(b"ended")))
+    site.end(site.client())
+    await site.work()
+    assert sessions(site) == [2], "it was listed once, and waits for the last look"
+    with monkeypatch.context() as wrong:
+        put_clock(wrong, by_ns)
+        await site.work()
+        assert (site.rows("upload"), site.rows("part"), sessions(site)) == (2, 1, [2])
+        await site.part(b"meanwhile", await site.upload(b"meanwhile"), 1, DATA)
+        site.end(site.client())
+        await site.work()
+        assert (site.rows("upload"), site.rows("part"), sessions(site)) == (3, 2, [2, 2])
+        await site.put(b"meanwhile", DATA)
+    await site.put(b"afterwards", DATA)
+    assert abs(modified(site, b"meanwhile") - by_ns - time.time_ns()) < MINUTE, "as the clock was then"
+    assert abs(modified(site, b"afterwards") - time.time_ns()) < MINUTE
+    await site.work()
+    assert (site.rows("upload"), sessions(site)) == (3, [2, 2])
+    site.expiry.expire_seconds = 0
+    site.sweeper._upload_ns_max = 0
+    await site.work()
+    assert (site.rows("part"), sessions(site)) == (0, []), "what came and ended meanwhile is of its real age"
+    assert site.rows("upload") == 3, "all are remembered a while"
+    site.takedown._remember_ns = 0
+    await site.work()
+    assert site.rows("upload") == 0
+
+
+def sessions(site: Site) -> list[int]:
+    """The states of those that have ended."""
+    return [state for (state,) in site.store.query("SELECT state FROM session WHERE state > 0")]
+
+
+def modified(site: Site, key: bytes) -> int:
+    ((at_ns,),) = site.store.query("SELECT modified_ns FROM entry WHERE name = ?", (key,))
+    return int(at_ns)
