@@ -32,7 +32,7 @@ HANDSHAKES = gauge("entrepot_tls_handshakes", "Open connections whose TLS handsh
 
 async def work(child: Child) -> None:
     """Answer S3 requests until told to stop; then finish those under way."""
-    async with await Site.open(child.folder, kind="worker", strict=not child.again) as site:
+    async with await Site.open(child.folder, kind="worker", strict=not child.again, timing=child.timing) as site:
         answer_supervisor(child, site)
         with closing(WireServer(site)) as wire:
             await _serve(child, site, wire)

@@ -9,9 +9,7 @@ from contextlib import suppress
 
 from backends import errors
 from backends.base import Backend, Buffer, Listed, Marker, Stat
-
-AGAIN_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0)
-"""Pauses between two tries; the last one stays."""
+from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +18,7 @@ class Absent(Backend):
     """Raises `Unavailable`, with why it could not be opened, until *reopen* succeeds; from then on it is that backend.
     For one event loop, whose task it holds until it is closed."""
 
-    def __init__(self, name: str, why: str, reopen: Callable[[], Awaitable[Backend]]) -> None:
+    def __init__(self, name: str, why: str, reopen: Callable[[], Awaitable[Backend]], timing: Timing) -> None:
         self.why = why
         """Why it could not be opened the last time; empty once it was."""
         self.present: Callable[[], None] = lambda: None
@@ -28,6 +26,7 @@ class Absent(Backend):
         self._name = name
         self._reopen = reopen
         self._inner: Backend | None = None
+        self._pauses, self._clock = timing.backends.reopen_seconds, timing.clock
         self._trying = asyncio.create_task(self._try_again())
 
     @property
@@ -75,7 +74,7 @@ class Absent(Backend):
     async def _try_again(self) -> None:
         tries = 0
         while self._inner is None:
-            await asyncio.sleep(AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)])
+            await self._clock.sleep(self._pauses[min(tries, len(self._pauses) - 1)])
             tries += 1
             try:
                 self._inner = await self._reopen()

@@ -23,8 +23,8 @@ from gateway.site.control import CONTROL_FD, Line, Message
 from gateway.site.in_force import load_in_force, tell_version
 from gateway.site.memory import keep_freed_memory
 from gateway.site.refusals import NotNow
+from gateway.timing import Timing, timing_from_environment
 
-REPORT_SECONDS = 1.0
 EXIT_MISCONFIGURED = 78
 """sysexits.h's EX_CONFIG: starting again would not help."""
 EXIT_FAILED = 70
@@ -38,11 +38,12 @@ Answer = Callable[[Message], Awaitable[Message]]
 class Child:
     """One process's side: what it knows, and whether it should stop."""
 
-    def __init__(self, name: str, folder: Path, config: Config, lines: Lines, line: Line) -> None:
+    def __init__(self, name: str, folder: Path, config: Config, lines: Lines, line: Line, timing: Timing) -> None:
         self.name = name
         self.folder = folder
         self.config = config
         self.lines = lines
+        self.timing = timing
         self.stopping = asyncio.Event()
         self.supervisor = os.getppid()
         self.orphaned = False
@@ -96,7 +97,7 @@ class Child:
         """Tell each second what was counted."""
         while True:
             self.tell_counts()
-            await asyncio.sleep(REPORT_SECONDS)
+            await self.timing.clock.sleep(self.timing.processes.report_seconds)
 
     def tell_counts(self) -> None:
         self.before_report()
@@ -171,7 +172,7 @@ async def _run(name: str, folder: Path, main: Main) -> int:
         config = load_in_force(folder)
         lines.level = LEVELS[config.log.level]
         take_over_logging(lines)
-        child = Child(name, folder, config, lines, line)
+        child = Child(name, folder, config, lines, line, timing_from_environment())
         await _under_control(child, main)
     except EntrepotError as error:
         if child is not None and child.orphaned and isinstance(error, CommitterGone):

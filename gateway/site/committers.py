@@ -16,21 +16,11 @@ from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.site.locks import read_serving
 from gateway.site.processes import python_path
+from gateway.timing import Timing
 
 LOG_NAME = "committer.log"
 LOG_BYTES = 1 << 20
 """A log that is larger is put aside when the next committer is started."""
-END_SECONDS = 1.0
-TRY_SECONDS = 0.02
-TEND_SECONDS = 0.1
-HELD_SECONDS = 0.2
-"""Between two tries while somebody holds the journal's lock and does not answer: it is about to listen, or to end."""
-HELD_MOST_SECONDS = 10.0
-"""For how long that is borne."""
-FAILED_SECONDS = 2.0
-"""Between two tries to start a committer."""
-SUPERVISED_SECONDS = 3.0
-"""How long a supervisor may take to start its committer again before a client does it."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,49 +28,51 @@ _log = logging.getLogger(__name__)
 class Committer:
     """The committer that this client started, or nobody, where somebody commits already."""
 
-    def __init__(self, process: subprocess.Popen[bytes] | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | None, timing: Timing) -> None:
         self._process = process
+        self._timing = timing
 
     @classmethod
-    async def ensure(cls, folder: Path, journal: Path) -> Committer:
+    async def ensure(cls, folder: Path, journal: Path, timing: Timing) -> Committer:
         """Make sure that somebody commits to the *journal* folder of the site in *folder*.
 
         Raises `CommitterGone`, with what the process said, if that is in vain, and where who holds the journal's lock
         does not answer for long."""
         if await _answers(journal):
-            return cls(None)
-        log = journal / LOG_NAME
+            return cls(None, timing)
+        log, clock, times = journal / LOG_NAME, timing.clock, timing.committers
         said_before, process = _size(log), _start(folder, log)
-        deadline = asyncio.get_running_loop().time() + HELD_MOST_SECONDS
+        deadline = clock.monotonic() + times.held_most_seconds
         while not await _answers(journal):
             ended = process.poll()
             if ended is not None and not await _answers(journal):
                 if ended:
                     said = log.read_bytes()[said_before:].decode(errors="replace").strip().splitlines()
                     raise CommitterGone(said[-1] if said else f"the committer of {journal} ended at once: {ended}")
-                if asyncio.get_running_loop().time() > deadline:
+                if clock.monotonic() > deadline:
                     raise CommitterGone(f"somebody holds the lock of {journal}, and does not answer")
-                await asyncio.sleep(HELD_SECONDS)
+                await clock.sleep(times.held_seconds)
                 said_before, process = _size(log), _start(folder, log)
-            await asyncio.sleep(TRY_SECONDS)
-        return cls(process)
+            await clock.sleep(times.try_seconds)
+        return cls(process, timing)
 
     async def tend(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
         """As `ensure`, whenever *journal* has lost who commits: until cancelled. Where a supervisor serves the site,
         its own committer comes back first."""
         alone_since: float | None = None
         told = False
+        clock, times = self._timing.clock, self._timing.committers
         while True:
-            await asyncio.sleep(FAILED_SECONDS if told else TEND_SECONDS)
-            now = asyncio.get_running_loop().time()
+            await clock.sleep(times.failed_seconds if told else times.tend_seconds)
+            now = clock.monotonic()
             if journal.connected:
                 alone_since, told = None, False
                 continue
             alone_since = alone_since or now
-            if now - alone_since < SUPERVISED_SECONDS and read_serving(folder) is not None:
+            if now - alone_since < times.supervised_seconds and read_serving(folder) is not None:
                 continue
             try:
-                self._succeed(await Committer.ensure(folder, journal_folder))
+                self._succeed(await Committer.ensure(folder, journal_folder, self._timing))
             except (CommitterGone, OSError) as error:
                 if not told:
                     _log.warning("nobody commits to %s, and no committer can be started: %s", journal_folder, error)
@@ -101,9 +93,10 @@ class Committer:
         assert self._process.stdin is not None
         self._process.stdin.close()
         process, self._process = self._process, None
-        deadline = asyncio.get_running_loop().time() + END_SECONDS
-        while process.poll() is None and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 (nothing tells)
-            await asyncio.sleep(TRY_SECONDS)
+        clock, times = self._timing.clock, self._timing.committers
+        deadline = clock.monotonic() + times.end_seconds
+        while process.poll() is None and clock.monotonic() < deadline:
+            await clock.sleep(times.try_seconds)
 
 
 def _size(log: Path) -> int:
@@ -158,9 +151,9 @@ async def _answers(journal: Path) -> bool:
     return True
 
 
-async def open_journal(folder: Path, journal: Path, kind: str) -> tuple[Journal, Committer]:
+async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, Committer]:
     """A session with whoever commits, and the committer if it had to be started for it."""
-    committer = await Committer.ensure(folder, journal)
+    committer = await Committer.ensure(folder, journal, timing)
     try:
         return await Journal.open(journal, kind), committer
     except BaseException:

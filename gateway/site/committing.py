@@ -11,7 +11,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,10 +26,7 @@ from gateway.site.control import CONTROL_FD
 from gateway.site.in_force import load_in_force
 from gateway.site.locks import read_serving
 from gateway.site.paths import journal_folder
-
-STAND_BY_SECONDS = 0.1
-LONELY_SECONDS = 60.0
-"""A client's committer ends by itself when nobody came for so long, whatever became of its client."""
+from gateway.timing import Timing, timing_from_environment
 
 SESSIONS = gauge("entrepot_journal_sessions", "Sessions with the committer.")
 
@@ -48,7 +44,7 @@ async def commit(child: Child) -> None:
         stop = asyncio.Event()
         waiting = asyncio.create_task(_until_unneeded(child, server, stop))
         running = asyncio.create_task(server.run(stop))
-        await _until_listening(paths, running)
+        await _until_listening(paths, running, child.timing)
         if not running.done():
             child.ready()
         await running
@@ -59,12 +55,13 @@ async def _until_unneeded(child: Child, server: Server, stop: asyncio.Event) -> 
     """Set *stop* when told to stop; when orphaned, only once the workers, which have heard of it as well, are done
     with their last requests, or the next supervisor's committer stands by."""
     await child.stopping.wait()
-    deadline = time.monotonic() + child.config.server.stop_seconds
-    while child.orphaned and len(server.leases) and time.monotonic() < deadline:
+    clock, times = child.timing.clock, child.timing.committers
+    deadline = clock.monotonic() + child.config.server.stop_seconds
+    while child.orphaned and len(server.leases) and clock.monotonic() < deadline:
         serving = read_serving(child.folder)
         if serving is not None and serving["pid"] != child.supervisor:  # which may still be about to let go of its lock
             break
-        await asyncio.sleep(STAND_BY_SECONDS)
+        await clock.sleep(times.stand_by_seconds)
     stop.set()
 
 
@@ -79,22 +76,22 @@ async def _own(held: ExitStack, paths: JournalPaths, child: Child) -> bool:
                 child.log(INFO, "standing by", why=str(busy))
                 child.ready(standing_by=True)
             told = True
-            await asyncio.sleep(STAND_BY_SECONDS)
+            await child.timing.clock.sleep(child.timing.committers.stand_by_seconds)
         else:
             return True
     return False
 
 
-async def _until_listening(paths: JournalPaths, running: asyncio.Task[None]) -> None:
-    while not running.done() and not paths.socket().exists():  # noqa: ASYNC110 (nothing tells)
-        await asyncio.sleep(0.005)
+async def _until_listening(paths: JournalPaths, running: asyncio.Task[None], timing: Timing) -> None:
+    while not running.done() and not paths.socket().exists():
+        await timing.clock.sleep(timing.committers.listening_seconds)
 
 
 def commit_for_client(folder: Path) -> None:
     """Be the committer for the client that started this process, whose end of the pipe is our standard input."""
     import uvloop
 
-    config = load_in_force(folder)
+    timing, config = timing_from_environment(), load_in_force(folder)
     paths = JournalPaths(journal_folder(folder, config))
     with ExitStack() as held:
         try:
@@ -103,28 +100,29 @@ def commit_for_client(folder: Path) -> None:
             return  # somebody else was faster, and serves our client as well
         store = open_store(paths)
         held.callback(store.close)
+        settings = _settings(config, timing.committers.lonely_seconds)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_for_client(Server(store, COMMANDS, paths, _settings(config, LONELY_SECONDS)), folder))
+            runner.run(_for_client(Server(store, COMMANDS, paths, settings), folder, timing))
 
 
-async def _for_client(server: Server, folder: Path) -> None:
+async def _for_client(server: Server, folder: Path, timing: Timing) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    watching = asyncio.create_task(_watch_client(server, folder, stop))
+    watching = asyncio.create_task(_watch_client(server, folder, stop, timing))
     try:
         await server.run(stop)
     finally:
         watching.cancel()
 
 
-async def _watch_client(server: Server, folder: Path, stop: asyncio.Event) -> None:
+async def _watch_client(server: Server, folder: Path, stop: asyncio.Event, timing: Timing) -> None:
     gone = asyncio.Event()
     asyncio.get_running_loop().add_reader(0, _at_end, gone)
     await gone.wait()
-    while len(server.leases) and read_serving(folder) is None:  # noqa: ASYNC110
-        await asyncio.sleep(STAND_BY_SECONDS)
+    while len(server.leases) and read_serving(folder) is None:
+        await timing.clock.sleep(timing.committers.stand_by_seconds)
     stop.set()
 
 

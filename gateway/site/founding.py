@@ -36,6 +36,7 @@ from gateway.site.introducing import introduce
 from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
 from gateway.site.people import TENANT
 from gateway.site.ring import MODES
+from gateway.timing import timing_from_environment
 from gateway.topology import Topology
 
 _log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ async def _found(folder: Path, name: str, mode: str, access_key: str | None, sec
     keys = _master_keys(master_key(folder, config))
     failpoints.reach("init-keyed")
     make_folder(journal_folder(folder, config))
-    journal, committer = await open_journal(folder, journal_folder(folder, config), "cli")
+    journal, committer = await open_journal(folder, journal_folder(folder, config), "cli", timing_from_environment())
     store = ReadStore(JournalPaths(journal_folder(folder, config)).database)
     try:
         await journal.send(FoundSite(secrets.token_hex(16), config.site.name))

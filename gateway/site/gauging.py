@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from gateway.metrics import gauge
@@ -10,8 +9,6 @@ from gateway.site import standings
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
-
-EVERY_SECONDS = 15.0
 
 HELD = gauge("entrepot_backend_blocks", "Blocks that the journal has on a backend.", ("backend",))
 HELD_BYTES = gauge("entrepot_backend_held_bytes", "Sealed bytes of those.", ("backend",))
@@ -25,7 +22,7 @@ async def count_copies(site: Site) -> None:
     """For ever."""
     while True:
         tell(await standings.look(site.journal_path, site.warehouse.topology), list(site.warehouse.topology.policies))
-        await asyncio.sleep(EVERY_SECONDS)
+        await site.timing.clock.sleep(site.timing.probes.copies_seconds)
 
 
 def tell(found: standings.Standings, policies: list[str]) -> None:

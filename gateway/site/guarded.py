@@ -23,10 +23,6 @@ from backends.base import Backend, Buffer, Listed, Marker, Stat
 from gateway.errors import Misconfigured
 from gateway.site.ring import Rows
 
-LOCAL_SECONDS = 2.0
-DISTANT_SECONDS = 10.0
-"""How often the marker of a place is looked at."""
-
 _log = logging.getLogger(__name__)
 
 Reopen = Callable[[], Awaitable[Backend]]

@@ -18,11 +18,11 @@ from gateway.errors import EntrepotError
 from gateway.metrics import gauge
 from gateway.site.files import stamp, write_file
 from gateway.site.locks import is_served
+from gateway.timing import Timing
 
 VERSION = gauge("entrepot_config_info", "Processes that run this version of the config.", ("version",))
 
 IN_FORCE = "in-force.toml"
-FOLLOW_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -43,12 +43,12 @@ def put_in_force(folder: Path, text: str) -> None:
     write_file(_path(folder), text)
 
 
-async def follow(folder: Path, config: Config, adopt: Callable[[Config], Awaitable[None]]) -> None:
+async def follow(folder: Path, config: Config, adopt: Callable[[Config], Awaitable[None]], timing: Timing) -> None:
     """Have *adopt* told each config that whoever serves the site puts in force from here on, for a process that is not
     the supervisor's; until cancelled. What takes a restart is left alone, and so is what nobody serves."""
     seen: object = None
     while True:
-        await asyncio.sleep(FOLLOW_SECONDS)
+        await timing.clock.sleep(timing.reload.follow_seconds)
         now = stamp(_path(folder))
         if now == seen or not await asyncio.to_thread(is_served, folder):
             continue

@@ -8,7 +8,6 @@ is never taken for a new one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 
@@ -24,9 +23,8 @@ from gateway.site.opening import open_backend
 from gateway.site.placing import sets_of
 from gateway.site.ring import Rows
 from gateway.site.standing import close_all
+from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
-
-AGAIN_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -56,11 +54,11 @@ async def introduce(topology: Topology, journal: Journal, rows: Rows) -> dict[st
     return unclaimed
 
 
-async def keep_introducing(topology: Callable[[], Topology], journal: Journal, rows: Rows) -> None:
+async def keep_introducing(topology: Callable[[], Topology], journal: Journal, rows: Rows, timing: Timing) -> None:
     """Claim what could not be claimed when the site was opened, once that can be; until cancelled. The keeper's."""
     told: dict[str, str] = {}
     while True:
-        await asyncio.sleep(AGAIN_SECONDS)
+        await timing.clock.sleep(timing.backends.claim_seconds)
         try:
             unclaimed = await introduce(topology(), journal, rows)
         except Unavailable:

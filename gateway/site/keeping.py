@@ -35,7 +35,6 @@ from gateway.site.upkeep import expire_seconds, workers_of
 
 NICENESS = 10
 """Of this process: where processors are scarce, those that answer requests come first, and this one still gets on."""
-BACKLOG_SECONDS = 5.0
 BACKLOG_MAX = 100_000
 """Counting stops there."""
 
@@ -52,7 +51,7 @@ _COUNTS = {
 
 async def keep(child: Child) -> None:
     """Keep house until told to stop."""
-    async with await Site.open(child.folder, kind="keeper", strict=not child.again) as site:
+    async with await Site.open(child.folder, kind="keeper", strict=not child.again, timing=child.timing) as site:
         if not child.again:
             await see_that_none_is_missing(site.warehouse.topology, site.journal_path)
         if await renew_if_the_mode_changed(site):
@@ -61,7 +60,7 @@ async def keep(child: Child) -> None:
         answer_supervisor(child, site)
         child.adopt = lambda config: adopt(site, workers, config)
         warehouse = site.warehouse
-        probing = Probing(site.journal, site.store, warehouse.backends, lambda: warehouse.topology)
+        probing = Probing(site.journal, site.store, warehouse.backends, lambda: warehouse.topology, site.timing)
         child.answers["probe"] = lambda _: probing.probe()
         child.answers["prepare"] = lambda message: prepare(site, child, message)
         child.before_report = lambda: _count(site, workers)
@@ -71,7 +70,7 @@ async def keep(child: Child) -> None:
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         working.append(asyncio.create_task(count_copies(site), name="copies"))
         working.append(asyncio.create_task(site.warehouse.watch_markers(), name="markers"))
-        claiming = keep_introducing(lambda: site.warehouse.topology, site.journal, site.store)
+        claiming = keep_introducing(lambda: site.warehouse.topology, site.journal, site.store, site.timing)
         working.append(asyncio.create_task(claiming, name="claims"))
         stopping = asyncio.create_task(child.stopping.wait())
         done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
@@ -137,7 +136,7 @@ async def _count_backlog(site: Site) -> None:
     while True:
         for kind, statement in _COUNTS.items():
             BACKLOG.set(site.store.query(statement, (BACKLOG_MAX,))[0][0], kind)
-        await asyncio.sleep(BACKLOG_SECONDS)
+        await site.timing.clock.sleep(site.timing.probes.backlog_seconds)
 
 
 if __name__ == "__main__":

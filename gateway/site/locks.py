@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import Misconfigured
+from gateway.timing import Timing
 
 LOCK_NAME = "serve.lock"
 TRIES = 5  # somebody who only looks (`read_serving`) holds it for a moment
-TRY_SECONDS = 0.05
 
 
 class ServeLock:
@@ -24,7 +24,7 @@ class ServeLock:
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, folder: Path) -> ServeLock:
+    def take(cls, folder: Path, timing: Timing) -> ServeLock:
         """Raises `Misconfigured`, which says who holds it, if somebody does."""
         path = _path(folder)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -34,7 +34,7 @@ class ServeLock:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.ftruncate(descriptor, 0)
                 return cls(descriptor)
-            time.sleep(TRY_SECONDS)
+            time.sleep(timing.processes.lock_try_seconds)
         os.close(descriptor)
         facts = read_serving(folder)
         where = f" at {facts['endpoint']} (process {facts['pid']})" if facts else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,9 +12,7 @@ from aiohttp import web
 from gateway.config import Address
 from gateway.errors import Misconfigured
 from gateway.metrics.gathering import CONTENT_TYPE
-
-READINESS_SECONDS = 1.0
-"""How long a readiness stands before it is probed again."""
+from gateway.timing import Timing
 
 Found = tuple[bool, dict[str, Any]]
 
@@ -24,8 +21,13 @@ class Overview:
     """The server. It asks for what it tells by the three functions that it is given."""
 
     def __init__(
-        self, metrics: Callable[[], bytes], health: Callable[[], Found], readiness: Callable[[], Awaitable[Found]]
+        self,
+        metrics: Callable[[], bytes],
+        health: Callable[[], Found],
+        readiness: Callable[[], Awaitable[Found]],
+        timing: Timing,
     ) -> None:
+        self._timing = timing
         self._metrics = metrics
         self._health = health
         self._readiness = readiness
@@ -41,9 +43,10 @@ class Overview:
         metrics: Callable[[], bytes],
         health: Callable[[], Found],
         readiness: Callable[[], Awaitable[Found]],
+        timing: Timing,
     ) -> Overview:
         """Listen. Raises `Misconfigured` if the address is taken."""
-        self = cls(metrics, health, readiness)
+        self = cls(metrics, health, readiness, timing)
         self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
         await self._runner.setup()
         try:
@@ -72,8 +75,9 @@ class Overview:
 
     async def _ready(self) -> Found:
         async with self._probing:  # many who ask at once cause one probe
-            if self._last is None or time.monotonic() - self._last[0] > READINESS_SECONDS:
-                self._last = (time.monotonic(), await self._readiness())
+            clock, seconds = self._timing.clock, self._timing.probes.readiness_seconds
+            if self._last is None or clock.monotonic() - self._last[0] > seconds:
+                self._last = (clock.monotonic(), await self._readiness())
             return self._last[1]
 
 

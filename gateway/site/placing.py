@@ -3,7 +3,6 @@ the journal has names for."""
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -16,21 +15,21 @@ from gateway.errors import Unavailable
 from gateway.journal.packed import pack
 from gateway.placement import policy as placement
 from gateway.site.ring import Rows
+from gateway.timing import Timing
 from gateway.topology import Policy, Topology
 
 T = TypeVar("T")
-
-LOOK_SECONDS = 1.0
 
 
 class Placing:
     """The targets of every policy. For one thread."""
 
-    def __init__(self, rows: Rows, backends: Mapping[int, Backend], topology: Topology) -> None:
+    def __init__(self, rows: Rows, backends: Mapping[int, Backend], topology: Topology, timing: Timing) -> None:
         self._rows = rows
         self._backends = backends
         self._lost: frozenset[str] = frozenset()
         self._look_again = 0.0
+        self._timing = timing
         self._made: list[weakref.ref[Targets]] = []
         self.learn(topology)
 
@@ -100,10 +99,10 @@ class Placing:
     def _look(self) -> None:
         """Learn which backends were given up since: nothing new is put there. Asked at each write, looked up each
         second; what is put there in between the mover brings elsewhere, as long as the place still answers."""
-        now = time.monotonic()
+        now = self._timing.clock.monotonic()
         if now < self._look_again:
             return
-        self._look_again = now + LOOK_SECONDS
+        self._look_again = now + self._timing.backends.lost_look_seconds
         lost = frozenset(name for (name,) in self._rows.query("SELECT name FROM backend WHERE lost = 1"))
         if lost != self._lost:
             self._lost = lost

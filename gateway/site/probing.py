@@ -22,11 +22,9 @@ from gateway.identity.ring_keys import DrawRingKeyId
 from gateway.journal.client import Journal
 from gateway.site.control import Message
 from gateway.site.ring import Rows
+from gateway.timing import Timing
 from gateway.topology import Topology
 
-QUICK_SECONDS = 1.0
-PROBE_SECONDS = 5.0
-"""What one backend has, whatever its own deadline is."""
 LEFT_MAX = 16
 """Keys that are remembered because a probe may have left its value under them."""
 
@@ -48,12 +46,10 @@ class Probing:
         rows: Rows,
         backends: Mapping[int, Backend],
         topology: Callable[[], Topology],
-        *,
-        quick_seconds: float = QUICK_SECONDS,
-        probe_seconds: float = PROBE_SECONDS,
+        timing: Timing,
     ) -> None:
         self._journal, self._rows, self._backends, self._topology = journal, rows, backends, topology
-        self._quick_seconds, self._probe_seconds = quick_seconds, probe_seconds
+        self._limits, self._clock = timing.probes, timing.clock
         self._under_way: dict[Backend, _Trial] = {}
         self._left: dict[Backend, list[str]] = {}
 
@@ -77,17 +73,17 @@ class Probing:
 
     async def _away(self) -> dict[str, str]:
         """Backends that do not do what they should, by name, and why."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         standing = list(self._backends.values())
         for gone in self._under_way.keys() - set(standing):
             self._under_way.pop(gone).task.cancel()
             self._left.pop(gone, None)
         trials = {backend: self._begun(backend, began) for backend in standing}
         while True:
-            away = {backend.name: why for backend, trial in trials.items() if (why := _told(trial))}
+            away = {backend.name: why for backend, trial in trials.items() if (why := self._told(trial))}
             away |= dict.fromkeys(self._lost(), "it was given up as lost")
             pending = [trial.task for trial in trials.values() if not trial.task.done()]
-            quick = began + self._quick_seconds - time.monotonic()
+            quick = began + self._limits.quick_seconds - self._clock.monotonic()
             if not pending or (quick <= 0 and _unanswerable(self._topology(), away) is None):
                 return away
             await asyncio.wait(pending, timeout=max(0.0, quick) or None, return_when=asyncio.FIRST_COMPLETED)
@@ -101,10 +97,10 @@ class Probing:
 
     async def _bounded(self, backend: Backend) -> str:
         try:
-            async with asyncio.timeout(self._probe_seconds):
+            async with asyncio.timeout(self._limits.backend_seconds):
                 return await self._try(backend)
         except TimeoutError:
-            return f"backend {backend.name!r}: no answer within {self._probe_seconds:g} s"
+            return f"backend {backend.name!r}: no answer within {self._limits.backend_seconds:g} s"
         except BackendError as error:
             return str(error)
 
@@ -121,14 +117,13 @@ class Probing:
             left.remove(each)
         return "" if whole else f"backend {backend.name!r}: it gave back something else than it was given"
 
+    def _told(self, trial: _Trial) -> str:
+        if trial.task.done():
+            return trial.task.result()
+        return f"it has not answered for {self._clock.monotonic() - trial.began:.1f} s"
+
     def _lost(self) -> list[str]:
         return [name for (name,) in self._rows.query("SELECT name FROM backend WHERE lost = 1")]
-
-
-def _told(trial: _Trial) -> str:
-    if trial.task.done():
-        return trial.task.result()
-    return f"it has not answered for {time.monotonic() - trial.began:.1f} s"
 
 
 def _unanswerable(topology: Topology, away: Mapping[str, str]) -> str | None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,14 +15,7 @@ from typing import Any
 import gateway
 from gateway.site.child import AGAIN, EXIT_MISCONFIGURED
 from gateway.site.control import CONTROL_FD, Line, Message, pair
-
-BACKOFF_SECONDS = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-READY_BACKOFF_SECONDS = 0.2
-"""Who was ready before it ended is started again soon, however often: a successor takes over within two seconds."""
-SETTLED_SECONDS = 30.0
-"""Who lived so long begins again without a wait."""
-SILENCE_SECONDS = 15.0
-"""A process that reported nothing for so long is not well."""
+from gateway.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,9 @@ class Process:
         folder: Path,
         heard: Callable[[Process, Message], None],
         ended: Callable[[Process, bool], None],
+        timing: Timing,
     ) -> None:
+        self._times, self._clock = timing.processes, timing.clock
         self.role = role
         self.pid = 0
         self.facts: Message | None = None
@@ -61,7 +55,7 @@ class Process:
         self._line: Line | None = None
         self._was_ready = False
         self._was_ever_ready = False
-        self._last_heard = time.monotonic()
+        self._last_heard = self._clock.monotonic()
         self._stop = asyncio.Event()
         self.version = ""
         """Of the config that it runs, as it told last."""
@@ -79,7 +73,7 @@ class Process:
     @property
     def well(self) -> bool:
         """It is ready and was heard lately."""
-        return self.facts is not None and time.monotonic() - self._last_heard < SILENCE_SECONDS
+        return self.facts is not None and self._clock.monotonic() - self._last_heard < self._times.silence_seconds
 
     def describe(self) -> dict[str, Any]:
         """For people who ask how it is."""
@@ -131,7 +125,7 @@ class Process:
     async def _keep(self) -> None:
         failures = 0
         while not self._stop.is_set():
-            began = time.monotonic()
+            began = self._clock.monotonic()
             try:
                 status = await self._live()
             except OSError as error:  # no process could be made: too many, or no memory
@@ -140,9 +134,10 @@ class Process:
             self._ended(self, self._stop.is_set() or helps)
             if self._stop.is_set() or not helps:
                 return
-            failures = 0 if time.monotonic() - began > SETTLED_SECONDS else failures + 1
-            wait = BACKOFF_SECONDS[min(failures - 1 if failures else 0, len(BACKOFF_SECONDS) - 1)]
-            await asyncio.sleep(min(wait, READY_BACKOFF_SECONDS) if self._was_ready else wait)
+            failures = 0 if self._clock.monotonic() - began > self._times.settled_seconds else failures + 1
+            pauses = self._times.restart_seconds
+            wait = pauses[min(failures - 1 if failures else 0, len(pauses) - 1)]
+            await self._clock.sleep(min(wait, self._times.restart_ready_seconds) if self._was_ready else wait)
 
     async def _live(self) -> int:
         """One life, from start to end. Answers its exit status."""
@@ -163,7 +158,7 @@ class Process:
         theirs.close()
         self.pid, self.facts, self.why = self._running.pid, None, ""
         self.restarts += 1
-        self._last_heard = time.monotonic()
+        self._last_heard = self._clock.monotonic()
         self._line = await Line.over(ours)
         if self._stop.is_set():
             self.tell({"do": "stop"})
@@ -180,7 +175,7 @@ class Process:
         return status
 
     def _hear(self, message: Message) -> None:
-        self._last_heard = time.monotonic()
+        self._last_heard = self._clock.monotonic()
         self.version = message.get("config", self.version)
         self.backends = message.get("backends", self.backends)
         match message.get("is"):

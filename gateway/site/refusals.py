@@ -7,24 +7,20 @@ and nobody should have to touch the file for that. Pure but for its clock.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import NotNow
+from gateway.timing import Timing
 
 __all__ = ["NotNow", "Refusals"]
-
-FIRST_SECONDS = 5.0
-MOST_SECONDS = 300.0
-"""Between two tries of the same edit; each pause is twice the one before."""
 
 
 class Refusals:
     """What was refused last, if it has not been taken over since."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self, timing: Timing) -> None:
+        self._clock = timing.clock.monotonic
+        self._pauses = timing.reload
         self.why = ""
         """Empty while the file is what is in force."""
         self.tries = 0
@@ -35,7 +31,9 @@ class Refusals:
         """It was refused; *passing*: the reason may pass; *anew*: the edit is another one, or somebody asked for it.
         Answers whether to say so aloud: not at each try."""
         news = anew or not self.tries or not passing
-        self._pause = FIRST_SECONDS if news else min(MOST_SECONDS, 2 * self._pause)
+        self._pause = (
+            self._pauses.refused_first_seconds if news else min(self._pauses.refused_most_seconds, 2 * self._pause)
+        )
         self.tries = 1 if anew else self.tries + 1
         self.why = why
         self._again = self._clock() + self._pause if passing else None

@@ -30,12 +30,8 @@ from gateway.site.in_force import asks_for_restart, put_in_force, tell_version
 from gateway.site.locks import read_serving
 from gateway.site.processes import Process
 from gateway.site.refusals import NotNow, Refusals
+from gateway.timing import Timing, timing_from_environment
 
-LOOK_SECONDS = 1.0
-"""How often the file is looked at; one that changed is read once it stayed the same for so long."""
-PREPARE_SECONDS = 120.0
-ADOPT_SECONDS = 60.0
-ANSWER_SECONDS = PREPARE_SECONDS + 3 * ADOPT_SECONDS
 ASKED, TOLD = "asked", "told"
 
 RELOADS = counter("entrepot_config_reloads_total", "Looks at an edited config, and what came of them.", ("outcome",))
@@ -61,8 +57,16 @@ class Outcome(NamedTuple):
 class Reloading:
     """The config in force, and what replaces it. Of the supervisor."""
 
-    def __init__(self, folder: Path, lines: Lines, everybody: Callable[[], Sequence[Process]], keeper: Process) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        lines: Lines,
+        everybody: Callable[[], Sequence[Process]],
+        keeper: Process,
+        timing: Timing,
+    ) -> None:
         """Read the file and put it in force. Raises `Misconfigured`."""
+        self._times, self._clock = timing.reload, timing.clock
         self._folder, self._path = folder, folder / CONFIG_NAME
         self._lines, self._everybody, self._keeper = lines, everybody, keeper
         self._seen = stamp(self._path)
@@ -70,7 +74,7 @@ class Reloading:
         self.config = load_text(text, folder, str(self._path))
         self._message = {"text": text, "version": self.config.version}
         self._wanted = asyncio.Event()
-        self._refusals = Refusals()
+        self._refusals = Refusals(timing)
         self._telling: set[asyncio.Task[Any]] = set()
         put_in_force(folder, text)
         tell_version(self.config)
@@ -87,7 +91,7 @@ class Reloading:
         last = self._seen
         while True:
             try:
-                await asyncio.wait_for(self._wanted.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._wanted.wait(), self._times.look_seconds)
             except TimeoutError:
                 now = stamp(self._path)
                 if now != last or (now == self._seen and not self._refusals.due):
@@ -106,7 +110,7 @@ class Reloading:
     def catch_up(self, process: Process) -> None:
         """A process is ready: if it read what was in force before, tell it what is now."""
         if process.version != self.config.version:
-            task = asyncio.create_task(process.ask("adopt", ADOPT_SECONDS, **self._message))
+            task = asyncio.create_task(process.ask("adopt", self._times.adopt_seconds, **self._message))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
@@ -158,7 +162,7 @@ class Reloading:
         self.config, self._message = new, message
         self._lines.level = LEVELS[new.log.level]
         for step in ("stand", "adopt"):
-            await asyncio.gather(*(each.ask(step, ADOPT_SECONDS, **message) for each in self._everybody()))
+            await asyncio.gather(*(each.ask(step, self._times.adopt_seconds, **message) for each in self._everybody()))
         return await self._all_run("adopted")
 
     async def _prepared(self, message: dict[str, str]) -> None:
@@ -166,10 +170,10 @@ class Reloading:
         is asked. Raises `Misconfigured`."""
         prepared: dict[str, Any] = {"ok": False, "why": "the keeper does not run", "passing": True}
         with suppress(TimeoutError):
-            async with asyncio.timeout(PREPARE_SECONDS):
+            async with asyncio.timeout(self._times.prepare_seconds):
                 while not prepared["ok"]:
                     await self._keeper.became_ready.wait()
-                    prepared = await self._keeper.ask("prepare", PREPARE_SECONDS, **message)
+                    prepared = await self._keeper.ask("prepare", self._times.prepare_seconds, **message)
                     if self._keeper.facts is not None:
                         break
         if not prepared["ok"]:
@@ -178,7 +182,7 @@ class Reloading:
     async def _left(self, backends: Sequence[str]) -> None:
         """Nobody writes to these any more, also no request that began long ago. Raises `Misconfigured`."""
         if backends:
-            asked = (each.ask("leaving", ADOPT_SECONDS, backends=backends) for each in self._everybody())
+            asked = (each.ask("leaving", self._times.adopt_seconds, backends=backends) for each in self._everybody())
             for answer in await asyncio.gather(*asked):
                 if not answer["ok"]:
                     raise self._refused(answer)
@@ -193,19 +197,20 @@ class Reloading:
         for process in self._everybody():
             if process.facts is not None and process.version != version:
                 process.tell({"do": "stop"})
-        deadline = time.monotonic() + ADOPT_SECONDS
+        deadline = self._clock.monotonic() + self._times.adopt_seconds
         while True:
             others = [each.role.name for each in self._everybody() if each.facts is None or each.version != version]
             if not others:
                 return Outcome(outcome, version)
-            if time.monotonic() > deadline:
+            if self._clock.monotonic() > deadline:
                 return Outcome("incomplete", version, f"not run yet by {', '.join(others)}")
-            await asyncio.sleep(0.02)
+            await self._clock.sleep(self._times.poll_seconds)
 
 
-def request(folder: Path) -> Outcome:
+def request(folder: Path, timing: Timing | None = None) -> Outcome:
     """Have who serves the site in *folder* take its config over, and wait for what came of it. Raises `Misconfigured`
     if nobody serves it, or nobody answers."""
+    timing = timing or timing_from_environment()
     serving = read_serving(folder)
     if serving is None:
         raise Misconfigured(f"{folder} is not being served: the config is read when it is")
@@ -214,11 +219,12 @@ def request(folder: Path) -> Outcome:
     write_file(asked, "")
     try:
         os.kill(serving["pid"], signal.SIGHUP)
-        deadline = time.monotonic() + ANSWER_SECONDS
+        clock, times = timing.clock, timing.reload
+        deadline = clock.monotonic() + times.prepare_seconds + 3 * times.adopt_seconds
         while not told.exists():
-            if time.monotonic() > deadline or read_serving(folder) is None:
+            if clock.monotonic() > deadline or read_serving(folder) is None:
                 raise Misconfigured(f"who serves {folder} (process {serving['pid']}) did not answer")
-            time.sleep(0.02)
+            time.sleep(times.poll_seconds)
         return Outcome(**json.loads(told.read_text()))
     except ProcessLookupError as error:
         raise Misconfigured(f"{folder} is not being served any more") from error

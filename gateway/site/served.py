@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from gateway.config import CONFIG_NAME, load
 from gateway.errors import Misconfigured
 from gateway.site.locks import read_serving
-
-ANSWER_SECONDS = 5.0
+from gateway.timing import timing_from_environment
 
 
 class Served(NamedTuple):
@@ -52,8 +51,9 @@ def ask(folder: Path) -> Served:
 
 
 def _health(address: str) -> dict[str, Any]:
+    seconds = timing_from_environment().processes.answer_seconds
     try:
-        with urllib.request.urlopen(f"{address}/healthz", timeout=ANSWER_SECONDS) as answer:  # noqa: S310 (our own)
+        with urllib.request.urlopen(f"{address}/healthz", timeout=seconds) as answer:  # noqa: S310 (our own)
             raw = answer.read()
     except urllib.error.HTTPError as refused:
         raw = refused.read()  # 503: alive, and a process is not well

@@ -14,7 +14,6 @@ import errno
 import os
 import signal
 import socket
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,12 @@ from gateway.site.control import Message
 from gateway.site.locks import ServeLock
 from gateway.site.overview import Overview
 from gateway.site.owner import see_owner
-from gateway.site.probing import PROBE_SECONDS
 from gateway.site.processes import Process, Role
 from gateway.site.reloading import Reloading
+from gateway.timing import Timing, timing_from_environment
 
 LISTEN_FD = "ENTREPOT_LISTEN_FD"
 BACKLOG = 1_024
-START_SECONDS = 60.0
-ADDRESS_RETRY_SECONDS = 5.0
-COMMIT_SECONDS = 5.0
-"""What a commit may take, where readiness is asked for."""
-LAST_COMMANDS_SECONDS = 10.0
-"""What the keeper and the committer have for stopping, each."""
 COMMITTER_MODULE = "gateway.site.committing"
 KEEPER_MODULE = "gateway.site.keeping"
 
@@ -51,7 +44,7 @@ RESTARTS = counter(
 class Serving:
     """A site that is being served. Made by `start`; then wait for `stopped`, or ask for it with `stop`."""
 
-    def __init__(self, folder: Path, config: Config, lines: Lines, lock: ServeLock) -> None:
+    def __init__(self, folder: Path, config: Config, lines: Lines, lock: ServeLock, timing: Timing) -> None:
         self.folder = folder
         self.endpoint = ""
         self.metrics = ""
@@ -60,10 +53,11 @@ class Serving:
         self._reloading: Reloading
         self._lines = lines
         self._lock = lock
+        self._timing = timing
         self._gathered = Gathered()
         self._sockets: list[socket.socket] = []
-        self._committer = Process(Role("committer", COMMITTER_MODULE), folder, self._heard, self._ended)
-        self._keeper = Process(Role("keeper", KEEPER_MODULE), folder, self._heard, self._ended)
+        self._committer = self._process(Role("committer", COMMITTER_MODULE))
+        self._keeper = self._process(Role("keeper", KEEPER_MODULE))
         self._workers: list[Process] = []
         self._overview: Overview | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -71,17 +65,29 @@ class Serving:
         self._stopping = False
         self._failed: list[str] = []
 
+    def _process(self, role: Role) -> Process:
+        return Process(role, self.folder, self._heard, self._ended, self._timing)
+
     @classmethod
     async def start(
-        cls, folder: Path, config: Config, lines: Lines, *, worker_module: str, listen: Address, metrics: Address
+        cls,
+        folder: Path,
+        config: Config,
+        lines: Lines,
+        *,
+        worker_module: str,
+        listen: Address,
+        metrics: Address,
+        timing: Timing | None = None,
     ) -> Serving:
-        """Serve the site. Returns once requests are answered.
+        """Serve the site. Returns once requests are answered. *timing*: what the environment says, unless given.
 
         Raises `Misconfigured` if somebody serves it already, it is another user's and this is root, an address is
         taken, or a process says why it cannot."""
         see_owner(folder, config)
-        lock = ServeLock.take(folder)
-        self = cls(folder, config, lines, lock)
+        timing = timing or timing_from_environment()
+        lock = ServeLock.take(folder, timing)
+        self = cls(folder, config, lines, lock, timing)
         try:
             await self._start(worker_module, listen, metrics)
         except BaseException:
@@ -108,10 +114,10 @@ class Serving:
         self._lines.write(INFO, "stopping")
         for listening in self._sockets:
             listening.close()
-        seconds = self._config.server.stop_seconds + LAST_COMMANDS_SECONDS
+        seconds = self._config.server.stop_seconds + self._timing.processes.stop_seconds
         await asyncio.gather(*(worker.stop(seconds) for worker in self._workers))
-        await self._keeper.stop(LAST_COMMANDS_SECONDS)
-        await self._committer.stop(LAST_COMMANDS_SECONDS)
+        await self._keeper.stop(self._timing.processes.stop_seconds)
+        await self._committer.stop(self._timing.processes.stop_seconds)
         if self._overview is not None:
             await self._overview.close()
         self._lock.release()
@@ -126,21 +132,21 @@ class Serving:
 
     async def _start(self, worker_module: str, listen: Address, metrics: Address) -> None:
         _raise_descriptor_limit()
-        self._reloading = Reloading(self.folder, self._lines, self._all, self._keeper)
+        self._reloading = Reloading(self.folder, self._lines, self._all, self._keeper, self._timing)
         loop = asyncio.get_running_loop()
         for asked in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(asked, self._stop_asked.set)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         count = self._config.server.workers or len(os.sched_getaffinity(0))
-        self._sockets = await _listening(listen, count)
+        self._sockets = await _listening(listen, count, self._timing)
         bound = Address(listen.host, self._sockets[0].getsockname()[1])
         scheme = "https" if self._config.server.tls_certificate else "http"
         self.endpoint = f"{scheme}://{_reachable(bound)}"
-        self._overview = await Overview.open(metrics, self._metrics_text, self._health, self._readiness)
+        self._overview = await Overview.open(metrics, self._metrics_text, self._health, self._readiness, self._timing)
         self.metrics = f"http://{_reachable(self._overview.address)}"
         for number, each in enumerate(self._sockets):
             role = Role(f"worker {number}", worker_module, {LISTEN_FD: each})
-            self._workers.append(Process(role, self.folder, self._heard, self._ended))
+            self._workers.append(self._process(role))
         # the keeper makes known what the config names anew, before a worker uses it
         for group in ([self._committer], [self._keeper], self._workers):
             for process in group:
@@ -148,14 +154,16 @@ class Serving:
             await asyncio.gather(*(self._until_ready(process) for process in group))
         facts = self._workers[0].facts or {}
         self.root_access_key = facts.get("root_access_key", "")
-        self._lock.tell({"pid": os.getpid(), "endpoint": self.endpoint, "metrics": self.metrics, "since": time.time()})
+        since = self._timing.clock.wall_ns() / 1e9
+        self._lock.tell({"pid": os.getpid(), "endpoint": self.endpoint, "metrics": self.metrics, "since": since})
         self._watching = asyncio.create_task(self._reloading.watch(), name="config")
         self._lines.write(INFO, "serving", endpoint=self.endpoint, metrics=self.metrics, workers=count)
 
     async def _until_ready(self, process: Process) -> None:
         """Raises `Misconfigured` when the process says that it cannot, or nothing in a long time."""
         waiting = [asyncio.create_task(each.wait()) for each in (process.became_ready, self._stop_asked)]
-        done, pending = await asyncio.wait(waiting, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        seconds = self._timing.processes.start_seconds
+        done, pending = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
         if self.failure:
@@ -163,7 +171,7 @@ class Serving:
         if self._stop_asked.is_set():
             raise Misconfigured("stopped before it was ready")
         if not done:
-            why = process.why or f"it was not ready within {START_SECONDS:g} s"
+            why = process.why or f"it was not ready within {seconds:g} s"
             raise Misconfigured(f"the {process.role.name} did not start: {why}")
 
     # ---- hearing -------------------------------------------------------------------------------------------------
@@ -207,22 +215,24 @@ class Serving:
     async def _readiness(self) -> tuple[bool, dict[str, Any]]:
         """Able to do the work: all processes up, a commit goes through, a block can be stored and read."""
         well, told = self._health()
-        probed = await self._keeper.ask("probe", PROBE_SECONDS + COMMIT_SECONDS)
+        limits = self._timing.probes
+        probed = await self._keeper.ask("probe", limits.backend_seconds + limits.commit_seconds)
         found = {key: value for key, value in probed.items() if key not in {"is", "number", "config"}}
         return well and bool(probed["ok"]), {**told, "probe": found}
 
 
-async def _listening(address: Address, count: int) -> list[socket.socket]:
+async def _listening(address: Address, count: int, timing: Timing) -> list[socket.socket]:
     """As many sockets on one port, among which the kernel spreads connections. Raises `Misconfigured`."""
-    deadline = time.monotonic() + ADDRESS_RETRY_SECONDS
+    clock, times = timing.clock, timing.processes
+    deadline = clock.monotonic() + times.address_seconds
     while True:
         try:
             return _listen(address, count)
         except OSError as error:
             # who was killed a moment ago may have left workers that finish
-            if error.errno != errno.EADDRINUSE or time.monotonic() > deadline:
+            if error.errno != errno.EADDRINUSE or clock.monotonic() > deadline:
                 raise Misconfigured(f"cannot listen on {address}: {error.strerror or error}") from error
-            await asyncio.sleep(0.2)
+            await clock.sleep(times.address_try_seconds)
 
 
 def _listen(address: Address, count: int) -> list[socket.socket]:

@@ -95,9 +95,9 @@ class Site:
         journal_path = journal_folder(folder, config)
         async with AsyncExitStack() as held:
             if kind in SUPERVISED:
-                journal, committer = await Journal.open(journal_path, kind), Committer(None)
+                journal, committer = await Journal.open(journal_path, kind), Committer(None, timing)
             else:
-                journal, committer = await open_journal(folder, journal_path, kind)
+                journal, committer = await open_journal(folder, journal_path, kind, timing)
             held.push_async_callback(committer.let_go)
             held.push_async_callback(journal.close)
             store = ReadStore(JournalPaths(journal_path).database)
@@ -113,7 +113,7 @@ class Site:
                     self._watching = asyncio.create_task(self._watch_markers())
                     held.push_async_callback(self._stop_watching)
                 if kind == "client":
-                    self._following = asyncio.create_task(follow(folder, config, self.adopt))
+                    self._following = asyncio.create_task(follow(folder, config, self.adopt, timing))
                     held.push_async_callback(self._stop_following)
             self._held = held.pop_all()
         return self
@@ -132,6 +132,7 @@ class Site:
             writes_much=kind not in {"cli", "keeper"},
             wait_seconds=server.bytes_wait_seconds if kind == "worker" else None,  # others wait for themselves alone
             strict=strict,
+            timing=self.timing,
         )
 
     @property

@@ -21,11 +21,12 @@ from backends.local_marker import bears_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.absent import Absent
-from gateway.site.guarded import DISTANT_SECONDS, LOCAL_SECONDS, Guarded, check_marker
+from gateway.site.guarded import Guarded, check_marker
 from gateway.site.opening import load_driver, open_backend
 from gateway.site.reach import Reach, bare, reach_of
 from gateway.site.refusals import NotNow
 from gateway.site.ring import Rows
+from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
 
 if TYPE_CHECKING:
@@ -36,12 +37,6 @@ MISSING = gauge("entrepot_backend_absent", "Processes in which a backend could n
 REFUSING = gauge(
     "entrepot_backend_refusing", "Processes in which a backend takes no writes since it lost its marker.", ("backend",)
 )
-
-OPEN_SECONDS = 10.0
-"""What a place has to answer who opens it."""
-
-FILES_SECONDS = 10.0
-"""How often the files are looked at that say how a backend is reached: its secret, who signed its certificate."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +60,11 @@ class Live(dict[int, Guarded]):
 class Standing:
     """All backends that the config names. For one event loop."""
 
-    def __init__(self, rows: Rows, *, writes_much: bool) -> None:
+    def __init__(self, rows: Rows, *, timing: Timing, writes_much: bool) -> None:
         self.backends = Live()
         """The same mapping for good; a reload adds to it and takes from it."""
         self._rows = rows
+        self._timing = timing
         self._writes_much = writes_much
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
@@ -104,7 +100,9 @@ class Standing:
             raise Misconfigured(str(first)) from first
         for name, error in failures.items():
             _log.error("backend %r is not available: %s", name, error)
-            self._put_up(wanted[name], Absent(name, error.message, functools.partial(self._try_named, name)))
+            self._put_up(
+                wanted[name], Absent(name, error.message, functools.partial(self._try_named, name), self._timing)
+            )
 
     async def renew(self, topology: Topology) -> None:
         """Open those anew that *topology* reaches in another way, or whose files were replaced. Where that fails, what
@@ -166,12 +164,14 @@ class Standing:
                     watching[new] = asyncio.create_task(new.watch(self._rows), name=f"marker of {new.name}")
                 if watching:
                     done, _ = await asyncio.wait(
-                        watching.values(), timeout=LOCAL_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                        watching.values(),
+                        timeout=self._timing.markers.local_seconds,
+                        return_when=asyncio.FIRST_COMPLETED,
                     )
                     for task in done:
                         await self._shut_out_by(task)
                 else:
-                    await asyncio.sleep(LOCAL_SECONDS)
+                    await self._timing.clock.sleep(self._timing.markers.local_seconds)
         finally:
             for task in (following, *watching.values()):
                 task.cancel()
@@ -180,7 +180,7 @@ class Standing:
     async def _follow_files(self) -> None:
         """Open anew, every so often, what is reached otherwise by now."""
         while True:
-            await asyncio.sleep(FILES_SECONDS)
+            await self._timing.clock.sleep(self._timing.markers.files_seconds)
             changed = await asyncio.to_thread(self._reached_otherwise)
             await asyncio.gather(*map(self._renew, changed))
 
@@ -221,7 +221,8 @@ class Standing:
 
     def _let_go(self, backend: Backend, reached: Reach) -> None:
         """Close it once each call that is under way there has ended, or had its time."""
-        task = asyncio.create_task(self._close_later(backend, max(CLOSE_SECONDS, reached.place.deadline_seconds)))
+        seconds = max(self._timing.backends.close_seconds, reached.place.deadline_seconds)
+        task = asyncio.create_task(self._close_later(backend, seconds))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -262,11 +263,12 @@ class Standing:
         """Opened, and checked. One that is silent counts as away: nobody waits for it longer than for the others. What
         this process itself takes to load its driver does not count."""
         await load_driver(place)
+        seconds = self._timing.backends.open_seconds
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await self._opened(place)
         except TimeoutError as error:
-            message = f"it could not be opened within {OPEN_SECONDS:g} s"
+            message = f"it could not be opened within {seconds:g} s"
             raise backend_errors.Unavailable(message, backend=place.name) from error
 
     async def _opened(self, place: BackendPlace) -> Backend:
@@ -279,11 +281,11 @@ class Standing:
         return backend
 
     def _put_up(self, place: BackendPlace, backend: Backend) -> None:
-        number, local = self._ids[place.name], place.s3 is None
+        number, local, looks = self._ids[place.name], place.s3 is None, self._timing.markers
         self.backends[number] = Guarded(
             backend,
             number,
-            seconds=LOCAL_SECONDS if local else DISTANT_SECONDS,
+            seconds=looks.local_seconds if local else looks.distant_seconds,
             reopen=functools.partial(self._try_again, place.name) if local else None,
         )
 
@@ -305,10 +307,6 @@ def _id(rows: Rows, name: str) -> int:
     if not found:
         raise Misconfigured(f"the journal has not met the backend {name!r} that the config names")
     return int(found[0][0])
-
-
-CLOSE_SECONDS = 120.0
-"""What calls have at least that are under way when a backend leaves the config, or is opened anew."""
 
 
 async def close_all(backends: Iterable[Backend]) -> None:

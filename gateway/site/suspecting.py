@@ -8,10 +8,10 @@ import logging
 from gateway.errors import EntrepotError
 from gateway.journal.client import Journal
 from gateway.reconcile.commands import SuspectCopy
+from gateway.timing import Timing
 
 MOST_AT_ONCE = 256
 """More than so many on their way are left to a later read. Who reports does so a few times a second."""
-CLOSE_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
 
@@ -19,8 +19,9 @@ _log = logging.getLogger(__name__)
 class Suspecting:
     """Called with a block, a backend's id and a word. Never waits, never raises. For one event loop."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, timing: Timing) -> None:
         self._journal = journal
+        self._close_seconds = timing.backends.report_close_seconds
         self._sending: set[asyncio.Task[None]] = set()
 
     def __call__(self, block: bytes, backend: int, word: str) -> None:
@@ -33,7 +34,7 @@ class Suspecting:
         """Let what is on its way arrive: who reads once and ends would say nothing otherwise. Not for long, and what
         does not is left to a later read."""
         if self._sending:
-            _, late = await asyncio.wait(self._sending, timeout=CLOSE_SECONDS)
+            _, late = await asyncio.wait(self._sending, timeout=self._close_seconds)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)

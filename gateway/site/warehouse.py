@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Iterable
 
 from gateway.blocks.budget import Budget
@@ -22,6 +21,7 @@ from gateway.site.placing import Placing
 from gateway.site.ring import Ring, Rows
 from gateway.site.standing import Live, Standing
 from gateway.site.suspecting import Suspecting
+from gateway.timing import Timing
 from gateway.topology import Topology
 
 CACHED = counter("entrepot_cache_lookups_total", "Look-ups in caches, and whether it was there.", ("cache", "outcome"))
@@ -43,25 +43,27 @@ class Warehouse:
         journal: Journal,
         bytes_in_flight: int,
         wait_seconds: float | None,
+        timing: Timing,
     ) -> None:
         """Only `open` makes one."""
         self.topology = topology
         self.backends: Live = standing.backends
         """By the journal's ids; the same mapping for good, while a reload adds to it and takes from it."""
-        self.placing = Placing(rows, standing.backends, topology)
+        self.placing = Placing(rows, standing.backends, topology, timing)
         self.routes = Routes(_places(rows, topology).values(), topology.home, topology.lines)
         self.lookup = Lookup(rows, standing.backends, self.routes)
         writing = int(bytes_in_flight * WRITING_SHARE)
         self.writer = Writer(lambda: journal.session, journal.reading, Budget(writing), wait_seconds=wait_seconds)
         self._standing = standing
         self._rows = rows
+        self._clock = timing.clock
         self._keys = BlockKeys(ring.sealing)
         self._reading = Budget(bytes_in_flight - writing)
-        self._suspecting = Suspecting(journal)
+        self._suspecting = Suspecting(journal, timing)
         lookup = self.lookup
         copies = Copies(
             lookup.facts, lookup.copies_of, self._keys, lookup.extent_at,
-            routes=self.routes, report=self._suspecting,
+            routes=self.routes, report=self._suspecting, clock=timing.clock.monotonic,
         )  # fmt: skip
         self.reader = Reader(copies, self._reading)
 
@@ -75,15 +77,16 @@ class Warehouse:
         bytes_in_flight: int,
         *,
         writes_much: bool,
+        timing: Timing,
         wait_seconds: float | None = None,
         strict: bool = True,
     ) -> Warehouse:
         """Open every backend and see that it is this site's. *wait_seconds*: the writer's. *strict*, and what is
         raised: as `Standing.open`."""
-        standing = Standing(rows, writes_much=writes_much)
+        standing = Standing(rows, timing=timing, writes_much=writes_much)
         try:
             await standing.open(topology, strict=strict)
-            return cls(topology, standing, rows, ring, journal, bytes_in_flight, wait_seconds)
+            return cls(topology, standing, rows, ring, journal, bytes_in_flight, wait_seconds, timing)
         except BaseException:
             await standing.close()
             raise
@@ -148,7 +151,7 @@ class Warehouse:
         IN_FLIGHT.set(self.writer.budget.used, "writing")
         IN_FLIGHT.set(self._reading.used, "reading")
         self._standing.count()
-        circuits(self.routes.healths(time.monotonic()))
+        circuits(self.routes.healths(self._clock.monotonic()))
 
     async def close(self) -> None:
         """Store what is on its way, and let go of the backends, whatever becomes of that."""

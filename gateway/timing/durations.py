@@ -14,6 +14,8 @@ from gateway.timing.clock import Clock, SystemClock
 
 Pause: TypeAlias = Annotated[float, "pause"]
 Limit: TypeAlias = Annotated[float, "limit"]
+Pauses: TypeAlias = Annotated[tuple[float, ...], "pause"]
+"""One after the other; the last one stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,130 @@ class PlannerTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MarkersTiming:
+    """Looking at what backends are (`gateway/site/guarded.py`, `standing.py`)."""
+
+    local_seconds: Pause = 2.0
+    """Between two looks at the marker of a local backend, and at whether backends came or went."""
+    distant_seconds: Pause = 10.0
+    """Between two looks at the marker of a distant backend."""
+    files_seconds: Pause = 10.0
+    """Between two looks at the files that say how a backend is reached: its secret, who signed its certificate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackendsTiming:
+    """Opening and leaving backends (`gateway/site`)."""
+
+    open_seconds: Limit = 10.0
+    """How long opening one may take before it counts as away."""
+    close_seconds: Limit = 120.0
+    """How long calls under way may take where a backend leaves the config or is opened anew; a longer deadline of the
+    backend counts instead."""
+    reopen_seconds: Pauses = (0.5, 1.0, 2.0, 5.0, 10.0)
+    """Between two tries to open one that is away."""
+    claim_seconds: Pause = 5.0
+    """Between two tries to claim those that could not be claimed yet."""
+    lost_look_seconds: Pause = 1.0
+    """Between two looks at which backends were given up as lost."""
+    report_close_seconds: Limit = 2.0
+    """How long a process that ends waits for its reports of bad copies to arrive."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReloadTiming:
+    """Taking over an edited config (`gateway/site/reloading.py`, `refusals.py`, `in_force.py`)."""
+
+    look_seconds: Pause = 1.0
+    """Between two looks at the file; one that changed is read once it stayed the same for so long."""
+    follow_seconds: Pause = 1.0
+    """Between two looks of a client at whether another config is in force."""
+    poll_seconds: Pause = 0.02
+    """Between two looks at whether every process runs the new config, and whether a request was answered."""
+    refused_first_seconds: Pause = 5.0
+    """Before an edit that was refused for a reason that may pass is tried again; twice as long each next time."""
+    refused_most_seconds: Pause = 300.0
+    """Longest such pause."""
+    prepare_seconds: Limit = 120.0
+    """How long the keeper may take to make what is new known."""
+    adopt_seconds: Limit = 60.0
+    """How long each process may take for each step of taking a config over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommittersTiming:
+    """Starting and ending committers (`gateway/site/committers.py`, `committing.py`)."""
+
+    try_seconds: Pause = 0.02
+    """Between two looks at whether a committer that was started answers, or has ended."""
+    listening_seconds: Pause = 0.005
+    """Between two looks of a committer at whether its socket is there."""
+    tend_seconds: Pause = 0.1
+    """Between two looks of a client at whether somebody commits."""
+    held_seconds: Pause = 0.2
+    """Before the next try where somebody holds the journal's lock and does not answer."""
+    held_most_seconds: Limit = 10.0
+    """How long that may last."""
+    failed_seconds: Pause = 2.0
+    """Before the next try where no committer could be started."""
+    supervised_seconds: Limit = 3.0
+    """How long a supervisor may take to start its committer again before a client starts one."""
+    end_seconds: Limit = 1.0
+    """How long a client that ends waits for the end of the committer that it started."""
+    stand_by_seconds: Pause = 0.1
+    """Between two tries of a committer to take the lock, and two looks at whether it is needed any more."""
+    lonely_seconds: Limit = 60.0
+    """A client's committer ends by itself when it had no session for so long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessesTiming:
+    """The supervisor and its processes (`gateway/site/serving.py`, `processes.py`, `child.py`)."""
+
+    report_seconds: Pause = 1.0
+    """Between two reports of a process."""
+    silence_seconds: Limit = 15.0
+    """A process that reported nothing for so long is not well."""
+    restart_seconds: Pauses = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+    """Before a process that ended is started again."""
+    restart_ready_seconds: Pause = 0.2
+    """Longest such pause for one that was ready before it ended, however often it ends: a successor takes over within
+    two seconds."""
+    settled_seconds: Limit = 30.0
+    """A process that lived so long is started again without a pause."""
+    start_seconds: Limit = 60.0
+    """How long a process may take to become ready."""
+    stop_seconds: Limit = 10.0
+    """How long the keeper and the committer may each take to stop, and a worker beyond `server.stop_seconds`."""
+    address_seconds: Limit = 5.0
+    """How long an address may be taken before starting fails: workers of a killed supervisor may be finishing."""
+    address_try_seconds: Pause = 0.2
+    """Between two tries to listen there."""
+    lock_try_seconds: Pause = 0.05
+    """Between two tries to take the lock of who serves, which those who look hold for a moment."""
+    answer_seconds: Limit = 5.0
+    """How long the supervisor may take to answer a command of the command line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbesTiming:
+    """Readiness and gauges (`gateway/site/probing.py`, `overview.py`, `gauging.py`, `keeping.py`)."""
+
+    quick_seconds: Limit = 1.0
+    """How long a probe waits for backends that no policy needs for an answer."""
+    backend_seconds: Limit = 5.0
+    """How long a backend may take for a probe, whatever its own deadline is."""
+    commit_seconds: Limit = 5.0
+    """How long a commit may take, where readiness is asked for."""
+    readiness_seconds: Pause = 1.0
+    """How long a readiness counts before it is probed again."""
+    backlog_seconds: Pause = 5.0
+    """Between two counts of what waits for the keeper."""
+    copies_seconds: Pause = 15.0
+    """Between two counts of what lies where."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """All durations of a process, and its clocks."""
 
@@ -134,4 +260,10 @@ class Timing:
     backend_backoff: BackendBackoffTiming = field(default_factory=BackendBackoffTiming)
     throttle: ThrottleTiming = field(default_factory=ThrottleTiming)
     planner: PlannerTiming = field(default_factory=PlannerTiming)
+    markers: MarkersTiming = field(default_factory=MarkersTiming)
+    backends: BackendsTiming = field(default_factory=BackendsTiming)
+    reload: ReloadTiming = field(default_factory=ReloadTiming)
+    committers: CommittersTiming = field(default_factory=CommittersTiming)
+    processes: ProcessesTiming = field(default_factory=ProcessesTiming)
+    probes: ProbesTiming = field(default_factory=ProbesTiming)
     clock: Clock = field(default_factory=SystemClock)

@@ -36,6 +36,7 @@ from gateway.site.committers import Committer
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.ring import Ring
 from gateway.site.site import Site
+from gateway.timing import Timing
 
 MOVES = 100
 
@@ -210,7 +211,8 @@ async def reopened(folder: Path) -> AsyncIterator[Reopened]:
         committer = LocalCommitter(store, {**SESSION_COMMANDS, **COMMANDS})
         journal = _Journal(store, committer)
         tables = ReadStore(paths.database)
-        site = Site(folder, config, journal, Committer(None), tables, Ring(master_key(folder, config), tables))  # type: ignore[arg-type]
+        ring, timing = Ring(master_key(folder, config), tables), Timing()
+        site = Site(folder, config, journal, Committer(None, timing), tables, ring, timing)  # type: ignore[arg-type]
         site._held.callback(tables.close)
         try:
             site._warehouse = await site._open_bytes("keeper", strict=True)

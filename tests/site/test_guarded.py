@@ -18,6 +18,7 @@ from backends.memory import Memory
 from gateway.errors import Misconfigured, Unavailable
 from gateway.site.guarded import Guarded
 from gateway.site.site import Site
+from gateway.timing import parse_timing
 from tests.backends.mounts import mounted
 from tests.endpoint import run_entrepot, started
 from tests.site.running import client, counted, entrepot, lines, until, watch
@@ -161,11 +162,8 @@ async def test_a_later_incarnation_ends_all_writing(caplog: pytest.LogCaptureFix
 async def test_an_open_site_goes_on_by_itself_once_its_disk_is_back(
     folder: Path,  # noqa: F811
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("guarded", "standing"):
-        monkeypatch.setattr(f"gateway.site.{module}.LOCAL_SECONDS", 0.05)
-    async with await Site.open(folder) as site:
+    async with await Site.open(folder, timing=parse_timing("markers.local_seconds=0.02")) as site:
         await put(site, "large", b"x" * 1024)
         (tmp_path / "vault").rename(tmp_path / "elsewhere")
         (tmp_path / "vault").mkdir()

@@ -17,6 +17,7 @@ from backends.memory import Memory
 from gateway.site import standing
 from gateway.site.refusals import NotNow
 from gateway.site.standing import Standing
+from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
 from tests.waiting import until_true
 
@@ -79,9 +80,6 @@ def doors(monkeypatch: pytest.MonkeyPatch) -> Doors:
     found = Doors()
     monkeypatch.setattr(standing, "open_backend", found)
     monkeypatch.setattr(standing, "load_driver", loaded)
-    monkeypatch.setattr(standing, "FILES_SECONDS", 0.02)
-    monkeypatch.setattr(standing, "LOCAL_SECONDS", 0.02)
-    monkeypatch.setattr("gateway.site.absent.AGAIN_SECONDS", (0.01,))
     return found
 
 
@@ -95,8 +93,11 @@ def topology(*places: BackendPlace) -> Topology:
     return Topology("here", {}, {}, {each.name: each for each in places}, {"default": Policy("default", ("far",), ())})
 
 
-async def stood(place: BackendPlace) -> Standing:
-    found = Standing(Rows(), writes_much=False)
+QUICK = parse_timing("scale=0.002")
+
+
+async def stood(place: BackendPlace, timing: Timing = QUICK) -> Standing:
+    found = Standing(Rows(), timing=timing, writes_much=False)
     await found.open(topology(place), strict=False)
     return found
 
@@ -233,11 +234,10 @@ async def test_what_was_opened_before_is_closed_with_the_rest(doors: Doors, tmp_
 
 
 async def test_what_was_opened_before_stays_open_for_as_long_as_its_calls_may_take(
-    doors: Doors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doors: Doors, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(standing, "CLOSE_SECONDS", 0.01)
     place = replace(bucket(tmp_path), deadline_seconds=0.5)
-    found = await stood(place)
+    found = await stood(place, parse_timing("scale=0.002; backends.close_seconds=0.01"))
     await found.renew(topology(replace(place, deadline_seconds=0.02)))
     await found.renew(topology(replace(place, deadline_seconds=0.03)))
     await until_true(lambda: doors.opened[1].closed)

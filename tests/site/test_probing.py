@@ -16,6 +16,7 @@ from backends.memory import Memory
 from gateway.errors import Unavailable
 from gateway.journal.client import Journal
 from gateway.site.probing import LEFT_MAX, Probing
+from gateway.timing import parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.blocks.places import Silent
 from tests.endpoint import started
@@ -55,9 +56,8 @@ async def probing_of() -> AsyncIterator[Any]:
     def make(wanted: Topology, *backends: Backend, probe_seconds: float = 600.0, lost: Sequence[str] = ()) -> Probing:
         standing = dict(enumerate(backends))
         journal = cast("Journal", Commits())
-        made.append(
-            Probing(journal, Rows(*lost), standing, lambda: wanted, quick_seconds=0.01, probe_seconds=probe_seconds)
-        )
+        timing = parse_timing(f"probes.quick_seconds=0.01; probes.backend_seconds={probe_seconds}")
+        made.append(Probing(journal, Rows(*lost), standing, lambda: wanted, timing))
         return made[-1]
 
     yield make

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.site.refusals import FIRST_SECONDS, MOST_SECONDS, Refusals
+from gateway.site.refusals import Refusals
+from gateway.timing import Timing
+from tests.clocks import ManualClock, manual_timing
+
+RELOAD = Timing().reload
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def pauses(refusals: Refusals, clock: Clock, count: int) -> list[float]:
+def pauses(refusals: Refusals, clock: ManualClock, count: int) -> list[float]:
     """Between so many tries of one edit, each of which is refused and told of by nobody."""
     found = []
     for _ in range(count):
@@ -26,20 +22,20 @@ def pauses(refusals: Refusals, clock: Clock, count: int) -> list[float]:
 
 
 def test_what_may_pass_is_tried_again_ever_less_often_and_told_of_once() -> None:
-    clock = Clock()
-    refusals = Refusals(clock)
+    timing, clock = manual_timing()
+    refusals = Refusals(timing)
     assert refusals.plain() is None
     assert refusals.refused("away", passing=True, anew=True)
     assert not refusals.due
-    assert refusals.plain() == {"why": "away", "tries": 1, "again_seconds": FIRST_SECONDS}
+    assert refusals.plain() == {"why": "away", "tries": 1, "again_seconds": RELOAD.refused_first_seconds}
     assert pauses(refusals, clock, 8) == [5, 10, 20, 40, 80, 160, 300, 300]
     assert (refusals.plain() or {})["tries"] == 9
-    assert (refusals.plain() or {})["again_seconds"] == MOST_SECONDS
+    assert (refusals.plain() or {})["again_seconds"] == RELOAD.refused_most_seconds
 
 
 def test_another_edit_begins_anew() -> None:
-    clock = Clock()
-    refusals = Refusals(clock)
+    timing, clock = manual_timing()
+    refusals = Refusals(timing)
     refusals.refused("away", passing=True, anew=True)
     pauses(refusals, clock, 5)
     assert refusals.refused("away", passing=True, anew=True)
@@ -48,8 +44,8 @@ def test_another_edit_begins_anew() -> None:
 
 
 def test_what_is_wrong_for_good_is_not_tried_again() -> None:
-    clock = Clock()
-    refusals = Refusals(clock)
+    timing, clock = manual_timing()
+    refusals = Refusals(timing)
     assert refusals.refused("no such setting", passing=False, anew=True)
     clock.now += 1e9
     assert not refusals.due
@@ -57,8 +53,8 @@ def test_what_is_wrong_for_good_is_not_tried_again() -> None:
 
 
 def test_what_may_pass_and_turns_out_to_be_wrong_for_good_is_told_and_left_alone() -> None:
-    clock = Clock()
-    refusals = Refusals(clock)
+    timing, clock = manual_timing()
+    refusals = Refusals(timing)
     refusals.refused("away", passing=True, anew=True)
     assert refusals.refused("another site's", passing=False, anew=False)
     clock.now += 1e9
@@ -67,8 +63,8 @@ def test_what_may_pass_and_turns_out_to_be_wrong_for_good_is_told_and_left_alone
 
 
 def test_what_was_taken_over_is_not_refused_any_more() -> None:
-    clock = Clock()
-    refusals = Refusals(clock)
+    timing, clock = manual_timing()
+    refusals = Refusals(timing)
     refusals.refused("away", passing=True, anew=True)
     refusals.over()
     clock.now += 1e9

@@ -14,8 +14,11 @@ from backends.memory import Memory
 from gateway.site import standing
 from gateway.site.absent import Absent
 from gateway.site.standing import Live
+from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.waiting import until_true
+
+HURRIED = parse_timing("backends.open_seconds=0.05")
 
 
 def test_who_walks_over_backends_sees_those_of_when_it_began() -> None:
@@ -29,8 +32,7 @@ def test_who_walks_over_backends_sees_those_of_when_it_began() -> None:
     assert live.get(3) is None
 
 
-async def test_a_stand_in_says_why_until_it_is_that_backend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.site.absent.AGAIN_SECONDS", (0.01,))
+async def test_a_stand_in_says_why_until_it_is_that_backend() -> None:
     tries, there, told = [], Memory(), []
 
     async def reopen() -> Backend:
@@ -41,7 +43,7 @@ async def test_a_stand_in_says_why_until_it_is_that_backend(monkeypatch: pytest.
             raise RuntimeError("a mistake")
         return there
 
-    absent = Absent("far", "away", reopen)
+    absent = Absent("far", "away", reopen, parse_timing("backends.reopen_seconds=0.001"))
     absent.present = lambda: told.append(1)
     assert absent.name == "far"
     with pytest.raises(errors.Unavailable, match="backend 'far': it could not be opened: away"):
@@ -90,12 +92,11 @@ async def test_what_loading_a_driver_takes_does_not_count_against_its_place(monk
         assert loaded == ["far"]
         return there
 
-    monkeypatch.setattr(standing, "OPEN_SECONDS", 0.05)
     monkeypatch.setattr(standing, "load_driver", load)
     monkeypatch.setattr(standing, "open_backend", opened)
     place = BackendPlace("far", "s3", "here", 8, 60.0, False)
     policies = {"default": Policy("default", ("far",), ("far",))}
-    found = standing.Standing(Rows(), writes_much=False)
+    found = standing.Standing(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, {"far": place}, policies), strict=True)
     assert found.absent() == {}
     await found.close()
@@ -106,10 +107,9 @@ async def test_a_place_that_is_silent_counts_as_away_once_it_had_its_time(monkey
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(standing, "OPEN_SECONDS", 0.05)
     monkeypatch.setattr(standing, "open_backend", silent)
     places = {"far": BackendPlace("far", "local", "here", 8, 60.0, False, "/far")}
-    found = standing.Standing(Rows(), writes_much=False)
+    found = standing.Standing(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, places, {"default": Policy("default", ("far",), ("far",))}), strict=False)
     assert found.absent() == {"far": "it could not be opened within 0.05 s"}
     found.count()
@@ -124,5 +124,5 @@ async def test_a_stand_in_that_is_closed_tries_no_more() -> None:
     async def reopen() -> Backend:
         raise AssertionError("tried after it was closed")
 
-    absent = Absent("far", "away", reopen)
+    absent = Absent("far", "away", reopen, Timing())
     await absent.close()

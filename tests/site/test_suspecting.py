@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-import pytest
-
 from gateway.journal.client import Journal
-from gateway.site import suspecting
 from gateway.site.suspecting import Suspecting
+from gateway.timing import Timing, parse_timing
 
 BLOCK = b"b" * 24
 
@@ -33,17 +31,16 @@ class Slow:
 
 async def test_closing_waits_for_what_is_on_its_way() -> None:
     journal = Slow()
-    tell = Suspecting(cast("Journal", journal))
+    tell = Suspecting(cast("Journal", journal), Timing())
     tell(BLOCK, 7, "absent")
     asyncio.get_running_loop().call_later(0.05, journal.may_answer.set)
     await tell.close()
     assert [(each.block, each.backend, each.word) for each in journal.heard] == [(BLOCK, 7, "absent")]
 
 
-async def test_closing_leaves_nothing_behind_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suspecting, "CLOSE_SECONDS", 0.01)
+async def test_closing_leaves_nothing_behind_where_nobody_answers() -> None:
     journal = Slow()
-    tell = Suspecting(cast("Journal", journal))
+    tell = Suspecting(cast("Journal", journal), parse_timing("backends.report_close_seconds=0.01"))
     tell(BLOCK, 7, "absent")
     tell(BLOCK, 8, "damaged")
     await asyncio.sleep(0)

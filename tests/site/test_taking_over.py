@@ -13,9 +13,10 @@ import pytest
 
 from gateway.config import default_text, load_text
 from gateway.metrics.lines import LEVELS, Lines
-from gateway.site import refusals, reloading
+from gateway.site import reloading
 from gateway.site.processes import Process
 from gateway.site.reloading import Outcome, Reloading
+from gateway.timing import parse_timing
 from tests.waiting import until_true
 
 OTHER = default_text().replace("expire_days = 7.0", "expire_days = 8.0")
@@ -57,9 +58,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+TIMING = parse_timing("reload.look_seconds=0.01; reload.refused_first_seconds=0.01; reload.poll_seconds=0.001")
+
+
 def taking_over(folder: Path, keeper: Role) -> Reloading:
     lines = Lines("supervisor")
-    return Reloading(folder, lines, lambda: [cast("Process", keeper)], cast("Process", keeper))
+    return Reloading(folder, lines, lambda: [cast("Process", keeper)], cast("Process", keeper), TIMING)
 
 
 async def asked(it: Reloading, folder: Path, name: str) -> Outcome:
@@ -107,12 +111,6 @@ async def test_a_keeper_that_ends_while_it_is_asked_says_nothing_against_the_con
     watching.cancel()
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reloading, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(refusals, "FIRST_SECONDS", 0.01)
-
-
 class Refusing(Role):
     """A keeper that refuses an edit so often, for a reason that may pass or not."""
 
@@ -127,7 +125,7 @@ class Refusing(Role):
         return answer
 
 
-async def test_what_may_pass_is_tried_again_without_anybody_asking(folder: Path, quick: None) -> None:
+async def test_what_may_pass_is_tried_again_without_anybody_asking(folder: Path) -> None:
     keeper = Refusing(3, passing=True)
     it = taking_over(folder, keeper)
     watching = asyncio.create_task(it.watch())
@@ -140,7 +138,7 @@ async def test_what_may_pass_is_tried_again_without_anybody_asking(folder: Path,
     watching.cancel()
 
 
-async def test_what_is_wrong_for_good_waits_for_another_edit(folder: Path, quick: None) -> None:
+async def test_what_is_wrong_for_good_waits_for_another_edit(folder: Path) -> None:
     keeper = Refusing(1, passing=False)
     it = taking_over(folder, keeper)
     watching = asyncio.create_task(it.watch())
@@ -150,7 +148,7 @@ async def test_what_is_wrong_for_good_waits_for_another_edit(folder: Path, quick
     refused = it.refused or {}
     assert refused == {"why": f"{config}: backends.far: away", "tries": 1, "again_seconds": None}
     for _ in range(20):
-        await asyncio.sleep(reloading.LOOK_SECONDS)
+        await asyncio.sleep(TIMING.reload.look_seconds)
     assert keeper.asked == ["prepare"]
     assert (folder / "run" / "in-force.toml").read_text() == default_text()
     config.write_text(OTHER.replace("expire_days = 8.0", "expire_days = 9.0"))
