@@ -17,6 +17,7 @@
     ├── Unavailable           nothing is wrong with the request; try again
     │   ├── Busy              a queue is full
     │   ├── CommitterGone     nobody commits at the moment
+    │   ├── SourceChanged     a copy's source changes faster than it is copied
     │   └── SessionOver       the session's lease ended; its commits are refused
     ├── DiskFull              only deletions are taken
     ├── Damaged               stored bytes or journal are not what was written
@@ -214,6 +215,10 @@ class Busy(Unavailable):
 
 class CommitterGone(Unavailable):
     """Nobody commits at the moment. args: a sentence."""
+
+
+class SourceChanged(Unavailable):
+    """The source of a copy changed each time between being read and being copied. args: a sentence."""
 
 
 class SessionOver(Unavailable):

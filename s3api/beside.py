@@ -57,6 +57,8 @@ async def post(call: Call) -> Answer:
     if payload.presigned or payload.payload in _UNVOUCHED:
         raise S3Error("AccessDenied", "This is signed in the Authorization header, together with its payload.")
     call.operation = "fs"
+    # A client that lost its connection asks again under the same idempotency key: there must be an answer to keep.
+    call.exchange.work = None
     body, size, sha256 = body_of(call)
     name = call.key.decode("utf-8", "replace")
     reply = await beside(call.caller, name, call.query, body, size, sha256)

@@ -83,7 +83,7 @@ CODES: dict[str, tuple[int, str]] = {
     ),
     "RequestTimeTooSkewed": (403, "The difference between the request time and the server's time is too large."),
     "ServerSideEncryptionConfigurationNotFoundError": (404, "The server side encryption configuration was not found."),
-    "ServiceUnavailable": (503, "Please reduce your request rate."),
+    "ServiceUnavailable": (503, "The service cannot handle the request at the moment. Please try again."),
     "SignatureDoesNotMatch": (
         403,
         (

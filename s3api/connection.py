@@ -43,12 +43,12 @@ class Connection(RequestHandler):
 
     __slots__ = (
         "_admission", "_answer", "_closing", "_handshake", "_head_bytes", "_head_limit_bytes", "_lost", "_refuse",
-        "_write_idle_seconds", "address", "exchange", "half_closed", "remote",
+        "_write_idle_seconds", "address", "exchange", "half_closed", "probe_seconds", "remote",
     )  # fmt: skip
 
     def __init__(
         self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, admission: Admission,
-        handshake: Handshake | None, write_idle_seconds: float, **options: Any,
+        handshake: Handshake | None, write_idle_seconds: float, probe_seconds: float, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(manager, **options)
         self._answer = answer
@@ -63,6 +63,7 @@ class Connection(RequestHandler):
         self.exchange: Exchange | None = None
         """The one that is under way."""
         self.half_closed = False
+        self.probe_seconds = probe_seconds
         self.remote = ""
         """The peer's address."""
         self.address = ""

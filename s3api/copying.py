@@ -95,6 +95,7 @@ async def copy_object(call: Call) -> Answer:
             parse_tagging(headers.get("x-amz-tagging", "")) if replace_tags else None,
             write_conditions(headers),
             algorithm,
+            call.settings.put_bytes,
         )
     return xml_answer(
         f"{XML_HEAD}<CopyObjectResult {XMLNS}><LastModified>{iso(stored.modified_ns)}</LastModified>"

@@ -65,6 +65,7 @@ class Door:
         request_id = f"{next(self._numbers):016X}"
         self.in_flight += 1
         call, answer, sent = None, None, 0
+        exchange.work = asyncio.current_task()
         try:
             try:
                 call = self._call(exchange, request_id)
@@ -84,7 +85,7 @@ class Door:
                     await exchange.drain(self._settings.write_idle_seconds)
             else:
                 sent = await exchange.stream(answer, self._lines(request_id), close, self._settings.write_idle_seconds)
-        except ConnectionError:
+        except (ConnectionError, asyncio.CancelledError):
             answer = Answer(GONE, code="ClientGone")
             raise
         except Exception as error:
@@ -95,6 +96,7 @@ class Door:
             # The stop may have begun while the answer went out.
             return not (close or self.closing)
         finally:
+            exchange.work = None
             self.in_flight -= 1
             self._observe(exchange, call, answer, request_id, sent, time.perf_counter() - started)
 

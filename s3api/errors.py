@@ -33,6 +33,8 @@ class Row(NamedTuple):
     """Its first argument is a sentence for the client; otherwise S3's own sentence stands."""
     element: str = ""
     """The XML element that repeats the first argument."""
+    sentence: str = ""
+    """What the client reads where S3's own sentence for the code would say something else."""
 
 
 TABLE: dict[type[core.EntrepotError], Row] = {
@@ -79,12 +81,27 @@ TABLE: dict[type[core.EntrepotError], Row] = {
     core.Cycle: Row("InvalidRequest"),
     core.TooManyLinks: Row("InvalidRequest"),
     core.NameTooLong: Row("KeyTooLongError"),
-    core.Unavailable: Row("ServiceUnavailable"),
+    # Its argument names backends and addresses: that is for the log.
+    core.Unavailable: Row(
+        "ServiceUnavailable",
+        sentence="A storage backend that this request needs is unavailable at the moment. Please try again.",
+    ),
+    core.SourceChanged: Row("ServiceUnavailable", speaks=True),
     core.Busy: Row("SlowDown"),
-    core.CommitterGone: Row("ServiceUnavailable"),
-    core.SessionOver: Row("ServiceUnavailable"),
+    core.CommitterGone: Row(
+        "ServiceUnavailable",
+        sentence="The metadata journal does not answer at the moment. Whether a change was made is not known: please "
+        "look before you try again.",
+    ),
+    core.SessionOver: Row(
+        "ServiceUnavailable",
+        sentence="The server was cut off from the metadata journal while it worked on this request. Whether a change "
+        "was made is not known: please look before you try again.",
+    ),
     core.DiskFull: Row("InsufficientStorage"),
-    core.Damaged: Row("InternalError"),
+    core.Damaged: Row(
+        "InternalError", sentence="What is stored is damaged, and no good copy of it could be read. It is reported."
+    ),
     core.Misconfigured: Row("InternalError"),
     core.NotNow: Row("InternalError"),
 }
@@ -132,7 +149,8 @@ def _from_table(error: core.EntrepotError) -> Failure:
         headers = f"Content-Range: bytes */{error.args[1]}\r\n"
         elements["ActualObjectSize"] = str(error.args[1])
     status, sentence = CODES[code]
-    return Failure(code, status, first if row.speaks and first else _specific(error) or sentence, elements, headers)
+    message = first if row.speaks and first else _specific(error) or row.sentence or sentence
+    return Failure(code, status, message, elements, headers)
 
 
 _SHA256_HEX = 64

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 OLDEST, NEWEST = (1, 0), (1, 1)
 """The versions of HTTP that are spoken."""
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+PROBES = 4
+"""Interim responses at most to a client that sends no more."""
 ONE_PIECE_BYTES = 64 << 10
 """Bodies up to here are copied behind their headers, so that one write carries both."""
 
@@ -27,7 +30,7 @@ ONE_PIECE_BYTES = 64 << 10
 class Exchange:
     """One request: its head, its payload, and the way back."""
 
-    __slots__ = ("continued", "message", "payload", "protocol", "received")
+    __slots__ = ("_probes", "begun", "continued", "message", "payload", "protocol", "received", "work")
 
     def __init__(self, message: RawRequestMessage, payload: StreamReader, protocol: Connection) -> None:
         self.message = message
@@ -37,17 +40,43 @@ class Exchange:
         """Body bytes that were read."""
         self.continued = False
         """`100 Continue` went out."""
+        self.begun = False
+        """Some of the answer went out."""
+        self.work: asyncio.Task[object] | None = None
+        """The task that works on the answer, and that is cancelled when the client is gone."""
+        self._probes = PROBES
         if protocol.half_closed:
             self.half_closed()
 
     def _cancel(self, error: BaseException) -> None:
-        """aiohttp says that the connection is lost."""
+        """aiohttp calls this when the connection is lost: nobody waits for the answer any more.
+
+        Cancelling is safe at any moment. A command that is on its way to the committer stays on its way, and what was
+        stored for it is kept until its outcome is known (`Writer.storing`, `Journal.send`)."""
         self.payload.set_exception(error)
+        if self.work is not None:
+            self.work.cancel()
 
     def half_closed(self) -> None:
-        """The client sends no more. A body that is not whole will never be."""
+        """The client sends no more. A body that is not whole will never be.
+
+        The client may have shut down its half, and wait for its answer, or be gone: TCP says the same of both."""
         if not self.payload.is_eof():
             self.payload.set_exception(S3Error("IncompleteBody"))
+        elif self.message.version >= (1, 1):
+            asyncio.get_running_loop().call_later(self.protocol.probe_seconds, self._probe)
+
+    def _probe(self) -> None:
+        """Send an interim response to a client that sends no more. RFC 9110 section 15.2: clients take any number of
+        them before the answer. The host of a client that is gone answers the first one with a reset, which the next
+        one runs into: then the connection is lost, and the work is cancelled."""
+        transport = self.protocol.transport
+        waits = not self.begun and self.protocol.exchange is self
+        if not waits or transport is None or transport.is_closing() or not self._probes:
+            return
+        self._probes -= 1
+        transport.write(CONTINUE)
+        asyncio.get_running_loop().call_later(self.protocol.probe_seconds, self._probe)
 
     @property
     def expects_continue(self) -> bool:
@@ -74,7 +103,7 @@ class Exchange:
             raise ConnectionResetError("the client is gone")
         if self.expects_continue:
             self.continued = True
-            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            transport.write(CONTINUE)
         try:
             async with asyncio.timeout(idle_seconds):
                 return await self.payload.readany()
@@ -149,6 +178,7 @@ class Exchange:
         transport = self.protocol.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
+        self.begun = True
         transport.write(data)
 
     def abort(self) -> None:

@@ -79,6 +79,7 @@ async def upload_part_copy(call: Call) -> Answer:
             *source,
             copy_range(ranged) if ranged is not None else None,
             read_conditions(headers, SOURCE_CONDITIONS),
+            call.settings.part_bytes,
         )
     part = copied.part
     return xml_answer(

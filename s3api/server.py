@@ -50,6 +50,7 @@ class S3Server(Server):
         self._options = options
         self._head_bytes = settings.head_bytes
         self._write_idle_seconds = settings.write_idle_seconds
+        self._probe_seconds = settings.probe_seconds
         self.admission = Admission(settings.connections, settings.heads_bytes, HANDSHAKES_MOST)
 
     def __call__(self) -> RequestHandler:
@@ -62,6 +63,7 @@ class S3Server(Server):
         return Connection(
             self, loop=self._loop, answer=door.answer, refuse=door.refuse, head_bytes=self._head_bytes,
             admission=self.admission, handshake=handshake, write_idle_seconds=self._write_idle_seconds,
+            probe_seconds=self._probe_seconds,
             read_bufsize=max(READ_BYTES_LEAST, min(share, READ_BYTES_MOST)), **self._options,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from gateway.engine.ranges import resolve_whole
 from gateway.engine.rewriting import Rewriting
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL
-from gateway.errors import Busy
+from gateway.errors import Busy, Invalid, SourceChanged
 from gateway.journal.packed import Checksum, checksum, checksums, pack_map
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
@@ -48,22 +48,26 @@ class Copies(Rewriting):
         tags: Mapping[str, str] | None,
         conditions: Conditions = NO_CONDITIONS,
         checksum_algorithm: str | None = None,
+        most_read_bytes: int | None = None,
     ) -> tuple[Stored, str | None]:
-        """Give an object's bytes another name. *meta* and *tags*: None takes over the source's.
+        """Give an object's bytes another name. *meta* and *tags*: None takes over the source's. *most_read_bytes*: how
+        large the source may be where its bytes have to be read, for another checksum or another policy.
 
-        Answers what was stored, and the source's version. Raises as a read of the source and a write of the target."""
+        Answers what was stored, and the source's version. Raises as a read of the source and a write of the target, and
+        `Invalid` for a source that is too large."""
         keys.check(key)
         row = self._owned(caller, bucket)
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             stamp = self._stamp(caller, row, key, file.size)
             if self._elsewhere(stamp, file):
+                _check_size(file.size, most_read_bytes)
                 packed_tags = file.tags if tags is None else pack_map(tags)
                 stored = await self._rewritten(
                     caller, found, file, stamp, bucket, key, meta, packed_tags, conditions, checksum_algorithm
                 )
                 return stored, found.shown_version
-            new_checksums = await self._checksums(caller, found, file, checksum_algorithm)
+            new_checksums = await self._checksums(found, file, checksum_algorithm, most_read_bytes)
             source = Source(
                 source_bucket, source_key, source_version or "", preconditions(source_conditions),
                 file.id if new_checksums is not None else 0,
@@ -82,7 +86,7 @@ class Copies(Rewriting):
                 continue
             version, modified_ns, etag, size, packed, from_version = answer
             return Stored(etag, version, size, modified_ns, checksum(packed)), from_version
-        raise Busy("the source keeps changing")
+        raise SourceChanged("The source of the copy changed again and again while it was read. Please try again.")
 
     async def move(self, caller: Caller, source_bucket: str, source_key: bytes, bucket: str, key: bytes) -> Stored:
         """Give an object another name, in whichever bucket, instead of the one that it has. Whatever is written to
@@ -103,15 +107,18 @@ class Copies(Rewriting):
         source_version: str | None,
         byte_range: ByteRange | None,
         source_conditions: Conditions = NO_CONDITIONS,
+        most_bytes: int | None = None,
     ) -> CopiedPart:
-        """A stretch of an object becomes a part of an upload.
+        """Make a stretch of an object, of at most *most_bytes*, a part of an upload.
 
-        Raises as a read of the source and `put_part`; `InvalidArgument` for a stretch that is not all there."""
+        Raises as a read of the source and `put_part`; `InvalidArgument` for a stretch that is not all there, `Invalid`
+        for one that is too large."""
         row = self._owned(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             start, length = resolve_whole(byte_range, file.size)
+            _check_size(length, most_bytes)
             stamp = self._stamp(caller, row, key, None)
             if self._elsewhere(stamp, file):
                 part = await self._rewritten_part(
@@ -130,7 +137,7 @@ class Copies(Rewriting):
             except Busy:
                 continue
             return CopiedPart(PartInfo(number, length, etag, modified_ns, value), algorithm, from_version)
-        raise Busy("the source keeps changing")
+        raise SourceChanged("The source of the copy changed again and again while it was read. Please try again.")
 
     def _source(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions
@@ -141,7 +148,9 @@ class Copies(Rewriting):
             check_source(asked, Seen(file.etag, file.size, found.modified_ns))
         return found, file
 
-    async def _checksums(self, caller: Caller, found: Found, file: Content, algorithm: str | None) -> bytes | None:
+    async def _checksums(
+        self, found: Found, file: Content, algorithm: str | None, most_read_bytes: int | None
+    ) -> bytes | None:
         """The copy's packed checksums; None where the source's will do.
 
         A copy is one object and not parts put together, so S3 shows the checksum of all its bytes. A composite digest
@@ -159,6 +168,7 @@ class Copies(Rewriting):
             return pack_checksums([whole_of(wanted, parts), *known[1:]])
         if algorithm is None:
             return None
+        _check_size(file.size, most_read_bytes)
         digests = await self._read_all(found, file, 0, file.size, algorithm)
         made = [Checksum(algorithm, FULL, digests.value(algorithm))]
         if algorithm != CRC64:
@@ -196,3 +206,11 @@ class Copies(Rewriting):
                 await digests.update(piece)
         await digests.finish()
         return digests
+
+
+def _check_size(size: int, most_bytes: int | None) -> None:
+    """Raise `Invalid`, in S3's own words, where more is to be copied than one request may."""
+    if most_bytes is not None and size > most_bytes:
+        raise Invalid(
+            f"The specified copy source is larger than the maximum allowable size for a copy source: {most_bytes}"
+        )

@@ -59,6 +59,7 @@ ERRNO: dict[type[EntrepotError], int] = {
     errors.NameTooLong: errno.ENAMETOOLONG,
     errors.Unavailable: errno.EIO,
     errors.Busy: errno.EBUSY,
+    errors.SourceChanged: errno.EBUSY,
     errors.CommitterGone: errno.EIO,
     errors.SessionOver: errno.EIO,
     errors.DiskFull: errno.ENOSPC,

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from backends import errors as backend_errors
 from gateway import errors as core
 from gateway.identity import signature_errors
 from s3api.codes import CODES
@@ -40,6 +41,39 @@ def test_an_error_with_whatever_arguments_becomes_xml(kind, arguments):
     assert document.findtext("Code") == failure.code
     assert document.findtext("Message")
     assert failure.status >= 300
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said", "unsaid"),
+    [
+        (core.Unavailable("http://10.0.0.1:9000/b: refused"), "ServiceUnavailable", "storage backend", "10.0.0.1"),
+        (core.CommitterGone("nobody commits to /srv/site"), "ServiceUnavailable", "journal", "/srv"),
+        (core.SessionOver(4711), "ServiceUnavailable", "is not known", "4711"),
+        (core.Damaged("disk: block 0a1b"), "InternalError", "damaged", "0a1b"),
+        (core.SourceChanged("The source changed."), "ServiceUnavailable", "The source changed.", "full"),
+        (core.Busy("bytes in flight"), "SlowDown", "reduce your request rate", "backend"),
+        (core.DiskFull("/srv: 3 bytes"), "InsufficientStorage", "only deletions", "/srv"),
+    ],
+)
+def test_only_who_asks_too_much_is_told_to_slow_down(error, code, said, unsaid):
+    failure = explain(error)
+    assert failure.code == code
+    assert said in failure.message
+    assert unsaid not in failure.message
+    assert ("reduce your request rate" in failure.message) == (code == "SlowDown")
+
+
+async def test_a_write_without_its_backend_says_that_the_backend_is_unavailable(site, signer, monkeypatch):
+    async def refused(*_arguments, **_named):
+        raise backend_errors.Unavailable("connection refused", backend="disk")
+
+    target = site.engine._placing.default.copies[0].backend
+    monkeypatch.setattr(type(target), "put", refused)
+    reply = await signer.request("PUT", "/bucket/k", body=b"x")
+    assert (reply.status, reply.code) == (503, "ServiceUnavailable")
+    assert "storage backend" in reply.xml("Message")
+    assert b"disk" not in reply.body
+    assert b"reduce" not in reply.body
 
 
 def test_a_bug_says_nothing_of_itself_to_the_client():
