@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from backends.base import Stat
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.blocks.commands import NoteStrays
@@ -25,12 +27,22 @@ TIMING = parse_timing(f"{PATIENCE}; planner.second_walk_seconds=1e9")
 """The blocks are walked again only under other policies."""
 
 
+class Telling(Memory):
+    """Tells the MD5 of what it holds, or what it *claims* that to be."""
+
+    claims = ""
+
+    async def stat(self, key: str) -> Stat:
+        found = hashlib.md5(await self.get(key), usedforsecurity=False).hexdigest()
+        return Stat((await super().stat(key)).size, self.claims or found)
+
+
 class Waiting(Shores):
     """Three backends that count what they are asked, a wait of an hour, and a clock that the test moves."""
 
     def __init__(self, folder: Path) -> None:
         self.plans = [Plan() for _ in range(3)]
-        self.inner = [Memory(f"b{n}") for n in range(3)]
+        self.inner = [Memory("b0"), Memory("b1"), Telling("b2")]
         self.clock = AheadClock()
         places = [Faulty(inner, plan) for inner, plan in zip(self.inner, self.plans, strict=True)]
         super().__init__(folder, *places, timing=replace(TIMING, clock=self.clock))
@@ -135,6 +147,32 @@ async def test_each_backend_that_should_have_a_block_is_asked_again(site: Waitin
     await site.later(WAIT_SECONDS + 1)
     assert site.held() == [(0, 1, 2)]
     assert site.values(0) == site.values(1) == site.values(2) != {}
+
+
+async def test_an_md5_that_is_told_spares_reading_and_another_one_costs_it(site: Waiting) -> None:
+    await moved(site, "b1", "b2")
+    site.plans[2].add(Fault(Kind.DELAY, seconds=0.0))  # to be counted
+    await site.later(WAIT_SECONDS + 1)
+    assert site.asked(2) == ["stat"]
+    assert site.held() == [(1, 2)]
+
+
+async def test_an_md5_of_something_else_is_held_against_the_bytes(site: Waiting) -> None:
+    """Some servers tell something else in its stead, so a wrong one alone proves nothing."""
+    site.inner[2].claims = "0" * 32  # type: ignore[attr-defined]
+    await moved(site, "b1", "b2")
+    site.plans[2].add(Fault(Kind.DELAY, seconds=0.0))
+    await site.later(WAIT_SECONDS + 1)
+    assert site.asked(2) == ["stat", "get"]
+    assert site.held() == [(1, 2)]
+
+
+async def test_a_damaged_copy_is_found_by_its_md5(site: Waiting) -> None:
+    await moved(site, "b1", "b2")
+    damaged(site.values(2))
+    await site.later(WAIT_SECONDS + 1)
+    assert site.held() == [(0, 1, 2)]
+    assert site.values(2) == site.values(0)
 
 
 async def test_a_restart_neither_skips_the_wait_nor_begins_it_again(site: Waiting) -> None:

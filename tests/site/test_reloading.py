@@ -241,6 +241,7 @@ def test_nobody_reloads_a_site_that_is_not_served(tmp_path: Path) -> None:
 def test_settings_that_a_reload_takes_over_ask_for_no_restart() -> None:
     old = load_text(default_text(), Path("/site"))
     text = default_text().replace('level = "info"', 'level = "error"').replace("expire_days = 7.0", "expire_days = 1.0")
+    text = text.replace("recheck_seconds = 3600.0", "recheck_seconds = 60.0")
     assert asks_for_restart(old, load_text(text + VAULT, Path("/site"))) == []
     assert asks_for_restart(old, load_text(text.replace("requests = true", "requests = false"), Path("/site"))) == [
         "log.requests"
