@@ -34,13 +34,16 @@ class ManualClock:
 
 
 class AheadClock(SystemClock):
-    """The machine's clocks, but the wall clock is ahead by as much as the test says."""
+    """The machine's clocks, but the wall clock is ahead, and the machine slept, by as much as the test says."""
 
     def __init__(self) -> None:
-        self.ahead_seconds = 0.0
+        self.ahead_seconds = self.slept_seconds = 0.0
 
     def wall_ns(self) -> int:
         return super().wall_ns() + int(self.ahead_seconds * 1e9)
+
+    def boottime(self) -> float:
+        return super().boottime() + self.slept_seconds
 
 
 def manual_timing(text: str = "") -> tuple[Timing, ManualClock]:

@@ -33,6 +33,7 @@ from gateway.blocks.lookup import Lookup
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
+from gateway.journal.site_clock import SiteClock, moments
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import (
@@ -98,7 +99,10 @@ class Mover(Worker):
         self._settle = Batching(journal, SettleWork, self._gather)
         self._put_off = PuttingOff(journal, wishes, JournalClock(store, timing.clock), timing)
         self.troubles = Troubles(wishes, timing)
-        self._old = OldCopies(journal, self._hands, wishes, self.troubles, self._put_off, self._budget, timing)
+        site_clock = SiteClock(store.query, moments(timing.clock))
+        self._old = OldCopies(
+            journal, self._hands, wishes, self.troubles, self._put_off, self._budget, timing, site_clock
+        )
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
         self._until_ns = self._may_begin = 0

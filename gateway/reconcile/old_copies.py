@@ -4,8 +4,8 @@ A backend that confirms a put may lose the value all the same. So an old copy go
 hold the block was asked again, some time after it had confirmed. In this order:
 
 1. *Placed*: every backend that should hold the block has confirmed it. The block's set still names the old holders, so
-   that readers find their copies. The row of work says since when (`placed_ns`) and is due when the wait is over
-   (`Topology.recheck_seconds` later), so nobody looks at it before that.
+   that readers find their copies. The row of work says since when (`placed_ns`, by the site's clock) and is due when
+   the wait is over (`Topology.recheck_seconds` later), so nobody looks at it before that.
 2. *Confirmed*: each backend that should hold the block is asked for it again, and one copy is read back whole. A copy
    that is not there is a suspect from then on: it is made anew from an old one, and the wait starts again.
 3. *Dropped*: one record, conditional on the set and on `placed_ns` as they were read, takes the old holders out of the
@@ -29,6 +29,7 @@ from collections.abc import Collection
 from gateway import failpoints
 from gateway.blocks.budget import Budget
 from gateway.blocks.working import Journal
+from gateway.journal.site_clock import SiteClock
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.commands import Drop, DropCopies, Finish, FinishWork, Hold, HoldCopies, SuspectCopy
 from gateway.reconcile.copying import Hands, Task
@@ -55,7 +56,10 @@ class OldCopies:
         put_off: PuttingOff,
         budget: Budget,
         timing: Timing,
+        site_clock: SiteClock,
     ) -> None:
+        """*site_clock* measures the wait, so a wall clock that is put ahead does not end it."""
+        self._site_clock = site_clock
         self._journal = journal
         self._hands = hands
         self._wishes = wishes
@@ -81,8 +85,7 @@ class OldCopies:
 
     def begin_wait(self) -> tuple[int, int]:
         """For a block of which every backend that should hold it has just confirmed it: `placed_ns` and `due_ns`."""
-        now_ns = self._put_off.clock.now_ns()
-        return now_ns, now_ns + self._wait_ns
+        return self._site_clock.now_ns(), self._put_off.clock.now_ns() + self._wait_ns
 
     @property
     def _wait_ns(self) -> int:
@@ -129,11 +132,12 @@ class OldCopies:
 
     async def _waits(self, task: Task) -> bool:
         """Whether the wait of the block goes on. If so, the row is not due before it is over."""
-        now_ns = self._put_off.clock.now_ns()
-        placed_ns = task.placed_ns if 0 < task.placed_ns <= now_ns else now_ns  # a clock that was ahead says nothing
-        due_ns = placed_ns + self._wait_ns
-        if placed_ns == task.placed_ns and due_ns <= now_ns:
+        now_ns = self._site_clock.now_ns()
+        placed_ns = task.placed_ns if 0 < task.placed_ns <= now_ns else now_ns
+        left_ns = placed_ns + self._wait_ns - now_ns
+        if placed_ns == task.placed_ns and left_ns <= 0:
             return False
+        due_ns = self._put_off.clock.now_ns() + left_ns
         await self._hold.send(Hold(task.block, task.set_id, placed_ns, due_ns))
         return True
 

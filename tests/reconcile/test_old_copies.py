@@ -14,6 +14,7 @@ from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.blocks.commands import NoteStrays
 from gateway.blocks.values import block_id
+from gateway.journal.site_clock import KeptClock, moments
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
 from gateway.reconcile.mover import Mover
 from gateway.timing import Timing, parse_timing
@@ -22,6 +23,7 @@ from tests.clocks import AheadClock
 from tests.reconcile.shores import PATIENCE, Shores
 
 DATA = bytes(range(256)) * 400
+YEAR_SECONDS = 365 * 24 * 3600.0
 WAIT_SECONDS = 3_600.0
 TIMING = parse_timing(f"{PATIENCE}; planner.second_walk_seconds=1e9")
 """The blocks are walked again only under other policies."""
@@ -105,6 +107,18 @@ async def test_an_old_copy_stays_and_is_read_until_the_wait_is_over(site: Waitin
     assert not site.values(0)
     assert site.work_rows() == []
     assert await site.get(b"k") == DATA
+
+
+async def test_a_wall_clock_that_is_put_ahead_does_not_end_the_wait(site: Waiting) -> None:
+    KeptClock(site._sqlite, moments(site.clock))
+    await moved(site, "b1")
+    await site.later(10 * YEAR_SECONDS)
+    assert site.held() == [(0, 1)]
+    assert site.values(0) == site.values(1) != {}
+    site.clock.slept_seconds += WAIT_SECONDS + 1
+    await site.later(WAIT_SECONDS + 1)
+    assert site.held() == [(1,)]
+    assert not site.values(0)
 
 
 async def test_a_backend_that_drains_keeps_its_copies_until_the_wait_is_over(site: Waiting) -> None:

@@ -87,8 +87,8 @@ class BackendLost:
 
 @record(tag=98, feature=4)
 class CopiesPlaced:
-    """Since *placed_ns* every backend that should hold the block has confirmed it. The copies elsewhere are kept, and
-    the block is looked at again at *due_ns*."""
+    """Since *placed_ns*, by the site's clock, every backend that should hold the block has confirmed it. The copies
+    elsewhere are kept, and the block is looked at again at *due_ns*."""
 
     id: bytes
     placed_ns: int
