@@ -46,6 +46,7 @@ POINTS = {
     "session-opened": "A session's opening is durable; its client does not know it yet.",
     "session-ended": "A session's end is durable; its floor and its slots still stand.",
     # the keeper
+    "backend-stamped": "A backend bears the token of the committer that started last; others may not yet.",
     "takedown-ready": "A slice of what was let go of is chosen, and not taken apart.",
     "takedown-done": "A slice was taken apart; the blocks that died by it are all there.",
     "uploads-ready": "Uploads of a bucket that is gone are chosen, and not cut off.",
@@ -76,6 +77,8 @@ POINTS = {
     "backup-copied": "The journal is copied; there is no manifest.",
     "backup-told": "The manifest is written, the config is not.",
     "restore-made": "The journal stands again, in a new incarnation; no backend is claimed.",
+    "takeover-pinned": "What the other copy of a site's folder names is pinned; its claim has not ended.",
+    "takeover-drawn": "Its claim has ended, and this folder has a token; the backends still bear the other one's.",
     # the local backend (`backends.steps`)
     "log-written": "A group of small values is in an intake log, not synced.",
     "log-durable": "It is durable there; its files are not made.",

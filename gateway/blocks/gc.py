@@ -8,7 +8,7 @@ that nobody knows here may be known there: so long their blocks stay.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from backends.base import Backend
@@ -17,6 +17,7 @@ from gateway.blocks.findings import Progress, silent
 from gateway.blocks.inventory import State, take_inventory
 from gateway.blocks.values import block_id
 from gateway.blocks.working import Journal, Tables, Worker
+from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.whereabouts import FORK_PIN
 from gateway.timing import Clock, Timing
 
@@ -64,7 +65,8 @@ async def survey(store: Tables, backends: Mapping[int, Backend], progress: Progr
 def another_copy_may_go_on(store: Tables, clock: Clock) -> bool:
     """Whether the grace of a start that may be a copy's, or of a takeover, has not passed yet."""
     pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
-    return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, clock.wall_ns())))
+    now_ns = SiteClock(store.query, moments(clock)).now_ns()
+    return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, now_ns)))
 
 
 async def collect(
@@ -74,10 +76,13 @@ async def collect(
     workers: Iterable[Worker],
     timing: Timing,
     progress: Progress = silent,
+    *,
+    refresh: Callable[[], Awaitable[None]] | None = None,
 ) -> Waste:
     """Let *workers* do what they find to do now, delete orphans, and answer what is left. Strays are left to the
     keeper, who may be making them this moment; it hears of those that it did not know. What somebody may still read
-    stays; a moment is given to readers who are done, and have yet to say so."""
+    stays; a moment is given to readers who are done, and have yet to say so. *refresh*: stamps the backends with how
+    far the journal has come, which deletions wait for."""
     workers = list(workers)
     steps = 0
     for _ in range(HELD_BACK_TRIES):
@@ -87,6 +92,8 @@ async def collect(
         if not any(worker.held_back for worker in workers):
             break
         await timing.clock.sleep(timing.workers.held_back_seconds)
+        if refresh is not None:
+            await refresh()
     spared = another_copy_may_go_on(store, timing.clock)
     for place, backend in backends.items():
         async for item in take_inventory(store, place, backend):

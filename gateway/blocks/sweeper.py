@@ -7,6 +7,8 @@ but what lies there. Its row goes after its bytes, so a sweeper killed in betwee
 come back to life only through a command of the session that wrote it, and that session holds its floor below n until
 all such commands are answered (see `placing`).
 
+Where the place does not bear the journal's fence up to n yet, the block waits (`gateway/site/fencing.py`).
+
 **Sessions that ended.** A block is first named by a commit of the session that its id begins with; a command that
 names somebody else's is refused. The end of a session is a record, and behind it its commits are refused. So when its
 prefix is listed after that record, a key without a row has none and never will: it is deleted. One put may still be on
@@ -30,7 +32,7 @@ from gateway import failpoints
 from gateway.blocks.commands import Dead, ForgetBlocks, ForgetSession, SweepSession
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.values import block_id, block_key, session_prefix
-from gateway.blocks.working import Journal, Tables, Worker
+from gateway.blocks.working import Covers, Journal, Tables, Worker, everywhere
 from gateway.journal.apply_work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.tables import SessionState
@@ -68,6 +70,7 @@ class Sweeper(Worker):
         *,
         timing: Timing,
         fork_grace_seconds: float = FORK_GRACE_SECONDS,
+        covers: Covers = everywhere,
     ) -> None:
         super().__init__(store, timing)
         self._journal = journal
@@ -75,6 +78,7 @@ class Sweeper(Worker):
         self._lookup = Lookup(store, backends)
         self._site_clock = SiteClock(store.query, moments(timing.clock))
         self._upload_ns_max = int(timing.sweeper.upload_most_seconds * 1e9)
+        self._covers = covers
         self._fork_grace_ns = int(fork_grace_seconds * 1e9)
         self._after = (0, b"")  # how far this pass over the dead has come, and
         self._away: set[int] = set()  # who did not answer during it
@@ -93,9 +97,16 @@ class Sweeper(Worker):
         rows = self.store.query(_DEAD, (floor, *self._after, BLOCKS))
         lost = {place for (place,) in self.store.query("SELECT id FROM backend WHERE lost = 1")}
         wanted = [
-            (block, {*self._lookup.members(set_id), *ids_in(strays or b"")} - lost) for block, _, set_id, strays in rows
+            (block, died, {*self._lookup.members(set_id), *ids_in(strays or b"")} - lost)
+            for block, died, set_id, strays in rows
         ]
-        gone = await self._delete_all([(block, places) for block, places in wanted if not places & self._away])
+        gone = await self._delete_all(
+            [
+                (block, places)
+                for block, died, places in wanted
+                if not places & self._away and all(self._covers(place, died) for place in places)
+            ]
+        )
         dead = tuple(Dead(block, died) for block, died, _, _ in rows if block in gone)
         if dead:
             failpoints.reach("dead-deleted")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -43,6 +43,16 @@ class Tables(Protocol):
     def head(self) -> int: ...
 
     def snapshot(self) -> AbstractContextManager[None]: ...
+
+
+Covers = Callable[[int, int], bool]
+"""Whether what died at a record (the second argument) may be deleted on a backend (the first, its id): its marker must
+bear the fence of the journal up to there. False: not yet."""
+
+
+def everywhere(place: int, number: int) -> bool:
+    """No fence is asked for: for a site that one process has to itself."""
+    return True
 
 
 class Worker(ABC):

@@ -25,6 +25,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("init")(init)
     app.command("status")(status)
     app.command("version")(version)
+    app.command("takeover")(takeover)
 
 
 def init(
@@ -60,6 +61,26 @@ def init(
             f"serve it: entrepot serve {folder}"
         ),
     )
+
+
+def takeover(
+    folder: SiteArgument,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Go on here: the other copy of this folder ends, and its records stay in it.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show where this folder's history and that of another copy of it part, which goes on with the backends; with --yes
+    go on here instead.
+
+    No record of this folder is lost by that. What only the other copy names is kept for `journal.fork_grace_hours`."""
+    from gateway.site import takeover as taking_over
+
+    async def work(site: Site) -> taking_over.Histories:
+        return await taking_over.take_over(site, confirmed=yes)
+
+    found = on_site(folder, work)
+    tell(taking_over.plain(found), as_json=json, text=lambda: taking_over.spell(found, str(folder)))
 
 
 def status(folder: SiteArgument, json: Json = False) -> None:

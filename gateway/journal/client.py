@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, SessionOver
+from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionOver
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.paths import JournalPaths
 from gateway.journal.slots import TOO_MANY, Slots
@@ -62,6 +62,7 @@ class Journal(asyncio.Protocol):
         there is none."""
         self.on_session_lost: list[Callable[[int], None]] = []
         """Called with the id of a session that is over; a new one is opened by itself."""
+        self._refused = ""
         self._transport: asyncio.Transport | None = None
         self._frames = Frames()
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -103,13 +104,16 @@ class Journal(asyncio.Protocol):
     async def send(self, command: Any) -> Any:
         """The command's answer, once it is durable. Raises what it was refused with; `Busy` where too many wait,
         `CommitterGone` where no answer comes (it may be committed yet), `SessionOver` where the session ended before
-        it was known to commit. Where this was closed, that is `CommitterGone` as well."""
+        it was known to commit. Where this was closed, that is `CommitterGone` as well; after `refuse`, it is
+        `Misconfigured`."""
         if os.getpid() != self._pid:
             raise CommitterGone("this connection was opened before a fork: open another")
         slot, number = await self._slots.take()
         try:
             if self._closing:
                 raise CommitterGone(CLOSED)
+            if self._refused:
+                raise Misconfigured(self._refused)
             packed = packed_command(slot, number, COMMAND_CODEC.flat(command))
             if self._sent_bytes + len(packed) > BYTES_MAX:
                 raise Busy(TOO_MANY)
@@ -126,6 +130,10 @@ class Journal(asyncio.Protocol):
         # A caller that goes away, which cancels the future and nothing else, leaves its command on its way; the slot is
         # free only once it was answered.
         return await sent.answer
+
+    def refuse(self, why: str) -> None:
+        """Send nothing from here on: this journal must not grow. *why*: what callers are told."""
+        self._refused = why
 
     def _done(self, slot: int) -> _Sent:
         """Its slot is free again."""

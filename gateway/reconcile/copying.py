@@ -15,7 +15,7 @@ from backends.base import Backend, Buffer, Stat
 from gateway import errors
 from gateway.blocks.values import block_key
 from gateway.blocks.verifying import verify
-from gateway.blocks.working import Tables
+from gateway.blocks.working import Covers, Tables, everywhere
 from gateway.crypto.sealing import BlockKeys
 
 AT_HAND_BYTES = 256 << 10
@@ -77,8 +77,10 @@ class Hands:
         keys: BlockKeys,
         backends: Mapping[int, Backend],
         reads_cheaply: Callable[[int], bool] = lambda place: False,
+        covers: Covers = everywhere,
     ) -> None:
-        """*reads_cheaply*: whether reading from a backend costs less than putting there."""
+        """*reads_cheaply*: whether reading from a backend costs less than putting there. *covers*: as of `Covers`."""
+        self.covers = covers
         self._store = store
         self._keys = keys
         self._backends = backends

@@ -30,7 +30,7 @@ from backends.base import Backend, Buffer
 from gateway import errors, failpoints
 from gateway.blocks.budget import Budget
 from gateway.blocks.lookup import Lookup
-from gateway.blocks.working import Journal, Tables, Worker
+from gateway.blocks.working import Covers, Journal, Tables, Worker, everywhere
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply_work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
@@ -86,12 +86,14 @@ class Mover(Worker):
         timing: Timing,
         at_once: int = AT_ONCE,
         bytes_at_once: int = BYTES_AT_ONCE,
+        covers: Covers = everywhere,
     ) -> None:
+        """*covers*: where old copies may be deleted."""
         super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
-        self._hands = Hands(store, keys, backends, wishes.is_local)
+        self._hands = Hands(store, keys, backends, wishes.is_local, covers)
         self._budget = Budget(bytes_at_once)
         self._gives_way = gives_way
         self._at_once = at_once

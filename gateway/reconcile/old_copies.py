@@ -10,8 +10,9 @@ hold the block was asked again, some time after it had confirmed. In this order:
    that is not there is a suspect from then on: it is made anew from an old one, and the wait starts again.
 3. *Dropped*: one record, conditional on the set and on `placed_ns` as they were read, takes the old holders out of the
    set. Their bytes are strays from here on.
-4. *Deleted*: once no reader and no backup can be led to the old copies, and unless that was a moment ago, all are
-   confirmed once more; only then their bytes go, and after them the row.
+4. *Deleted*: once the fence of the journal stands there up to that record (`gateway/site/fencing.py`), no reader and no
+   backup can be led to the old copies, and unless that was a moment ago, all are confirmed once more; only then their
+   bytes go, and after them the row.
 
 **The crash argument.** Killed before 3, the set names all copies, and `placed_ns` is durable: a restart neither skips
 the wait nor begins it again. Killed between 3 and 4, the row names the strays and keeps `placed_ns`. Killed during 4,
@@ -119,6 +120,9 @@ class OldCopies:
                 return False
             if floor < task.strays_number:
                 return await self._put_off.later(task, "it waits for a backup that names it")
+            if not all(self._hands.covers(place, task.strays_number) for place in strays):
+                self.held_back = True
+                return False
             if not all(self._troubles.answers(place, task.block) for place in strays):
                 return False
             absent = await self._absent_from(task, should)

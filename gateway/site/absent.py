@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from backends import errors
 from backends.base import Backend, Buffer, Listed, Marker, Stat
+from gateway.errors import Misconfigured
 from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ class Absent(Backend):
         """Called once it was opened."""
         self._name = name
         self._reopen = reopen
+        self._shut_out: Misconfigured | None = None
+        """Why this site may not use it: it goes on elsewhere."""
         self._inner: Backend | None = None
         self._pauses, self._clock = timing.backends.reopen_seconds, timing.clock
         self._trying = asyncio.create_task(self._try_again())
@@ -59,6 +62,9 @@ class Absent(Backend):
             yield line
 
     async def marker(self) -> Marker | None:
+        """Raises `gateway.errors.Misconfigured` where that is why it cannot be opened: who watches it has to know."""
+        if self._shut_out is not None:
+            raise self._shut_out
         return await self._there.marker()
 
     async def claim(self, marker: Marker) -> None:
@@ -79,10 +85,12 @@ class Absent(Backend):
             try:
                 self._inner = await self._reopen()
             except errors.BackendError as error:
-                self.why = str(error)
+                self.why, self._shut_out = str(error), None
+            except Misconfigured as error:
+                self.why, self._shut_out = str(error), error
             except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
                 _log.exception("opening backend %r failed", self._name)
                 self.why = f"{type(error).__name__}: {error}"
-        self.why = ""
+        self.why, self._shut_out = "", None
         _log.warning("backend %r is there again", self._name)
         self.present()

@@ -10,18 +10,29 @@ absent there says nothing, so that nobody believes a block to be lost because a 
 
 Between the loss and its being noticed pass some seconds. What is written meanwhile goes where the place was opened: a
 local one through the descriptor of its folder, whatever is mounted over it since.
+
+It also obeys the fence in the marker (`fencing`): only where that bears the current token is anything deleted that this
+process did not write itself, and where it bears another history's, this process ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from backends import errors
-from backends.base import Backend, Buffer, Listed, Marker, Stat
+from backends.base import Backend, Buffer, Fence, Listed, Marker, Stat
+from gateway import failpoints
 from gateway.errors import Misconfigured
+from gateway.site.fencing import Fencing, Relation, see_that_it_is_ours
 from gateway.site.ring import Rows
+
+REFRESH_SECONDS = 5.0
+"""How often it is stamped anew, where the journal has grown; sooner where a deletion waits for that."""
+ASKED_SHARE = 0.25
+"""Of the time between two looks: when one comes that somebody asked for."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,13 +47,16 @@ def site_row(rows: Rows) -> tuple[str, int]:
     return found[0][0], found[0][1]
 
 
-async def check_marker(backend: Backend, backend_id: int, rows: Rows) -> None:
-    """See that *backend* bears the marker of this site. Raises `backends.errors` if it bears none or another one, and
-    `Misconfigured` if that is this site's in a later incarnation."""
+async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: Fencing | None = None) -> Marker:
+    """See that *backend* bears the marker of this site, and answer it. Raises `backends.errors` if it bears none or
+    another one, `Misconfigured` if that is this site's in a later incarnation, and `Parted` if another copy of this
+    site's folder has stamped it."""
     site, incarnation = site_row(rows)
     wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
-    if held == wanted:
-        return
+    if held is not None and held.bare == wanted:
+        if fencing is not None:
+            see_that_it_is_ours(fencing, backend.name, held.fence)
+        return held
     if held is None:
         message = "it does not bear this site's marker: is its disk mounted, is it the right bucket?"
         raise errors.Misconfigured(message, backend=backend.name)
@@ -70,16 +84,33 @@ def _whose(held: Marker, wanted: Marker, rows: Rows) -> str:
 class Guarded(Backend):
     """*inner*, as long as it bears this site's marker, which `watch` looks at."""
 
-    def __init__(self, inner: Backend, backend_id: int, *, seconds: float, reopen: Reopen | None = None) -> None:
-        """*seconds*: between two looks. *reopen*: opens, and checks, what stands at that place now."""
+    def __init__(
+        self,
+        inner: Backend,
+        backend_id: int,
+        *,
+        seconds: float,
+        reopen: Reopen | None = None,
+        fencing: Fencing | None = None,
+    ) -> None:
+        """*seconds*: between two looks. *reopen*: opens, and checks, what stands at that place now. Without *fencing*
+        no fence is looked at, as for a place that one process has to itself."""
         self.inner = inner
         self.why = ""
         """Why it takes nothing; empty while it does."""
+        self.unstamped = ""
+        """Why it could not be stamped, so that nothing is deleted there; empty where it was, or nobody tried."""
         self.get_now = inner.get_now  # type: ignore[method-assign] # in the way of every small read: no call between
         self._id = backend_id
         self._seconds = seconds
         self._reopen = reopen
         self._leaving: set[asyncio.Task[None]] = set()
+        self._fencing = fencing
+        self._fence: Fence | None = None
+        """As it was seen last, where it was of a committer of this journal."""
+        self._stamped = float("-inf")
+        self._asked = asyncio.Event()
+        self._asked_number = 0
 
     @property
     def name(self) -> str:
@@ -112,7 +143,23 @@ class Guarded(Backend):
     async def delete(self, key: str) -> None:
         if self.why:
             raise self._refusal(key)
+        if self._fencing is not None and not self._fencing.owns(key) and not self.covers(0):
+            why = f": {self.unstamped}" if self.unstamped else ""
+            message = f"nothing is deleted there until it bears the token of this site's committer{why}"
+            raise errors.Unavailable(message, backend=self.name, key=key)
         await self.inner.delete(key)
+
+    def covers(self, number: int) -> bool:
+        """Whether the place bears the token of the committer that started last, stamped when its journal had reached
+        record *number*: then what died there may be deleted. Otherwise it is looked at, or stamped, soon."""
+        if self._fencing is None:
+            return True
+        fence = self._fence
+        if fence is not None and (fence.counter, fence.nonce) == self._fencing.token() and fence.number >= number:
+            return True
+        self._asked_number = max(self._asked_number, number)
+        self._asked.set()
+        return False
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         if self.why:
@@ -133,23 +180,32 @@ class Guarded(Backend):
     def go_on_with(self, inner: Backend) -> Backend:
         """Use *inner* from here on, which was found to bear the marker. Answers what was used until now."""
         before, self.inner, self.get_now = self.inner, inner, inner.get_now  # type: ignore[method-assign]
+        self._fence = None
         self._found()
         return before
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
     async def watch(self, rows: Rows) -> None:
-        """Look at the marker every so often; until cancelled. Raises `Misconfigured` once it says that this site goes
-        on elsewhere, in a later incarnation: what is written here from then on nobody would ever find."""
+        """Look at the marker every so often, and when asked to; until cancelled. Raises `Misconfigured` once it says
+        that this site goes on elsewhere, in a later incarnation or by another committer: what is written here from then
+        on nobody would ever find."""
         while True:
-            await asyncio.sleep(self._seconds)
+            try:
+                async with asyncio.timeout(self._seconds):
+                    await self._asked.wait()
+                    await asyncio.sleep(self._seconds * ASKED_SHARE)
+            except TimeoutError:
+                pass
+            self._asked.clear()
             await self.look(rows)
 
-    async def look(self, rows: Rows) -> None:
-        """Look now. That it cannot be seen at the moment says nothing. Raises as `watch`."""
+    async def look(self, rows: Rows, *, stamp: bool = False) -> None:
+        """Look now, and stamp the place where this process does that and it is due, or *stamp* asks for it. That it
+        cannot be seen at the moment says nothing. Raises as `watch`."""
         looked_at = self.inner
         try:
-            await check_marker(looked_at, self._id, rows)
+            held = await check_marker(looked_at, self._id, rows, self._fencing)
         except (errors.Foreign, errors.Misconfigured) as error:
             if not await self._stands_again() and self.inner is looked_at:  # and not what was opened anew meanwhile
                 self._lost(error.message)
@@ -160,6 +216,35 @@ class Guarded(Backend):
             raise
         else:
             self._found()
+            if self._fencing is not None and self.inner is looked_at:
+                await self._heed(held, self._fencing, stamp=stamp)
+
+    async def _heed(self, held: Marker, fencing: Fencing, *, stamp: bool) -> None:
+        """Remember the fence that the place bears, and replace it where that is due."""
+        current = fencing.judge(held.fence) is Relation.CURRENT
+        self._fence = held.fence if current else None
+        if fencing.stamps and (not current or self._is_due(held.fence, fencing, stamp=stamp)):
+            await self._stamp(held, fencing)
+
+    def _is_due(self, fence: Fence | None, fencing: Fencing, *, stamp: bool) -> bool:
+        if fence is None or fencing.head().number <= fence.number:
+            return False
+        return stamp or self._asked_number > fence.number or time.monotonic() - self._stamped >= REFRESH_SECONDS
+
+    async def _stamp(self, held: Marker, fencing: Fencing) -> None:
+        """Compare and set. Somebody who was faster is looked at next time; where it fails, nothing is deleted there."""
+        wanted = fencing.stamped(held)
+        if wanted is None:
+            return
+        try:
+            await self.inner.claim(wanted)
+        except errors.BackendError as error:
+            if str(error) != self.unstamped:
+                _log.warning("nothing is deleted on backend %r, which could not be stamped: %s", self.name, error)
+            self.unstamped = str(error)
+            return
+        failpoints.reach("backend-stamped")
+        self.unstamped, self._fence, self._stamped = "", wanted.fence, time.monotonic()
 
     async def _stands_again(self) -> bool:
         """Whether what stands at that place now is the right one: a disk that was mounted again."""

@@ -144,10 +144,10 @@ def _names(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> It
     nodes = {node for node, *content in files if tuple(content) in contents}
     for parent, name, node in connection.execute("SELECT parent, name, node FROM entry WHERE node > 0"):
         if node in nodes:
-            yield _address(connection, parent, name)
+            yield address(connection, parent, name)
     for parent, name, node, version in connection.execute("SELECT parent, name, node, version FROM version"):
         if node in nodes:
-            yield f"{_address(connection, parent, name)} (version {spell_version(version)})"
+            yield f"{address(connection, parent, name)} (version {spell_version(version)})"
     parts = connection.execute(
         "SELECT u.bucket, u.key, p.number, p.shape, p.content FROM part p JOIN upload u ON u.id = p.upload"
     )
@@ -156,7 +156,8 @@ def _names(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> It
             yield f"s3://{bucket}/{key.decode(errors='replace')} (part {number} of an upload)"
 
 
-def _address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
+def address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
+    """Where *name* in the directory *parent* stands, for people."""
     key, bucket = name, "?"
     while parent:
         row = connection.execute("SELECT bucket, parent, name FROM dir WHERE id = ?", (parent,)).fetchone()

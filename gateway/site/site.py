@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -133,6 +133,7 @@ class Site:
             wait_seconds=server.bytes_wait_seconds if kind == "worker" else None,  # others wait for themselves alone
             strict=strict,
             timing=self.timing,
+            stamps=kind in {"keeper", "client"},  # workers delete nothing, and a command stamps if it does
         )
 
     @property
@@ -177,8 +178,10 @@ class Site:
             held.push_async_callback(self._stop_following)
 
     async def _watch_markers(self) -> None:
-        with suppress(Misconfigured):  # the site goes on elsewhere: nothing is written here any more
+        try:
             await self.warehouse.watch_markers()
+        except Misconfigured as error:  # the site goes on elsewhere: nothing is written here any more, and
+            self.journal.refuse(str(error))
 
     async def _stop_watching(self) -> None:
         if self._watching is not None:

@@ -21,6 +21,7 @@ from backends.local_marker import bears_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.absent import Absent
+from gateway.site.fencing import Fencing
 from gateway.site.guarded import Guarded, check_marker
 from gateway.site.opening import load_driver, open_backend
 from gateway.site.reach import Reach, bare, reach_of
@@ -37,6 +38,9 @@ MISSING = gauge("entrepot_backend_absent", "Processes in which a backend could n
 REFUSING = gauge(
     "entrepot_backend_refusing", "Processes in which a backend takes no writes since it lost its marker.", ("backend",)
 )
+
+LAST_STAMP_SECONDS = 3.0
+"""What the last stamps may take, of a process that ends."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,12 +64,13 @@ class Live(dict[int, Guarded]):
 class Standing:
     """All backends that the config names. For one event loop."""
 
-    def __init__(self, rows: Rows, *, timing: Timing, writes_much: bool) -> None:
+    def __init__(self, rows: Rows, *, timing: Timing, writes_much: bool, fencing: Fencing | None = None) -> None:
         self.backends = Live()
         """The same mapping for good; a reload adds to it and takes from it."""
         self._rows = rows
         self._timing = timing
         self._writes_much = writes_much
+        self._fencing = fencing
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
         """As the config in force has them."""
@@ -103,6 +108,30 @@ class Standing:
             self._put_up(
                 wanted[name], Absent(name, error.message, functools.partial(self._try_named, name), self._timing)
             )
+        if self._fencing is not None and self._fencing.stamps:
+            await self._look_at([self.backends[self._ids[name]] for name in wanted if name not in failures])
+
+    async def stamp(self) -> None:
+        """Stamp every backend that can be reached with the token of the committer that started last, and how far its
+        journal has come, before this process deletes there. Raises as `watch`."""
+        if self._fencing is not None:
+            self._fencing.stamps = True
+            await self._look_at(self.backends.values())
+
+    def covers(self, place: int, number: int) -> bool:
+        """Whether what died at record *number* may be deleted on the backend of this id (`Guarded.covers`)."""
+        backend = self.backends.get(place)
+        return backend is not None and backend.covers(number)
+
+    async def _look_at(self, backends: Iterable[Guarded]) -> None:
+        """Nobody waits longer for one that is silent than for its opening. Raises as `watch`."""
+
+        async def look(backend: Guarded) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.backends.open_seconds):
+                    await backend.look(self._rows, stamp=True)
+
+        await asyncio.gather(*map(look, backends))
 
     async def renew(self, topology: Topology) -> None:
         """Open those anew that *topology* reaches in another way, or whose files were replaced. Where that fails, what
@@ -143,6 +172,11 @@ class Standing:
     def refusing(self) -> dict[str, str]:
         """Those that take nothing since they do not bear this site's marker any more, and why."""
         return {each.name: each.why for each in self.backends.values() if each.why}
+
+    def unstamped(self) -> dict[str, str]:
+        """Those on which nothing is deleted since they could not be stamped, and why."""
+        told = "nothing is deleted there, since it could not be stamped"
+        return {each.name: f"{told}: {each.unstamped}" for each in self.backends.values() if each.unstamped}
 
     def count(self) -> None:
         """Bring what is not there to the metrics."""
@@ -243,8 +277,19 @@ class Standing:
 
     async def close(self) -> None:
         self._closing.set()
-        await asyncio.gather(*self._leaving, return_exceptions=True)
-        await close_all(self.backends.values())
+        try:
+            await self._stamp_a_last_time()
+        finally:
+            await asyncio.gather(*self._leaving, return_exceptions=True)
+            await close_all(self.backends.values())
+
+    async def _stamp_a_last_time(self) -> None:
+        """So that an older copy of this journal, started next, finds how far this one came."""
+        if self._fencing is not None and self._fencing.stamps:
+            with suppress(TimeoutError, EntrepotError):
+                async with asyncio.timeout(LAST_STAMP_SECONDS):
+                    well = [each for each in self.backends.values() if not each.why]
+                    await asyncio.gather(*(each.look(self._rows, stamp=True) for each in well))
 
     def _place(self, name: str) -> BackendPlace:
         """As the config in force has it. Raises `Misconfigured` where it has it no more: who is on his way out looks
@@ -274,7 +319,7 @@ class Standing:
     async def _opened(self, place: BackendPlace) -> Backend:
         backend = await open_backend(place, writes_much=self._writes_much, make=False)
         try:
-            await check_marker(backend, _id(self._rows, place.name), self._rows)
+            await check_marker(backend, _id(self._rows, place.name), self._rows, self._fencing)
         except BaseException:
             await close_all([backend])
             raise
@@ -287,6 +332,7 @@ class Standing:
             number,
             seconds=looks.local_seconds if local else looks.distant_seconds,
             reopen=functools.partial(self._try_again, place.name) if local else None,
+            fencing=self._fencing,
         )
 
     async def _try_again(self, name: str) -> Backend:

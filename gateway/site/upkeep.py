@@ -59,11 +59,28 @@ def workers_of(site: Site) -> list[Worker]:
     gives_way = GivingWay(Crowd(timing).felt, timing)
     return [
         Takedown(store, journal, timing=timing, remember_seconds=REMEMBER_SECONDS),
-        Sweeper(store, journal, warehouse.backends, timing=timing, fork_grace_seconds=fork_grace_seconds),
+        Sweeper(
+            store,
+            journal,
+            warehouse.backends,
+            timing=timing,
+            fork_grace_seconds=fork_grace_seconds,
+            covers=warehouse.covers,
+        ),
         Compactor(store, journal, lookup, warehouse.reader, warehouse.writer, restamp, timing=timing),
         Expiry(store, journal, timing=timing, expire_seconds=expire_seconds(site.config)),
         Planner(store, journal, lookup, wishes, timing=timing),
-        Mover(store, journal, lookup, warehouse.backends, warehouse.keys, wishes, gives_way, timing=timing),
+        Mover(
+            store,
+            journal,
+            lookup,
+            warehouse.backends,
+            warehouse.keys,
+            wishes,
+            gives_way,
+            timing=timing,
+            covers=warehouse.covers,
+        ),
     ]
 
 
@@ -73,8 +90,11 @@ async def fsck(
     """Check the journal, tables against each other and against the bytes; with *read*, open every frame; with *replay*,
     compare the tables with a replay of the journal; with *mend*, have the keeper mend what is absent or damaged.
 
-    Raises `Misconfigured` as `gc`, and `DiskFull` where the scratch file of a replay has no room."""
+    Raises `Misconfigured` as `gc`, with *mend* also where another copy of this site's folder has gone on with a
+    backend; and `DiskFull` where the scratch file of a replay has no room."""
     _see_whose_tables(site)
+    if mend:
+        await site.warehouse.stamp()
     database = JournalPaths(journal_folder(site.folder, site.config)).database
     keys = BlockKeys(site.ring.sealing) if read else None
 
@@ -89,14 +109,17 @@ async def fsck(
 
 async def gc(site: Site, *, dry_run: bool = False, progress: Progress = silent) -> Waste:
     """What could go; unless *dry_run*, it goes, and this is what is left. Raises `Misconfigured` where another version
-    has made the tables."""
+    has made the tables, or another copy of this site's folder has gone on with a backend."""
     _see_whose_tables(site)
     backends = site.warehouse.backends
     if dry_run:
         return await collecting.survey(site.store, backends, progress)
+    await site.warehouse.stamp()
     # copies are the keeper's alone: nobody else puts a block anywhere
     workers = [each for each in workers_of(site) if not isinstance(each, Planner | Mover)]
-    return await collecting.collect(site.store, site.journal, backends, workers, site.timing, progress)
+    return await collecting.collect(
+        site.store, site.journal, backends, workers, site.timing, progress, refresh=site.warehouse.stamp
+    )
 
 
 def _see_whose_tables(site: Site) -> None:

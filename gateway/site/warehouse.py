@@ -17,6 +17,7 @@ from gateway.journal.client import Journal
 from gateway.metrics import counter, gauge
 from gateway.placement import policy
 from gateway.placement.routes import Routes
+from gateway.site.fencing import Fencing
 from gateway.site.placing import Placing
 from gateway.site.ring import Ring, Rows
 from gateway.site.standing import Live, Standing
@@ -80,10 +81,12 @@ class Warehouse:
         timing: Timing,
         wait_seconds: float | None = None,
         strict: bool = True,
+        stamps: bool = False,
     ) -> Warehouse:
-        """Open every backend and see that it is this site's. *wait_seconds*: the writer's. *strict*, and what is
-        raised: as `Standing.open`."""
-        standing = Standing(rows, timing=timing, writes_much=writes_much)
+        """Open every backend and see that it is this site's. *wait_seconds*: the writer's. *stamps*: as of `Fencing`.
+        *strict*, and what is raised: as `Standing.open`."""
+        fencing = Fencing(rows, lambda: journal.session, stamps=stamps)
+        standing = Standing(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         try:
             await standing.open(topology, strict=strict)
             return cls(topology, standing, rows, ring, journal, bytes_in_flight, wait_seconds, timing)
@@ -131,13 +134,21 @@ class Warehouse:
         """The ways to the backends that *to* names, over the lines of the topology in force."""
         self.routes.learn(_places(self._rows, to).values(), self.topology.home, self.topology.lines)
 
+    async def stamp(self) -> None:
+        """As `Standing.stamp`."""
+        await self._standing.stamp()
+
+    def covers(self, place: int, number: int) -> bool:
+        """As `Standing.covers`."""
+        return self._standing.covers(place, number)
+
     def absent(self) -> dict[str, str]:
         """Backends that could not be opened yet, by name, and why."""
         return self._standing.absent()
 
     def troubles(self) -> dict[str, str]:
         """Backends that cannot be used, or not be written on, by name, and why."""
-        return self._standing.absent() | self._standing.refusing()
+        return self._standing.unstamped() | self._standing.absent() | self._standing.refusing()
 
     async def watch_markers(self) -> None:
         """As `Standing.watch`."""

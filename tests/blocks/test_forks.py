@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from backends.base import crc32c_of
 from gateway.blocks.gc import collect
 from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.values import block_key
 from gateway.crypto.sealing import new_block_id
 from gateway.journal.session_commands import EndSession
+from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.whereabouts import FORK_PIN
 from tests.blocks.site import Site
 
@@ -39,9 +38,10 @@ async def test_what_an_unseen_session_left_stays_until_the_grace_has_passed(site
 async def test_gc_leaves_the_blocks_of_unknown_sessions_alone_while_another_copy_may_name_them(site: Site) -> None:
     await left(site, site.journal.session + 1_000)
     database = site._sqlite
-    database.pin(f"{FORK_PIN} 7", 7, time.time_ns() + 3_600 * 10**9)
+    now_ns = SiteClock(site.store.query, moments(site.timing.clock)).now_ns()
+    database.pin(f"{FORK_PIN} 7", 7, now_ns + 3_600 * 10**9, now_ns)
     await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert len(await site.stored()) == 1
-    database.pin(f"{FORK_PIN} 7", 7, time.time_ns() - 1)
+    database.pin(f"{FORK_PIN} 7", 7, now_ns - 1, now_ns)
     await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert await site.stored() == {}

@@ -161,6 +161,7 @@ class Reopened:
         """And brings every block where it should be."""
         workers = [each for each in upkeep.workers_of(self.site) if isinstance(each, Planner | Mover)]
         for _ in range(MOVES):
+            await self.site.warehouse.stamp()  # as the keeper does all the time
             while any([await worker.step() for worker in workers]):
                 pass
             if not self.site.store.query("SELECT 1 FROM work LIMIT 1"):

@@ -3,7 +3,10 @@ not at all, the site is sound, and the keeper leaves nothing behind that nobody 
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +29,7 @@ from tests.endpoint import ACCESS_KEY, SECRET_KEY, Endpoint, run_entrepot, start
 from tests.flows.dying import kill_all, make_site, once, quick
 from tests.flows.reopened import ABSENT, digest, reopened
 from tests.new_sites import copy_site
-from tests.site.running import change_config, client, until
+from tests.site.running import change_config, client, processes, until
 
 BUCKET = "bucket"
 LEAVING = "leaving"
@@ -163,6 +166,8 @@ MOMENTS: dict[str, tuple[str, ...]] = {
     "checkpointed": ("put",),
     "session-opened": ("put",),
     "session-ended": ("put",),
+    "token-drawn": ("put",),
+    "backend-stamped": ("put",),
     "takedown-ready": ("delete",),
     "takedown-done": ("delete",),
     "uploads-ready": ("delete bucket",),
@@ -196,11 +201,12 @@ def moments() -> Iterator[Any]:
 INIT = tuple(point for point in POINTS if point.startswith("init-"))
 ROTATE = ("rotate-added", "rotate-half")
 BACKUP = ("backup-pinned", "backup-copied", "backup-told")
+TAKEOVER = ("takeover-pinned", "takeover-drawn")
 COPIES = ("copies-begun", "copies-put", "copies-confirmed", "copies-settled", "strays-deleted")
 
 
 def test_every_point_of_the_table_is_tried() -> None:
-    assert {*MOMENTS, *INIT, *ROTATE, *BACKUP, *COPIES, "restore-made"} == set(POINTS)
+    assert {*MOMENTS, *INIT, *ROTATE, *BACKUP, *TAKEOVER, *COPIES, "restore-made"} == set(POINTS)
 
 
 @pytest.mark.parametrize(("point", "act"), list(moments()))
@@ -243,6 +249,8 @@ def die(folder: Path, template: Template, point: str, act: Act) -> bool:
         if point.startswith(LOGGED):
             until_logs_are_there(s3, endpoint)
         armed.touch()
+        if point == "token-drawn":
+            os.kill(processes(endpoint)["committer"]["pid"], signal.SIGKILL)
         try:
             act.do(s3, template)
             answered = True
@@ -361,6 +369,23 @@ async def test_a_restore_that_was_killed_is_run_again(tmp_path: Path, template: 
     assert "was cut short; run it again" in run_entrepot("fsck", str(restored), check=False).stderr
     run_entrepot(*command)
     await check_restored(restored)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", TAKEOVER)
+async def test_a_takeover_that_was_killed_is_run_again(tmp_path: Path, template: Template, point: str) -> None:
+    folder = tmp_path / "site"
+    copy_site(template.folder, folder)
+    shutil.copytree(folder / "journal", tmp_path / "older")
+    run_entrepot("gc", str(folder))
+    kill_all(folder)
+    shutil.rmtree(folder / "journal")
+    shutil.copytree(tmp_path / "older", folder / "journal")
+    assert "another copy of this site's folder" in run_entrepot("fsck", str(folder), check=False).stderr
+    killed(point, "takeover", str(folder), "--yes")
+    run_entrepot("takeover", str(folder), "--yes")
+    kill_all(folder)
+    await check_restored(folder)
 
 
 async def check_restored(folder: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from backends.errors import Misconfigured as Unusable
 from backends.local import Local
+from gateway.site.guarded import Guarded
 from gateway.site.site import Site
 from gateway.site.warehouse import Warehouse
 from tests.new_sites import new_site
@@ -52,7 +53,7 @@ async def test_a_backend_that_does_not_close_leaves_the_others_closed(
     site = await Site.open(folder)
     (broken,) = site.warehouse.backends.values()
     other = await Local.open(str(tmp_path / "other"))
-    site.warehouse.backends[1 << 30] = other  # type: ignore[index]
+    site.warehouse.backends[1 << 30] = Guarded(other, 1 << 30, seconds=2.0)
     close = broken.close
     monkeypatch.setattr(broken, "close", fails)
     with pytest.raises(OSError, match="broken"):
