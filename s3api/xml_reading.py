@@ -16,8 +16,8 @@ from xml.parsers import expat
 from s3api.errors import S3Error
 
 MAX_DEPTH = 12
-MAX_ELEMENTS = 100_000
-"""10,000 parts with a checksum each are 40,000 elements."""
+MAX_ELEMENTS = 50_000
+"""10,000 parts with a checksum each are 40,000 elements. Python's garbage collector walks all of them in one go."""
 MAX_CHILDREN = 128
 """Of an element other than the outermost one; there are at most 100 grants, and 50 tags."""
 MAX_ATTRIBUTES = 16

@@ -268,7 +268,7 @@ BOMB = b"""<?xml version="1.0"?><!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;&
         b"<!DOCTYPE Delete SYSTEM 'file:///etc/passwd'><Delete/>",
         b"<Delete>&undefined;</Delete>",
         b"<Delete>" + b"<a>" * 50 + b"</a>" * 50 + b"</Delete>",
-        b"<Delete>" + b"<a/>" * 100_001 + b"</Delete>",
+        b"<Delete>" + b"<a/>" * 50_000 + b"</Delete>",
         b"<Delete>\xff</Delete>",
         b"<Delete " + b" ".join(b"a%d=''" % n for n in range(17)) + b"/>",
         b"<Delete " + b" ".join(b"xmlns:a%d='u'" % n for n in range(17)) + b"/>",
