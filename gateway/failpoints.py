@@ -6,6 +6,7 @@ action comes at the Nth time (the first, where none is given) that this process 
     kill       SIGKILL to itself, as the kernel or an operator would
     raise      an `OSError`, once
     sleep      stand still for two seconds, event loop and all, once
+    hang       stand still for good, as a deadlock would have it
 
 Where `ENTREPOT_FAILPOINTS_FROM` names a file, nothing counts before that file is there; so a test can start a site,
 and arm it then. What is done is said on standard error first. Without the variable `reach` is an empty function, bound
@@ -125,6 +126,9 @@ class _Watch:
                 raise OSError(errno.EIO, f"failpoint {point}")
             case "sleep":
                 time.sleep(SLEEP_SECONDS)
+            case "hang":
+                while True:
+                    time.sleep(SLEEP_SECONDS)
 
 
 def parse(text: str) -> dict[str, _Armed]:
@@ -135,8 +139,8 @@ def parse(text: str) -> dict[str, _Armed]:
         action, _, at = action.partition("@")
         if name not in POINTS:
             raise ValueError(f"there is no failpoint {name!r}; there are {', '.join(POINTS)}")
-        if not is_there or action not in {"kill", "raise", "sleep"}:
-            raise ValueError(f"{each!r}: the action is kill, raise or sleep")
+        if not is_there or action not in {"kill", "raise", "sleep", "hang"}:
+            raise ValueError(f"{each!r}: the action is kill, raise, sleep or hang")
         if at and not (at.isdecimal() and int(at)):
             raise ValueError(f"{each!r}: behind the @ stands a number from 1 on")
         armed[name] = _Armed(action, int(at or 1))

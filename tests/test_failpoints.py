@@ -53,8 +53,8 @@ def test_what_arms_points_is_read() -> None:
     ("text", "sentence"),
     [
         ("pack-stoned=kill", "there is no failpoint 'pack-stoned'"),
-        ("pack-stored", "the action is kill, raise or sleep"),
-        ("pack-stored=explode", "the action is kill, raise or sleep"),
+        ("pack-stored", "the action is kill, raise, sleep or hang"),
+        ("pack-stored=explode", "the action is kill, raise, sleep or hang"),
         ("pack-stored=kill@0", "a number from 1 on"),
         ("pack-stored=kill@x", "a number from 1 on"),
     ],

@@ -94,14 +94,21 @@ class Child:
         self.stopping.set()
 
     async def report(self) -> None:
-        """Tell each second what was counted."""
+        """Tell each second what was counted, and with it that this event loop turns."""
         while True:
             self.tell_counts()
             await self.timing.clock.sleep(self.timing.processes.report_seconds)
 
     def tell_counts(self) -> None:
-        self.before_report()
-        told = {"config": self.config.version, "metrics": BOARD.snapshot(), "backends": self.troubles()}
+        """Report. Gauges that cannot be had are left as they were: without reports this process would count as one that
+        hangs (`heartbeat`)."""
+        troubles: dict[str, str] = {}
+        try:
+            self.before_report()
+            troubles = self.troubles()
+        except Exception as error:  # noqa: BLE001 (whatever is wrong with a gauge)
+            self.lines.write(ERROR, "a report lacks its gauges", why=f"{type(error).__name__}: {error}")
+        told = {"config": self.config.version, "metrics": BOARD.snapshot(), "backends": troubles}
         self._line.tell({"is": "report", **told})
 
     async def config_in(self, message: Message) -> Config:

@@ -15,6 +15,7 @@ from typing import Any
 import gateway
 from gateway.site.child import AGAIN, EXIT_MISCONFIGURED
 from gateway.site.control import CONTROL_FD, Line, Message, pair
+from gateway.site.heartbeat import Heartbeat, is_suspended
 from gateway.timing import Timing
 
 
@@ -55,7 +56,9 @@ class Process:
         self._line: Line | None = None
         self._was_ready = False
         self._was_ever_ready = False
-        self._last_heard = self._clock.monotonic()
+        self._heartbeat = Heartbeat(self._times)
+        self.hung = False
+        """Its last life ended because its event loop hung."""
         self._stop = asyncio.Event()
         self.version = ""
         """Of the config that it runs, as it told last."""
@@ -73,7 +76,7 @@ class Process:
     @property
     def well(self) -> bool:
         """It is ready and was heard lately."""
-        return self.facts is not None and self._clock.monotonic() - self._last_heard < self._times.silence_seconds
+        return self.facts is not None and self._heartbeat.well
 
     def describe(self) -> dict[str, Any]:
         """For people who ask how it is."""
@@ -118,6 +121,14 @@ class Process:
         self.kill()
         await self._task
 
+    async def _watch(self) -> None:
+        """Kill it once its event loop hangs."""
+        while not self._heartbeat.hangs(ready=self.facts is not None):
+            await self._clock.sleep(self._times.report_seconds)
+            self._heartbeat.tick(suspended=is_suspended(self.pid))
+        self.hung, self.why = True, "its event loop hung, so it was killed"
+        self.kill()
+
     def kill(self) -> None:
         if self._running is not None and self._running.returncode is None:
             self._running.kill()
@@ -156,15 +167,19 @@ class Process:
             start_new_session=True,
         )
         theirs.close()
-        self.pid, self.facts, self.why = self._running.pid, None, ""
+        self.pid, self.facts, self.why, self.hung = self._running.pid, None, "", False
         self.restarts += 1
-        self._last_heard = self._clock.monotonic()
+        self._heartbeat = Heartbeat(self._times)
         self._line = await Line.over(ours)
         if self._stop.is_set():
             self.tell({"do": "stop"})
-        async for message in self._line.messages():
-            self._hear(message)
-        status = await self._running.wait()
+        watching = asyncio.create_task(self._watch())
+        try:
+            async for message in self._line.messages():
+                self._hear(message)
+            status = await self._running.wait()
+        finally:
+            watching.cancel()
         self._line.close()
         self._was_ready = self.facts is not None
         self._line, self.facts = None, None
@@ -175,7 +190,7 @@ class Process:
         return status
 
     def _hear(self, message: Message) -> None:
-        self._last_heard = self._clock.monotonic()
+        self._heartbeat.heard()
         self.version = message.get("config", self.version)
         self.backends = message.get("backends", self.backends)
         match message.get("is"):

@@ -39,6 +39,9 @@ KEEPER_MODULE = "gateway.site.keeping"
 RESTARTS = counter(
     "entrepot_process_restarts_total", "Processes that ended unasked and were started again.", ("process",)
 )
+HANGS = counter(
+    "entrepot_process_hangs_total", "Processes that were killed because their event loop hung.", ("process",)
+)
 
 
 class Serving:
@@ -189,6 +192,8 @@ class Serving:
         if self._stopping:
             return
         self._lines.write(WARNING, "process ended", name=process.role.name, pid=process.pid, why=process.why)
+        if process.hung:
+            HANGS.add(1, process.role.name)
         if helps:
             RESTARTS.add(1, process.role.name)
             return

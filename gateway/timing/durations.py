@@ -205,9 +205,14 @@ class ProcessesTiming:
     """The supervisor and its processes (`gateway/site/serving.py`, `processes.py`, `child.py`)."""
 
     report_seconds: Pause = 1.0
-    """Between two reports of a process."""
+    """Between two reports of a process, and between two ticks by which the supervisor counts those that are missing."""
     silence_seconds: Limit = 15.0
     """A process that reported nothing for so long is not well."""
+    hung_seconds: Limit = 60.0
+    """One that reported nothing for so long, though it could run, hangs, and is killed: a thousand times what a turn of
+    its event loop should take, and six times the lease of its session."""
+    hung_starting_seconds: Limit = 300.0
+    """The same for one that is not ready yet: it may have a large journal to recover."""
     restart_seconds: Pauses = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
     """Before a process that ended is started again."""
     restart_ready_seconds: Pause = 0.2

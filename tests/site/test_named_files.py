@@ -33,7 +33,10 @@ def fifo(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "fifo"
     os.mkfifo(path, 0o600)
 
+    released: list[bool] = []
+
     def release() -> None:
+        released.append(True)
         with suppress(OSError):
             os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
@@ -41,6 +44,7 @@ def fifo(tmp_path: Path) -> Iterator[Path]:
     timer.start()
     yield path
     timer.cancel()
+    assert not released, "somebody waited for a writer"
 
 
 def test_a_fifo_a_device_and_a_file_without_end_are_refused(fifo: Path, tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Whether the event loop of a process under the supervisor hangs. Pure, but for `is_suspended`.
+
+Each process reports once a second (`child.Child.report`), which it does only while its loop turns. The supervisor
+counts ticks of its own loop since it last heard of a process, and kills one that misses `hung_seconds` of them. So no
+clock is compared: while the machine is suspended, or the supervisor itself is stopped or starved, it counts nothing,
+and reads what the processes have told meanwhile before it counts much more. Nor does a tick count against a process
+that the kernel does not let run: one that a debugger or `kill -STOP` has stopped, or one that waits for a disk, which
+goes on by itself and which SIGKILL would not end sooner.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gateway.timing.durations import ProcessesTiming
+
+
+class Heartbeat:
+    """One life of a process, as its supervisor hears of it."""
+
+    __slots__ = ("_hung_seconds", "_silent_seconds", "_times")
+
+    def __init__(self, times: ProcessesTiming) -> None:
+        self._times = times
+        self._silent_seconds = 0.0
+        self._hung_seconds = 0.0
+
+    def heard(self) -> None:
+        """It said something."""
+        self._silent_seconds = self._hung_seconds = 0.0
+
+    def tick(self, *, suspended: bool) -> None:
+        """The supervisor has waited for `report_seconds`. *suspended*: the kernel does not let the process run."""
+        self._silent_seconds += self._times.report_seconds
+        if not suspended:
+            self._hung_seconds += self._times.report_seconds
+
+    @property
+    def well(self) -> bool:
+        """It was heard lately."""
+        return self._silent_seconds < self._times.silence_seconds
+
+    def hangs(self, *, ready: bool) -> bool:
+        """It is to be ended. *ready*: whether it has said that it does its work."""
+        return self._hung_seconds >= (self._times.hung_seconds if ready else self._times.hung_starting_seconds)
+
+
+def is_suspended(pid: int) -> bool:
+    """Whether a process is stopped, traced or in an uninterruptible wait (proc_pid_stat(5): states T, t and D)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"], ["D"])
