@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HANDSHAKE_SECONDS = 10.0
 HANDSHAKES_MOST = 1_000
-"""Under way at once in one worker. Each takes some 40 KiB."""
+"""Under way at once in one worker. Each takes some 60 KiB."""
 ACCEPTED_MOST = 64
 """In one turn of the loop."""
 ACCEPT_AGAIN_SECONDS = 1.0

@@ -62,7 +62,7 @@ async def end(tasks: list[asyncio.Task]) -> list:
 
 
 async def test_a_user_who_fills_the_memory_of_answers_keeps_nobody_else_from_changing(served, place, monkeypatch):
-    monkeypatch.setattr(answered, "ROOM_BYTES", 256 << 10)
+    monkeypatch.setattr(answered, "ROOM_BYTES", 32 << 10)
     async with await Site.open(served.dir) as site:
         with closing(WireServer(site)) as server:
             with pytest.raises(Busy, match="this user's changes"):
