@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from s3api import handshakes
 from s3api.admission import Admission
@@ -39,6 +40,12 @@ async def exchange(signer: Signer, port: int, cert: Path, name: str, *requests: 
         bodies.append(reply.body)
     writer.close()
     return bodies
+
+
+@pytest.fixture(scope="module")
+def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
+    """The event loop of a worker, whose TLS is its own."""
+    return uvloop.EventLoopPolicy()
 
 
 async def serve_tls(site, folder: Path) -> Serving:
@@ -124,6 +131,7 @@ async def test_silent_connections_of_one_address_lock_nobody_out(site, tmp_path,
 
 
 async def test_a_handshake_has_a_deadline(site, tmp_path, monkeypatch):
+    assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
     monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 0.1)
     serving = await serve_tls(site, tmp_path)
     (reader,) = await silent(serving.port, "127.0.0.1", 1)
