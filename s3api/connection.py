@@ -83,6 +83,7 @@ class Connection(RequestHandler):
         self.address = group_of(peer) if self._handshake is None else self._handshake.address
         if self._handshake is None:
             if not self._admission.crowd.enter(self):
+                self._write_idle_seconds = 0.0  # it is not counted, so it may not stay for who takes no answer
                 self._turn_away("SlowDown")
         elif not self._handshake.connected(self):
             self.make_room()
