@@ -12,7 +12,7 @@
     │   ├── QuotaExceeded
     │   ├── Invalid           InvalidBucketName InvalidKey InvalidPart InvalidPartOrder EntityTooSmall
     │   │                     EntityTooLarge InvalidRange NoSuchPart BadDigest BadChecksum IncompleteBody
-    │   │                     InvalidArgument
+    │   │                     InvalidArgument TooDeep
     │   └── WrongKind         IsADirectory NotADirectory Cycle TooManyLinks NameTooLong
     ├── Unavailable           nothing is wrong with the request; try again
     │   ├── Busy              a queue is full
@@ -138,6 +138,10 @@ class InvalidBucketName(Invalid):
 
 class InvalidKey(Invalid):
     """A key is empty or longer than 1,024 bytes of UTF-8. args: a sentence."""
+
+
+class TooDeep(Invalid):
+    """Directories would stand more than 1,024 levels below their bucket. args: a sentence."""
 
 
 class InvalidPart(Invalid):

@@ -65,6 +65,7 @@ TABLE: dict[type[core.EntrepotError], Row] = {
     core.Invalid: Row("InvalidRequest", speaks=True),
     core.InvalidBucketName: Row("InvalidBucketName", element="BucketName"),
     core.InvalidKey: Row("KeyTooLongError", speaks=True),
+    core.TooDeep: Row("KeyTooLongError", speaks=True),
     core.InvalidPart: Row("InvalidPart", speaks=True),
     core.InvalidPartOrder: Row("InvalidPartOrder"),
     core.EntityTooSmall: Row("EntityTooSmall", element="PartNumber"),

@@ -16,7 +16,7 @@ def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: in
     changed = Dir(
         directory.id, directory.bucket, directory.parent, directory.name, directory.live + live,
         directory.entries + entries, directory.subdirs + subdirs, directory.mode, directory.uid, directory.gid,
-        at_ns, at_ns, directory.atime_ns, directory.xattrs,
+        at_ns, at_ns, directory.atime_ns, directory.xattrs, directory.height if directory.subdirs + subdirs else 0,
     )  # fmt: skip
     rows.put(DIR, changed)
     if (directory.live > 0) != (changed.live > 0) and directory.parent:

@@ -18,6 +18,7 @@ from gateway.journal.records.tree import (
     BucketVersioningSet,
     DirAttributesSet,
     DirGone,
+    DirHeightRaised,
     DirMade,
     DirXattrsSet,
     EntryMoved,
@@ -69,6 +70,8 @@ def apply_tree(record: TreeRecord, rows: Rows) -> None:
             apply_nodes.dir_attributes_set(record, rows)
         case FileXattrsSet():
             apply_nodes.file_xattrs_set(record, rows)
+        case DirHeightRaised():
+            _dir_height_raised(record, rows)
         case DirXattrsSet():
             apply_nodes.dir_xattrs_set(record, rows)
         case FileHeadersSet():
@@ -145,6 +148,15 @@ def _dir_gone(record: DirGone, rows: Rows) -> None:
     rows.drop(DIR, (entry.node,))
     live = 0 if entry.dead else -1
     count_entry(rows, record.parent, live=live, entries=-1, subdirs=-1, at_ns=record.at_ns)
+
+
+def _dir_height_raised(record: DirHeightRaised, rows: Rows) -> None:
+    height = record.height
+    row = must(rows, DIR, (record.id,))
+    while row.parent and row.height < height:
+        rows.put(DIR, row._replace(height=height))
+        row = must(rows, DIR, (row.parent,))
+        height += 1
 
 
 def _name_put(record: NamePut, rows: Rows) -> None:

@@ -19,8 +19,9 @@ from gateway.journal.commands import Tx, command
 from gateway.journal.records.tree import DirAttributesSet, DirGone
 from gateway.journal.rows import must
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Dir, Entry, Kind
+from gateway.namespace.depth import check_depth, note_height
 from gateway.namespace.naming import put_name, remove_name
-from gateway.namespace.paths import Place, make_dir, want_neighbours
+from gateway.namespace.paths import Place, load_climb, make_dir, want_neighbours
 from gateway.namespace.standing import (
     Standing,
     enter,
@@ -41,7 +42,7 @@ SYMLINK_BYTES = 4095
 class Mkdir:
     """A directory *name* (with its slash) in the directory *parent*. Answers its node.
 
-    Raises `NoSuchName` (no such parent), `NameExists`, `NameTooLong`, `InvalidArgument`."""
+    Raises `NoSuchName` (no such parent), `NameExists`, `NameTooLong`, `TooDeep`, `InvalidArgument`."""
 
     bucket: str
     user: int
@@ -61,7 +62,9 @@ def mkdir(asked: Mkdir, tx: Tx) -> int:
     free(there)
     make_sure(tx, bucket, asked.parent, asked.user)
     if there.directory is None:
+        check_depth(load_climb(tx, asked.parent) + 1)
         node = make_dir(tx, asked.parent, asked.name, asked.mode, asked.uid, asked.gid)
+        note_height(tx, asked.parent, 1)
     else:  # a dead one, with the history of what was in it
         node = there.directory.node
         at_ns = tx.at_ns

@@ -16,6 +16,7 @@ from gateway.journal.records.tree import DirGone, DirMade
 from gateway.journal.rows import LEVELS_MAX, Climb, Descent, Missing, Overlay, Wanted, must
 from gateway.journal.tables import BLOCK, BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
 from gateway.namespace.conditions import Seen
+from gateway.namespace.depth import LOW, note_height
 from gateway.namespace.keys import SLASH, split
 
 IMPLIED_MODE = 0o755
@@ -129,9 +130,11 @@ def weigh_key(asked: Any) -> int:
 
 def reach(tx: Tx, place: Place) -> int:
     """The directory that the key's name belongs into; those that do not exist yet are implied."""
-    parent = place.parent
+    above = parent = place.parent
     for name in place.unmade:
-        parent = make_dir(tx, parent, name)
+        above, parent = parent, make_dir(tx, parent, name)
+    if place.unmade and place.key.count(SLASH) >= LOW:
+        note_height(tx, above, 1)
     return parent
 
 

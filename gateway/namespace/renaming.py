@@ -23,6 +23,7 @@ from gateway.journal.commands import Tx, command
 from gateway.journal.records.tree import EntryMoved
 from gateway.journal.rows import must
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Entry, Versioning
+from gateway.namespace.depth import check_move, height_of, note_height
 from gateway.namespace.names import empty_out, take_name
 from gateway.namespace.naming import drop_version, put_name
 from gateway.namespace.paths import load_climb, want_neighbours
@@ -44,7 +45,7 @@ class Rename:
     stands where the other stood. A directory's name carries its slash; without EXCHANGE both or neither do.
 
     Answers None. Raises `NoSuchName`, `NameExists` (NOREPLACE), `IsADirectory`, `NotADirectory`, `DirectoryNotEmpty`,
-    `Cycle`, `NameTooLong`, `InvalidArgument`."""
+    `Cycle`, `NameTooLong`, `TooDeep`, `InvalidArgument`."""
 
     bucket: str
     user: int
@@ -64,12 +65,13 @@ def rename(asked: Rename, tx: Tx) -> None:
     source = look(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")), (ENTRY, (asked.to_parent, b"")))
     target = look(tx, asked.to_parent, asked.to_name)
     entry = _live(source, asked.name)
-    for parent in (asked.parent, asked.to_parent):
-        load_climb(tx, parent)
+    depth, to_depth = (load_climb(tx, parent) + 1 for parent in (asked.parent, asked.to_parent))
     _check_cycle(tx, entry, asked.to_parent, asked.name)
     if How.EXCHANGE in how:
         other = _live(target, asked.to_name)
         _check_cycle(tx, other, asked.parent, asked.to_name)
+        _check_fits(tx, entry, depth, to_depth)
+        _check_fits(tx, other, to_depth, depth)
         _make_both_sure(asked, bucket, tx)
         _exchange(tx, bucket, entry, other)
         return
@@ -78,6 +80,7 @@ def rename(asked: Rename, tx: Tx) -> None:
     if (asked.parent, asked.name) == (asked.to_parent, asked.to_name):
         return
     _check_target(target, entry, how)
+    _check_fits(tx, entry, depth, to_depth)
     _make_both_sure(asked, bucket, tx)
     if is_directory(asked.name):
         _move_directory(tx, bucket, entry, target)
@@ -107,6 +110,18 @@ def _check_cycle(tx: Tx, moved: Entry, into: int, name: bytes) -> None:
         into = must(tx.rows, DIR, (into,)).parent
 
 
+def _check_fits(tx: Tx, moved: Entry, depth: int, to_depth: int) -> None:
+    """A directory does not move so far down that those below it are too deep. Raises `TooDeep`."""
+    if is_directory(moved.name):
+        check_move(must(tx.rows, DIR, (moved.node,)), depth, to_depth)
+
+
+def _note_moved(tx: Tx, moved: Entry, parent: int) -> None:
+    """An entry stands in *parent* now."""
+    if is_directory(moved.name):
+        note_height(tx, parent, height_of(must(tx.rows, DIR, (moved.node,))) + 1)
+
+
 def _check_target(target: Standing, entry: Entry, how: How) -> None:
     stands = target.live_directory or target.live_file
     if stands is None and len(target.file_name) > NAME_BYTES:
@@ -129,6 +144,7 @@ def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> N
         if tx.get(ENTRY, (target.parent, target.directory_name)) is not None:
             raise DirectoryNotEmpty(target.directory_name)
     tx.emit(EntryMoved(entry.parent, entry.name, target.parent, target.directory_name, tx.at_ns))
+    _note_moved(tx, entry, target.parent)
 
 
 def _move_file(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> None:
@@ -163,6 +179,8 @@ def _exchange(tx: Tx, bucket: Bucket, one: Entry, other: Entry) -> None:
             raise NameExists(name)
     tx.emit(EntryMoved(other.parent, other.name, one.parent, for_other, tx.at_ns))
     tx.emit(EntryMoved(one.parent, aside, other.parent, for_one, tx.at_ns))
+    _note_moved(tx, one, other.parent)
+    _note_moved(tx, other, one.parent)
 
 
 def _exchange_versions(tx: Tx, bucket: Bucket, one: Entry, other: Entry) -> None:

@@ -41,6 +41,7 @@ ERRNO: dict[type[EntrepotError], int] = {
     errors.Invalid: errno.EINVAL,
     errors.InvalidBucketName: errno.EINVAL,
     errors.InvalidKey: errno.ENAMETOOLONG,
+    errors.TooDeep: errno.ENAMETOOLONG,
     errors.InvalidPart: errno.EINVAL,
     errors.InvalidPartOrder: errno.EINVAL,
     errors.EntityTooSmall: errno.EINVAL,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gateway.blocks.commands import (
@@ -153,7 +154,13 @@ def put(h: History, r: random.Random, b: Any, who: Any) -> Any:
     return objects.PutObject(b.name, r.choice(KEYS), b.owner, False, size, h.etag(), *h.stored(size), 1, b"", b"", b"")
 
 
-STEPS["put again"] = STEPS["put"]
+def put_deep(history: History) -> Any:
+    """One of the keys is so deep that its directories keep their height."""
+    asked = STEPS["put"](history)
+    return replace(asked, key=b"tall/" * 40 + b"k") if asked and asked.key == KEYS[-1] else asked
+
+
+STEPS["put again"] = put_deep
 
 
 @step

@@ -6,12 +6,14 @@ from collections import Counter
 
 from gateway.journal.packed import extents, pieces
 from gateway.journal.tables import Shape
+from gateway.namespace import depth
 from tests.namespace.world import World
 
 
 def check(world: World) -> None:
     """Every count, every link between rows, and every row's right to be there."""
     _check_directories(world)
+    _check_heights(world)
     _check_versions(world)
     _check_nodes(world)
     _check_buckets(world)
@@ -38,6 +40,19 @@ def _check_directories(world: World) -> None:
             assert above.dead == (0 if row.live else 1)
             assert row.entries, f"an empty directory was left behind: {row}"
     assert {entry.parent for entry in entries} <= {row.id for row in directories.values()}
+
+
+def _check_heights(world: World) -> None:
+    """No directory is taller than its row says."""
+    rows = world.rows.tables["dir"]
+    heights: Counter[int] = Counter()
+    for row in rows.values():
+        node, height = row.parent, 1
+        while node and heights[node] < height:
+            heights[node] = height
+            node, height = rows[(node,)].parent, height + 1
+    for row in rows.values():
+        assert heights[row.id] <= depth.height_of(row) or not row.parent, row
 
 
 def _check_versions(world: World) -> None:

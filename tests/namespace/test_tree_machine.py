@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from gateway.errors import InvalidKey, NotEmpty, Refused
 from gateway.journal.tables import Kind, Versioning
-from gateway.namespace import listing, listing_versions, reading, seeking
+from gateway.namespace import depth, listing, listing_versions, paths, reading, seeking
 from gateway.namespace.buckets import DropBucket, SetVersioning
 from gateway.namespace.copies import CopyObject, MoveObject, Source
 from gateway.namespace.keys import KEY_BYTES
@@ -350,6 +350,8 @@ def test_a_page_that_takes_many_turns_is_that_of_a_plain_dictionary(monkeypatch:
         monkeypatch.setattr(seeking, name, value)
     for module in (listing, listing_versions):
         monkeypatch.setattr(module, "SLICE", 3)
+    for module in (depth, paths):
+        monkeypatch.setattr(module, "LOW", 2)  # so that heights of small trees are kept, too
     run_state_machine_as_test(
         Tree,
         settings=settings(

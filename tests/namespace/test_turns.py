@@ -17,7 +17,7 @@ from gateway.journal.committing import BATCH_ROWS, Committing
 from gateway.journal.reserve import Reserve
 from gateway.journal.rows import rows_in
 from gateway.journal.session_commands import COMMANDS as SESSIONS
-from gateway.journal.session_commands import OpenSession
+from gateway.journal.session_commands import FoundSite, OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
 from gateway.namespace.buckets import MakeBucket
@@ -91,6 +91,7 @@ class Loop:
 async def loop(tmp_path: Path) -> AsyncIterator[Loop]:
     made = Loop(tmp_path)
     made.start()
+    await made.run(FoundSite("ab" * 16, "here"))
     (tenant,) = await made.run(AddTenant("t"))
     for name in ("alice", "bob"):
         (user,) = await made.run(AddUser(name, "t", False, "", b"", ""))

@@ -205,8 +205,16 @@ class FileContentSet:
     freed: int
 
 
+@record(tag=62, feature=7)
+class DirHeightRaised:
+    """Directories came to stand *height* levels below the directory *id*, and so further below those above it."""
+
+    id: int
+    height: int
+
+
 TreeRecord = (
     NamePut | FileMade | VersionGone | DirMade | DirGone | EntryMoved
     | FileAttributesSet | DirAttributesSet | FileXattrsSet | DirXattrsSet | FileHeadersSet | FileContentSet
-    | BucketMade | BucketGone | BucketLeftUploads | BucketVersioningSet | BucketSettingsSet
+    | DirHeightRaised | BucketMade | BucketGone | BucketLeftUploads | BucketVersioningSet | BucketSettingsSet
 )  # fmt: skip

@@ -166,6 +166,12 @@ def _site_clock(base: Database) -> None:
         base.execute(_CLOCK)
 
 
+def _heights(base: Database) -> None:
+    """Directories remember how many levels of directories are below them."""
+    if "height" not in base["dir"].columns_dict:
+        base.execute("ALTER TABLE dir ADD COLUMN height INTEGER NOT NULL DEFAULT 0")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _names_remember,
@@ -174,6 +180,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _old_copies_wait,
     _fencing_tokens,
     _site_clock,
+    _heights,
 )
 """The n-th step makes schema n + 1 out of schema n."""
 

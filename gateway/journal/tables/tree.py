@@ -74,6 +74,10 @@ class Dir(NamedTuple):
     atime_ns: int
     xattrs: bytes
     """packed: a map of bytes to bytes; empty for none."""
+    height: int = 0
+    """No directory below it is more levels below it than this. 0, while it has subdirectories: than 31. May be more
+    than the tree has by now; 0 again once it has no subdirectories. Not kept for a bucket's root, and not raised for
+    what was there before the column was."""
 
 
 class Entry(NamedTuple):
