@@ -77,12 +77,14 @@ def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished:
     upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     if upload.state != UploadState.OPEN:
         return _repeated(asked, upload, tx)
-    # Where more parts are named than there are, one of the first `upload.parts + 1` is missing.
-    tx.want([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
-    parts = _judged(asked, upload, tx)
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root, _bodies_in(parts))
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
     if place.entry is not None:
         want_neighbours(tx, place.entry)
+    # The parts come last, so that looking at thousands of them is not repeated. Where more are named than there are,
+    # one of the first `upload.parts + 1` is missing.
+    tx.want([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
+    parts = _judged(asked, upload, tx)
+    tx.want(_bodies_in(parts))
     if asked.conditions is not None:
         check_write(asked.conditions, asked.key, seen(tx, place.entry))
     checksums = checksums_of(parts, upload.checksum, upload.checksum_type)

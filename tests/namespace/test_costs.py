@@ -9,6 +9,7 @@ import pytest
 from gateway.errors import InvalidArgument, InvalidPart
 from gateway.journal.rows import LEVELS_MAX
 from gateway.journal.tables import Shape
+from gateway.namespace import completing
 from gateway.namespace.completing import CompleteUpload, WantedPart
 from gateway.namespace.copies import CopyObject, Source
 from gateway.namespace.objects import (
@@ -178,3 +179,20 @@ def test_a_completion_that_names_parts_in_vain_looks_few_of_them_up():
     with pytest.raises(InvalidPart, match="part 2 "):
         world.run(CompleteUpload("b", b"k", USER, False, upload, wanted))
     assert len([table for table, _ in world.rows.known if table == "part"]) == 2
+
+
+def test_a_completion_judges_its_parts_once(monkeypatch):
+    world = World(mirror=False)
+    world.bucket()
+    world.put(b"a/b/c/k")
+    upload = world.run(CreateUpload("b", b"a/b/c/k", USER, False, "", "", b"", b""))
+    for number in range(1, 4):
+        extents, blocks = stored(world.next_id, 5 * MIB)
+        world.run(PutPart("b", b"a/b/c/k", USER, False, upload, number, 5 * MIB, "0" * 32, extents, blocks, 1, 0, ""))
+    judged = []
+    judge = completing._judged
+    monkeypatch.setattr(completing, "_judged", lambda *given: judged.append(1) or judge(*given))
+    world.cold()
+    wanted = tuple(WantedPart(number, "0" * 32) for number in range(1, 4))
+    world.run(CompleteUpload("b", b"a/b/c/k", USER, False, upload, wanted))
+    assert len(judged) == 1
