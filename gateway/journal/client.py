@@ -19,8 +19,9 @@ from typing import Any, cast
 
 from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionOver
 from gateway.journal.codec import COMMAND_CODEC
+from gateway.journal.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.paths import JournalPaths
-from gateway.journal.slots import TOO_MANY, Slots
+from gateway.journal.slots import TOO_MANY, WAIT_SECONDS, Slots
 from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 BYTES_MAX = 64 << 20
 GONE_SECONDS = 10.0
 """How long a command waits for its answer, whoever commits, before its caller is told that nobody does."""
+HEAVY_SLOTS = 64
+"""Slots that heavy commands (`job_queue`) may take: the others are left to light ones, which are done sooner."""
 RETRY_SECONDS = 0.05
 BEAT_SECONDS = 0.5
 CLOSED = "this connection to who commits was closed"
@@ -68,6 +71,7 @@ class Journal(asyncio.Protocol):
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._slots = Slots()
+        self._heavy = asyncio.Semaphore(HEAVY_SLOTS)
         self._sent: dict[int, _Sent] = {}
         self._sent_bytes = 0
         self._outgoing: list[_Sent] = []
@@ -108,6 +112,19 @@ class Journal(asyncio.Protocol):
         `Misconfigured`."""
         if os.getpid() != self._pid:
             raise CommitterGone("this connection was opened before a fork: open another")
+        if weight_of(command) < HEAVY_WEIGHT:
+            return await self._send(command)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._heavy.acquire()
+        except TimeoutError:
+            raise Busy(TOO_MANY) from None
+        try:
+            return await self._send(command)
+        finally:
+            self._heavy.release()
+
+    async def _send(self, command: Any) -> Any:
         slot, number = await self._slots.take()
         try:
             if self._closing:

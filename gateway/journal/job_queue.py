@@ -45,7 +45,7 @@ class JobQueue:
 
     def push(self, job: Job) -> None:
         """Add *job* behind the others of its lane."""
-        weight = _weight(job.command)
+        weight = weight_of(job.command)
         if weight < HEAVY_WEIGHT:
             self._light.append((weight, job))
         else:
@@ -90,7 +90,8 @@ class JobQueue:
         return jobs
 
 
-def _weight(command: Any) -> int:
+def weight_of(command: Any) -> int:
+    """About how many rows a command looks up."""
     weigh = type(command).WEIGHT
     if weigh is None:
         return 1

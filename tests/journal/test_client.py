@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.journal.client import Journal, _Sent
+from gateway.journal.client import HEAVY_SLOTS, Journal, _Sent
 from gateway.journal.session_commands import EndSession
 from gateway.journal.slots import SLOTS
+from gateway.namespace.objects import DeleteObject
 
 
 @pytest.mark.parametrize("refusal", ["Busy", "DiskFull"])
@@ -95,3 +96,22 @@ async def test_who_gives_up_while_it_is_opened_leaves_nobody_behind(tmp_path: Pa
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert asyncio.all_tasks() == before
+
+
+async def test_heavy_commands_leave_slots_to_the_light_ones(tmp_path: Path) -> None:
+    """Whoever sends many that take long does not have everybody else wait for a slot."""
+    journal = Journal(tmp_path, "test")
+    heavy = DeleteObject("b", b"a/" * 500, 1, False)
+    sending = [asyncio.create_task(journal.send(heavy)) for _ in range(2 * SLOTS)]
+    await asyncio.sleep(0)
+    light = asyncio.create_task(journal.send(EndSession(1)))
+    await asyncio.sleep(0)
+    assert len(journal._sent) == HEAVY_SLOTS + 1
+    done = [slot for slot in journal._sent if slot < HEAVY_SLOTS][:10]
+    journal._answers([(slot, journal._sent[slot].number, "", None) for slot in done])
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert len(journal._sent) == HEAVY_SLOTS + 1, "those that waited took the turns of those that were answered"
+    for task in (*sending, light):
+        task.cancel()
+    await asyncio.gather(*sending, light, return_exceptions=True)
