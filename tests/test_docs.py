@@ -91,3 +91,13 @@ def test_every_command_that_a_page_names_exists():
     for words in sorted(named):
         done = run_entrepot(*words, "--help", check=False)
         assert not done.returncode, f"entrepot {' '.join(words)}: {done.stderr}"
+
+
+def test_every_test_that_the_threat_model_names_exists():
+    text = (ROOT / "docs" / "threats.md").read_text()
+    named = re.findall(r"`([a-z0-9_/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 30
+    for file, test in named:
+        path = ROOT / "tests" / file
+        assert path.exists(), f"docs/threats.md names tests/{file}"
+        assert not test or f"def {test}(" in path.read_text(), f"docs/threats.md names tests/{file}::{test}"
