@@ -36,9 +36,9 @@ from gateway.site.committers import Committer
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.ring import Ring
 from gateway.site.site import Site
-from gateway.timing import Timing
+from gateway.timing import parse_timing
 
-MOVES = 100
+MOVES = 1_200
 
 ABSENT = ""
 """Stands where a digest stands, for a key that is not there."""
@@ -212,7 +212,7 @@ async def reopened(folder: Path) -> AsyncIterator[Reopened]:
         committer = LocalCommitter(store, {**SESSION_COMMANDS, **COMMANDS})
         journal = _Journal(store, committer)
         tables = ReadStore(paths.database)
-        ring, timing = Ring(master_key(folder, config), tables), Timing()
+        ring, timing = Ring(master_key(folder, config), tables), parse_timing("scale=0.1")
         site = Site(folder, config, journal, Committer(None, timing), tables, ring, timing)  # type: ignore[arg-type]
         site._held.callback(tables.close)
         try:
