@@ -81,6 +81,8 @@ def rename(asked: Rename, tx: Tx) -> None:
         return
     _check_target(target, entry, how)
     _check_fits(tx, entry, depth, to_depth)
+    if not is_directory(asked.name) and target.live_file is not None and target.live_file.node == entry.node:
+        return  # two names of one node: POSIX leaves both, and their directories
     _make_both_sure(asked, bucket, tx)
     if is_directory(asked.name):
         _move_directory(tx, bucket, entry, target)
@@ -148,8 +150,6 @@ def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> N
 
 
 def _move_file(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> None:
-    if target.live_file is not None and target.live_file.node == entry.node:
-        return  # two names of one node: POSIX leaves both
     tx.want([(FILE, (entry.node,))])
     want_neighbours(tx, entry)
     if bucket.versioning != Versioning.OFF:

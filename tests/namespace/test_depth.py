@@ -8,7 +8,7 @@ from gateway.errors import TooDeep
 from gateway.journal.records.tree import DirHeightRaised, EntryMoved
 from gateway.journal.tables import Kind
 from gateway.namespace.depth import DEPTH_MAX, LOW
-from gateway.namespace.names import Mkdir, Mknod, Rmdir, Unlink
+from gateway.namespace.names import Link, Mkdir, Mknod, Rmdir, Unlink
 from gateway.namespace.objects import DeleteObject
 from gateway.namespace.renaming import How, Rename
 from tests.namespace.world import USER, World
@@ -196,3 +196,12 @@ def test_a_tree_that_is_deeper_can_be_moved_where_it_is_no_deeper() -> None:
     tree.world.put(b"e/" * 200 + b"k")
     with pytest.raises(TooDeep):
         tree.move(b"d/", b"e/" * 200 + b"d/")
+
+
+def test_a_rename_between_two_names_of_one_file_changes_nothing(tree: Tree) -> None:
+    tree.world.put(b"implied/x")
+    parent = tree.node(b"implied/")
+    tree.world.run(Link("b", USER, False, parent, b"x", tree.root, b"y"))
+    before = len(tree.world.records)
+    tree.world.run(Rename("b", USER, False, parent, b"x", tree.root, b"y"))
+    assert tree.world.records[before:] == []
