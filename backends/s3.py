@@ -195,8 +195,8 @@ class S3(base.Backend):
 
     async def delete(self, key: str) -> None:
         path = self._path(key)
-        with suppress(errors.NotFound):
-            await self._ask(key, obstore.delete_async, path)
+        async with self._slots:
+            await self._control.delete(path, key)
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()

@@ -83,6 +83,18 @@ class Control:
             return False
         return bool(answer.get("Status") == "Enabled")
 
+    async def delete(self, path: str, key: str) -> None:
+        """Delete the value *key*, which lies at *path*; one that is not there is fine. S3 answers 204 without a body
+        (https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObject.html). What has a body is no success, whatever
+        its status: servers send errors behind a 200 that came too early (botocore raises those that it can read)."""
+        with self._translating(key, fine="NoSuchKey"):
+            answer = await self._client.delete_object(**self._in_bucket, Key=path)
+            meta = answer["ResponseMetadata"]
+            status, length = meta["HTTPStatusCode"], meta["HTTPHeaders"].get("content-length")
+            if status != 204 and length != "0":
+                message = f"{self.where}: a delete was answered {status} with something else behind it"
+                raise errors.Unavailable(message, backend=self.where.name, key=key)
+
     async def habits(self) -> tuple[Literal["checksum", "etag", "read"], bool]:
         """How this server can confirm a put: it is told a wrong CRC64NVME. One that refuses checks what it is told;
         of one that stores it all the same, or does not want to hear of it, the ETag is worth something if it is the
@@ -237,8 +249,9 @@ def is_md5(etag: str | None, digest: str) -> bool:
 def _is_of_botocore(error: Exception) -> bool:
     import aiohttp
     from botocore.exceptions import BotoCoreError
+    from botocore.parsers import ResponseParserError
 
-    return isinstance(error, BotoCoreError | aiohttp.ClientError | OSError | TimeoutError)
+    return isinstance(error, BotoCoreError | ResponseParserError | aiohttp.ClientError | OSError | TimeoutError)
 
 
 def load() -> None:
@@ -283,7 +296,7 @@ def _client(session: Any, settings: S3Settings, region: str, **keys: str) -> Any
         # Servers older than these checksums refuse the trailers that they come in.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
-        max_pool_connections=4,
+        max_pool_connections=settings.connections,
     )
     return session.create_client(
         "s3", region_name=region, endpoint_url=settings.endpoint, verify=settings.ca_file, config=config, **keys
