@@ -18,7 +18,6 @@ import json
 import os
 import shutil
 import sqlite3
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -35,13 +34,13 @@ from gateway.journal.replay import verify
 from gateway.journal.session_commands import COMMANDS, BeginChain, EndSession, StartIncarnation, begin_chain
 from gateway.journal.site_clock import KeptClock
 from gateway.journal.sqlite.store import SqliteStore
+from gateway.timing import Timing
 
 FORMAT = 1
 MANIFEST = "backup.json"
 DATABASE = "journal.db"
 PAGES = 1024
 """Copied in one step, between which others may use the disk."""
-PAUSE_SECONDS = 0.001
 
 Progress = Callable[[int, int], None]
 """Told the pages that are copied, and all."""
@@ -82,13 +81,14 @@ async def backup(
     The committer goes on meanwhile; the WAL keeps what it commits until the copy is done. The copy is read back, and
     its chain of hashes checked: what is wrong with it stands in the manifest. Raises `Misconfigured` if *target* holds
     something already or cannot be written, `CommitterGone`."""
-    begun_ns = time.time_ns()
+    timing = journal.timing
+    begun_ns = timing.clock.wall_ns()
     until_ns = begun_ns + int(keep_seconds * 1e9)
     _make_empty(target)
     source = JournalPaths(folder).database
     await journal.pin(f"backup {begun_ns}", _number(source), until_ns)
     failpoints.reach("backup-pinned")
-    manifest = await asyncio.to_thread(_copy, source, target / DATABASE, begun_ns, until_ns, progress)
+    manifest = await asyncio.to_thread(_copy, source, target / DATABASE, begun_ns, until_ns, progress, timing)
     failpoints.reach("backup-copied")
     _write_durably(target / MANIFEST, json.dumps(manifest.plain(), indent=1).encode())
     return manifest
@@ -184,7 +184,7 @@ def _number(database: Path) -> int:
         connection.close()
 
 
-def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Progress) -> Manifest:
+def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Progress, timing: Timing) -> Manifest:
     """In a thread. One snapshot is held all along, so that no commit makes the copy begin again."""
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     writing = sqlite3.connect(target, isolation_level=None)
@@ -192,7 +192,8 @@ def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Pro
         reading.execute("BEGIN")
         number, hashed = reading.execute("SELECT number, hash FROM head").fetchone()
         site, incarnation = reading.execute("SELECT id, incarnation FROM site").fetchone()
-        reading.backup(writing, pages=PAGES, progress=lambda _, left, of: progress(of - left, of), sleep=PAUSE_SECONDS)
+        pause_seconds = timing.journal.backup_pause_seconds
+        reading.backup(writing, pages=PAGES, progress=lambda _, left, of: progress(of - left, of), sleep=pause_seconds)
     except sqlite3.Error as error:
         raise Misconfigured(f"the backup to {target} failed: {error}") from error
     finally:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,18 +20,15 @@ from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconf
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.paths import JournalPaths
-from gateway.journal.slots import TOO_MANY, WAIT_SECONDS, Slots
+from gateway.journal.slots import TOO_MANY, Slots
 from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames
+from gateway.timing import Timing, timing_from_environment
 
 log = logging.getLogger(__name__)
 
 BYTES_MAX = 64 << 20
-GONE_SECONDS = 10.0
-"""How long a command waits for its answer, whoever commits, before its caller is told that nobody does."""
 HEAVY_SLOTS = 64
 """Slots that heavy commands (`job_queue`) may take: the others are left to light ones, which are done sooner."""
-RETRY_SECONDS = 0.05
-BEAT_SECONDS = 0.5
 CLOSED = "this connection to who commits was closed"
 
 
@@ -41,13 +37,13 @@ class _Sent:
 
     __slots__ = ("answer", "number", "packed", "session", "since", "written")
 
-    def __init__(self, number: int, packed: bytes, answer: asyncio.Future[Any]) -> None:
+    def __init__(self, number: int, packed: bytes, answer: asyncio.Future[Any], since: float) -> None:
         self.number = number
         self.packed = packed
         self.answer = answer
         self.session = 0
         """Under which it was first sent; 0: it never was."""
-        self.since = time.monotonic()
+        self.since = since
         self.written = 0
         """How often it went out."""
 
@@ -56,7 +52,8 @@ class Journal(asyncio.Protocol):
     """`await Journal.open(folder, kind)`; then `await journal.send(command)`. For one event loop of one process: a
     forked child opens its own."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, timing: Timing) -> None:
+        self.timing = timing
         self._paths = JournalPaths(folder)
         self._kind = kind
         self._pid = os.getpid()
@@ -84,12 +81,15 @@ class Journal(asyncio.Protocol):
         self._closing = False
 
     @classmethod
-    async def open(cls, folder: Path, kind: str) -> Journal:
-        """Open a session. Raises `CommitterGone` if nobody commits within some seconds."""
-        journal = cls(folder, kind)
+    async def open(cls, folder: Path, kind: str, timing: Timing | None = None) -> Journal:
+        """Open a session. *timing*: what the environment says, unless given.
+
+        Raises `CommitterGone` if nobody commits within some seconds."""
+        timing = timing or timing_from_environment()
+        journal = cls(folder, kind, timing)
         journal._tasks += (asyncio.create_task(journal._stay()), asyncio.create_task(journal._beat()))
         try:
-            async with asyncio.timeout(GONE_SECONDS):
+            async with asyncio.timeout(timing.journal.answer_seconds):
                 await journal._welcome
         except BaseException as error:
             await journal.close()
@@ -115,7 +115,7 @@ class Journal(asyncio.Protocol):
         if weight_of(command) < HEAVY_WEIGHT:
             return await self._send(command)
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(self.timing.journal.slot_seconds):
                 await self._heavy.acquire()
         except TimeoutError:
             raise Busy(TOO_MANY) from None
@@ -125,7 +125,7 @@ class Journal(asyncio.Protocol):
             self._heavy.release()
 
     async def _send(self, command: Any) -> Any:
-        slot, number = await self._slots.take()
+        slot, number = await self._slots.take(self.timing.journal.slot_seconds)
         try:
             if self._closing:
                 raise CommitterGone(CLOSED)
@@ -138,7 +138,7 @@ class Journal(asyncio.Protocol):
             self._slots.release(slot)
             raise
         loop = asyncio.get_running_loop()
-        sent = _Sent(number, packed, loop.create_future())
+        sent = _Sent(number, packed, loop.create_future(), self.timing.clock.monotonic())
         self._sent[slot] = sent
         self._sent_bytes += len(packed)
         if not self._outgoing:
@@ -189,7 +189,7 @@ class Journal(asyncio.Protocol):
 
     def _give_up(self) -> None:
         """Tell those that waited too long."""
-        latest = time.monotonic() - GONE_SECONDS
+        latest = self.timing.clock.monotonic() - self.timing.journal.answer_seconds
         for sent in self._sent.values():
             if sent.since < latest and not sent.answer.done():
                 sent.answer.set_exception(CommitterGone(f"no answer from who commits to {self._paths.folder}"))
@@ -235,7 +235,7 @@ class Journal(asyncio.Protocol):
         if not self._welcome.done():
             self._welcome.set_result(None)
         # Those whose callers were told that nobody commits are not sent again; nor, as late, those whose callers went.
-        latest = time.monotonic() - GONE_SECONDS
+        latest = self.timing.clock.monotonic() - self.timing.journal.answer_seconds
         for slot, sent in list(self._sent.items()):
             if sent.answer.done() and (sent.since < latest or not sent.answer.cancelled()):
                 self._done(slot)
@@ -267,12 +267,12 @@ class Journal(asyncio.Protocol):
             try:
                 await loop.create_unix_connection(lambda: self, str(self._paths.socket()))
             except OSError:
-                await asyncio.sleep(RETRY_SECONDS)
+                await self.timing.clock.sleep(self.timing.journal.reconnect_seconds)
                 continue
             await self._lost.wait()
             if self._welcome.done():
                 self._welcome = loop.create_future()
-            await asyncio.sleep(RETRY_SECONDS / 5)
+            await self.timing.clock.sleep(self.timing.journal.reconnect_seconds / 5)
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class Journal(asyncio.Protocol):
     async def _beat(self) -> None:
         """Renew the lease and raise the floor, several times a lease."""
         while True:
-            await asyncio.sleep(min(BEAT_SECONDS, self._lease_seconds / 5))
+            await self.timing.clock.sleep(min(self.timing.journal.beat_seconds, self._lease_seconds / 5))
             self._give_up()
             if self._transport is not None and self.session:
                 self._transport.write(frame(Kind.BEAT, min(self._reads, default=self._seen)))
@@ -308,7 +308,7 @@ class Journal(asyncio.Protocol):
         try:
             # Not wait_for: Python 3.11's drops a cancellation that comes with the answer, as where the supervisor and
             # the committer die at once, and a process that should end goes on for ever.
-            async with asyncio.timeout(GONE_SECONDS):
+            async with asyncio.timeout(self.timing.journal.answer_seconds):
                 return await answer
         except TimeoutError:
             raise CommitterGone("the committer does not answer") from None

@@ -27,8 +27,9 @@ from gateway.journal.cache import RowCache
 from gateway.journal.commands import CommandTable
 from gateway.journal.job_queue import Job, JobQueue
 from gateway.journal.reserve import Reserve
-from gateway.journal.site_clock import KeptClock
+from gateway.journal.site_clock import KeptClock, moments
 from gateway.journal.sqlite.store import SqliteStore
+from gateway.timing import Timing
 
 log = logging.getLogger(__name__)
 
@@ -38,15 +39,10 @@ BATCH_ROWS = 8192
 """A batch that changes so many rows takes no more commands: the next one waits until they are written."""
 QUEUE_COMMANDS = 8192
 QUEUE_BYTES = 64 << 20
-TIDY_SECONDS = 0.5
 HERE_ROWS = 64
 """A batch that changes more rows is not committed on the loop."""
 HERE_BYTES = 64 << 10
 """Nor is one whose records are longer."""
-HERE_SECONDS = 0.002
-"""Nor is any, while commits of such small ones take longer than this, as a rule."""
-HICCUP_SECONDS = 0.008
-"""A single one that took longer than this says no more than this."""
 
 FULL = "the journal's disk is full: only deletions are taken"
 
@@ -61,9 +57,12 @@ class Committing:
         reserve: Reserve,
         answered: Callable[[Sequence[Answer]], None],
         observe: Callable[[int, int, float], None] = lambda commands, records, seconds: None,
+        *,
+        timing: Timing,
     ) -> None:
+        self.timing = timing
         self._store = store
-        self.clock = KeptClock(store)
+        self.clock = KeptClock(store, moments(timing.clock))
         """The site's clock."""
         self._cache = RowCache(store)
         self._written = store.head()
@@ -156,7 +155,7 @@ class Committing:
         loaded = self._runner.load() if self._runner.loading else []
         if not self._queue and not loaded:
             return above
-        above = above or self._runner.begin(time.time_ns(), below, site_ns=self.clock.now_ns())
+        above = above or self._runner.begin(self.timing.clock.wall_ns(), below, site_ns=self.clock.now_ns())
         for each in loaded:
             above.resume(each)
         if _has_room(above):
@@ -187,7 +186,9 @@ class Committing:
     def _write_here(self, prepared: Prepared) -> bool:
         """Commit on the loop, and answer, what takes no longer than handing it over. False: that is for the thread,
         and so are the checkpoint that is due and what to do on a full disk."""
-        quick = not self._queue and self._usual_seconds <= HERE_SECONDS and _is_small(prepared)
+        quick = (
+            not self._queue and self._usual_seconds <= self.timing.journal.loop_commit_seconds and _is_small(prepared)
+        )
         if not quick or not self._writing.acquire(blocking=False):
             return False
         try:
@@ -215,7 +216,8 @@ class Committing:
         self._commits += 1
         self._observe(len(prepared.jobs), prepared.records, seconds)
         if _is_small(prepared):
-            self._usual_seconds += (min(seconds, HICCUP_SECONDS) - self._usual_seconds) / 8
+            counted_seconds = min(seconds, self.timing.journal.hiccup_seconds)
+            self._usual_seconds += (counted_seconds - self._usual_seconds) / 8
 
     def _write_on_full_disk(self, prepared: Prepared) -> None:
         """Give the reserve back, and with its room that of the WAL; deletions have it now."""
@@ -261,7 +263,7 @@ class Committing:
         """Now and then: see to the reserve and to the site's clock, and bring the WAL home while nobody commits."""
         seen = -1
         while True:
-            await asyncio.sleep(TIDY_SECONDS)
+            await self.timing.clock.sleep(self.timing.journal.tidy_seconds)
             idle = seen == self._commits
             seen = self._commits
             await self.in_thread(lambda: self._keep(idle))  # noqa: B023

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -123,12 +122,12 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         failpoints.reach("session-opened")
-        self._server.leases.open(answer.value, self._server.committing.durable, time.monotonic())
+        self._server.leases.open(answer.value, self._server.committing.durable, self._server.clock.monotonic())
         self._welcome(answer.value)
 
     def _welcome(self, session: int) -> None:
         self._session = session
-        self._server.leases.beat(session, time.monotonic())
+        self._server.leases.beat(session, self._server.clock.monotonic())
         self._write(frame(Kind.WELCOME, session, self._server.leases.seconds, self._server.committing.durable))
 
     def _beat(self, floor: int) -> None:
@@ -137,7 +136,7 @@ class Connection(asyncio.Protocol):
         if not self._server.leases.knows(self._session):
             self.told_over(self._session)
             return
-        self._server.leases.beat(self._session, time.monotonic(), floor)
+        self._server.leases.beat(self._session, self._server.clock.monotonic(), floor)
         self._write(frame(Kind.BEATEN, self._server.committing.durable))
 
     def told_over(self, session: int) -> None:
@@ -150,7 +149,7 @@ class Connection(asyncio.Protocol):
 
     def _send(self, commands: Sequence[tuple[int, int, tuple[Any, ...]]], length: int) -> None:
         size = length // max(1, len(commands))
-        self._server.leases.beat(self._session, time.monotonic())
+        self._server.leases.beat(self._session, self._server.clock.monotonic())
         refused = []
         for slot, number, flat in commands:
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,15 +9,25 @@ from gateway.journal.batch import NO_SESSION, BatchRunner, Job
 from gateway.journal.cache import RowCache
 from gateway.journal.commands import CommandTable
 from gateway.journal.store import Store
+from gateway.timing import Timing
 
 
 class LocalCommitter:
     """Runs commands one by one, each durable when it is answered."""
 
-    def __init__(self, store: Store, commands: CommandTable, site_ns: Callable[[], int] | None = None) -> None:
-        """*site_ns*: tells the time by the site's clock; None: it is the wall clock's."""
+    def __init__(
+        self,
+        store: Store,
+        commands: CommandTable,
+        site_ns: Callable[[], int] | None = None,
+        *,
+        timing: Timing | None = None,
+    ) -> None:
+        """*site_ns*: tells the time by the site's clock; None: it is the wall clock's. *timing*: the machine's clocks,
+        unless given."""
         self._store = store
         self._site_ns = site_ns
+        self._clock = (timing or Timing()).clock
         self._number = 0
         self._cache = RowCache(store)
         self._runner = BatchRunner(self._cache, commands, store.head())
@@ -29,10 +38,11 @@ class LocalCommitter:
 
     def run_all(self, commands: list[Any], session: int = NO_SESSION) -> list[Any]:
         """The answers of commands that run in one batch, or the error of the first that was refused."""
-        self._number = max(self._number + 1, time.time_ns())  # above those of an earlier committer, in a slot
+        now_ns = self._clock.wall_ns()
+        self._number = max(self._number + 1, now_ns)  # above those of an earlier committer, in a slot
         jobs = [Job(session, at, self._number, command, 0, None) for at, command in enumerate(commands)]
         site_ns = None if self._site_ns is None else self._site_ns()
-        prepared = self._runner.prepare(jobs, time.time_ns(), site_ns=site_ns)
+        prepared = self._runner.prepare(jobs, now_ns, site_ns=site_ns)
         self._store.write(prepared.batch)
         self._runner.done(prepared)
         answers = {answer.job.slot: answer for answer in prepared.answers}

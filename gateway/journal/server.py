@@ -18,9 +18,8 @@ import asyncio
 import logging
 import os
 import secrets
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway import failpoints
@@ -37,6 +36,7 @@ from gateway.journal.reserve import RESERVE_BYTES, Reserve
 from gateway.journal.session_commands import DrawToken, EndSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.whereabouts import FORK_GRACE_SECONDS, FORK_PIN, whereabouts
+from gateway.timing import Timing
 
 __all__ = ["CommitterSettings", "Server", "held_lock", "serve"]
 
@@ -62,6 +62,7 @@ class CommitterSettings:
     """Kept back on the journal's disk, for deletions."""
     fork_grace_seconds: float = FORK_GRACE_SECONDS
     """How long nothing is deleted that another copy of this journal may name, after a start that may be a copy's."""
+    timing: Timing = field(default_factory=Timing)
 
 
 class Server:
@@ -69,6 +70,7 @@ class Server:
 
     def __init__(self, store: SqliteStore, commands: CommandTable, paths: JournalPaths, settings: CommitterSettings):
         self._settings = settings
+        self.clock = settings.timing.clock
         self._paths = paths
         self.store = store
         self.leases = Leases(settings.lease_seconds)
@@ -78,10 +80,11 @@ class Server:
             Reserve(paths.reserve, settings.reserve_bytes),
             self._answered,
             settings.observe,
+            timing=settings.timing,
         )
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._last_session = time.monotonic()
+        self._last_session = self.clock.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until *stop* is set; then make durable, and answer, what was taken. Raises what a commit failed with:
@@ -123,7 +126,7 @@ class Server:
             before.first_id if before is not None and before.whereabouts == here != "" else self.store.head().next_id
         )
         unseen = frozenset(session for session in live if session < known)
-        self.leases.inherit(live, time.monotonic(), unseen)
+        self.leases.inherit(live, self.clock.monotonic(), unseen)
         while self.store.is_founded():  # or `init` is about to do that, and nobody else can use this journal
             try:
                 if unseen:
@@ -173,10 +176,10 @@ class Server:
     async def _expire(self, stop: asyncio.Event) -> None:
         """End the sessions whose lease ran out, and the process where nobody comes any more."""
         interval = min(1.0, self._settings.lease_seconds / 4)
-        heard = time.monotonic()
+        heard = self.clock.monotonic()
         while True:
-            await asyncio.sleep(interval)
-            now = time.monotonic()
+            await self.clock.sleep(interval)
+            now = self.clock.monotonic()
             if now - heard > 2 * interval:
                 # This process stood still: what its clients sent meanwhile has not been read yet.
                 self.leases.wait(now - heard)
@@ -202,7 +205,7 @@ class Server:
                 self.leases.ended(session)
             else:
                 log.error("session %x could not be ended: %s", session, answer.error)
-                self.leases.revive(session, time.monotonic())
+                self.leases.revive(session, self.clock.monotonic())
             self._later_forget_slots()
             done()
 
@@ -241,7 +244,7 @@ class Server:
         """Keep what dies behind record *number* for as long as there is from now to *until_ns*, by the wall clock. That
         time is measured by the site's clock, so no wall clock that is put ahead later ends it. Raises `DiskFull`."""
         now_ns = self.committing.clock.now_ns()
-        kept_until_ns = now_ns + until_ns - time.time_ns()
+        kept_until_ns = now_ns + until_ns - self.clock.wall_ns()
         await self.committing.in_thread(lambda: self.store.pin(name, number, kept_until_ns, now_ns))
 
     def floor(self, *, pins: bool = True) -> int:
@@ -250,14 +253,14 @@ class Server:
         return self.leases.floor(self.committing.durable, pinned)
 
 
-def open_store(paths: JournalPaths) -> SqliteStore:
+def open_store(paths: JournalPaths, timing: Timing | None = None) -> SqliteStore:
     """The committer's store; where the disk has no room for SQLite's own files, they have the reserve's. Raises
     `Misconfigured` for a newer schema, `DiskFull` where there is no reserve left either."""
     try:
-        return SqliteStore(paths.database)
+        return SqliteStore(paths.database, timing=timing)
     except DiskFull:
         paths.reserve.unlink(missing_ok=True)
-        return SqliteStore(paths.database)
+        return SqliteStore(paths.database, timing=timing)
 
 
 def serve(
@@ -278,7 +281,7 @@ def serve(
         await server.run(stop)
 
     with held_lock(paths):
-        store = open_store(paths)
+        store = open_store(paths, settings.timing)
         try:
             server = Server(store, commands, paths, settings)
             uvloop.run(run())

@@ -11,8 +11,6 @@ SLOTS = 256
 """Commands of one process that may be on their way."""
 WAITERS_MAX = 4096
 """And those that wait for a slot."""
-WAIT_SECONDS = 10.0
-"""For how long one does."""
 TOO_MANY = "commands of this process"
 
 
@@ -34,10 +32,10 @@ class Slots:
         """How many wait for one."""
         return len(self._turns)
 
-    async def take(self) -> tuple[int, int]:
+    async def take(self, wait_seconds: float) -> tuple[int, int]:
         """A slot that is free, and a number that it never had before. Raises `Busy` where too many wait already, or
-        none becomes free for long."""
-        slot = self._free.popleft() if self._free else await self._turn()
+        none becomes free within *wait_seconds*."""
+        slot = self._free.popleft() if self._free else await self._turn(wait_seconds)
         number = self._numbers[slot] = self._numbers[slot] + 1
         return slot, number
 
@@ -50,13 +48,13 @@ class Slots:
                 return
         self._free.append(slot)
 
-    async def _turn(self) -> int:
+    async def _turn(self, wait_seconds: float) -> int:
         if len(self._turns) >= WAITERS_MAX:
             raise Busy(TOO_MANY)
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout(wait_seconds):
                 return await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():

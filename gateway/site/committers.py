@@ -155,7 +155,7 @@ async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -
     """A session with whoever commits, and the committer if it had to be started for it."""
     committer = await Committer.ensure(folder, journal, timing)
     try:
-        return await Journal.open(journal, kind), committer
+        return await Journal.open(journal, kind, timing), committer
     except BaseException:
         await committer.let_go()
         raise

@@ -37,9 +37,9 @@ async def commit(child: Child) -> None:
     with ExitStack() as held:
         if not await _own(held, paths, child):
             return
-        store = open_store(paths)
+        store = open_store(paths, child.timing)
         held.callback(store.close)
-        server = Server(store, COMMANDS, paths, _settings(child.config))
+        server = Server(store, COMMANDS, paths, _settings(child.config, child.timing))
         child.before_report = lambda: SESSIONS.set(len(server.leases))
         stop = asyncio.Event()
         waiting = asyncio.create_task(_until_unneeded(child, server, stop))
@@ -98,9 +98,9 @@ def commit_for_client(folder: Path) -> None:
             held.enter_context(held_lock(paths))
         except Misconfigured:
             return  # somebody else was faster, and serves our client as well
-        store = open_store(paths)
+        store = open_store(paths, timing)
         held.callback(store.close)
-        settings = _settings(config, timing.committers.lonely_seconds)
+        settings = _settings(config, timing, timing.committers.lonely_seconds)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_for_client(Server(store, COMMANDS, paths, settings), folder, timing))
 
@@ -132,13 +132,14 @@ def _at_end(gone: asyncio.Event) -> None:
         gone.set()
 
 
-def _settings(config: Config, idle_exit_seconds: float | None = None) -> CommitterSettings:
+def _settings(config: Config, timing: Timing, idle_exit_seconds: float | None = None) -> CommitterSettings:
     journal = config.journal
     return CommitterSettings(
         journal.lease_seconds,
         idle_exit_seconds,
         observe_commit,
         fork_grace_seconds=journal.fork_grace_hours * 3_600,
+        timing=timing,
     )
 
 

@@ -95,7 +95,7 @@ class Site:
         journal_path = journal_folder(folder, config)
         async with AsyncExitStack() as held:
             if kind in SUPERVISED:
-                journal, committer = await Journal.open(journal_path, kind), Committer(None, timing)
+                journal, committer = await Journal.open(journal_path, kind, timing), Committer(None, timing)
             else:
                 journal, committer = await open_journal(folder, journal_path, kind, timing)
             held.push_async_callback(committer.let_go)

@@ -19,6 +19,30 @@ Pauses: TypeAlias = Annotated[tuple[float, ...], "pause"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class JournalTiming:
+    """The committer and its clients (`gateway/journal`)."""
+
+    answer_seconds: Limit = 10.0
+    """How long a command waits for its answer, whoever commits, before its caller is told that nobody does."""
+    slot_seconds: Limit = 10.0
+    """How long a command waits for one of the slots of its process."""
+    reconnect_seconds: Pause = 0.05
+    """Between two tries of a client to connect; a fifth of it after a connection was lost."""
+    beat_seconds: Pause = 0.5
+    """Longest time between two renewals of a lease; a fifth of the lease where that is shorter."""
+    tidy_seconds: Pause = 0.5
+    """Between two looks of the committer at its reserve, and at whether it can write the WAL into the file."""
+    loop_commit_seconds: Limit = 0.002
+    """While small commits usually take longer than this, none is made on the event loop."""
+    hiccup_seconds: Limit = 0.008
+    """A single commit counts as at most so long for what is usual."""
+    checkpoint_seconds: Pause = 1.0
+    """Before the next try to write the WAL into the file, where readers kept the last one from finishing."""
+    backup_pause_seconds: Pause = 0.001
+    """Between two steps of copying the journal for a backup."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkersTiming:
     """The loop of each background worker (`gateway/blocks/working.py`)."""
 
@@ -256,6 +280,7 @@ class ProbesTiming:
 class Timing:
     """All durations of a process, and its clocks."""
 
+    journal: JournalTiming = field(default_factory=JournalTiming)
     workers: WorkersTiming = field(default_factory=WorkersTiming)
     sweeper: SweeperTiming = field(default_factory=SweeperTiming)
     compactor: CompactorTiming = field(default_factory=CompactorTiming)

@@ -95,7 +95,7 @@ class Site:
         self.timing = timing
         self.path = folder / "journal.db"
         self._sqlite = SqliteStore(self.path)
-        self.committer = LocalCommitter(self._sqlite, COMMANDS)
+        self.committer = LocalCommitter(self._sqlite, COMMANDS, timing=timing)
         self.committer.run(FoundSite("0" * 32, "test"))
         self.store = ReadStore(self.path)
         self.places = places or (Memory(),)

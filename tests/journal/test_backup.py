@@ -20,6 +20,7 @@ from gateway.journal.session_commands import COUNTER_BITS, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import SESSION, SITE
+from gateway.timing import parse_timing
 from tests.journal.histories import EVERY
 from tests.journal.process import end, found, start
 from tests.journal.test_histories import assert_same_truth
@@ -28,10 +29,9 @@ from tests.journal.test_histories import assert_same_truth
 async def backed_up(folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[backups.Manifest, int]:
     """A backup made while another client commits; and how much that did behind it."""
     monkeypatch.setattr(backups, "PAGES", 2)
-    monkeypatch.setattr(backups, "PAUSE_SECONDS", 0.02)
     found(folder)
     process = start(folder)
-    journal = await Journal.open(folder, "cli")
+    journal = await Journal.open(folder, "cli", parse_timing("journal.backup_pause_seconds=0.02"))
     await asyncio.gather(*(journal.send(OpenSession(f"before {each}")) for each in range(200)))
     copying = asyncio.create_task(backup(folder, target, journal, keep_seconds=3600))
     behind = 0

@@ -12,6 +12,7 @@ from gateway.journal.client import HEAVY_SLOTS, Journal, _Sent
 from gateway.journal.session_commands import EndSession
 from gateway.journal.slots import SLOTS
 from gateway.namespace.objects import DeleteObject
+from gateway.timing import Timing
 
 
 @pytest.mark.parametrize("refusal", ["Busy", "DiskFull"])
@@ -19,10 +20,10 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
     tmp_path: Path, refusal: str
 ) -> None:
     """Its caller would delete the bytes of what was refused; those of what may be committed must stay."""
-    journal = Journal(tmp_path, "test")
+    journal = Journal(tmp_path, "test", Timing())
     told: list[type[BaseException]] = []
     for slot, written in enumerate((1, 2)):
-        sent = _Sent(1, b"", asyncio.get_running_loop().create_future())
+        sent = _Sent(1, b"", asyncio.get_running_loop().create_future(), 0.0)
         sent.written = written
         journal._sent[slot] = sent
         journal._answers([(slot, 1, refusal, ("full",))])
@@ -34,7 +35,7 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
 
 async def test_who_asks_and_is_told_to_end_as_the_committer_goes_away_does_end(tmp_path: Path) -> None:
     """Both come in one turn of the loop where the supervisor and the committer are killed at once."""
-    journal = Journal(tmp_path, "test")
+    journal = Journal(tmp_path, "test", Timing())
     sent: list[bytes] = []
 
     class Transport(asyncio.Transport):
@@ -53,7 +54,7 @@ async def test_who_asks_and_is_told_to_end_as_the_committer_goes_away_does_end(t
 
 async def test_a_slot_that_is_free_again_is_for_who_waits_for_it(tmp_path: Path) -> None:
     """Somebody who sends between the answer and the turn of the one who waits must wait as well."""
-    journal = Journal(tmp_path, "test")
+    journal = Journal(tmp_path, "test", Timing())
     sending = [asyncio.create_task(journal.send(EndSession(number))) for number in range(SLOTS)]
     await asyncio.sleep(0)
     waiting = asyncio.create_task(journal.send(EndSession(SLOTS)))
@@ -77,7 +78,7 @@ async def test_a_slot_that_is_free_again_is_for_who_waits_for_it(tmp_path: Path)
 
 
 async def test_who_waits_for_an_answer_where_it_is_closed_is_told_that_none_comes(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, "test")
+    journal = Journal(tmp_path, "test", Timing())
     waiting = asyncio.create_task(journal.send(EndSession(1)))
     await asyncio.sleep(0)
     await journal.close()
@@ -100,7 +101,7 @@ async def test_who_gives_up_while_it_is_opened_leaves_nobody_behind(tmp_path: Pa
 
 async def test_heavy_commands_leave_slots_to_the_light_ones(tmp_path: Path) -> None:
     """Whoever sends many that take long does not have everybody else wait for a slot."""
-    journal = Journal(tmp_path, "test")
+    journal = Journal(tmp_path, "test", Timing())
     heavy = DeleteObject("b", b"a/" * 500, 1, False)
     sending = [asyncio.create_task(journal.send(heavy)) for _ in range(2 * SLOTS)]
     await asyncio.sleep(0)

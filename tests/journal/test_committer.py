@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Busy, CommitterGone, EntrepotError, Misconfigured, NoSuchBucket
-from gateway.journal import client as clients
 from gateway.journal import connection as connections
 from gateway.journal import slots
 from gateway.journal.client import Journal
@@ -23,6 +22,7 @@ from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.wire import Kind, frame
 from gateway.namespace.buckets import SetVersioning
+from gateway.timing import Timing, parse_timing
 from tests.journal.process import end, found, start
 from tests.waiting import until_true
 
@@ -115,17 +115,15 @@ async def test_bytes_that_are_no_frame_end_that_connection_alone(folder: Path) -
 
 
 async def test_commands_wait_for_a_successor_and_are_refused_when_none_comes(
-    folder: Path, committer: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+    folder: Path, committer: subprocess.Popen[bytes]
 ) -> None:
     journal = await Journal.open(folder, "worker")
     committer.kill(), committer.wait()
-    monkeypatch.setattr(clients, "GONE_SECONDS", 0.8)
-    monkeypatch.setattr(slots, "WAIT_SECONDS", 0.8)
+    journal.timing = parse_timing("journal.answer_seconds=0.3; journal.slot_seconds=0.3; journal.beat_seconds=0.1")
     many = [asyncio.create_task(journal.send(OpenSession("nobody"))) for _ in range(slots.SLOTS + 10)]
     answers = await asyncio.gather(*many, return_exceptions=True)
     assert all(isinstance(each, CommitterGone | Busy) for each in answers)
-    monkeypatch.setattr(clients, "GONE_SECONDS", 10.0)
-    monkeypatch.setattr(slots, "WAIT_SECONDS", 10.0)
+    journal.timing = Timing()
     process = start(folder)
     found_again = await asyncio.gather(*(journal.send(OpenSession("somebody")) for _ in range(slots.SLOTS + 10)))
     assert len(set(found_again)) == slots.SLOTS + 10, "no slot was lost"

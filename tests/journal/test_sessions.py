@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import SessionOver
-from gateway.journal import committing as commits
 from gateway.journal.client import Journal
 from gateway.journal.leases import Leases
 from gateway.journal.paths import JournalPaths
@@ -24,6 +23,8 @@ from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
 from gateway.journal.wire import Kind, frame
+from gateway.timing import Timing
+from gateway.timing.durations import JournalTiming
 from tests.journal.process import EVERY, end, start
 from tests.waiting import until_true
 
@@ -133,14 +134,12 @@ class Slow(SqliteStore):
         super().write(batch)
 
 
-async def test_a_session_keeps_its_floor_until_its_end_is_durable(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_session_keeps_its_floor_until_its_end_is_durable(folder: Path) -> None:
     """What it sent before its end is committed before it, and may name what died behind its floor."""
-    monkeypatch.setattr(commits, "HERE_SECONDS", -1.0)  # this disk is a slow one
+    slow_disk = Timing(journal=JournalTiming(loop_commit_seconds=-1.0))  # nothing is committed on the loop
     paths = JournalPaths(folder)
     store, stop = Slow(paths.database), asyncio.Event()
-    server = Server(store, EVERY, paths, CommitterSettings())
+    server = Server(store, EVERY, paths, CommitterSettings(timing=slow_disk))
     running = asyncio.create_task(server.run(stop))
     goes, stays = await Journal.open(folder, "worker"), await Journal.open(folder, "worker")
     with goes.reading():

@@ -23,6 +23,7 @@ from gateway.journal.store import Batch
 from gateway.namespace.buckets import MakeBucket
 from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed, PutObject
 from gateway.site.commands import COMMANDS
+from gateway.timing import Timing
 
 DEEP = b"a/" * 500
 
@@ -57,7 +58,7 @@ class Loop:
         """Begin with nothing in memory."""
         self.store = Watched(self._folder / "journal.db")
         reserve = Reserve(self._folder / "reserve", 1 << 20)
-        self.committing = Committing(self.store, {**SESSIONS, **COMMANDS}, reserve, self._answer)
+        self.committing = Committing(self.store, {**SESSIONS, **COMMANDS}, reserve, self._answer, timing=Timing())
         self._running = asyncio.create_task(self.committing.run())
 
     async def stop(self) -> None:

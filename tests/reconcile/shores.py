@@ -31,7 +31,7 @@ class Shores(Site):
 
     def __init__(self, folder: Path, *places: Backend, timing: Timing = TIMING) -> None:
         super().__init__(folder, *(places or [Memory(name) for name in NAMES]), timing=timing)
-        self.committer = LocalCommitter(self._sqlite, {**COMMANDS, **reconcile.COMMANDS})
+        self.committer = LocalCommitter(self._sqlite, {**COMMANDS, **reconcile.COMMANDS}, timing=timing)
         self.ids = [number for (number,) in self.store.query("SELECT id FROM backend ORDER BY name")]
         self.first = self.committer.run(NameBackendSet((self.ids[0],)))
         names = [f"b{n}" for n in range(len(self.places))]

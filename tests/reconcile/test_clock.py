@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-
 from gateway.blocks.values import block_key
-from gateway.journal import local
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import SuspectCopy
-from tests.reconcile.shores import Shores
+from tests.clocks import AheadClock
+from tests.reconcile.shores import PATIENT, Shores
 
 SECOND_NS = 10**9
 YEAR_NS = 365 * 86_400 * SECOND_NS
 
 
-async def test_what_was_noted_by_a_clock_that_was_ahead_is_mended_once_it_is_put_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = Shores(tmp_path)
+async def test_what_was_noted_by_a_clock_that_was_ahead_is_mended_once_it_is_put_right(tmp_path: Path) -> None:
+    clock = AheadClock()
+    site = Shores(tmp_path, timing=replace(PATIENT, clock=clock))
     try:
         site.keep("b0", "b1")
         await site.put(b"key", b"x" * 3_000)
         await site.move()
         ((block,),) = site.store.query("SELECT id FROM block")
         await site.places[0].delete(block_key(block))
-        with monkeypatch.context() as ahead:
-            ahead.setattr(local, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + YEAR_NS))
-            site.committer.run(SuspectCopy(block, site.ids[0], "absent"))
+        clock.ahead_seconds = YEAR_NS / 1e9
+        site.committer.run(SuspectCopy(block, site.ids[0], "absent"))
+        clock.ahead_seconds = 0.0
         assert site.store.query("SELECT 1 FROM work WHERE due_ns > ?", (time.time_ns() + YEAR_NS // 2,))
         await site.move()
         assert site.work_rows() == []

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,12 @@ from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
 from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow, TreePath
 from gateway.journal.tables import SITE, TOKEN, Dir, Entry, Key, Table, Token
+from gateway.timing import Timing
 
 LOAD_KEYS = 256
 """Keys that one query asks for at most."""
 CHECKPOINT_BYTES = 64 << 20
 """A WAL longer than this is checkpointed even under load."""
-CHECKPOINT_SECONDS = 1.0
-"""How often at most that is tried: a reader's snapshot may keep the WAL long for a while."""
 BUSY_MS = 1000
 """How long a checkpoint waits for readers, at most."""
 # A name is cut from the path behind each slash; the last one may have none, or be empty.
@@ -58,11 +56,13 @@ _FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 class SqliteStore:
     """The store of one site. Whoever opens it holds the site's lock."""
 
-    def __init__(self, path: Path, *, durable: bool = True) -> None:
+    def __init__(self, path: Path, *, durable: bool = True, timing: Timing | None = None) -> None:
         """Open, or make, the file at *path*. Without *durable* nothing in it survives a power cut: for a file that is
-        thrown away. Raises `Misconfigured` if it is newer than this code, `DiskFull`."""
+        thrown away. *timing*: the defaults, unless given. Raises `Misconfigured` if it is newer than this code,
+        `DiskFull`."""
         self._synchronous = "FULL" if durable else "OFF"
         self._path = path
+        self._timing = timing or Timing()
         self._wal = f"{path}-wal"
         try:
             self._open(path)
@@ -186,7 +186,7 @@ class SqliteStore:
     def checkpoint_due(self, longest: int = CHECKPOINT_BYTES) -> bool:
         """Whether the WAL is longer than *longest*."""
         try:
-            return os.stat(self._wal).st_size > longest and time.monotonic() > self._not_before
+            return os.stat(self._wal).st_size > longest and self._timing.clock.monotonic() > self._not_before
         except FileNotFoundError:
             return False
 
@@ -205,7 +205,7 @@ class SqliteStore:
             kept = (1, 0, 0)
         failpoints.reach("checkpointed")
         if kept[0] or kept[1] != kept[2] or mode == "PASSIVE":
-            self._not_before = time.monotonic() + CHECKPOINT_SECONDS
+            self._not_before = self._timing.clock.monotonic() + self._timing.journal.checkpoint_seconds
 
     def live_sessions(self) -> list[int]:
         """The sessions that a committer that died left open."""
