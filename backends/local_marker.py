@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 
 from backends import errors
 from backends.base import Marker, check_claim, is_claimed
@@ -19,19 +20,27 @@ def read_marker(root: Root) -> Marker | None:
     `Misconfigured` if the folder does not stand at its path any more: who asks wants to know what others would find."""
     with root.translated(MARKER):
         root.check_stands()
-        try:
-            fd, size = root.open(MARKER)
-        except FileNotFoundError:
-            return None
-        try:
-            raw = bytes(read_all(fd, 0, min(size, MARKER_BYTES_MAX + 1)))
-        finally:
-            os.close(fd)
+        raw = _read(root)
+    if raw is None:
+        return None
     try:
         return parse_marker(raw)
     except ValueError as error:
         message = f"{root.path}/{MARKER}: is no marker; see whose folder this is, then remove that file"
         raise errors.Foreign(message, backend=root.name) from error
+
+
+def _read(root: Root) -> bytes | None:
+    """What stands there, and no more of it than `parse_marker` needs; nothing of what is no file. None where nothing
+    stands there."""
+    try:
+        fd = os.open(MARKER, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root.fd)  # a FIFO holds nobody up
+    except FileNotFoundError:
+        return None
+    try:
+        return bytes(read_all(fd, 0, MARKER_BYTES_MAX + 1)) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
+    finally:
+        os.close(fd)
 
 
 def bears_marker(path: str) -> bool:

@@ -16,6 +16,8 @@ MARKER_BYTES_MAX = 16 << 10
 """A marker is never longer; what is longer is something else."""
 _INTEGER_MAX = (1 << 63) - 1
 _HEX = re.compile(r"[0-9a-f]{1,128}")
+_SITE = re.compile(r"[0-9a-f]{32}")
+_KEY = re.compile(r"[0-9a-f.]{0,400}")
 
 
 def marker_text(marker: Marker) -> bytes:
@@ -35,7 +37,7 @@ def parse_marker(raw: bytes) -> Marker:
         told = json.loads(raw)
         fence = told.get("fence")
         return Marker(
-            str(told["site"]),
+            _site(told["site"]),
             _integer(told["backend"]),
             _integer(told["incarnation"]),
             None if fence is None else _fence(fence),
@@ -54,14 +56,26 @@ def _fence(told: dict[str, Any]) -> Fence:
         _integer(told["number"]),
         _hex(told["hash"]),
         _integer(told["at_ns"]),
-        str(told["replaces"]),
+        _key(told["replaces"]),
         lineage,
     )
 
 
+def _site(value: Any) -> str:
+    if not isinstance(value, str) or _SITE.fullmatch(value) is None:
+        raise ValueError("the id of a site has 32 hex digits")
+    return value
+
+
+def _key(value: Any) -> str:
+    if not isinstance(value, str) or _KEY.fullmatch(value) is None:
+        raise ValueError("the key of a fence is missing")
+    return value
+
+
 def _integer(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _INTEGER_MAX:
-        raise ValueError(f"{value!r} is no whole number that a marker may hold")
+        raise ValueError("there is no whole number where one belongs")  # the value may be of any length
     return value
 
 

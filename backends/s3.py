@@ -10,6 +10,7 @@ Of use on the event loop that it was opened on, in the process that opened it: o
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -27,7 +28,16 @@ from backends.s3_errors import said_by_obstore, translated
 from backends.s3_listing import listed
 from backends.s3_marker import read_marker, write_claim
 from backends.s3_settings import Confirm, S3Settings, Style, normal_prefix
-from backends.s3_store import body, check_threads, md5_of, new_store, told, whole
+from backends.s3_store import (
+    VALUE_BYTES_MAX,
+    body,
+    check_threads,
+    md5_of,
+    new_store,
+    read_range,
+    read_whole,
+    told,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -173,10 +183,11 @@ class S3(base.Backend):
         base.check_range(start, length)
         if not length:
             return await self._get_rest(key, path, start, length)
-        value = await self._ask(key, obstore.get_range_async, path, start=start, length=length)
+        self._check_size(key, length)
+        value = await self._ask(key, read_range, path, start, length)
         if len(value) != length:
-            raise self._short(key, start, length, len(value))
-        return memoryview(value)
+            raise self._other_length(key, start, length, len(value))
+        return value
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
         """Nothing of a cloud is at hand."""
@@ -200,11 +211,10 @@ class S3(base.Backend):
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
-        try:
-            async for line in listed(self._store, self._control, self._prefix, prefix, after):
-                yield line
-        except (obstore.exceptions.BaseError, OSError) as error:
-            raise self._translated(error, None) from error
+        fetch = functools.partial(self._control.list_page, self._prefix + prefix)
+        async for line in listed(fetch, self._prefix, prefix, after, self.name):
+            yield line
+            self._check_usable()
 
     async def marker(self) -> Marker | None:
         self._check_usable()
@@ -250,12 +260,18 @@ class S3(base.Backend):
         if length == 0 or start:
             size = (await self.stat(key)).size
             if size < start:
-                raise self._short(key, start, length or 0, size)
+                raise self._other_length(key, start, length or 0, size)
             return b"" if length == 0 or size == start else await self.get(key, start, size - start)
-        size, value = await self._ask(key, whole, path)
+        size, value = await self._ask(key, read_whole, path)
+        self._check_size(key, size)
         if len(value) != size:
-            raise self._short(key, 0, size, len(value))
-        return memoryview(value)
+            raise self._other_length(key, 0, size, len(value))
+        return value
+
+    def _check_size(self, key: str, size: int) -> None:
+        if size > VALUE_BYTES_MAX:
+            message = f"{self._where}: {size} bytes are no value's, which have at most {VALUE_BYTES_MAX}"
+            raise errors.Damaged(message, backend=self.name, key=key)
 
     async def _first_byte(self, key: str, path: str) -> None:
         """Ask for it, to hear why a value is not to be had; that it is there, or empty, is fine."""
@@ -300,8 +316,9 @@ class S3(base.Backend):
             why = f"{why}; and it cannot be deleted: {error}"
         raise errors.Damaged(f"{self._where}: the put was answered, but {why}", backend=self.name, key=key)
 
-    def _short(self, key: str, start: int, length: int, had: int) -> errors.Damaged:
-        message = f"{self._where}: {length} bytes from {start} on were asked for, and {had} are there"
+    def _other_length(self, key: str, start: int, length: int, had: int) -> errors.Damaged:
+        many = "more" if had > length else str(had)
+        message = f"{self._where}: {length} bytes from {start} on were asked for, and {many} are there"
         return errors.Damaged(message, backend=self.name, key=key)
 
     def _translated(self, error: Exception, key: str | None) -> errors.BackendError:

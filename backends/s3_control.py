@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 from backends import errors
-from backends.base import Listed
 from backends.s3_credentials import Credentials, resolve
-from backends.s3_errors import Said, Where, said_by_botocore, translated
+from backends.s3_errors import Said, Where, said_by_botocore, said_in, translated
+from backends.s3_listing import LINES, PAGE_BYTES_MAX
 from backends.s3_settings import S3Settings
 
 CONTROL = ".entrepot"
@@ -26,7 +26,6 @@ REGION_DEFAULT = "us-east-1"
 _ELSEWHERE = frozenset({301, 307, 400})
 _NOT_SO = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
 """A condition that does not hold; an If-Match finds no key at all where the object was deleted meanwhile."""
-_SLOW_PAGE = 50  # botocore takes 80 µs of the loop for each line that it parses
 _LIE = "AAAAAAAAAAA="  # as the CRC64NVME of `_PROBE`, whose true one is another
 _NOBODYS = "0" * 32  # no value's MD5 that anybody has seen
 _PROBE = b"does this place check what it is told?"
@@ -126,14 +125,14 @@ class Control:
             with self._translating(self._own("probe")):
                 await self._client.delete_object(**self._in_bucket, Key=self._own("probe"))
 
-    async def read_own(self, name: str) -> tuple[bytes, str] | None:
-        """What stands in the control folder under *name*, and its ETag."""
+    async def read_own(self, name: str, bytes_max: int) -> tuple[bytes, str] | None:
+        """What stands in the control folder under *name*, or its first *bytes_max* bytes, and its ETag."""
         at = self._own(name)
         try:
             with self._translating(at):
                 answer = await self._client.get_object(**self._in_bucket, Key=at)
                 async with answer["Body"] as stream:
-                    return bytes(await stream.read()), str(answer.get("ETag", ""))
+                    return await _first_bytes(stream, bytes_max), str(answer.get("ETag", ""))
         except errors.NotFound:
             return None
 
@@ -161,17 +160,24 @@ class Control:
                 await self._client.put_object(**self._in_bucket, Key=at, Body=value)
         return True
 
-    async def pages(self, prefix: str, after: str) -> AsyncIterator[list[Listed]]:
-        """What the bucket holds under whole keys from *prefix* behind *after*, whatever their names. In small pages,
-        since parsing one holds the loop."""
-        query = {"Prefix": prefix, "StartAfter": after, "MaxKeys": _SLOW_PAGE}
-        while True:
-            with self._translating(None):
-                answer = await self._client.list_objects_v2(**self._in_bucket, **query)
-            yield [Listed(line["Key"], line["Size"]) for line in answer.get("Contents", ())]
-            if not answer.get("IsTruncated"):
-                return
-            query = query | {"ContinuationToken": answer["NextContinuationToken"]}
+    async def list_page(self, prefix: str, after: str = "", token: str = "", *, lines: int = LINES) -> bytes:
+        """A page of what the bucket holds under names that begin with *prefix*, as the server's XML: the first one
+        behind *after*, or the one that *token* stands for."""
+        from botocore.awsrequest import AWSRequest
+
+        from backends.s3_session import first_bytes
+
+        query: dict[str, Any] = {"Prefix": prefix, "MaxKeys": lines, "EncodingType": "url"}
+        query |= {"ContinuationToken": token} if token else {"StartAfter": after} if after else {}
+        with self._translating(None):
+            url = await self._client.generate_presigned_url("list_objects_v2", Params={**self._in_bucket, **query})
+            request = AWSRequest("GET", url, stream_output=True).prepare()
+            answer = await self._client._endpoint.http_session.send(request)  # noqa: SLF001 (nobody else has one)
+            async with answer.raw:  # a connection with an answer that was not read to its end is closed
+                body = await first_bytes(answer.raw.content, PAGE_BYTES_MAX)
+        if answer.status_code == 200:
+            return body
+        raise translated(said_in(answer.status_code, answer.headers, body), self.where, None, None)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -184,8 +190,10 @@ class Control:
     def _in_bucket(self) -> dict[str, str]:
         return {"Bucket": self._settings.bucket}
 
-    def _listen_for_region(self, response: Any = None, **_: object) -> None:
-        """botocore follows a redirect by itself; obstore, which carries the bytes, does not, so we want to know."""
+    def _listen_for_region(self, request_dict: Any, response: Any = None, **_: object) -> None:
+        """Keep where a bucket is said to lie, which obstore has to know too. botocore itself shall not go there: it
+        asks anew to find out where that is, and anew for an answer that sends it elsewhere again, without end."""
+        request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
         if response is None:
             return
         http, parsed = response
@@ -200,15 +208,12 @@ class Control:
             yield
         except errors.BackendError:
             raise
-        except Exception as error:
+        except Exception as error:  # botocore's parsers raise anything
             if not fine or said_by_botocore(error).code != fine:
                 raise self._translated(error, key) from error
 
     def _translated(self, error: Exception, key: str | None) -> errors.BackendError:
-        said = said_by_botocore(error)
-        if said.status == 0 and not _is_of_botocore(error):
-            raise error  # a mistake of ours
-        return translated(said, self.where, key, error)
+        return translated(said_by_botocore(error), self.where, key, error)
 
 
 async def open_control(settings: S3Settings) -> tuple[Control, Credentials]:
@@ -241,17 +246,17 @@ async def _found_or_made(control: Control, settings: S3Settings) -> str | None:
     return await control.region_elsewhere()
 
 
+async def _first_bytes(stream: Any, bytes_max: int) -> bytes:
+    """All of *stream*, or its first *bytes_max* bytes; of what follows nothing is taken in."""
+    found = bytearray()
+    while len(found) < bytes_max and (part := await stream.read(bytes_max - len(found))):
+        found += part
+    return bytes(found)
+
+
 def is_md5(etag: str | None, digest: str) -> bool:
     """Whether *etag* is that MD5."""
     return etag is not None and etag.strip('"').lower() == digest
-
-
-def _is_of_botocore(error: Exception) -> bool:
-    import aiohttp
-    from botocore.exceptions import BotoCoreError
-    from botocore.parsers import ResponseParserError
-
-    return isinstance(error, BotoCoreError | ResponseParserError | aiohttp.ClientError | OSError | TimeoutError)
 
 
 def load() -> None:
@@ -287,6 +292,8 @@ async def _warm(session: Any, settings: S3Settings) -> None:
 def _client(session: Any, settings: S3Settings, region: str, **keys: str) -> Any:
     from aiobotocore.config import AioConfig
 
+    from backends.s3_session import BoundedSession
+
     config = AioConfig(
         signature_version="s3v4",
         connect_timeout=settings.connect_timeout_s,
@@ -297,6 +304,7 @@ def _client(session: Any, settings: S3Settings, region: str, **keys: str) -> Any
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         max_pool_connections=settings.connections,
+        http_session_cls=BoundedSession,
     )
     return session.create_client(
         "s3", region_name=region, endpoint_url=settings.endpoint, verify=settings.ca_file, config=config, **keys

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from backends import errors
@@ -17,6 +18,7 @@ from backends.errors import BackendError, Damaged, Denied, Full, Misconfigured, 
 _STATUS = re.compile(r"status code: (\d{3})")
 _FIELD = {name: re.compile(rf"<{name}>([^<]*)</{name}>") for name in ("Code", "Message", "Region", "ActualObjectSize")}
 _QUOTED_CHARS_MAX = 300
+_REGION_CHARS_MAX = 100
 
 _REGION = "the bucket lies in another region, or behind another endpoint"
 _SLOW = "it asks for fewer requests"
@@ -29,6 +31,7 @@ _EXPIRED = "the session token is not valid (any more)"
 _NO_BUCKET = "there is no such bucket; create it, or set create_bucket"
 _QUOTA = "a quota is used up, or the store is full"
 _CLOCK = "the clocks differ too much; set this machine's by NTP"
+_ELSEWHERE = "it sends us to another address, where nobody goes with these credentials; name that one as the endpoint"
 _BODY = "the bytes that arrived there are not those that were sent"
 
 _CODES: dict[str, tuple[type[BackendError], str]] = {
@@ -88,7 +91,10 @@ _CODES: dict[str, tuple[type[BackendError], str]] = {
 
 _STATES: dict[int, tuple[type[BackendError], str]] = {
     301: (Misconfigured, _REGION),
+    302: (Misconfigured, _ELSEWHERE),
+    303: (Misconfigured, _ELSEWHERE),
     307: (Misconfigured, _REGION),
+    308: (Misconfigured, _ELSEWHERE),
     401: (Denied, "it does not accept these credentials"),
     403: (Denied, _ALLOW),
     404: (Misconfigured, "what answers there does not seem to be S3, or is another bucket's"),
@@ -102,8 +108,13 @@ _STATES: dict[int, tuple[type[BackendError], str]] = {
     507: (Full, _QUOTA),
 }
 
-# What the libraries say where no answer came; the first that is in their text counts.
+NOWHERE = "127.0.0.1:0"
+"""Where nothing can listen: obstore is sent there with what it would ask another host for (`s3_store`)."""
+
+# What the libraries say where no answer came, or none that they understand; the first that is in their text counts.
 _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
+    (("AnswerTooLong",), Damaged, "its answer is longer than any answer to that"),
+    ((f"{NOWHERE},",), Misconfigured, _ELSEWHERE),
     (
         ("InvalidCertificate", "certificate verify failed", "CERTIFICATE_VERIFY_FAILED", "invalid peer certificate"),
         Misconfigured,
@@ -120,6 +131,7 @@ _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
     (("BareRedirect", "without LOCATION"), Misconfigured, _REGION),
     (("MissingEtag", "ETag Header missing"), Damaged, "its answer to a put does not say what it stored (no ETag)"),
     (("Generic S3 error: Requested ",), Damaged, "it answers with other bytes than were asked for"),
+    (("ResponseParserError", "ParseError"), Damaged, "its answer is none that S3 would give"),
     (("IncompleteMessage", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
 )
 
@@ -158,6 +170,15 @@ def said_by_obstore(error: BaseException) -> Said:
     return Said(int(status[1]), field["Code"], field["Message"], field["Region"], size)
 
 
+def said_in(status: int, headers: Mapping[str, str], body: bytes) -> Said:
+    """What a refusal says, as it came; header names in lower case."""
+    text = body.decode(errors="replace")
+    field = {name: html.unescape(found[1]) if (found := rule.search(text)) else "" for name, rule in _FIELD.items()}
+    region = field["Region"] or headers.get("x-amz-bucket-region", "")
+    wait_s = seconds_of(headers.get("retry-after"))
+    return Said(status, field["Code"], field["Message"], region, retry_after_s=wait_s)
+
+
 def said_by_botocore(error: BaseException) -> Said:
     """What one of botocore's exceptions tells; any other is what has gone wrong on the way."""
     response: dict[str, Any] | None = getattr(error, "response", None)
@@ -181,13 +202,14 @@ def seconds_of(header: str | None) -> float | None:
     return float(header) if header is not None and header.isdecimal() else None
 
 
-def translated(said: Said, where: Where, key: str | None, cause: BaseException) -> BackendError:
+def translated(said: Said, where: Where, key: str | None, cause: BaseException | None) -> BackendError:
     """The one error that says what *said* means, with *cause* as its source."""
     kind, meaning = _meaning(said)
     if kind is NotFound and key is None:
         kind = Misconfigured
     if said.region and meaning is _REGION:
-        meaning = f"the bucket lies in the region {said.region}; set region = {said.region!r}"
+        region = said.region[:_REGION_CHARS_MAX]
+        meaning = f"the bucket lies in the region {region}; set region = {region!r}"
     quoted = ": ".join(filter(None, [said.code, said.message])) if said.status else ""
     answer = f" ({said.status} {quoted[:_QUOTED_CHARS_MAX]})".replace(" )", ")") if said.status else ""
     made = kind(f"{where}: {meaning}{answer}", backend=where.name, key=key)

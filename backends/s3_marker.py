@@ -13,7 +13,7 @@ import asyncio
 
 from backends import errors
 from backends.base import Marker, check_claim, is_claimed
-from backends.marker import marker_text, parse_marker
+from backends.marker import MARKER_BYTES_MAX, marker_text, parse_marker
 from backends.s3_control import Control
 
 MARKER = "marker"
@@ -46,7 +46,7 @@ async def write_claim(control: Control, wanted: Marker) -> None:
 
 
 async def _read(control: Control) -> tuple[Marker | None, str | None]:
-    found = await control.read_own(MARKER)
+    found = await control.read_own(MARKER, MARKER_BYTES_MAX + 1)
     if found is None:
         return None, None
     raw, etag = found

@@ -9,8 +9,11 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import obstore
 from obstore.store import S3Store
@@ -19,7 +22,11 @@ from backends import base, errors
 from backends.base import Buffer, Stat
 from backends.s3_control import Control
 from backends.s3_credentials import Credentials
+from backends.s3_errors import NOWHERE
 from backends.s3_settings import S3Settings
+
+VALUE_BYTES_MAX = 16 << 20
+"""Twice what the largest block takes. What is longer is none of ours, whatever its server says."""
 
 _MD5 = re.compile("[0-9a-f]{32}")
 _carrying: int | None = None
@@ -41,6 +48,7 @@ def new_store(
     }
     if ca_pem is not None:
         options["root_certificate"] = ca_pem
+    options |= _no_other_host(address)
     more: Any = {"checksum_algorithm": "CRC64NVME"} if checked else {}
     return S3Store(
         settings.bucket,
@@ -58,6 +66,20 @@ def new_store(
         credential_provider=credentials,
         **more,
     )
+
+
+def _no_other_host(address: str) -> dict[str, str]:
+    """Options that keep obstore from following a redirect to another host than *address*'s, with the session token in a
+    header. It has none for that, but it can be told of a proxy for all hosts except some: for all but ours, that is one
+    where nothing listens. Behind a proxy of the environment, which is asked for everything, it is left alone."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    proxies = getproxies()
+    if (proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(host):
+        return {}
+    with suppress(UnicodeError):
+        host = host.encode("idna").decode()  # as obstore spells it
+    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": host}
 
 
 def check_threads(name: str) -> None:
@@ -79,10 +101,26 @@ def told(answer: Any) -> Stat:
     return Stat(answer["size"], etag if _MD5.fullmatch(etag) else "")
 
 
-async def whole(store: S3Store, path: str) -> tuple[int, obstore.Bytes]:
-    """The size that the answer announced, and the value."""
+async def read_range(store: S3Store, path: str, start: int, length: int) -> bytes:
+    """What comes for the *length* bytes from *start* on: those, or fewer, or more where the server goes on."""
+    return await _first_bytes(await obstore.get_async(store, path, options={"range": (start, start + length)}), length)
+
+
+async def read_whole(store: S3Store, path: str) -> tuple[int, bytes]:
+    """The size that the answer announces, and what comes of the value; nothing of one that announces too much."""
     answer = await obstore.get_async(store, path)
-    return answer.meta["size"], await answer.bytes_async()
+    size = int(answer.meta["size"])
+    return size, await _first_bytes(answer, size) if size <= VALUE_BYTES_MAX else b""
+
+
+async def _first_bytes(answer: obstore.GetResult, size: int) -> bytes:
+    """The body of *answer*, or little more than *size* bytes of it. obstore's own way to collect a body makes room for
+    what is announced, which ends the process where there is not so much, and reads on for as long as something comes.
+    A stream gathers so much, or all where the body ends before that, and then waits until it is asked again."""
+    try:
+        return bytes(await anext(answer.stream(min_chunk_size=size + 1)))
+    except StopAsyncIteration:
+        return b""
 
 
 def body(value: Sequence[Buffer]) -> Any:

@@ -4,6 +4,7 @@ by the first test that asks for it."""
 from __future__ import annotations
 
 import os
+import ssl
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from backends.s3 import S3
+from tests.certificates import self_signed
 from tests.endpoint import Endpoint
 from tests.servers.minio import is_there, minio, named
 from tests.servers.moto import moto
@@ -91,6 +93,17 @@ async def open_s3(no_own_keys: None) -> AsyncIterator[OpenS3]:
         if server.stays and not backend._closed:
             await removed(backend)
         await backend.close()
+
+
+@pytest.fixture
+async def own_ca(tmp_path: Path) -> tuple[ssl.SSLContext, str]:
+    """A server's side of TLS that no authority of this machine signed, and the file that a client needs for it."""
+    certificate, private = self_signed("entrepot.test")
+    (tmp_path / "ca.pem").write_bytes(certificate)
+    (tmp_path / "key.pem").write_bytes(private)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "ca.pem", tmp_path / "key.pem")
+    return context, str(tmp_path / "ca.pem")
 
 
 async def removed(backend: S3) -> None:

@@ -12,13 +12,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from backends import errors
 from backends.base import Listed, Marker, Stat
 from backends.s3 import S3
-from backends.s3_listing import just_below
 from backends.s3_store import body, md5_of
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
@@ -109,19 +106,6 @@ async def test_names_that_nobody_of_ours_wrote_do_not_stop_a_listing(
     assert [line.key for line in await listed(backend.list(prefix="b"))] == ["b/c"]
     assert [line.key for line in await listed(backend.list(prefix=f"{2:016x}/"))] == wanted[70:]
     assert set(odd) <= set(await everything(backend))
-
-
-SEGMENT = st.text("0129abyz-_.", min_size=1, max_size=3).filter(lambda text: not text.startswith("."))
-PREFIX = st.lists(SEGMENT, min_size=1, max_size=3).map("/".join)
-
-
-@given(PREFIX, st.text("0129abyz-_./", max_size=4))
-def test_a_listing_begins_before_the_first_key_of_its_prefix(prefix: str, rest: str) -> None:
-    """Whatever obstore makes of odd characters (it writes them as %xx) sorts before letters and digits too."""
-    floor = just_below(prefix)
-    assert floor < prefix + rest
-    assert "//" not in floor
-    assert "/./" not in f"/{floor}/"
 
 
 HABITS = [

@@ -7,7 +7,6 @@ import os
 import ssl
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from backends.s3 import S3
 from backends.s3_settings import S3Settings
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import key, put
-from tests.certificates import self_signed
 from tests.endpoint import ROOT
 from tests.ports import free_port
 from tests.servers.between import Forward, Heard, between, refusal
@@ -213,17 +211,6 @@ async def test_a_server_that_goes_away_is_unavailable(radosgw_server: S3Server, 
             await call
     with pytest.raises(errors.Unavailable, match="nobody listens there"):
         await backend.marker()
-
-
-@pytest.fixture
-async def own_ca(tmp_path: Path) -> tuple[ssl.SSLContext, str]:
-    """A server's side of TLS that no authority of this machine signed, and the file that a client needs for it."""
-    certificate, private = self_signed("entrepot.test")
-    (tmp_path / "ca.pem").write_bytes(certificate)
-    (tmp_path / "key.pem").write_bytes(private)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "ca.pem", tmp_path / "key.pem")
-    return context, str(tmp_path / "ca.pem")
 
 
 async def test_a_certificate_of_ones_own_is_trusted_by_its_ca_file(

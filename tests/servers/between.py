@@ -1,8 +1,8 @@
 """Something between a client and its server: hears every request, and answers as a test's rule says.
 
-A rule is `async (request, forward) -> bytes | None`: what to send back, raw, or None to cut the connection; `forward`
-sends a request to the real server and gives its raw answer. Each connection serves one request. It also plays the
-forward proxy of an environment's `http_proxy`, so that hosts without an address can be asked for.
+A rule is `async (request, forward) -> Reply`: what to send back, raw, at once or piece by piece, or None to cut the
+connection; `forward` sends a request to the real server and gives its raw answer. Each connection serves one request.
+It also plays the forward proxy of an environment's `http_proxy`, so that hosts without an address can be asked for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Heard(NamedTuple):
 
 
 Forward = Callable[[Heard], Awaitable[bytes]]
-Rule = Callable[[Heard, Forward], Awaitable[bytes | None]]
+Reply = bytes | AsyncIterator[bytes] | None
+Rule = Callable[[Heard, Forward], Awaitable[Reply]]
 
 
 def answer(status: str, body: bytes = b"", **headers: str) -> bytes:
@@ -53,7 +54,14 @@ def refusal(status: str, code: str, message: str = "", more: str = "", **headers
     return answer(status, f"<Error><Code>{code}</Code><Message>{message}</Message>{more}</Error>".encode(), **headers)
 
 
-async def honest(request: Heard, forward: Forward) -> bytes | None:
+async def endless(head: bytes, piece: bytes) -> AsyncIterator[bytes]:
+    """An answer that goes on with *piece* after *piece* for as long as somebody takes it."""
+    yield head
+    while True:
+        yield piece
+
+
+async def honest(request: Heard, forward: Forward) -> Reply:
     """The rule that changes nothing."""
     return await forward(request)
 
@@ -65,6 +73,8 @@ class Between:
         self.server = server
         self.heard: list[Heard] = []
         self.rule: Rule = honest
+        self.sent_bytes = 0
+        """Of all answers."""
         self._real = urlsplit(server.url)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,11 +82,16 @@ class Between:
         with suppress(OSError, asyncio.IncompleteReadError):
             request = await self._read(reader, writer)
             self.heard.append(request)
-            reply = await self.rule(request, self._forward)
-            if reply is not None:
-                writer.write(reply)
-                await writer.drain()
+            await self._reply(await self.rule(request, self._forward), writer)
         writer.close()
+
+    async def _reply(self, reply: Reply, writer: asyncio.StreamWriter) -> None:
+        if reply is None:
+            return
+        async for piece in _one(reply) if isinstance(reply, bytes) else reply:
+            writer.write(piece)
+            self.sent_bytes += len(piece)
+            await writer.drain()
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Heard:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
@@ -101,6 +116,10 @@ class Between:
             return await reader.read()
         finally:
             writer.close()
+
+
+async def _one(reply: bytes) -> AsyncIterator[bytes]:
+    yield reply
 
 
 @asynccontextmanager
