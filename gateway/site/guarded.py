@@ -39,6 +39,11 @@ _log = logging.getLogger(__name__)
 Reopen = Callable[[], Awaitable[Backend]]
 
 
+class RestoredElsewhere(errors.Foreign):
+    """A place bears the marker of a later incarnation of this site. That is one place's word: whether the site goes on,
+    `gateway.site.agreement` decides."""
+
+
 def site_row(rows: Rows) -> tuple[str, int]:
     """The site's id and incarnation. Raises `Misconfigured` if it was never founded."""
     found = rows.query("SELECT id, incarnation FROM site")
@@ -49,8 +54,8 @@ def site_row(rows: Rows) -> tuple[str, int]:
 
 async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: Fencing | None = None) -> Marker:
     """See that *backend* bears the marker of this site, and answer it. Raises `backends.errors` if it bears none or
-    another one, `Misconfigured` if that is this site's in a later incarnation, and `Parted` if another copy of this
-    site's folder has stamped it."""
+    another one, of which `RestoredElsewhere` if that is this site's in a later incarnation, and `Parted` if another
+    copy of this site's folder has stamped it."""
     site, incarnation = site_row(rows)
     wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
     if held is not None and held.bare == wanted:
@@ -61,10 +66,11 @@ async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: F
         message = "it does not bear this site's marker: is its disk mounted, is it the right bucket?"
         raise errors.Misconfigured(message, backend=backend.name)
     if held.site == site and held.incarnation > incarnation:
-        raise Misconfigured(
-            f"backend {backend.name!r} belongs to site {site} in incarnation {held.incarnation}, as which it was "
-            f"restored elsewhere; this is incarnation {incarnation}, and ends there"
+        message = (
+            f"it belongs to site {site} in incarnation {held.incarnation}, as which the site was restored elsewhere; "
+            f"this is incarnation {incarnation}"
         )
+        raise RestoredElsewhere(message, backend=backend.name)
     raise errors.Foreign(f"it {_whose(held, wanted, rows)}", backend=backend.name)
 
 
@@ -100,6 +106,8 @@ class Guarded(Backend):
         """Why it takes nothing; empty while it does."""
         self.unstamped = ""
         """Why it could not be stamped, so that nothing is deleted there; empty where it was, or nobody tried."""
+        self.restored_elsewhere = False
+        """Whether its marker says so."""
         self.get_now = inner.get_now  # type: ignore[method-assign] # in the way of every small read: no call between
         self._id = backend_id
         self._seconds = seconds
@@ -187,9 +195,8 @@ class Guarded(Backend):
     # ---- looking ---------------------------------------------------------------------------------------------------
 
     async def watch(self, rows: Rows) -> None:
-        """Look at the marker every so often, and when asked to; until cancelled. Raises `Misconfigured` once it says
-        that this site goes on elsewhere, in a later incarnation or by another committer: what is written here from then
-        on nobody would ever find."""
+        """Look at the marker every so often, and when asked to; until cancelled. Raises `Parted` once another copy of
+        this site's folder has stamped it: what is written here from then on nobody would ever find."""
         while True:
             try:
                 async with asyncio.timeout(self._seconds):
@@ -202,18 +209,22 @@ class Guarded(Backend):
 
     async def look(self, rows: Rows, *, stamp: bool = False) -> None:
         """Look now, and stamp the place where this process does that and it is due, or *stamp* asks for it. That it
-        cannot be seen at the moment says nothing. Raises as `watch`."""
+        cannot be seen at the moment says nothing, and neither does a mistake of a driver's about what it sees: one
+        place must not end the process. Raises as `watch`."""
         looked_at = self.inner
         try:
             held = await check_marker(looked_at, self._id, rows, self._fencing)
         except (errors.Foreign, errors.Misconfigured) as error:
             if not await self._stands_again() and self.inner is looked_at:  # and not what was opened anew meanwhile
                 self._lost(error.message)
+                self.restored_elsewhere = isinstance(error, RestoredElsewhere)
         except errors.BackendError:
             return
         except Misconfigured as error:
             self._lost(str(error))
             raise
+        except Exception:  # noqa: BLE001 (whatever it was, the next look is in some seconds)
+            _log.exception("the marker of backend %r cannot be looked at", self.name)
         else:
             self._found()
             if self._fencing is not None and self.inner is looked_at:
@@ -267,7 +278,7 @@ class Guarded(Backend):
     def _found(self) -> None:
         if self.why:
             _log.warning("backend %r bears this site's marker again, and is written on", self.name)
-        self.why = ""
+        self.why, self.restored_elsewhere = "", False
 
     def _refusal(self, key: str | None) -> errors.Unavailable:
         return errors.Unavailable(f"it takes nothing: {self.why}", backend=self.name, key=key)

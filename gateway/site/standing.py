@@ -2,8 +2,8 @@
 
 A place that bears no marker, or another site's, is not the one that was claimed: a disk that is not mounted, a bucket
 of that name somewhere else. Nothing is written there, and nothing could be read. One that bears this site's marker in a
-later incarnation says that the site was restored elsewhere: then nothing here goes on. `guarded` has the same for what
-becomes such a place while it is open.
+later incarnation says that the site was restored elsewhere: where the places agree on that (`agreement`), nothing here
+goes on. `guarded` has the same for what becomes such a place while it is open.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from backends.local_marker import bears_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.absent import Absent
+from gateway.site.agreement import was_restored_elsewhere
 from gateway.site.fencing import Fencing
-from gateway.site.guarded import Guarded, check_marker
+from gateway.site.guarded import Guarded, RestoredElsewhere, check_marker
 from gateway.site.opening import load_driver, open_backend
 from gateway.site.reach import Reach, bare, reach_of
 from gateway.site.refusals import NotNow
@@ -37,6 +38,12 @@ MISSING = gauge("entrepot_backend_absent", "Processes in which a backend could n
 
 REFUSING = gauge(
     "entrepot_backend_refusing", "Processes in which a backend takes no writes since it lost its marker.", ("backend",)
+)
+
+ELSEWHERE = gauge(
+    "entrepot_backend_restored_elsewhere",
+    "Processes to which a backend's marker says that this site was restored elsewhere.",
+    ("backend",),
 )
 
 LAST_STAMP_SECONDS = 3.0
@@ -78,6 +85,8 @@ class Standing:
         """How each was when it was opened."""
         self._told: dict[str, str] = {}
         """Why one could not be opened anew, as it was said."""
+        self._elsewhere: dict[str, str] = {}
+        """What those said, when they were opened last, that bear the marker of a later incarnation."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
@@ -100,6 +109,7 @@ class Standing:
         for outcome in opened:
             if isinstance(outcome, BaseException) and not isinstance(outcome, backend_errors.BackendError):
                 raise outcome
+        self._see_that_it_goes_on_here()
         if failures and strict and not any(_can_write(topology, policy, failures) for policy in topology.policies):
             first = next(iter(failures.values()))
             raise Misconfigured(str(first)) from first
@@ -159,6 +169,7 @@ class Standing:
             backend = self.backends.pop(self._ids.pop(name), None)
             del self._places[name]
             self._told.pop(name, None)
+            self._elsewhere.pop(name, None)
             reached = self._reached.pop(name)
             if backend is not None:
                 self._let_go(backend, reached)
@@ -180,13 +191,14 @@ class Standing:
 
     def count(self) -> None:
         """Bring what is not there to the metrics."""
-        gone, refusing = self.absent(), self.refusing()
+        gone, refusing, elsewhere = self.absent(), self.refusing(), self._say_elsewhere()
         MISSING.only({name: int(name in gone) for name in self._ids})
         REFUSING.only({name: int(name in refusing) for name in self._ids})
+        ELSEWHERE.only({name: int(name in elsewhere) for name in self._ids})
 
     async def watch(self) -> None:
-        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured` once one says that this
-        site goes on elsewhere."""
+        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured` once they agree that this
+        site was restored elsewhere; from then on none of them is written on."""
         watching: dict[Guarded, asyncio.Task[None]] = {}
         following = asyncio.create_task(self._follow_files(), name="files of backends")
         try:
@@ -206,6 +218,7 @@ class Standing:
                         await self._shut_out_by(task)
                 else:
                     await self._timing.clock.sleep(self._timing.markers.local_seconds)
+                self._see_that_it_goes_on_here()
         finally:
             for task in (following, *watching.values()):
                 task.cancel()
@@ -266,14 +279,31 @@ class Standing:
                 await self._closing.wait()
         await close_all([backend])
 
+    def _say_elsewhere(self) -> dict[str, str]:
+        """Those whose marker says that the site was restored elsewhere, and what it says."""
+        return self._elsewhere | {each.name: each.why for each in self.backends.values() if each.restored_elsewhere}
+
+    def _see_that_it_goes_on_here(self) -> None:
+        """Raises `Misconfigured` where the places agree that it does not: then nothing is written on any of them."""
+        say_so = self._say_elsewhere()
+        if not was_restored_elsewhere(self._places, say_so):
+            return
+        name, why = next(iter(say_so.items()))
+        message = f"backend {name!r}: {why}, and ends there"
+        self._take_nothing(message)
+        raise Misconfigured(message)
+
     async def _shut_out_by(self, task: asyncio.Task[None]) -> None:
-        """A watch ends only where this site goes on elsewhere: then nothing is written on any backend. Raises that."""
+        """A watch ends only where another copy of this site's folder goes on with the place. Raises that."""
         try:
             await task
         except Misconfigured as error:
-            for each in self.backends.values():
-                each.why = each.why or str(error)
+            self._take_nothing(str(error))
             raise
+
+    def _take_nothing(self, why: str) -> None:
+        for each in self.backends.values():
+            each.why = each.why or why
 
     async def close(self) -> None:
         self._closing.set()
@@ -315,14 +345,23 @@ class Standing:
         except TimeoutError as error:
             message = f"it could not be opened within {seconds:g} s"
             raise backend_errors.Unavailable(message, backend=place.name) from error
+        except (backend_errors.BackendError, EntrepotError):
+            raise
+        except Exception as error:  # a mistake about what one place answers must not keep the others from opening
+            _log.exception("opening backend %r failed", place.name)
+            message = f"opening it failed: {type(error).__name__}: {error}"
+            raise backend_errors.Unavailable(message, backend=place.name) from error
 
     async def _opened(self, place: BackendPlace) -> Backend:
         backend = await open_backend(place, writes_much=self._writes_much, make=False)
         try:
             await check_marker(backend, _id(self._rows, place.name), self._rows, self._fencing)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, RestoredElsewhere):
+                self._elsewhere[place.name] = error.message
             await close_all([backend])
             raise
+        self._elsewhere.pop(place.name, None)
         return backend
 
     def _put_up(self, place: BackendPlace, backend: Backend) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
@@ -151,12 +152,30 @@ async def test_a_marker_that_cannot_be_seen_at_the_moment_says_nothing() -> None
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
 
 
-async def test_a_later_incarnation_ends_all_writing(caplog: pytest.LogCaptureFixture) -> None:
-    backend = await guarded(Memory())
-    await backend.claim(MARKER._replace(incarnation=2, backend=9))
-    with pytest.raises(Misconfigured, match="incarnation 2"):
-        await backend.look(Rows())
+async def test_a_place_of_a_later_incarnation_takes_nothing_until_it_is_ours_again() -> None:
+    held = Memory()
+    backend = await guarded(held)
+    held._marker = MARKER._replace(incarnation=2, backend=9)
+    await backend.look(Rows())
+    assert backend.restored_elsewhere
     await refuses(backend, "incarnation 2")
+    held._marker = MARKER
+    await backend.look(Rows())
+    assert not backend.restored_elsewhere
+    await backend.put("new", [b"new"], crc32c_of([b"new"]))
+
+
+async def test_a_driver_that_fails_over_what_it_sees_ends_no_watch(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Memory):
+        async def marker(self) -> Marker | None:
+            raise OverflowError("cannot convert float infinity to integer")
+
+    backend = Guarded(Broken(), 7, seconds=0.001)
+    watching = asyncio.create_task(backend.watch(Rows()))
+    await until_true(lambda: len(caplog.records) > 2)
+    assert not watching.done()
+    watching.cancel()
+    await backend.put("new", [b"new"], crc32c_of([b"new"]))
 
 
 async def test_an_open_site_goes_on_by_itself_once_its_disk_is_back(
