@@ -18,6 +18,10 @@ an upload; then the session is forgotten.
 A session that ended unseen may belong to the original of a journal of which this one is a copy, which goes on to name
 blocks under its id, in its own journal. So its prefix is listed only once the grace has passed, in which an operator
 hears of the two copies and decides (`gateway/journal/server.py`).
+
+Each backend is listed by itself and for a bounded time, and goes on behind the last key that was dealt with. One that
+fails, or whose listing has no end, rests for a while and holds up nobody but the forgetting of sessions. A put that
+lands behind that key is what the second listing is for.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
 
 from backends import errors as backend_errors
 from backends.base import Backend
@@ -47,6 +52,8 @@ _SESSIONS = (
     "SELECT id, state FROM session "
     "WHERE (state = 1 AND (seen = 1 OR ended_ns <= ?)) OR (state = 2 AND ended_ns < ?) ORDER BY id LIMIT ?"
 )
+LIST_SECONDS = 10.0
+"""Of one step, for listing a session's prefix on a backend and deleting what is found."""
 BLOCKS = 256
 """Dead blocks of one step."""
 AT_ONCE = 16
@@ -83,6 +90,9 @@ class Sweeper(Worker):
         self._after = (0, b"")  # how far this pass over the dead has come, and
         self._away: set[int] = set()  # who did not answer during it
         self._put_off: dict[int, float] = {}  # sessions that could not be swept, and when they are tried again
+        self._listed: dict[tuple[int, int], dict[int, str | None]] = {}
+        """By session and state, how far each backend is listed: to behind which key, or None: to its end."""
+        self._resting: dict[int, float] = {}  # backends that could not be listed, and when they are tried again
         self.deleted = 0
         """Blocks so far."""
 
@@ -155,30 +165,59 @@ class Sweeper(Worker):
         if not due:
             return False
         session, state = due[0]
-        try:
-            for place, backend in list(self._backends.items()):
-                await self._sweep_prefix(session, place, backend)
-        except backend_errors.BackendError as error:  # it has to be listed everywhere; others need not wait for that
-            _log.warning("what session %x left is not swept for now: %s", session, error)
-            self._put_off[session] = now + self._timing.sweeper.retry_seconds
+        if not await self._sweep_everywhere(session, state):  # others need not wait for that
+            self._put_off[session] = self._timing.clock.monotonic() + self._timing.sweeper.retry_seconds
             return True
         self._put_off.pop(session, None)
         failpoints.reach("session-listed")
         await self._journal.send(SweepSession(session) if state == SessionState.ENDED else ForgetSession(session))
         return True
 
-    async def _sweep_prefix(self, session: int, place: int, backend: Backend) -> None:
-        """Delete what no row names, of the blocks of *session*, on one backend."""
-        blocks: list[bytes] = []
-        async for listed in backend.list(session_prefix(session)):
-            if (block := block_id(listed.key)) is not None:
-                blocks.append(block)
-            if len(blocks) == KEYS:
-                await self._delete_unnamed(blocks, place)
-                blocks = []
-        await self._delete_unnamed(blocks, place)
+    async def _sweep_everywhere(self, session: int, state: int) -> bool:
+        """Delete what no row names, of the blocks of *session*, on each backend. Answers whether the prefix was listed
+        to its end on all of them, in this call or in earlier ones."""
+        listed = self._listed.setdefault((session, state), {})
+        now, backends = self._timing.clock.monotonic(), list(self._backends.items())
+        ready = [
+            (place, backend)
+            for place, backend in backends
+            if listed.get(place, "") is not None and self._resting.get(place, 0.0) <= now
+        ]
+        await asyncio.gather(*(self._sweep_there(session, place, backend, listed) for place, backend in ready))
+        if any(listed.get(place, "") is not None for place, _ in backends):
+            return False
+        del self._listed[session, state]
+        return True
 
-    async def _delete_unnamed(self, blocks: Sequence[bytes], place: int) -> None:
+    async def _sweep_there(self, session: int, place: int, backend: Backend, listed: dict[int, str | None]) -> None:
+        """The same on one backend, which rests where that fails or takes too long; *listed* keeps how far it came."""
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                await self._sweep_prefix(session, place, backend, listed)
+        except TimeoutError:
+            _log.warning("session %x has more on backend %r than one step lists", session, backend.name)
+        except backend_errors.BackendError as error:
+            _log.warning("what session %x left is not swept for now: %s", session, error)
+        else:
+            listed[place] = None
+            self._resting.pop(place, None)
+            return
+        self._resting[place] = self._timing.clock.monotonic() + self._timing.sweeper.retry_seconds
+
+    async def _sweep_prefix(self, session: int, place: int, backend: Backend, listed: dict[int, str | None]) -> None:
+        keys: list[str] = []
+        lines = backend.list(session_prefix(session), listed.get(place) or "")
+        async with aclosing(lines):  # type: ignore[type-var] # every backend's is a generator
+            async for line in lines:
+                keys.append(line.key)
+                if len(keys) == KEYS:
+                    await self._delete_unnamed(keys, place)
+                    listed[place] = line.key
+                    keys = []
+        await self._delete_unnamed(keys, place)
+
+    async def _delete_unnamed(self, keys: Sequence[str], place: int) -> None:
+        blocks = [block for key in keys if (block := block_id(key)) is not None]
         named = named_among(self.store, blocks)
         unnamed = [(block, (place,)) for block in blocks if block not in named]
         if len(await self._delete_all(unnamed)) < len(unnamed):

@@ -13,6 +13,8 @@ from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from backends.retrying import Retrying
 from backends.wrappers import Deadlined, Limited, Metered
+from gateway.site.absent import Absent
+from gateway.site.guarded import Guarded
 from tests.backends.contract import SITE, Contract, key, listed, put
 
 
@@ -56,7 +58,30 @@ class TestAllAroundADistantOne(Contract):
         yield Metered(Deadlined(tries, 60), lambda *_: None)
 
 
-@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty, Retrying])
+class TestGuarded(Contract):
+    """As long as nobody has looked at the marker."""
+
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Guarded(Memory(), 3, seconds=60)
+
+
+class TestAbsentOnceItIsThere(Contract):
+    @pytest.fixture
+    async def backend(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backend]:
+        monkeypatch.setattr("gateway.site.absent.AGAIN_SECONDS", (0.0,))
+
+        async def reopen() -> Backend:
+            return Memory()
+
+        absent, there = Absent("memory", "not yet", reopen), asyncio.Event()
+        absent.present = there.set
+        await there.wait()
+        yield absent
+        await absent.close()
+
+
+@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty, Retrying, Guarded, Absent])
 def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
     assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
 

@@ -1,0 +1,104 @@
+"""A backend whose listing fails, hangs, or has no end holds up the sweeper nowhere else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from backends import errors
+from backends.base import Listed
+from backends.memory import Memory
+from gateway.blocks import sweeper
+from gateway.blocks.digests import Digests
+from gateway.blocks.values import session_prefix
+from tests.blocks.site import Client, Site
+from tests.blocks.world import chunks
+
+
+class Odd(Memory):
+    """One whose listing does as a test says."""
+
+    how = "well"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        """Behind which keys."""
+
+    async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
+        self.asked.append(after)
+        if self.how == "fails":
+            raise errors.Damaged("its listing is wrong")
+        if self.how == "hangs":
+            await asyncio.Event().wait()
+        if self.how == "has no end":
+            first = int(after.removeprefix(prefix), 16) if after else 0
+            for number in range(first + 1, 1 << 128):
+                await asyncio.sleep(0)
+                yield Listed(f"{prefix}{number:032x}", 1)
+        async for line in super().list(prefix, after):
+            yield line
+
+
+@pytest.fixture
+def odd() -> Odd:
+    return Odd()
+
+
+@pytest.fixture
+def site(tmp_path: Path, odd: Odd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(sweeper, "LIST_SECONDS", 0.1)
+    made = Site(tmp_path, Memory(), odd)
+    yield made
+    made.close()
+
+
+async def left_behind(site: Site) -> Client:
+    """An ended session that left a block unnamed on both."""
+    client = site.client()
+    await site.new_writer(client).store(site.stamp(), chunks(b"x", 1), None, Digests())
+    site.end(client)
+    return client
+
+
+def state(site: Site, client: Client) -> int:
+    ((found,),) = site.store.query("SELECT state FROM session WHERE id = ?", (client.session,))
+    return int(found)
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs", "has no end"])
+async def test_a_listing_that_does_not_come_to_an_end_holds_up_its_own_backend_alone(
+    site: Site, odd: Odd, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd.how = how
+    clients = [await left_behind(site) for _ in range(3)]
+    await site.put(b"k", b"data")
+    await site.delete(b"k")
+    for _ in range(6):
+        async with asyncio.timeout(10):
+            await site.work()
+    assert list(site.places[0]._values) == [], "swept, and the dead block is gone, too"  # type: ignore[attr-defined]
+    assert [state(site, client) for client in clients] == [1, 1, 1], "each has to be listed everywhere"
+    monkeypatch.setattr(sweeper, "AGAIN_SECONDS", 0.0)
+    site.sweeper._resting.clear()
+    site.sweeper._put_off.clear()
+    odd.how = "well"
+    await site.work()
+    assert [state(site, client) for client in clients] == [2, 2, 2]
+
+
+async def test_a_long_listing_goes_on_where_it_was(site: Site, odd: Odd) -> None:
+    odd.how = "has no end"
+    client = await left_behind(site)
+    await site.work()
+    site.sweeper._resting.clear()
+    site.sweeper._put_off.clear()
+    await site.work()
+    first, second = odd.asked
+    assert first == ""
+    number = int(second.removeprefix(session_prefix(client.session)), 16)
+    assert number >= sweeper.KEYS
+    assert number % sweeper.KEYS == 0, "behind the last one that was dealt with"
