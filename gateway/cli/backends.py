@@ -79,7 +79,7 @@ def retry(site: SiteOption, json: Json = False) -> None:
         return await try_again(opened.store, opened.journal)
 
     count = on_site(site, work)
-    tell({"blocks": count}, as_json=json, text=lambda: f"{count} block(s) are tried again now")
+    tell({"blocks": count}, as_json=json, text=lambda: [f"{count} block(s) are tried again now"])
 
 
 @app.command("claim")

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import json as plain_json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gateway.cli.options import Json, SiteArgument
-from gateway.cli.output import say, tell
+from gateway.cli.output import say_file, tell
 from gateway.errors import Misconfigured
 
 app = typer.Typer(help="The site's config file.", no_args_is_help=True)
@@ -46,7 +45,7 @@ def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
     config = load_text(read(path), path.parent, str(path))
     remarks = [] if site is None else remarks_on(journal_folder(site, config), config.topology(site))
     found = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
-    tell(found, as_json=json, text=lambda: "\n".join([f"{path} is sound: version {config.version}", *remarks]))
+    tell(found, as_json=json, text=lambda: [f"{path} is sound: version {config.version}", *remarks])
 
 
 @app.command("show")
@@ -76,7 +75,10 @@ def show(
         text = read(path)
         load_text(text, path.parent, str(path))  # what is not sound might hold a secret
         found = tables_of(text)
-    say(plain_json.dumps(found, indent=2) if json else text.rstrip())
+    if json:
+        tell(found, as_json=True, text=list)
+    else:
+        say_file(text)
 
 
 @app.command("schema")
@@ -84,7 +86,7 @@ def schema() -> None:
     """The JSON schema of the config, for editors."""
     from gateway.config.schema import schema_text
 
-    say(schema_text().rstrip())
+    say_file(schema_text())
 
 
 @app.command("default")
@@ -92,7 +94,7 @@ def default() -> None:
     """The config that `init` writes, every line explained."""
     from gateway.config import default_text
 
-    say(default_text().rstrip())
+    say_file(default_text())
 
 
 def reload(folder: SiteArgument, json: Json = False) -> None:
@@ -110,9 +112,9 @@ def reload(folder: SiteArgument, json: Json = False) -> None:
     tell(
         outcome._asdict(),
         as_json=json,
-        text=lambda: (
+        text=lambda: [
             f"version {outcome.version} is in force" + (", as before" if outcome.outcome == "unchanged" else "")
-        ),
+        ],
     )
 
 

@@ -102,14 +102,14 @@ def backup(
     return FOUND if made.damage else CLEAN
 
 
-def _backed_up(made: Manifest, target: Path) -> str:
+def _backed_up(made: Manifest, target: Path) -> list[str]:
     first = f"backed up {made.number} records of site {made.site} to {target}; "
     if not made.damage:
-        return f"{first}good until {when(made.until_ns)}"
-    return (
-        f"{first}its blocks are kept until {when(made.until_ns)}\n"
-        f"NOT sound: {made.damage}. Keep older backups: of this one `entrepot restore --tables-only` alone makes a site"
-    )
+        return [f"{first}good until {when(made.until_ns)}"]
+    return [
+        f"{first}its blocks are kept until {when(made.until_ns)}",
+        f"NOT sound: {made.damage}. Keep older backups: of this one `entrepot restore --tables-only` alone makes a site",
+    ]
 
 
 def restore(
@@ -152,4 +152,4 @@ def restore(
         lines.append(
             f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` says which are gone"
         )
-    tell(plain(restored, folder, aged=aged), as_json=json, text=lambda: "\n".join(lines))
+    tell(plain(restored, folder, aged=aged), as_json=json, text=lambda: lines)

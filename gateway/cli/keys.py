@@ -31,7 +31,7 @@ def rotate(site: SiteOption, json: Json = False) -> None:
     tell(
         done._asdict(),
         as_json=json,
-        text=lambda: f"{what}; wrapped anew: {done.ring_keys} ring key(s), {done.secrets} secret(s)",
+        text=lambda: [f"{what}; wrapped anew: {done.ring_keys} ring key(s), {done.secrets} secret(s)"],
     )
 
 
@@ -41,7 +41,7 @@ def renew(site: SiteOption, json: Json = False) -> None:
     from gateway.site import keyring
 
     made = f"{on_site(site, keyring.renew):016x}"
-    tell({"ring_key": made}, as_json=json, text=lambda: f"new blocks are sealed with ring key {made} from now on")
+    tell({"ring_key": made}, as_json=json, text=lambda: [f"new blocks are sealed with ring key {made} from now on"])
 
 
 @app.command("list")

@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import Abort, Exit, TyperException
 
 from gateway.cli import backends, configs, keeping_house, keys, serving, sites, users
-from gateway.cli.output import complain
+from gateway.cli.output import complain, print_warnings
 from gateway.errors import EntrepotError
 
 REFUSED = 1
@@ -41,6 +41,7 @@ app.add_typer(keys.app, name="keys")
 def main() -> None:
     """Run the command line; ends the process."""
     os.umask(0o077)  # nothing that a site writes is for others
+    print_warnings()
     sys.exit(run(sys.argv[1:]))
 
 

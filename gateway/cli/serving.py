@@ -91,7 +91,7 @@ def _announce(serving: Serving, config: Config, *, as_json: bool) -> None:
     secret = (serving.folder / ROOT_SECRET).absolute()
     if as_json:
         facts = {"endpoint": serving.endpoint, "access_key": serving.root_access_key, "metrics": serving.metrics}
-        tell({**facts, "secret_key_file": str(secret) if secret.exists() else None}, as_json=True, text=str)
+        tell({**facts, "secret_key_file": str(secret) if secret.exists() else None}, as_json=True, text=list)
         return
     at, region = serving.endpoint, config.site.region
     say(f"endpoint: {at}")

@@ -54,12 +54,12 @@ def init(
     tell(
         facts,
         as_json=json,
-        text=lambda: (
-            f"made site {founded.site} in {folder}\n"
-            f"access key: {founded.access_key}\n"
-            f"secret key: in {founded.secret_file}\n"
-            f"serve it: entrepot serve {folder}"
-        ),
+        text=lambda: [
+            f"made site {founded.site} in {folder}",
+            f"access key: {founded.access_key}",
+            f"secret key: in {founded.secret_file}",
+            f"serve it: entrepot serve {folder}",
+        ],
     )
 
 
@@ -96,11 +96,11 @@ def status(folder: SiteArgument, json: Json = False) -> None:
     asked = served.ask(folder)
     facts = {**described, "config_file": served.file_version(folder), **served.plain(asked)}
 
-    def spelt() -> str:
+    def spelt() -> list[str]:
         shown = {**described, "serving": facts["serving"]}
         lines = [f"{key}: {_shown(key, value)}" for key, value in shown.items()]
         lines += served.spell(asked, str(facts["config_file"]))
-        return "\n".join([*lines, standings.spell(found)])
+        return [*lines, *standings.spell(found)]
 
     tell(facts | standings.plain(found), as_json=json, text=spelt)
 
@@ -113,7 +113,7 @@ def version(json: Json = False) -> None:
     from gateway import __version__
 
     facts = {"entrepot": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
-    tell(facts, as_json=json, text=lambda: "\n".join(f"{key} {value}" for key, value in facts.items()))
+    tell(facts, as_json=json, text=lambda: [f"{key} {value}" for key, value in facts.items()])
 
 
 def _shown(key: str, value: Any) -> str:

@@ -77,7 +77,7 @@ def remove(name: Name, site: SiteOption, json: Json = False) -> None:
     from gateway.site import people
 
     on_site(site, lambda opened: people.remove_user(opened, name))
-    tell({"removed": name}, as_json=json, text=lambda: f"removed user {name}")
+    tell({"removed": name}, as_json=json, text=lambda: [f"removed user {name}"])
 
 
 @key_app.command("add")
@@ -121,7 +121,7 @@ def remove_key(
     from gateway.site import people
 
     on_site(site, lambda opened: people.remove_key(opened, access_key))
-    tell({"removed": access_key}, as_json=json, text=lambda: f"removed access key {access_key}")
+    tell({"removed": access_key}, as_json=json, text=lambda: [f"removed access key {access_key}"])
 
 
 def read_secret(access_key: str | None, path: Path | None) -> str | None:
@@ -164,4 +164,4 @@ def _tell_key(key: NewKey, *, shown: bool, as_json: bool) -> None:
     if shown:
         found["secret_key"] = key.secret
     lines = [f"{name.replace('_', ' ')}: {value}" for name, value in found.items()]
-    tell(found, as_json=as_json, text=lambda: "\n".join(lines))
+    tell(found, as_json=as_json, text=lambda: lines)

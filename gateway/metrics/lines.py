@@ -82,7 +82,8 @@ class Lines:
                 f'{{"at":"{self._now()}","level":"warning","process":{self.process},'
                 f'"event":"log lines dropped","count":{dropped}}}\n'
             )
-        left = memoryview("".join(pending).encode())
+        # the only control character that JSON may hold as it is
+        left = memoryview("".join(pending).replace("\x7f", "\\u007f").encode())
         with suppress(OSError):  # nobody reads standard error any more, and there is nowhere else to say so
             while left:
                 left = left[os.write(self._descriptor, left) :]

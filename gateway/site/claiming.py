@@ -191,7 +191,7 @@ def plain(found: Claimed) -> dict[str, Any]:
     return found._asdict()
 
 
-def spell(found: Claimed) -> str:
+def spell(found: Claimed) -> list[str]:
     """For people."""
     if not found.claimed:
         first = f"backend {found.backend} bears this site's marker already: nothing was done"
@@ -199,6 +199,6 @@ def spell(found: Claimed) -> str:
         before = f", and not that of incarnation {found.before}" if found.before else ""
         first = f"backend {found.backend} bears this site's marker again{before}: it is written on within seconds"
     if not found.looked_for:
-        return f"{first}\nno block should lie there"
+        return [first, "no block should lie there"]
     more = "" if found.there == found.looked_for else "; `entrepot fsck --mend` finds all that are not, and mends them"
-    return f"{first}\n{found.there} of {found.looked_for} blocks that were looked for are there{more}"
+    return [first, f"{found.there} of {found.looked_for} blocks that were looked for are there{more}"]

@@ -144,7 +144,7 @@ def _as(size: int | None) -> str:
     return " in parts" if size is None else f" as {size} bytes at once"
 
 
-def spell(told: dict[str, Any]) -> str:
+def spell(told: dict[str, Any]) -> list[str]:
     """For people."""
     goes = told["would_go"]
     lines = [
@@ -156,7 +156,7 @@ def spell(told: dict[str, Any]) -> str:
     if goes["refused"]:
         lines[2:] = [f"  refused: {goes['refused']}"]
     if told["lies"] is None:
-        return "\n".join(lines)
+        return lines
     for group in told["lies"]["groups"]:
         lines.append(f"{group['blocks']} block(s) of policy {group['policy']}: on {', '.join(group['on'])}")
         if sorted(group["on"]) != group["should"]:
@@ -166,4 +166,4 @@ def spell(told: dict[str, Any]) -> str:
     lines += [f"work: {count} block(s) {what}" for what, count in told["lies"]["work"].items()]
     if told["lies"]["only_the_first"]:
         lines.append(f"(of its first {EXTENTS_MAX} extents)")
-    return "\n".join(lines)
+    return lines

@@ -168,18 +168,18 @@ def address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
     return f"s3://{bucket}/{key.decode(errors='replace')}"
 
 
-def spell(found: Losses) -> str:
+def spell(found: Losses) -> list[str]:
     """For people."""
     lines = [*found.objects, *([f"and {found.more} more"] if found.more else [])]
     if not found.backend:
-        return "\n".join([*lines, f"{found.blocks} block(s), {found.bytes} bytes have no good copy left"])
+        return [*lines, f"{found.blocks} block(s), {found.bytes} bytes have no good copy left"]
     lines.append(f"{found.blocks} block(s), {found.bytes} bytes lie on {found.backend} and nowhere else")
     lines += _checked(found)
     if found.forgotten:
         lines.append(f"copies on {found.backend} count as gone; entrepot status says how far the others have come")
     elif not found.blocks and not found.unchecked:
         lines.append("nothing would be lost with it")
-    return "\n".join(lines)
+    return lines
 
 
 def _checked(found: Losses) -> list[str]:

@@ -261,7 +261,7 @@ def plain(found: Standings) -> dict[str, Any]:
     }
 
 
-def spell(found: Standings) -> str:
+def spell(found: Standings) -> list[str]:
     """For people."""
     lines = [
         f"backend {use.name}: {use.state}, {use.blocks} block(s), {use.bytes} bytes"
@@ -284,4 +284,4 @@ def spell(found: Standings) -> str:
         for each in found.points
     ]
     lines += [f"policy {name} is not in the config: its blocks stay where they are" for name in found.unknown_policies]
-    return "\n".join([*lines, *found.remarks])
+    return [*lines, *found.remarks]

@@ -276,7 +276,7 @@ def plain(found: Tried) -> dict[str, Any]:
     }
 
 
-def spell(found: Tried) -> str:
+def spell(found: Tried) -> list[str]:
     """For people."""
     lines = [f"{'NOT KEPT' if each.broken else 'kept'}: {each.what}" + (f": {each.broken}" if each.broken else "")
              for each in found.promises]  # fmt: skip
@@ -290,4 +290,4 @@ def spell(found: Tried) -> str:
         f"{each.median_seconds * 1e3:9.2f} {each.worst_seconds * 1e3:9.2f}"
         for each in found.speeds
     ]
-    return "\n".join(lines)
+    return lines

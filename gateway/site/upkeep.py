@@ -145,7 +145,7 @@ def plain(report: Report) -> dict[str, Any]:
     }
 
 
-def spell(report: Report) -> str:
+def spell(report: Report) -> list[str]:
     """A report for people."""
     looked = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in sorted(report.counted.items()))
     lines = [f"{each.severity.name.lower()}: {each.kind}: {each.where}: {each.what}" for each in report.findings]
@@ -155,7 +155,7 @@ def spell(report: Report) -> str:
     word = _WORDS[report.worst]
     if report.to_mend:
         lines.append(f"copies that the keeper mends while the site is served: {len(report.to_mend)}")
-    return "\n".join([*lines, f"looked at {looked}", word])
+    return [*lines, f"looked at {looked}", word]
 
 
 def plain_waste(waste: Waste) -> dict[str, Any]:
@@ -169,11 +169,11 @@ def plain_waste(waste: Waste) -> dict[str, Any]:
     }
 
 
-def spell_waste(waste: Waste, word: str) -> str:
+def spell_waste(waste: Waste, word: str) -> list[str]:
     """Waste for people; *word*: `would go` or `left`."""
     lines = [
         f"{word}: {count} {state.value} block(s), {waste.bytes[state]} bytes" for state, count in waste.blocks.items()
     ]
     lines.append(f"{word}: {waste.freed} freed file(s), part(s) or upload(s) to be taken apart")
     lines.append(f"{word}: {waste.sparse_bytes} dead bytes in {waste.sparse_blocks} pack(s) to be written anew")
-    return "\n".join(lines)
+    return lines

@@ -99,7 +99,7 @@ class Reopened:
         """`fsck --read` finds nothing worse than *worst*."""
         report = await upkeep.fsck(self.site, read=True)
         if report.worst > worst:
-            raise Broken(upkeep.spell(report))
+            raise Broken("\n".join(upkeep.spell(report)))
 
     async def check_bucket(self, bucket: str, possible: Possible, *, made: bool = True) -> None:
         """Every key has a value that it may have, each that is listed can be read, and no other is. *made*: the bucket

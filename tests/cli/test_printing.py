@@ -1,0 +1,211 @@
+"""What names and messages hold does not reach the terminal as a command, and forges no line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import output
+from gateway.cli.main import run
+from gateway.cli.output import complain, json_text, printable, say_file, table, tell
+from gateway.errors import InvalidArgument, NoSuchUser
+from gateway.metrics.lines import INFO, Lines
+from tests.endpoint import ENTREPOT, Endpoint, command_environment, run_entrepot, started
+
+EVIL = "a\x1b]0;owned\x07\x1b[31m\r\n\x0b\x85\x9b2J\x7f\u2028\u2029\u202egpj.exe\u2066\u200e\ufeff[red]b[/red]"
+FORGED = "\nforged\nentrepot: all is well"
+NAME = EVIL + FORGED
+
+
+def unharmed(printed: str, *, lines: int | None = None) -> None:
+    """Nothing but what shows, and line breaks; and so many lines."""
+    odd = {each for each in printed if each != "\n" and not each.isprintable()}
+    assert odd == set()
+    assert not [line for line in printed.split("\n") if line in ("forged", "entrepot: all is well")]
+    assert lines is None or len(printed.splitlines()) == lines, printed
+
+
+def test_whatever_is_not_printable_is_escaped_and_the_rest_is_as_it_was() -> None:
+    for number in range(0x110000):
+        each = chr(number)
+        if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            assert printable(each).isascii()
+            assert printable(each).startswith("\\")
+    for text in ("", "plain", "grüße/日本語 [red]x[/red]", "back\\slash", "👩🏽"):
+        assert printable(text) == text
+    assert printable("\x1b\n\t\u202e\udc80\x7f") == r"\x1b\n\t\u202e\udc80\x7f"
+
+
+def test_lines_tables_and_errors_are_unharmed(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(None, as_json=False, text=lambda: [NAME, f"of {NAME}"])
+    unharmed(capsys.readouterr().out, lines=2)
+    tell(None, as_json=False, text=lambda: table(("NAME", "MORE"), [(NAME, "x"), ("short", NAME)]))
+    unharmed(capsys.readouterr().out, lines=3)
+    for error in (InvalidArgument(NAME), NoSuchUser(NAME), OSError(2, "No such file", NAME), OSError(2, "x", b"\x1b")):
+        complain(error, as_json=False)
+        unharmed(capsys.readouterr().err)
+    complain(NoSuchUser(NAME), as_json=False)
+    unharmed(capsys.readouterr().err, lines=1)
+    say_file(f"# {EVIL}\nkey\t= 1\n")
+    printed = capsys.readouterr().out
+    assert "key\t= 1\n" in printed
+    unharmed(printed.replace("\t", ""))
+
+
+def test_json_is_ascii_without_control_characters_and_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {NAME: [NAME, "\udc80"]}
+    tell(found, as_json=True, text=list)
+    printed = capsys.readouterr().out
+    assert printed.isascii()
+    unharmed(printed)
+    assert json.loads(printed) == json.loads(json_text(found)) == found
+    complain(InvalidArgument(NAME), as_json=True)
+    printed = capsys.readouterr().err
+    unharmed(printed, lines=1)
+    assert json.loads(printed)["message"] == NAME
+
+
+def test_what_a_command_logs_is_unharmed(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    before = list(root.handlers)
+    output.print_warnings()
+    try:
+        logging.getLogger("backends").warning("backend %s is away", NAME)
+        unharmed(capsys.readouterr().err)
+    finally:
+        root.handlers[:] = before
+
+
+def test_a_line_of_the_log_is_ascii_without_control_characters() -> None:
+    reads, writes = os.pipe()
+    lines = Lines("test", descriptor=writes)
+    lines.write(INFO, NAME, key=NAME)
+    lines.close()
+    os.close(writes)
+    with open(reads, "rb") as file:
+        raw = file.read().decode("ascii")
+    unharmed(raw, lines=1)
+    assert json.loads(raw)["key"] == NAME
+
+
+def test_progress_takes_no_markup_and_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setenv("TERM", "dumb")
+    with output.progress(NAME, quiet=False) as told:
+        told(1, 2, NAME)
+    assert "\x1b]0;" not in shown.getvalue()
+    assert "\u202e" not in shown.getvalue()
+
+
+# ---- every command --------------------------------------------------------------------------------------------------
+
+KEY = "dir/" + NAME.replace("\x0b", "").replace("\x07", "")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A site that is served, since every command would start a committer otherwise, and holds such a key."""
+    from tests.site.running import client
+
+    folder = tmp_path_factory.mktemp("evil") / "site"
+    with started(folder, ["--workers", "1"]) as (endpoint, _):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key=KEY, Body=b"x" * 100_000)
+        yield endpoint
+
+
+COMMANDS = [
+    ["explain", f"s3://bucket/{KEY}", "--site", "SITE"],
+    ["explain", f"s3://{NAME}/{KEY}", "--site", "SITE"],
+    ["explain", f"s3://bucket/{KEY}", "--from", NAME, "--site", "SITE"],
+    ["explain", f"s3://bucket/{KEY}", "--user", NAME, "--size", NAME, "--site", "SITE"],
+    ["explain", f"s3://bucket/{KEY}", "--version", NAME, "--site", "SITE"],
+    ["backend", "lost", "disk", "--site", "SITE"],
+    ["backend", "lost", NAME, "--site", "SITE"],
+    ["backend", "lost", "--site", "SITE"],
+    ["backend", "list", "--site", "SITE"],
+    ["backend", "retry", "--site", "SITE"],
+    ["backend", "claim", NAME, "--site", "SITE"],
+    ["backend", "test", NAME, "--site", "SITE"],
+    ["user", "add", NAME, "--site", "SITE"],
+    ["user", "remove", NAME, "--site", "SITE"],
+    ["user", "list", "--site", "SITE"],
+    ["user", "key", "add", NAME, "--site", "SITE"],
+    ["user", "key", "list", NAME, "--site", "SITE"],
+    ["user", "key", "remove", NAME, "--site", "SITE"],
+    ["keys", "list", "--site", "SITE"],
+    ["status", "SITE"],
+    ["status", NAME],
+    ["fsck", "SITE"],
+    ["fsck", NAME],
+    ["gc", "SITE", "--dry-run"],
+    ["backup", "SITE", "/nonexistent/" + NAME],
+    ["restore", "/nonexistent/" + NAME, "/nonexistent/" + NAME, "--master-key", "/nonexistent/" + NAME],
+    ["config", "check", "--site", "SITE"],
+    ["config", "check", "/nonexistent/" + NAME],
+    ["config", "show", "--site", "SITE"],
+    ["init", "/nonexistent/" + NAME],
+    ["reload", "/nonexistent/" + NAME],
+    [NAME],
+    ["status", "SITE", f"--{NAME}"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[printable(" ".join(each[:2]))[:20] for each in COMMANDS])
+def test_every_command_prints_names_without_what_they_would_do_to_a_terminal(
+    served: Endpoint, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for as_json in (False, True):
+        arguments = [str(served.dir) if each == "SITE" else each for each in command] + ["--json"] * as_json
+        run(arguments)
+        printed = capsys.readouterr()
+        unharmed(printed.out)
+        unharmed(printed.err)
+        if as_json:
+            for text in filter(None, (printed.out, printed.err)):
+                json.loads(text)
+
+
+def test_a_config_with_such_values_is_told_without_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spelt = json.dumps(EVIL)
+    for text in (
+        f"[site]\nname = {spelt}\n",
+        f"[backends.{spelt}]\ndriver = 'local'\npath = 'x'\n",
+        f"{spelt} = 1\n",
+        f"[policies.default]\nkeep = [{spelt}]\n",
+        f"# {EVIL}\nname = \n",
+    ):
+        file = tmp_path / "entrepot.toml"
+        file.write_text(text)
+        assert run(["config", "check", str(file)]) != 0
+        printed = capsys.readouterr()
+        unharmed(printed.err)
+        unharmed(printed.out)
+
+
+def test_the_installed_command_prints_an_argument_that_is_no_text_at_all(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*map(os.fsencode, ENTREPOT), b"status", os.fsencode(tmp_path) + b"/\x1b[31m\xff\xfe"],
+        env=command_environment(),
+        capture_output=True,
+    )
+    assert done.returncode == 1
+    assert b"\x1b" not in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert rb"\x1b[31m\udcff\udcfe" in done.stderr
+    assert run_entrepot("version").stdout
