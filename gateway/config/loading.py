@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
+import re
 import tomllib
 from collections.abc import Iterator
 from importlib import resources
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from backends.named_files import read_named_file
 from gateway.config.complaints import spelt
+from gateway.config.folders import Seen, look
 from gateway.config.models import Config
 from gateway.config.places import LocalSection
 from gateway.errors import Misconfigured
@@ -20,6 +21,10 @@ from gateway.topology import Problem, problems
 
 CONFIG_NAME = "entrepot.toml"
 CONFIG_BYTES_MAX = 1 << 20
+KEY_PARTS_MAX = 16
+"""Of a key with dots in it. Ours have five at most, and the parser takes the square of that for each."""
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'')
+_NO_KEY = re.compile(r"[^A-Za-z0-9_. \t-]")
 
 
 def load(folder: Path) -> Config:
@@ -56,6 +61,9 @@ def load_text(text: str, folder: Path, source: str = CONFIG_NAME) -> Config:
 
 def tables_of(text: str, source: str = CONFIG_NAME) -> dict[str, Any]:
     """What stands in *text*, unchecked. Raises `Misconfigured` where it is not TOML."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") >= KEY_PARTS_MAX and _dots_of_a_key(line) >= KEY_PARTS_MAX:
+            raise Misconfigured(f"{source}: line {number}: a key has at most {KEY_PARTS_MAX} parts")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -64,6 +72,12 @@ def tables_of(text: str, source: str = CONFIG_NAME) -> dict[str, Any]:
         raise Misconfigured(f"{source}: is not a config: its tables and lists are nested too deeply") from None
     except ValueError as error:  # of numbers, which the parser hands on
         raise Misconfigured(f"{source}: a number in it cannot be read: {str(error).partition(';')[0]}") from None
+
+
+def _dots_of_a_key(line: str) -> int:
+    """The most dots that a key in *line* can have. In linear time."""
+    bare = _STRING.sub("s", line).partition("#")[0]
+    return max(piece.count(".") for piece in _NO_KEY.split(bare))
 
 
 def default_text(name: str = "entrepot", mode: str = "aes-256-gcm") -> str:
@@ -86,21 +100,29 @@ def _odd(config: Config) -> list[Problem]:
 
 
 def _in_the_way(config: Config, folder: Path) -> Iterator[Problem]:
-    """Local backends whose folder is one where the site keeps other things."""
+    """Local backends whose folder is one where the site keeps other things, or another backend does: by name, or once
+    symbolic links and mounts are followed."""
     own = {
         "the site's own folder": folder,
         "the journal's folder": folder / config.journal.path,
         "the folder where the site's processes meet": folder / "run",
     }
+    seen: dict[str, Seen] = {}
     for name, section in config.backends.items():
-        if isinstance(section, LocalSection):
-            path = os.path.normpath(folder / section.path)
-            for what, other in own.items():
-                shared = os.path.commonpath([path, os.path.normpath(other)])
-                # most backends lie inside the site's own folder
-                if shared == path or (other != folder and shared == os.path.normpath(other)):
-                    yield Problem(f"backends.{name}.path", f"lies in the way of {what}: a backend needs one for itself")
-                    break
+        if not isinstance(section, LocalSection):
+            continue
+        here = look(folder / section.path)
+        for what, other in own.items():
+            # most backends lie inside the site's own folder
+            if here.holds(there := look(other)) or (other != folder and there.holds(here)):
+                yield Problem(f"backends.{name}.path", f"lies in the way of {what}: a backend needs one for itself")
+                break
+        for before, there in seen.items():
+            # what shows in the names alone is told by `gateway.topology`
+            if not here.shows_overlap(there) and (here.holds(there) or there.holds(here)):
+                reason = f"leads to a folder of backends.{before}: two backends cannot share a place"
+                yield Problem(f"backends.{name}.path", reason)
+        seen[name] = here
 
 
 def _misconfigured(source: str, problems: list[Problem]) -> Misconfigured:

@@ -7,10 +7,15 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from ipaddress import ip_address
 from itertools import combinations
+from urllib.parse import urlsplit
 
 from gateway.topology.places import BackendPlace, Line, Problem, S3Place
 from gateway.topology.policies import DEFAULT, NEAR, Policy, Topology
+
+_AWS = re.compile(r"(^|\.)s3([.-][a-z0-9.-]+)?\.amazonaws\.com$")
 
 PARTIAL_ACK_MOST = 6
 """Of so many backends, any `ack_copies` may be the first: each choice is a set that the journal knows by name."""
@@ -84,11 +89,24 @@ def _same_place(one: BackendPlace, other: BackendPlace) -> str:
 
 
 def _bucket(place: S3Place) -> tuple[str, str]:
-    """Which bucket it is, however its endpoint is spelt."""
-    endpoint = place.endpoint.lower().rstrip("/")
-    for scheme, port in (("http", 80), ("https", 443)):
-        endpoint = re.sub(rf"^({scheme}://.*):{port}$", r"\1", endpoint)
-    return ("" if re.fullmatch(r"https://s3([.-][a-z0-9-]+)?\.amazonaws\.com", endpoint) else endpoint, place.bucket)
+    """Which bucket it is, however its endpoint is spelt: by the host's name or address, without regard to case, a dot
+    behind it, its scheme and the port that goes with that. All of AWS's regions are one, as a bucket has one name in
+    all of them."""
+    if not place.endpoint:
+        return "", place.bucket
+    parts = urlsplit(place.endpoint.lower())
+    host = (parts.hostname or "").rstrip(".")
+    if _AWS.search(host):
+        return "", place.bucket
+    if host == "localhost" or host.endswith(".localhost"):
+        host = "127.0.0.1"
+    with suppress(ValueError):
+        address = ip_address(host)
+        address = getattr(address, "ipv4_mapped", None) or address
+        host = "127.0.0.1" if address.is_loopback else address.compressed
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    port = parts.port if parts.port not in (None, usual) else ""
+    return f"{host}:{port}", place.bucket
 
 
 # ---- policies -------------------------------------------------------------------------------------------------------
