@@ -52,8 +52,6 @@ _SESSIONS = (
     "SELECT id, state FROM session "
     "WHERE (state = 1 AND (seen = 1 OR ended_ns <= ?)) OR (state = 2 AND ended_ns < ?) ORDER BY id LIMIT ?"
 )
-LIST_SECONDS = 10.0
-"""Of one step, for listing a session's prefix on a backend and deleting what is found."""
 BLOCKS = 256
 """Dead blocks of one step."""
 AT_ONCE = 16
@@ -192,7 +190,7 @@ class Sweeper(Worker):
     async def _sweep_there(self, session: int, place: int, backend: Backend, listed: dict[int, str | None]) -> None:
         """The same on one backend, which rests where that fails or takes too long; *listed* keeps how far it came."""
         try:
-            async with asyncio.timeout(LIST_SECONDS):
+            async with asyncio.timeout(self._timing.sweeper.list_seconds):
                 await self._sweep_prefix(session, place, backend, listed)
         except TimeoutError:
             _log.warning("session %x has more on backend %r than one step lists", session, backend.name)

@@ -108,7 +108,10 @@ def _backed_up(made: Manifest, target: Path) -> list[str]:
         return [f"{first}good until {when(made.until_ns)}"]
     return [
         f"{first}its blocks are kept until {when(made.until_ns)}",
-        f"NOT sound: {made.damage}. Keep older backups: of this one `entrepot restore --tables-only` alone makes a site",
+        (
+            f"NOT sound: {made.damage}. Keep older backups: of this one `entrepot restore --tables-only` alone "
+            "makes a site"
+        ),
     ]
 
 

@@ -253,11 +253,11 @@ def plain(found: Histories) -> dict[str, Any]:
     return {**found._asdict(), "backends": [each._asdict() for each in found.backends]}
 
 
-def spell(found: Histories, folder: str) -> str:
+def spell(found: Histories, folder: str) -> list[str]:
     """For people."""
     lines = [_spelt(each) for each in found.backends]
     if not found.parted:
-        return "\n".join([*lines, "the backends bear this folder's own history: there is nothing to take over"])
+        return [*lines, "the backends bear this folder's own history: there is nothing to take over"]
     about = "" if found.exact else "about "
     lines += [
         f"the two histories part behind {about}record {found.common}, of {_when(found.common_ns)}",
@@ -272,7 +272,7 @@ def spell(found: Histories, folder: str) -> str:
             f"nothing was done. `entrepot takeover {folder} --yes` goes on here: the other folder ends, and what it "
             "recorded stays in it and is not in this one"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def _spelt(each: Bearing) -> str:

@@ -61,7 +61,9 @@ class SweeperTiming:
     """Deleting what ended sessions left (`gateway/blocks/sweeper.py`)."""
 
     retry_seconds: Pause = 30.0
-    """Before a session that could not be listed on every backend is tried again."""
+    """Before a session that could not be listed on every backend is tried again, and such a backend is listed again."""
+    list_seconds: Limit = 10.0
+    """Of one step, for listing a session's prefix on a backend and deleting what is found there."""
     upload_most_seconds: Limit = 3_600.0
     """So long after the end of a session no put of it is on its way any more. A shorter one may lose bytes."""
 

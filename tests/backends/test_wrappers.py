@@ -15,6 +15,7 @@ from backends.retrying import Retrying
 from backends.wrappers import Deadlined, Limited, Metered
 from gateway.site.absent import Absent
 from gateway.site.guarded import Guarded
+from gateway.timing import parse_timing
 from tests.backends.contract import SITE, Contract, key, listed, put
 
 
@@ -68,13 +69,14 @@ class TestGuarded(Contract):
 
 class TestAbsentOnceItIsThere(Contract):
     @pytest.fixture
-    async def backend(self, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Backend]:
-        monkeypatch.setattr("gateway.site.absent.AGAIN_SECONDS", (0.0,))
-
+    async def backend(self) -> AsyncIterator[Backend]:
         async def reopen() -> Backend:
             return Memory()
 
-        absent, there = Absent("memory", "not yet", reopen), asyncio.Event()
+        absent, there = (
+            Absent("memory", "not yet", reopen, parse_timing("backends.reopen_seconds=0.001")),
+            asyncio.Event(),
+        )
         absent.present = there.set
         await there.wait()
         yield absent

@@ -14,6 +14,7 @@ from backends.memory import Memory
 from gateway.blocks import sweeper
 from gateway.blocks.digests import Digests
 from gateway.blocks.values import session_prefix
+from gateway.timing import parse_timing
 from tests.blocks.site import Client, Site
 from tests.blocks.world import chunks
 
@@ -49,9 +50,9 @@ def odd() -> Odd:
 
 
 @pytest.fixture
-def site(tmp_path: Path, odd: Odd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(sweeper, "LIST_SECONDS", 0.1)
-    made = Site(tmp_path, Memory(), odd)
+def site(tmp_path: Path, odd: Odd) -> Iterator[Site]:
+    timing = parse_timing("sweeper.list_seconds=0.1; sweeper.retry_seconds=3600")
+    made = Site(tmp_path, Memory(), odd, timing=timing)
     yield made
     made.close()
 
@@ -71,7 +72,7 @@ def state(site: Site, client: Client) -> int:
 
 @pytest.mark.parametrize("how", ["fails", "hangs", "has no end"])
 async def test_a_listing_that_does_not_come_to_an_end_holds_up_its_own_backend_alone(
-    site: Site, odd: Odd, how: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, odd: Odd, how: str
 ) -> None:
     odd.how = how
     clients = [await left_behind(site) for _ in range(3)]
@@ -82,7 +83,6 @@ async def test_a_listing_that_does_not_come_to_an_end_holds_up_its_own_backend_a
             await site.work()
     assert list(site.places[0]._values) == [], "swept, and the dead block is gone, too"  # type: ignore[attr-defined]
     assert [state(site, client) for client in clients] == [1, 1, 1], "each has to be listed everywhere"
-    monkeypatch.setattr(sweeper, "AGAIN_SECONDS", 0.0)
     site.sweeper._resting.clear()
     site.sweeper._put_off.clear()
     odd.how = "well"

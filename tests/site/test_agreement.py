@@ -14,10 +14,12 @@ from gateway.errors import Misconfigured
 from gateway.site import standing
 from gateway.site.agreement import was_restored_elsewhere
 from gateway.site.standing import Standing
+from gateway.timing import parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
 from tests.waiting import until_true
 
 SITE = "ab" * 16
+QUICK = parse_timing("markers.local_seconds=0.01; markers.distant_seconds=0.01; backends.reopen_seconds=0.01")
 IDS = {"disk": 1, "one": 2, "two": 3, "three": 4}
 
 
@@ -81,14 +83,11 @@ class Stores:
 def stores(monkeypatch: pytest.MonkeyPatch) -> Stores:
     made = Stores(["disk", "one", "two"])
     monkeypatch.setattr(standing, "open_backend", made.open)
-    monkeypatch.setattr(standing, "LOCAL_SECONDS", 0.01)
-    monkeypatch.setattr(standing, "DISTANT_SECONDS", 0.01)
-    monkeypatch.setattr("gateway.site.absent.AGAIN_SECONDS", (0.01,))
     return made
 
 
 async def test_a_site_goes_on_while_one_cloud_says_that_it_was_restored_and_ends_when_two_do(stores: Stores) -> None:
-    found = Standing(Rows(), writes_much=False)
+    found = Standing(Rows(), timing=QUICK, writes_much=False)
     await found.open(stores.topology, strict=True)
     watching = asyncio.create_task(found.watch())
     stores.mark(["one"], 9)
@@ -109,7 +108,7 @@ async def test_a_site_goes_on_while_one_cloud_says_that_it_was_restored_and_ends
 
 async def test_a_site_starts_where_one_cloud_says_that_it_was_restored_and_not_where_two_do(stores: Stores) -> None:
     stores.mark(["one"], 9)
-    found = Standing(Rows(), writes_much=False)
+    found = Standing(Rows(), timing=QUICK, writes_much=False)
     await found.open(stores.topology, strict=True)
     assert "incarnation 9" in found.absent()["one"]
     watching = asyncio.create_task(found.watch())
@@ -119,7 +118,7 @@ async def test_a_site_starts_where_one_cloud_says_that_it_was_restored_and_not_w
     watching.cancel()
     await found.close()
     stores.mark(["one", "two"], 9)
-    again = Standing(Rows(), writes_much=False)
+    again = Standing(Rows(), timing=QUICK, writes_much=False)
     with pytest.raises(Misconfigured, match="incarnation 9"):
         await again.open(stores.topology, strict=True)
     await again.close()
@@ -134,7 +133,7 @@ async def test_a_place_whose_opening_fails_in_a_way_that_nobody_thought_of_keeps
         return stores.all[place.name]
 
     monkeypatch.setattr(standing, "open_backend", opened)
-    found = Standing(Rows(), writes_much=False)
+    found = Standing(Rows(), timing=QUICK, writes_much=False)
     await found.open(stores.topology, strict=True)
     assert "RecursionError" in found.absent()["one"]
     await found.close()
