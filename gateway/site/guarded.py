@@ -31,6 +31,8 @@ from gateway.site.ring import Rows
 
 REFRESH_SECONDS = 5.0
 """How often it is stamped anew, where the journal has grown; sooner where a deletion waits for that."""
+STAMP_TRIES = 3
+"""How often a place is looked at and stamped at once, where others stamp it meanwhile."""
 ASKED_SHARE = 0.25
 """Of the time between two looks: when one comes that somebody asked for."""
 
@@ -211,6 +213,13 @@ class Guarded(Backend):
         """Look now, and stamp the place where this process does that and it is due, or *stamp* asks for it. That it
         cannot be seen at the moment says nothing, and neither does a mistake of a driver's about what it sees: one
         place must not end the process. Raises as `watch`."""
+        for _ in range(STAMP_TRIES):
+            if not await self._overtaken(rows, stamp=stamp):
+                return
+
+    async def _overtaken(self, rows: Rows, *, stamp: bool) -> bool:
+        """Look once. Answers whether somebody else stamped the place between the look and the stamp: another process of
+        this site, or another copy of it, which the next look tells."""
         looked_at = self.inner
         try:
             held = await check_marker(looked_at, self._id, rows, self._fencing)
@@ -219,7 +228,7 @@ class Guarded(Backend):
                 self._lost(error.message)
                 self.restored_elsewhere = isinstance(error, RestoredElsewhere)
         except errors.BackendError:
-            return
+            pass
         except Misconfigured as error:
             self._lost(str(error))
             raise
@@ -228,34 +237,41 @@ class Guarded(Backend):
         else:
             self._found()
             if self._fencing is not None and self.inner is looked_at:
-                await self._heed(held, self._fencing, stamp=stamp)
+                return await self._heed(held, self._fencing, stamp=stamp)
+        return False
 
-    async def _heed(self, held: Marker, fencing: Fencing, *, stamp: bool) -> None:
-        """Remember the fence that the place bears, and replace it where that is due."""
+    async def _heed(self, held: Marker, fencing: Fencing, *, stamp: bool) -> bool:
+        """Remember the fence that the place bears, and replace it where that is due. Answers as `_stamp`."""
         current = fencing.judge(held.fence) is Relation.CURRENT
         self._fence = held.fence if current else None
+        if current:
+            self.unstamped = ""
         if fencing.stamps and (not current or self._is_due(held.fence, fencing, stamp=stamp)):
-            await self._stamp(held, fencing)
+            return await self._stamp(held, fencing)
+        return False
 
     def _is_due(self, fence: Fence | None, fencing: Fencing, *, stamp: bool) -> bool:
         if fence is None or fencing.head().number <= fence.number:
             return False
         return stamp or self._asked_number > fence.number or time.monotonic() - self._stamped >= REFRESH_SECONDS
 
-    async def _stamp(self, held: Marker, fencing: Fencing) -> None:
-        """Compare and set. Somebody who was faster is looked at next time; where it fails, nothing is deleted there."""
+    async def _stamp(self, held: Marker, fencing: Fencing) -> bool:
+        """Compare and set. Answers whether somebody was faster; where it fails otherwise, nothing is deleted there."""
         wanted = fencing.stamped(held)
         if wanted is None:
-            return
+            return False
         try:
             await self.inner.claim(wanted)
+        except errors.Foreign:
+            return True
         except errors.BackendError as error:
             if str(error) != self.unstamped:
                 _log.warning("nothing is deleted on backend %r, which could not be stamped: %s", self.name, error)
             self.unstamped = str(error)
-            return
+            return False
         failpoints.reach("backend-stamped")
         self.unstamped, self._fence, self._stamped = "", wanted.fence, time.monotonic()
+        return False
 
     async def _stands_again(self) -> bool:
         """Whether what stands at that place now is the right one: a disk that was mounted again."""

@@ -224,10 +224,26 @@ async def test_who_is_overtaken_between_looking_and_stamping_does_not_win(
             return await place.marker()
 
     backend = over(Overtaken("disk"), ours)
-    await backend.look(ours.rows)
-    assert not backend.covers(0)
     with pytest.raises(Parted):
         await backend.look(ours.rows)
+    assert not backend.covers(0)
+
+
+async def test_two_processes_of_one_site_that_stamp_at_once_both_find_it_stamped(
+    ours: History, place: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Busy(Memory):
+        async def claim(self, marker: Marker) -> None:
+            await over(place, ours).look(ours.rows)
+            await place.claim(marker)
+
+        async def marker(self) -> Marker | None:
+            return await place.marker()
+
+    backend = over(Busy("disk"), ours)
+    await backend.look(ours.rows)
+    assert backend.covers(ours.number)
+    assert caplog.records == []
 
 
 async def test_a_place_that_cannot_be_stamped_keeps_everything_and_says_so_once(
@@ -249,6 +265,7 @@ async def test_a_stamp_whose_answer_was_lost_is_found_by_looking(ours: History, 
     assert not backend.covers(0)
     await backend.look(ours.rows)
     assert backend.covers(0)
+    assert backend.unstamped == ""
 
 
 async def test_a_claim_that_an_operator_has_ended_is_replaced(
