@@ -16,21 +16,21 @@ from tests.reconcile.shores import Shores
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Shores]:
-    disk = await Local.open(str(tmp_path / "disk"), intake_bytes=0)
+async def site(disk_path: Path) -> AsyncIterator[Shores]:
+    disk = await Local.open(str(disk_path / "disk"), intake_bytes=0)
     places: list[Backend] = [disk, Memory("b1"), Memory("b2")]
-    made = Shores(tmp_path, *places)
+    made = Shores(disk_path, *places)
     yield made
     made.close()
     await disk.close()
 
 
-async def test_a_copy_that_was_deleted_while_it_was_open_here_is_made_again(site: Shores, tmp_path: Path) -> None:
+async def test_a_copy_that_was_deleted_while_it_was_open_here_is_made_again(site: Shores, disk_path: Path) -> None:
     site.keep("b0", "b1")
     await site.put(b"key", b"x" * 3_000)
     await site.move()
     ((block,),) = site.store.query("SELECT id FROM block")
-    path = tmp_path / "disk" / block_key(block)
+    path = disk_path / "disk" / block_key(block)
     assert site.places[0].get_now(block_key(block)) is not None
     path.unlink()
     assert site.places[0].get_now(block_key(block)) is not None  # it is still open
