@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.endpoint import Endpoint, started
+from tests.logs import whole_lines
 from tests.new_sites import TEMPLATES, committer_in_thread, new_site
 
 # No test fails on a clock: a busy machine is no defect. CI draws the same examples each time; `make soak` draws many.
@@ -86,7 +87,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         return
     with started(base / "site") as (running, _):
         yield running
-    faults = [line for line in running.log.read_text().splitlines() if is_own_fault(line)]
+    faults = [line for line in whole_lines(running.log.read_bytes()) if is_own_fault(line)]
     assert not faults, f"the server wrote what no client may ever cause: {faults[:5]}"
     assert running.secret_key not in running.log.read_text()
 

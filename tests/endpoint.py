@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.timing import VARIABLE
 from tests.fork_server import COMMAND_LINE, Forked
 from tests.new_sites import ACCESS_KEY, SECRET_KEY, new_site
 
@@ -22,6 +23,8 @@ ROOT = Path(__file__).parent.parent
 ENTREPOT = [sys.executable, "-c", COMMAND_LINE]
 EXECUTED = [sys.executable, "-m", "gateway.cli.main"]
 """The same, whose processes are executed and not forked (`tests.fork_server`): none shares memory with another."""
+QUICK = "scale=0.2"
+"""The timing of served sites: background work looks again sooner than in production (`gateway.timing`)."""
 START_WITHIN_S = 180
 STOP_WITHIN_S = 180
 
@@ -124,7 +127,7 @@ def started(
     with out.open("wb") as out_file, log.open("ab") as log_file:
         process = Forked(
             [*command, "serve", str(site), "--listen", "127.0.0.1:0", *options],
-            env=command_environment() | dict(environment or {}),
+            env=command_environment() | {VARIABLE: QUICK} | dict(environment or {}),
             stdin=subprocess.DEVNULL,
             stdout=out_file,
             stderr=log_file,

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gateway.timing import VARIABLE as TIMING
+
 LINE_BEGINS = '{"at":"'
 
 
 def whole_lines(text: bytes) -> list[str]:
-    """The lines of a log that are ended."""
-    return text[: text.rfind(b"\n") + 1].decode(errors="replace").splitlines()
+    """The lines of a log that are ended, without those in which processes announce the timing that a test gave them."""
+    ended = text[: text.rfind(b"\n") + 1].decode(errors="replace").splitlines()
+    return [line for line in ended if not line.startswith(f"{TIMING}: ")]
 
 
 def untorn(line: str) -> tuple[str, str]:
