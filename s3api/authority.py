@@ -46,6 +46,16 @@ def destination(raw: str, host: str | None, version: tuple[int, int]) -> Destina
     return Destination(host if host is not None else authority, origin)
 
 
+def logged_path(raw: str) -> str:
+    """The path of the request target *raw*, for logs: without its query and its authority, for a client may have put a
+    secret into either. Empty for a target of neither form."""
+    try:
+        origin = raw if raw.startswith("/") else _absolute(raw)[1]
+    except S3Error:
+        return ""
+    return origin.partition("?")[0]
+
+
 def _absolute(raw: str) -> tuple[str, str]:
     """Authority, and path and query, of a target in absolute form (RFC 9112 section 3.2.2)."""
     scheme, mark, rest = raw.partition("://")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from s3api.accepted import check_headers
 from s3api.answers import STATUS_LINES, Answer
-from s3api.authority import destination, virtual_bucket
+from s3api.authority import destination, logged_path, virtual_bucket
 from s3api.call import Call, lower_headers
 from s3api.dates import http_date
 from s3api.errors import Failure, S3Error, error_xml, explain
@@ -135,7 +135,7 @@ class Door:
         failure = explain(error, call is not None and "versionId" in call.query)
         if failure.code == "InternalError":
             log.error("request %s failed", request_id, exc_info=error)
-        resource = exchange.message.path.partition("?")[0] if call is None else call.target.path
+        resource = logged_path(exchange.message.path) if call is None else call.target.path
         return self._error_answer(failure, resource, request_id, exchange.message.method)
 
     def _broke_off(self, request_id: str, error: Exception) -> Answer:
@@ -178,7 +178,7 @@ class Door:
                 request_id,
                 call.operation if call else "Unknown",
                 exchange.message.method,
-                call.target.path if call else exchange.message.path.partition("?")[0],
+                call.target.path if call else logged_path(exchange.message.path),
                 answer.status if answer is not None else GONE,
                 answer.code if answer is not None else "ClientGone",
                 exchange.received,

@@ -54,7 +54,7 @@ async def test_a_copy_that_only_the_journal_knows_is_not_counted_on(folder: Path
         await put(site, "safe/short", b"z" * 100_000)
         whole = await losses(site, "disk")
         assert (whole.blocks, whole.objects, whole.present, whole.absent, whole.unchecked) == (0, (), 3, 0, 0)
-        assert "nothing would be lost with it" in spell(whole)
+        assert "nothing would be lost with it" in "\n".join(spell(whole))
         vault = folder.parent / "vault"
         by_size = sorted(block_files(vault), key=lambda path: path.stat().st_mtime_ns)
         by_size[1].unlink()
@@ -64,7 +64,7 @@ async def test_a_copy_that_only_the_journal_knows_is_not_counted_on(folder: Path
         assert (found.blocks, found.present, found.absent, found.unchecked) == (2, 1, 2, 0)
         assert len(found.objects) == 2
         assert "s3://tree/safe/whole" not in found.objects
-        told = spell(found)
+        told = "\n".join(spell(found))
         assert "2 of these have another copy by the journal, which was not found" in told
         assert "1 block(s) on disk were asked for elsewhere, and are there" in told
         assert "nothing would be lost" not in told
@@ -76,10 +76,11 @@ async def test_what_cannot_be_asked_for_is_said_to_be_unchecked(folder: Path) ->
             await put(site, f"safe/{n}", b"x" * 100_000)
         plan = Plan([Fault(Kind.ERROR, verb="stat")])
         vault = next(each for each, place in site.warehouse.backends.items() if place.name == "vault")
-        site.warehouse.backends[vault] = Faulty(site.warehouse.backends[vault], plan)  # type: ignore[index]
+        guarded = site.warehouse.backends[vault]
+        guarded.go_on_with(Faulty(guarded.inner, plan))
         found = await losses(site, "disk")
         assert (found.blocks, found.present, found.absent, found.unchecked) == (0, 0, 0, 3)
-        told = spell(found)
+        told = "\n".join(spell(found))
         assert "3 block(s) on disk have another copy by the journal alone: nobody checked" in told
         assert "vault cannot be asked" in told
         assert "nothing would be lost" not in told
