@@ -212,17 +212,22 @@ def serve(listening: socket.socket) -> Run:
 def _fork(line: socket.socket) -> tuple[int, int] | Run | None:
     """The process id and the pipe for its status; in the forked process, what it runs; None where nobody asked."""
     head, descriptors, _, _ = socket.recv_fds(line, 4, 64)
-    data = b""
-    while len(head) == 4 and len(data) < int.from_bytes(head):
-        data += line.recv(REQUEST_BYTES_MAX)
-    if not data:
+    length, data = int.from_bytes(head), b""
+    while len(data) < length and (chunk := line.recv(REQUEST_BYTES_MAX)):
+        data += chunk
+    if not data or len(data) < length:  # whoever asked was killed meanwhile
+        for each in descriptors:
+            os.close(each)
         return None
     request = json.loads(data)
     pid = os.fork()
     if pid:
         for each in descriptors[1:]:
             os.close(each)
-        line.sendall(pid.to_bytes(8))
+        with contextlib.suppress(
+            OSError
+        ):  # whoever asked may be gone; what was forked ends by itself, as it would then
+            line.sendall(pid.to_bytes(8))
         return pid, descriptors[0]
     return lambda: _become(request, descriptors[1:])
 
