@@ -115,3 +115,9 @@ async def removed(backend: S3) -> None:
         await client.delete_bucket(**bucket)
     except client.exceptions.NoSuchBucket:
         pass  # two backends of one test shared it
+
+
+@pytest.fixture
+def tmp_path(disk_path: Path) -> Path:
+    """A folder on a disk: what these tests look at is what the file system of a disk does."""
+    return disk_path

@@ -162,8 +162,8 @@ async def test_copies_that_vanished_or_rotted_on_a_disk_are_left_for_others_and_
     await far.close()
 
 
-async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_faster(tmp_path: Path) -> None:
-    first, second = [await Local.open(str(tmp_path / name), name=name) for name in ("near", "far")]
+async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_faster(disk_path: Path) -> None:
+    first, second = [await Local.open(str(disk_path / name), name=name) for name in ("near", "far")]
     world = Watched(first, second)
     world.routes.learn([Place(1, "near", "a"), Place(2, "far", "a")], "a", {})
     stored = await world.put(DATA[:100])
@@ -171,7 +171,7 @@ async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_fa
         world.routes.answered(1, MIB, 1.0, 0.0)
         world.routes.answered(2, MIB, 0.001, 0.0)
     (block,) = stored.blocks
-    (path,) = (tmp_path / "near").rglob(block_key(block.id).split("/")[1])
+    (path,) = (disk_path / "near").rglob(block_key(block.id).split("/")[1])
     path.write_bytes(bytes(path.stat().st_size))
     assert await world.get(stored.extents) == DATA[:100]
     assert world.told == [(block.id, 1, DAMAGED)]

@@ -81,7 +81,7 @@ class Supervisor:
         self._thread.join()
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # its clients give up on a machine that does much else
 def test_a_committer_killed_in_mid_batch_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     found(tmp_path)
     supervisor = Supervisor(tmp_path)
@@ -123,7 +123,7 @@ def test_a_committer_killed_in_mid_batch_loses_nothing_and_repeats_nothing(tmp_p
     store.close()
 
 
-@pytest.mark.slow
+@pytest.mark.alone  # it measures how long a start takes
 def test_a_successor_serves_within_two_seconds(tmp_path: Path) -> None:
     found(tmp_path)
     supervisor = Supervisor(tmp_path)

@@ -122,6 +122,6 @@ def restore_beside(process: Popen[bytes], endpoint: Endpoint, saved: Path, anew:
     told = json.loads(run_entrepot("restore", str(saved), str(anew), "--master-key", key, "--json").stdout)
     assert process.wait(60) == 1
     said = endpoint.log.read_text().splitlines()[-1]
-    assert said.startswith("entrepot: the keeper cannot run: backend 'disk' belongs to site ")
+    assert said.startswith("entrepot: the keeper cannot run: backend 'disk': it belongs to site ")
     assert f"incarnation {told['incarnation']}" in said
     return told

@@ -15,11 +15,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from gateway.timing import VARIABLE
 from tests.backends.mounts import mounted
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.site.running import client, lines, processes, until, watch
 
 DISK = "224m"
+UNHURRIED = {VARIABLE: ""}
+"""Production's timing: what is deleted gives its room back a while later."""
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_a_site_on_a_full_disk_is_started_reads_and_deletes(site: Path, ended: s
     chance = random.Random(4)
     content = {f"small {n}": chance.randbytes(1000) for n in range(60)}
     content |= {f"large {n}": chance.randbytes(1 << 20) for n in range(20)}
-    with started(site) as (endpoint, process):
+    with started(site, environment=UNHURRIED) as (endpoint, process):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")
         for key, body in content.items():
@@ -95,7 +98,7 @@ def test_a_site_on_a_full_disk_is_started_reads_and_deletes(site: Path, ended: s
     if ended.endswith("before"):
         fill(site)
     commands_work(site)  # with a committer of their own
-    with started(site) as (endpoint, _):
+    with started(site, environment=UNHURRIED) as (endpoint, _):
         reads_and_deletes(endpoint, content, [f"small {n}" for n in range(10, 20)])
         (site / "ballast").unlink()
         s3 = client(endpoint)
