@@ -137,7 +137,7 @@ def explain(error: Exception, version_asked: bool = False) -> Failure:
 
 
 def _from_table(error: core.EntrepotError) -> Failure:
-    row = TABLE[type(error)]
+    row = next(TABLE[each] for each in type(error).__mro__ if each in TABLE)
     code = row.code
     first = _text(error.args[0]) if error.args else ""
     headers = ""

@@ -5,7 +5,6 @@ never happen, is refused here, before anything opens. All problems are told at o
 from __future__ import annotations
 
 import os.path
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 from gateway.topology.places import BackendPlace, Line, Problem, S3Place
 from gateway.topology.policies import DEFAULT, NEAR, Policy, Topology
 
-_AWS = re.compile(r"(^|\.)s3([.-][a-z0-9.-]+)?\.amazonaws\.com$")
+_AWS = ".amazonaws.com"
 
 PARTIAL_ACK_MOST = 6
 """Of so many backends, any `ack_copies` may be the first: each choice is a set that the journal knows by name."""
@@ -96,7 +95,9 @@ def _bucket(place: S3Place) -> tuple[str, str]:
         return "", place.bucket
     parts = urlsplit(place.endpoint.lower())
     host = (parts.hostname or "").rstrip(".")
-    if _AWS.search(host):
+    if host.endswith(_AWS) and any(
+        label == "s3" or label.startswith("s3-") for label in host.removesuffix(_AWS).split(".")
+    ):
         return "", place.bucket
     if host == "localhost" or host.endswith(".localhost"):
         host = "127.0.0.1"

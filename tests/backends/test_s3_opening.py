@@ -42,7 +42,7 @@ BAD_SETTINGS = [
     ({"style": "odd"}, "style 'odd' is none of"),
     ({"confirm": "maybe"}, "confirm 'maybe' is none of"),
     ({"ca_file": "/nowhere/ca.pem"}, "ca_file /nowhere/ca.pem: No such file"),
-    ({"ca_file": os.devnull}, "holds no certificate"),
+    ({"ca_file": os.devnull}, "is not a regular file"),
 ]
 
 
