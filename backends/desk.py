@@ -15,7 +15,7 @@ a backend answers its first call, and before each listing.
 leaves it out. A deletion by another process (the sweeper) is not in that log, so a value which was put, acknowledged,
 deleted by another process, and whose putter died before its log was reset, is written again. That is a leak, never a
 wrong answer: keys are drawn at random and nobody names that one any more. It is bounded: at most what two logs hold,
-and only values put within the last `TURN_SECONDS` or so. And it is found: the putter's session ends by its death,
+and only values put within the last `log_turn_seconds` or so. And it is found: the putter's session ends by its death,
 the sweep that follows lists that session's keys, and a listing first restores every desk without owner, under the
 same lock as any other restorer, so it sees whatever a restoring could bring back.
 """

@@ -17,8 +17,8 @@ its key by one rename, unsynced; (3) the put returns; later (4) file and folders
 
 Two logs take turns, so that puts do not wait for 4 and 5 of the full one; if they outrun it, they are stored in the
 plain way, each with its own syncs, until a log is free. A log with records is turned over at least each
-`TURN_SECONDS`, which bounds what a restoring has to do. Once nothing was put for that long, `idle` is told, and the
-backend gives the logs' room back to the disk until the next small put. Deletions of keys whose record is in a log
+`log_turn_seconds`, which bounds what a restoring has to do. Once nothing was put for that long, `idle` is called, and
+the backend gives the logs' room back to the disk until the next small put. Deletions of keys whose record is in a log
 are logged, too, in order (see `desk`).
 """
 
@@ -37,11 +37,11 @@ from backends.desk import Desk, restore
 from backends.intake_log import DELETED, PAGE, PUT, START, Entry, Log, bytes_needed
 from backends.local_files import Root
 from backends.stock import Stock
+from backends.timing import DriverTiming
 
 GROUP_BYTES_MAX = 4 << 20
 GROUP_ENTRIES_MAX = 256
 LOG_BYTES_MIN = START + 2 * GROUP_BYTES_MAX
-TURN_SECONDS = 20.0
 
 _log = logging.getLogger(__name__)
 
@@ -76,10 +76,11 @@ class Intake:
         desk: Desk,
         pool: ThreadPoolExecutor,
         store: Callable[[Entry], None],
-        idle: Callable[[], None] = lambda: None,
+        idle: Callable[[], None],
+        timing: DriverTiming,
     ) -> None:
         """*desk*'s logs are prepared. *pool* runs what may take long; *store* puts a value in the plain way; *idle* is
-        called on the event loop when nothing has been put for a while and the logs hold nothing."""
+        called on the event loop when nothing has been put for `log_turn_seconds` and the logs hold nothing."""
         self._root, self._desk, self._pool, self._store = root, desk, pool, store
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="intake")
@@ -93,6 +94,7 @@ class Intake:
         self._current = 0
         self._timer: asyncio.TimerHandle | None = None
         self._idle = idle
+        self._turn_seconds = timing.log_turn_seconds
 
     def put(self, entry: Entry) -> asyncio.Future[None]:
         """Durable and visible when the future is done."""
@@ -125,7 +127,7 @@ class Intake:
         self._unanswered += 1
         self._threads.submit(self._commit)
         if self._timer is None:
-            self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
+            self._timer = self._loop.call_later(self._turn_seconds, self._tick)
         return job.done
 
     def _settle(self, group: Sequence[_Job]) -> None:
@@ -276,10 +278,10 @@ class Intake:
         no more and is not among the keys yet, and once the logs are put away deletions are logged no more."""
         self._timer = None
         if any(volume.keys or volume.sealed for volume in self._volumes):
-            self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
+            self._timer = self._loop.call_later(self._turn_seconds, self._tick)
             self._pool.submit(self._turn_over)
         elif self._unanswered:
-            self._timer = self._loop.call_later(TURN_SECONDS, self._tick)
+            self._timer = self._loop.call_later(self._turn_seconds, self._tick)
         else:
             self._idle()
 

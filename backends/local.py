@@ -26,11 +26,11 @@ from backends.intake_log import PUT, Entry
 from backends.local_files import CONTROL, Root
 from backends.local_marker import read_marker, write_claim
 from backends.removals import Removals
+from backends.timing import DEFAULTS, DriverTiming
 
 SMALL_BYTES = 256 << 10
 INTAKE_BYTES = 64 << 20  # of each of the two logs
 LISTED_AT_ONCE = 1_000
-PRUNE_SECONDS = 5.0
 PRUNED_AT_ONCE = 256
 THREADS_MIN = 2  # closing waits in one for the syncing in another
 
@@ -43,10 +43,11 @@ T = TypeVar("T")
 class Local(base.Backend):
     """Values as files below one folder, which several processes may share. Made by `open`; not usable after a fork."""
 
-    def __init__(self, root: Root, *, threads: int, descriptors: int, intake_bytes: int) -> None:
+    def __init__(self, root: Root, *, threads: int, descriptors: int, intake_bytes: int, timing: DriverTiming) -> None:
         """For `open` alone."""
         self._root = root
         self._intake_bytes = intake_bytes
+        self._timing = timing
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="local")
@@ -72,6 +73,7 @@ class Local(base.Backend):
         descriptors: int = 1_024,
         intake_bytes: int = INTAKE_BYTES,
         make: bool = True,
+        timing: DriverTiming = DEFAULTS,
     ) -> Local:
         """Open the folder *path*, making it if only its last part is missing, and restore what a process or a
         machine that died left in an intake log. *intake_bytes*: the size of each of two logs; 0 does without them.
@@ -86,7 +88,7 @@ class Local(base.Backend):
         if intake_bytes and intake_bytes < LOG_BYTES_MIN:
             raise ValueError(f"an intake log has at least {LOG_BYTES_MIN} bytes, not {intake_bytes}")
         root = await asyncio.to_thread(Root, path, name, make=make)
-        self = cls(root, threads=threads, descriptors=descriptors, intake_bytes=intake_bytes)
+        self = cls(root, threads=threads, descriptors=descriptors, intake_bytes=intake_bytes, timing=timing)
         try:
             await self._run(local_values.prepare, root, make=make)
         except BaseException:
@@ -243,7 +245,7 @@ class Local(base.Backend):
             _log.warning("no intake log, so small puts are slower: %s", error)
             return
         store = functools.partial(local_values.store, self._root, own)
-        self._intake = Intake(self._root, own, self._pool, store, self._put_intake_away)
+        self._intake = Intake(self._root, own, self._pool, store, self._put_intake_away, self._timing)
 
     def _put_intake_away(self) -> None:
         """Nothing small was put for a while: puts are made durable the plain way, until there are logs again."""
@@ -293,7 +295,7 @@ class Local(base.Backend):
     def _keep_open(self, key: str, fd: int) -> None:
         self._descriptors.offer(key, fd)
         if self._pruner is None:
-            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
+            self._pruner = self._loop.call_later(self._timing.prune_seconds, self._prune)
 
     def _finish_read(
         self,
@@ -329,7 +331,7 @@ class Local(base.Backend):
         if left:
             self._pruner = self._loop.call_later(0, self._prune, left)
         elif len(self._descriptors):
-            self._pruner = self._loop.call_later(PRUNE_SECONDS, self._prune)
+            self._pruner = self._loop.call_later(self._timing.prune_seconds, self._prune)
 
 
 def _take_desk(root: Root) -> desk.Desk:

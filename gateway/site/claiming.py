@@ -21,6 +21,7 @@ from gateway.site.guarded import site_row
 from gateway.site.opening import open_backend
 from gateway.site.ring import Rows
 from gateway.site.standing import close_all
+from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ async def claim_again(site: Site, name: str, *, anyway: bool) -> Claimed:
         word = "was given up as lost, for good" if name in ids else "is not known to the journal yet: reload the config"
         raise Misconfigured(f"backend {name!r} {word}")
     try:
-        backend = await _opened(place)
+        backend = await _opened(place, site.timing)
         try:
             return await _claim(backend, number, site.store, anyway=anyway)
         finally:
@@ -75,7 +76,7 @@ async def claim_again(site: Site, name: str, *, anyway: bool) -> Claimed:
         raise Misconfigured(str(error)) from error
 
 
-async def claim_all(topology: Topology, store: Rows, *, anyway: Collection[str] = ()) -> None:
+async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: Collection[str] = ()) -> None:
     """Mark every backend as this site's, once it was seen that each of them may be. *anyway*: names of those that are
     marked also where none of the blocks that should lie there does.
 
@@ -87,7 +88,9 @@ async def claim_all(topology: Topology, store: Rows, *, anyway: Collection[str] 
         for name, place in topology.backends.items():
             number, lost = ids[name]
             awaited = bool(_sample(number, store)) and not lost
-            opened[name] = await (_opened(place) if awaited else open_backend(place, writes_much=False, make=True))
+            opened[name] = await (
+                _opened(place, timing) if awaited else open_backend(place, writes_much=False, make=True, timing=timing)
+            )
             held = await opened[name].marker()
             _see_that_it_gives_way(opened[name], held, _wanted(store, number), _others(store, number))
             found = _Found(0, 0, "") if held is not None else await _looked(opened[name], number, store)
@@ -114,13 +117,13 @@ async def _claim(backend: Backend, number: int, rows: Rows, *, anyway: bool) -> 
     return Claimed(backend.name, True, held.incarnation if held else 0, found.looked_for, found.there)
 
 
-async def _opened(place: BackendPlace) -> Backend:
+async def _opened(place: BackendPlace, timing: Timing) -> Backend:
     """A folder may have lost all that the driver keeps there; but neither it nor a bucket is made anew: the one that is
     wanted is elsewhere."""
     if place.s3 is None and not os.path.isdir(place.path):
         told = f"{place.path}: there is no such folder; mount its disk, or make it if that is gone for good"
         raise backend_errors.Misconfigured(told, backend=place.name)
-    return await open_backend(place, writes_much=False, make=place.s3 is None)
+    return await open_backend(place, writes_much=False, make=place.s3 is None, timing=timing)
 
 
 def _see_that_it_gives_way(backend: Backend, held: Marker | None, wanted: Marker, others: Collection[int]) -> None:

@@ -38,7 +38,7 @@ async def introduce(topology: Topology, journal: Journal, rows: Rows) -> dict[st
         if not _set_known(rows, [backend_id]):
             failpoints.reach("init-named")
             try:
-                await _claim(topology.backends[name], backend_id, rows)
+                await _claim(topology.backends[name], backend_id, rows, journal.timing)
             except (backend_errors.BackendError, Misconfigured) as error:
                 unclaimed[name] = str(error)
             else:
@@ -77,9 +77,9 @@ def _set_known(rows: Rows, members: list[int]) -> bool:
     return bool(rows.query("SELECT 1 FROM backend_set WHERE members = ?", (pack(sorted(members)),)))
 
 
-async def _claim(place: BackendPlace, backend_id: int, rows: Rows) -> None:
+async def _claim(place: BackendPlace, backend_id: int, rows: Rows, timing: Timing) -> None:
     site, incarnation = site_row(rows)
-    backend = await open_backend(place, writes_much=False, make=True)
+    backend = await open_backend(place, writes_much=False, make=True, timing=timing)
     try:
         await backend.claim(Marker(site, backend_id, incarnation))
     finally:

@@ -19,6 +19,7 @@ from backends.named_files import read_named_file
 from backends.wrappers import Deadlined, Limited, Metered
 from gateway.metrics import counter, histogram
 from gateway.site.reach import files_of
+from gateway.timing import Timing
 from gateway.topology import BackendPlace, S3Place
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ TRY_SHARE = 1 / 3
 """Of a distant backend's deadline, what a single try may take."""
 
 
-async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool) -> Backend:
+async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing) -> Backend:
     """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too
     (`around_distant`). Who does not write much is spared the logs that make small local writes fast. *make*: its folder
     or bucket, where the config wants that; a place that was claimed before is gone if it is not there, and one that is
@@ -49,6 +50,7 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool) ->
             descriptors=_descriptors(),
             intake_bytes=INTAKE_BYTES if writes_much else 0,
             make=make,
+            timing=timing.drivers,
         )
         whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
     else:

@@ -41,6 +41,7 @@ from gateway.site.founding import unfinished
 from gateway.site.guarded import site_row
 from gateway.site.opening import open_backend
 from gateway.site.paths import journal_folder, master_key
+from gateway.timing import Timing, timing_from_environment
 from gateway.topology import BackendPlace, Topology
 
 _OWN_PATHS = (("journal", "path", "journal"), ("sealing", "master_key", "master.key"))
@@ -79,15 +80,15 @@ async def restore(
         config = load(folder)
         _put_key(key, key_file, master_key(folder, config))
         topology = config.topology(folder)
-        paths = JournalPaths(journal_folder(folder, config))
+        paths, timing = JournalPaths(journal_folder(folder, config)), timing_from_environment()
         if not paths.database.exists():
-            above = await _greatest_incarnation(topology, manifest.site)
+            above = await _greatest_incarnation(topology, manifest.site, timing)
             journal_backup.restore(target, paths.folder, above=above, tables_only=tables_only)
         unverified = await asyncio.to_thread(_unverified, paths.database, manifest) if tables_only else ""
         store = ReadStore(paths.database)
         try:
             failpoints.reach("restore-made")
-            await claim_all(topology, store, anyway=anyway)
+            await claim_all(topology, store, timing, anyway=anyway)
             return Restored(*site_row(store), manifest.until_ns, moved, unverified)
         finally:
             store.close()
@@ -165,7 +166,7 @@ def _unverified(database: Path, manifest: Manifest) -> str:
     )
 
 
-async def _greatest_incarnation(topology: Topology, site: str) -> int:
+async def _greatest_incarnation(topology: Topology, site: str, timing: Timing) -> int:
     """The greatest incarnation of *site* whose marker a backend bears; 0 if none does. Raises `Misconfigured` for one
     that bears another site's, before anything was made."""
     greatest = 0
@@ -173,7 +174,7 @@ async def _greatest_incarnation(topology: Topology, site: str) -> int:
         if place.s3 is None and not os.path.isdir(place.path):
             continue  # `claim_all` makes it if no block should lie there
         try:
-            backend = await open_backend(place, writes_much=False, make=place.s3 is None)
+            backend = await open_backend(place, writes_much=False, make=place.s3 is None, timing=timing)
         except backend_errors.Misconfigured as error:
             if not _may_be_made(place):
                 raise Misconfigured(str(error)) from error

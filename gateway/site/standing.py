@@ -353,7 +353,7 @@ class Standing:
             raise backend_errors.Unavailable(message, backend=place.name) from error
 
     async def _opened(self, place: BackendPlace) -> Backend:
-        backend = await open_backend(place, writes_much=self._writes_much, make=False)
+        backend = await open_backend(place, writes_much=self._writes_much, make=False, timing=self._timing)
         try:
             await check_marker(backend, _id(self._rows, place.name), self._rows, self._fencing)
         except BaseException as error:

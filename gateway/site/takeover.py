@@ -41,6 +41,7 @@ from gateway.site.losing import address
 from gateway.site.opening import load_driver, open_backend
 from gateway.site.ring import Rows
 from gateway.site.standing import close_all
+from gateway.timing import Timing
 from gateway.topology import BackendPlace
 
 if TYPE_CHECKING:
@@ -100,8 +101,7 @@ async def take_over(site: Site, *, confirmed: bool) -> Histories:
     fencing = Fencing(site.store, lambda: 0, stamps=True)
     opened: list[tuple[Backend, Marker]] = []
     try:
-        seconds = site.timing.backends.open_seconds
-        found = [await _look(place, site.store, fencing, opened, seconds) for place in _places(site)]
+        found = [await _look(place, site.store, fencing, opened, site.timing) for place in _places(site)]
         fences = [held.fence for _, held in opened if held.fence and fencing.judge(held.fence) is Relation.PARTED]
         histories = await _compare(site, fences, tuple(found))
         if confirmed and histories.parted:
@@ -119,13 +119,14 @@ def _places(site: Site) -> list[BackendPlace]:
 
 
 async def _look(
-    place: BackendPlace, rows: Rows, fencing: Fencing, opened: list[tuple[Backend, Marker]], seconds: float
+    place: BackendPlace, rows: Rows, fencing: Fencing, opened: list[tuple[Backend, Marker]], timing: Timing
 ) -> Bearing:
     """What *place* bears; where it can be read, it is added to *opened*."""
+    seconds = timing.backends.open_seconds
     try:
         await load_driver(place)
         async with asyncio.timeout(seconds):
-            backend = await open_backend(place, writes_much=False, make=False)
+            backend = await open_backend(place, writes_much=False, make=False, timing=timing)
             try:
                 held = _of_this_site(await backend.marker(), place.name, rows)
             except BaseException:

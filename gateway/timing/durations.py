@@ -8,14 +8,9 @@ forgotten or in trouble: a shorter one makes a busy machine fail, so each is cha
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, TypeAlias
 
+from backends.timing import DriverTiming, Limit, Pause, Pauses
 from gateway.timing.clock import Clock, SystemClock
-
-Pause: TypeAlias = Annotated[float, "pause"]
-Limit: TypeAlias = Annotated[float, "limit"]
-Pauses: TypeAlias = Annotated[tuple[float, ...], "pause"]
-"""One after the other; the last one stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +277,7 @@ class ProbesTiming:
 class Timing:
     """All durations of a process, and its clocks."""
 
+    drivers: DriverTiming = field(default_factory=DriverTiming)
     journal: JournalTiming = field(default_factory=JournalTiming)
     workers: WorkersTiming = field(default_factory=WorkersTiming)
     sweeper: SweeperTiming = field(default_factory=SweeperTiming)

@@ -8,13 +8,19 @@ from pathlib import Path
 
 from backends.intake import LOG_BYTES_MIN
 from backends.local import Local
+from backends.timing import DEFAULTS, DriverTiming
 
 
 @contextlib.asynccontextmanager
 async def opened(
-    folder: Path, *, warm: bool = True, intake_bytes: int = LOG_BYTES_MIN, descriptors: int = 100
+    folder: Path,
+    *,
+    warm: bool = True,
+    intake_bytes: int = LOG_BYTES_MIN,
+    descriptors: int = 100,
+    timing: DriverTiming = DEFAULTS,
 ) -> AsyncIterator[Local]:
-    backend = await Local.open(str(folder), intake_bytes=intake_bytes, descriptors=descriptors)
+    backend = await Local.open(str(folder), intake_bytes=intake_bytes, descriptors=descriptors, timing=timing)
     try:
         if warm:
             await backend.warm()

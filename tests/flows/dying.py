@@ -14,29 +14,30 @@ import boto3
 from botocore.config import Config
 
 from gateway.site.files import write_file
-from tests.endpoint import ROOT, Endpoint
+from gateway.timing import VARIABLE
+from tests.endpoint import QUICK, ROOT, Endpoint
 from tests.new_sites import new_site
 
-QUICK = """
+SMALL_LOGS = """
 import backends.intake, backends.local, backends.local_files, gateway.journal.reserve
 import gateway.journal.sqlite.store
 backends.intake.GROUP_BYTES_MAX = 300 << 10
-backends.intake.TURN_SECONDS = {turn_seconds}
 backends.local_files.SYNC_ALL_FROM = 4
 backends.local.INTAKE_BYTES = backends.intake.LOG_BYTES_MIN = backends.local.LOG_BYTES_MIN = {log_bytes}
 gateway.journal.reserve.CHECKPOINT_BYTES = gateway.journal.sqlite.store.CHECKPOINT_BYTES = {wal_bytes}
 """
-"""Python runs this in each process before anything else: small logs that turn over often."""
+"""Python runs this in each process before anything else: small logs. Sizes are no part of a `Timing`."""
 
 
 def quick(
     folder: Path, *, turn_seconds: float = 0.5, log_bytes: int = 1 << 20, wal_bytes: int = 64 << 20
 ) -> dict[str, str]:
-    """The environment of such processes. *folder* is made for it."""
+    """The environment of processes with small logs that turn over often. *folder* is made for it."""
     folder.mkdir()
-    text = QUICK.format(turn_seconds=turn_seconds, log_bytes=log_bytes, wal_bytes=wal_bytes)
+    text = SMALL_LOGS.format(log_bytes=log_bytes, wal_bytes=wal_bytes)
     (folder / "sitecustomize.py").write_text(text)
-    return {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    timing = f"{QUICK}; drivers.log_turn_seconds={turn_seconds}"
+    return {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", VARIABLE: timing}
 
 
 def make_site(folder: Path, *, workers: int) -> None:

@@ -14,6 +14,7 @@ from backends.base import crc32c_of
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.site.opening import around_distant, open_backend
+from gateway.timing import Timing
 from gateway.topology import BackendPlace, S3Place
 from tests.servers.between import Between, Forward, Heard, between
 from tests.servers.moto import moto
@@ -75,7 +76,7 @@ async def test_a_try_that_hangs_leaves_time_for_another_one(way: Between, monkey
         bucket="blocks", endpoint=way.server.url, region="us-east-1", access_key="who",
         secret_key_env="FAR_SECRET", create_bucket=True,
     )  # fmt: skip
-    backend = await open_backend(place(s3=s3, deadline_seconds=12.0), writes_much=True, make=True)
+    backend = await open_backend(place(s3=s3, deadline_seconds=12.0), writes_much=True, make=True, timing=Timing())
     try:
         await backend.put("a", [b"value"], crc32c_of([b"value"]))
         gets: list[Heard] = []

@@ -10,8 +10,6 @@ READS = re.compile(
     r"\btime\.(time|time_ns|monotonic|monotonic_ns|clock_gettime)\b|^\w*SECONDS\w* = [\d(]", re.MULTILINE
 )
 LEFT = {
-    "backends/intake.py",
-    "backends/local.py",
     "backends/retrying.py",
     "gateway/blocks/copies.py",
     "gateway/blocks/packing.py",
