@@ -11,18 +11,17 @@ import struct
 import termios
 from fcntl import ioctl
 
-CLOSE_SECONDS = 1.0
-"""How long a client has for taking some more of what is unsent, or, where nothing is, for TLS's close_notify."""
-
 
 class Closing:
-    """Closes *transport*. A client that takes nothing at all for *idle_seconds* is cut."""
+    """Closes *transport*. A client that takes nothing at all for *idle_seconds*, or for *close_seconds* if those are
+    more, is cut. So is one with TLS that took everything and sends no close_notify within *close_seconds*."""
 
-    __slots__ = ("_left", "_looks_left", "_looks_most", "_timer", "_transport")
+    __slots__ = ("_close_seconds", "_left", "_looks_left", "_looks_most", "_timer", "_transport")
 
-    def __init__(self, transport: asyncio.Transport, idle_seconds: float) -> None:
+    def __init__(self, transport: asyncio.Transport, idle_seconds: float, close_seconds: float) -> None:
         self._transport = transport
-        self._looks_most = self._looks_left = max(1, round(idle_seconds / CLOSE_SECONDS))
+        self._close_seconds = close_seconds
+        self._looks_most = self._looks_left = max(1, round(idle_seconds / close_seconds))
         if not transport.is_closing():
             transport.close()
         self._left = self._unsent()
@@ -34,7 +33,7 @@ class Closing:
         return self._transport.get_write_buffer_size() + _queued(self._transport)
 
     def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._close_seconds, self._look)
 
     def _look(self) -> None:
         unsent = self._unsent()

@@ -19,6 +19,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web import RequestHandler
 
+from gateway.timing.durations import ConnectionsTiming
 from s3api.admission import Admission, group_of
 from s3api.closing import Closing
 from s3api.exchange import Exchange
@@ -43,12 +44,12 @@ class Connection(RequestHandler):
 
     __slots__ = (
         "_admission", "_answer", "_closing", "_handshake", "_head_bytes", "_head_limit_bytes", "_lost", "_refuse",
-        "_write_idle_seconds", "address", "exchange", "half_closed", "probe_seconds", "remote",
+        "_write_idle_seconds", "address", "exchange", "half_closed", "remote", "timing",
     )  # fmt: skip
 
     def __init__(
         self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, admission: Admission,
-        handshake: Handshake | None, write_idle_seconds: float, probe_seconds: float, **options: Any,
+        handshake: Handshake | None, write_idle_seconds: float, timing: ConnectionsTiming, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(manager, **options)
         self._answer = answer
@@ -63,7 +64,7 @@ class Connection(RequestHandler):
         self.exchange: Exchange | None = None
         """The one that is under way."""
         self.half_closed = False
-        self.probe_seconds = probe_seconds
+        self.timing = timing
         self.remote = ""
         """The peer's address."""
         self.address = ""
@@ -134,7 +135,7 @@ class Connection(RequestHandler):
 
     def _end(self, transport: asyncio.Transport | None) -> None:
         if transport is not None and self._closing is None and not self._lost:
-            self._closing = Closing(transport, self._write_idle_seconds)
+            self._closing = Closing(transport, self._write_idle_seconds, self.timing.close_seconds)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has sent its last byte, but may still read. What it asked for whole is answered; a body that now

@@ -10,9 +10,9 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gateway.timing import Clock
 from s3api.accepted import check_headers
 from s3api.answers import STATUS_LINES, Answer
 from s3api.authority import destination, logged_path, virtual_bucket
@@ -41,13 +41,11 @@ GONE = 499
 class Door:
     """Answers exchanges out of one engine."""
 
-    def __init__(
-        self, engine: Engine, settings: S3Settings, observer: Observer, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, engine: Engine, settings: S3Settings, observer: Observer, clock: Clock) -> None:
         self._engine = engine
         self._settings = settings
         self._observer = observer
-        self._clock = clock
+        self._wall_ns = clock.wall_ns
         self._signatures = Signatures(engine, settings, clock)
         self._host_id = secrets.token_urlsafe(24)
         self._server_line = f"Server: {settings.server_name}\r\n"
@@ -127,7 +125,7 @@ class Door:
 
     def _lines(self, request_id: str) -> str:
         return (
-            f"{self._server_line}Date: {http_date(int(self._clock()))}\r\n"
+            f"{self._server_line}Date: {http_date(self._wall_ns() // 10**9)}\r\n"
             f"x-amz-request-id: {request_id}\r\n{self._host_line}"
         )
 

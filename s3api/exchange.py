@@ -64,7 +64,7 @@ class Exchange:
         if not self.payload.is_eof():
             self.payload.set_exception(S3Error("IncompleteBody"))
         elif self.message.version >= (1, 1):
-            asyncio.get_running_loop().call_later(self.protocol.probe_seconds, self._probe)
+            asyncio.get_running_loop().call_later(self.protocol.timing.probe_seconds, self._probe)
 
     def _probe(self) -> None:
         """Send an interim response to a client that sends no more. RFC 9110 section 15.2: clients take any number of
@@ -76,7 +76,7 @@ class Exchange:
             return
         self._probes -= 1
         transport.write(CONTINUE)
-        asyncio.get_running_loop().call_later(self.protocol.probe_seconds, self._probe)
+        asyncio.get_running_loop().call_later(self.protocol.timing.probe_seconds, self._probe)
 
     @property
     def expects_continue(self) -> bool:

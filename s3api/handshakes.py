@@ -6,7 +6,7 @@ asyncio's own TLS server tells nobody of a connection before its handshake is do
     handshaking  a task of its own awaits the loop's handshake; counted in `Admission.handshakes` besides
     connected    `Connection.connection_made` has taken its place in the crowd, and the task ends
 
-A handshake that does not end within `HANDSHAKE_SECONDS` is cut. Where `HANDSHAKES_MOST` are under way, the next one
+A handshake that does not end within `handshake_seconds` is cut. Where `HANDSHAKES_MOST` are under way, the next one
 takes the place of the oldest one of the address that has the most.
 """
 
@@ -19,20 +19,16 @@ from collections.abc import Callable
 from socket import socket
 from typing import TYPE_CHECKING
 
+from gateway.timing.durations import ConnectionsTiming
 from s3api.admission import Admission, group_of
 
 if TYPE_CHECKING:
     from s3api.connection import Connection
 
-HANDSHAKE_SECONDS = 10.0
 HANDSHAKES_MOST = 1_000
 """Under way at once in one worker. Each takes some 60 KiB."""
 ACCEPTED_MOST = 64
 """In one turn of the loop."""
-ACCEPT_AGAIN_SECONDS = 1.0
-"""After which it is tried again to accept, where there were no descriptors left."""
-NEVER_SECONDS = 86_400.0
-"""The loop's own limit on how long a TLS connection takes to end; `closing` has a better one."""
 
 log = logging.getLogger("entrepot.s3.connections")
 
@@ -50,10 +46,12 @@ class TlsListener:
         context: Context,
         admission: Callable[[], Admission],
         connect: Callable[[Handshake], Connection],
+        timing: ConnectionsTiming,
     ) -> None:
         self.context = context
         self.admission = admission
         self.connect = connect
+        self.timing = timing
         self._sock = sock
         self._loop = asyncio.get_running_loop()
         self._under_way: set[Handshake] = set()
@@ -74,7 +72,7 @@ class TlsListener:
             except OSError as error:
                 log.error("no connection can be accepted for a while: %s", error)
                 self._loop.remove_reader(self._sock)
-                self._waiting = self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._listen)
+                self._waiting = self._loop.call_later(self.timing.accept_again_seconds, self._listen)
                 return
             handshake = Handshake(self, accepted, group_of(peer))
             if handshake.begin():
@@ -143,7 +141,8 @@ class Handshake:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._owner.connect(self), self._sock, ssl=self._owner.context(),
-                ssl_handshake_timeout=HANDSHAKE_SECONDS, ssl_shutdown_timeout=NEVER_SECONDS,
+                ssl_handshake_timeout=self._owner.timing.handshake_seconds,
+                ssl_shutdown_timeout=self._owner.timing.tls_close_seconds,  # `closing` has a better limit
             )  # fmt: skip
         except OSError as error:  # a client that leaves, is silent, or speaks no TLS that this server does
             log.debug("no TLS with %s: %s", self.address, error)

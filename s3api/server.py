@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 from socket import socket
 from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp.web import RequestHandler, Server
 
+from gateway.timing import Timing
 from s3api.admission import Admission
 from s3api.connection import Connection
 from s3api.door import Door
@@ -36,12 +35,12 @@ _quiet = logging.getLogger("entrepot.s3.connections")
 class S3Server(Server):
     """A protocol factory for `loop.create_server`: one `Connection` a client."""
 
-    def __init__(self, door: Door, settings: S3Settings) -> None:
+    def __init__(self, door: Door, settings: S3Settings, timing: Timing) -> None:
         self._door = door
         options: dict[str, Any] = {
             "auto_decompress": False,
             "keepalive_timeout": settings.idle_seconds,
-            "lingering_time": settings.linger_seconds,
+            "lingering_time": timing.connections.linger_seconds,
             "max_line_size": settings.head_bytes,
             "max_field_size": settings.head_bytes,
             "max_headers": settings.header_count,
@@ -52,7 +51,7 @@ class S3Server(Server):
         self._options = options
         self._head_bytes = settings.head_bytes
         self._write_idle_seconds = settings.write_idle_seconds
-        self._probe_seconds = settings.probe_seconds
+        self.timing = timing
         self.admission = Admission(settings.connections, settings.heads_bytes, HANDSHAKES_MOST)
 
     def __call__(self) -> RequestHandler:
@@ -65,7 +64,7 @@ class S3Server(Server):
         return Connection(
             self, loop=self._loop, answer=door.answer, refuse=door.refuse, head_bytes=self._head_bytes,
             admission=self.admission, handshake=handshake, write_idle_seconds=self._write_idle_seconds,
-            probe_seconds=self._probe_seconds,
+            timing=self.timing.connections,
             read_bufsize=max(READ_BYTES_LEAST, min(share, READ_BYTES_MOST)), **self._options,
         )  # fmt: skip
 
@@ -98,17 +97,16 @@ class Serving:
         left after *grace_seconds*."""
         self._listening.close()
         await self._server.wind_down()
-        deadline = time.monotonic() + grace_seconds
-        while self._server.connections and time.monotonic() < deadline:  # noqa: ASYNC110 (aiohttp tells nobody that a connection went)
-            await asyncio.sleep(0.02)
-        await self._server.shutdown(0.1)
+        durations, clock = self._server.timing.connections, self._server.timing.clock
+        deadline = clock.monotonic() + grace_seconds
+        while self._server.connections and clock.monotonic() < deadline:  # aiohttp has no event for their end
+            await clock.sleep(durations.stop_look_seconds)
+        await self._server.shutdown(durations.cut_seconds)
 
 
-def make_server(
-    engine: Engine, settings: S3Settings, observer: Observer, clock: Callable[[], float] = time.time
-) -> S3Server:
+def make_server(engine: Engine, settings: S3Settings, observer: Observer, timing: Timing) -> S3Server:
     """An S3 server over *engine*. To be called on a running loop; `serve` makes it listen."""
-    return S3Server(Door(engine, settings, observer, clock), settings)
+    return S3Server(Door(engine, settings, observer, timing.clock), settings, timing)
 
 
 async def serve(server: S3Server, sock: socket, tls: Context | None = None, backlog: int = 1024) -> Serving:
@@ -119,5 +117,5 @@ async def serve(server: S3Server, sock: socket, tls: Context | None = None, back
         listening = await asyncio.get_running_loop().create_server(server, sock=sock, backlog=backlog)
     else:
         sock.listen(backlog)
-        listening = TlsListener(sock, tls, lambda: server.admission, server.connection)
+        listening = TlsListener(sock, tls, lambda: server.admission, server.connection, server.timing.connections)
     return Serving(server, listening, port)

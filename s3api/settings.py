@@ -31,10 +31,6 @@ class S3Settings:
     """How long a body may pause."""
     write_idle_seconds: float = 60.0
     """How long a client may take no byte of an answer."""
-    probe_seconds: float = 1.0
-    """How long a client that sends no more waits for its answer before it is asked whether it is still there."""
-    linger_seconds: float = 5.0
-    """How long an unread body is read away behind an answer, so that the client sees the answer."""
     drain_bytes: int = MIB
     """An unread rest of a body up to this size does not cost the client its connection."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway.engine.types import Caller
 from gateway.identity.sigv4 import SignedRequest, Verified, is_anonymous, verify
+from gateway.timing import Clock
 from s3api.call import Call
 from s3api.errors import S3Error
 from s3api.settings import S3Settings
@@ -24,10 +24,10 @@ _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 class Signatures:
     """Checks signatures against the engine's credentials."""
 
-    def __init__(self, engine: Engine, settings: S3Settings, clock: Callable[[], float]) -> None:
+    def __init__(self, engine: Engine, settings: S3Settings, clock: Clock) -> None:
         self._engine = engine
         self._region = settings.region
-        self._clock = clock
+        self._wall_ns = clock.wall_ns
 
     def authenticate(self, call: Call) -> None:
         """Find out who asks, or raise identity's `SignatureError`."""
@@ -48,7 +48,7 @@ class Signatures:
             raise S3Error(
                 "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."
             )
-        call.payload = verify(request, secret_of, self._clock(), self._region)
+        call.payload = verify(request, secret_of, self._wall_ns() / 1e9, self._region)
         call.caller = callers[-1]
 
 

@@ -7,7 +7,6 @@ import asyncio
 import os
 import resource
 import socket
-import time
 from contextlib import closing
 from hashlib import blake2b
 
@@ -41,7 +40,7 @@ async def work(child: Child) -> None:
 async def _serve(child: Child, site: Site, wire: WireServer) -> None:
     certificate = await Certificate.of(child.folder, child.config.server, child.lines)
     observer = Requests(child.lines if child.config.log.requests else None)
-    server = make_server(site.engine, _settings(site, wire.answer), observer, clock=time.time)
+    server = make_server(site.engine, _settings(site, wire.answer), observer, site.timing)
     listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
     listening.setblocking(False)
     tls = None if certificate is None else lambda: certificate.context

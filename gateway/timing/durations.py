@@ -274,6 +274,30 @@ class ProbesTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ConnectionsTiming:
+    """The connections of S3 clients (`s3api`), beside what the config's `server` section sets."""
+
+    handshake_seconds: Limit = 10.0
+    """How long a TLS handshake may take."""
+    accept_again_seconds: Pause = 1.0
+    """Before the next try to accept a connection, where there were no descriptors left."""
+    close_seconds: Limit = 1.0
+    """How long a client has to take some more of what is unsent when its connection ends, or, where nothing is unsent,
+    for the close_notify of TLS."""
+    tls_close_seconds: Limit = 86_400.0
+    """The event loop's own limit on how long a TLS connection takes to end: never reached, for the one above is."""
+    linger_seconds: Limit = 5.0
+    """How long an unread body is read and dropped after an answer, so that the client sees the answer."""
+    probe_seconds: Pause = 1.0
+    """How long a client that sends no more waits for its answer before it is sent an interim response, which shows
+    whether it is still there."""
+    stop_look_seconds: Pause = 0.02
+    """Between two looks of a server that stops at whether connections are left."""
+    cut_seconds: Limit = 0.1
+    """How long connections that are left when a server stops have to end by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """All durations of a process, and its clocks."""
 
@@ -294,4 +318,5 @@ class Timing:
     committers: CommittersTiming = field(default_factory=CommittersTiming)
     processes: ProcessesTiming = field(default_factory=ProcessesTiming)
     probes: ProbesTiming = field(default_factory=ProbesTiming)
+    connections: ConnectionsTiming = field(default_factory=ConnectionsTiming)
     clock: Clock = field(default_factory=SystemClock)

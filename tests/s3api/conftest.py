@@ -21,6 +21,7 @@ from gateway.engine.desk import Engine
 from gateway.engine.types import Body, Buffer, Caller, Meta, Promised
 from gateway.site import people
 from gateway.site.site import Site as Opened
+from gateway.timing import Timing, parse_timing
 from s3api.observing import Observed
 from s3api.server import Serving, make_server, serve
 from s3api.settings import S3Settings
@@ -126,7 +127,12 @@ class Site:
 
 @pytest.fixture
 def settings() -> S3Settings:
-    return S3Settings(base_domains=("s3.test",), body_idle_seconds=1.0, linger_seconds=1.0, idle_seconds=5.0)
+    return S3Settings(base_domains=("s3.test",), body_idle_seconds=1.0, idle_seconds=5.0)
+
+
+@pytest.fixture
+def timing() -> Timing:
+    return parse_timing("connections.linger_seconds=1")
 
 
 @pytest.fixture(scope="session")
@@ -152,10 +158,10 @@ async def _keep(folder: Path, ready: threading.Event, done: threading.Event) -> 
 
 
 @pytest.fixture
-async def site(folder: Path, settings: S3Settings) -> AsyncIterator[Site]:
+async def site(folder: Path, settings: S3Settings, timing: Timing) -> AsyncIterator[Site]:
     async with await Opened.open(folder) as opened:
         notebook = Notebook()
-        server = make_server(opened.engine, settings, notebook)
+        server = make_server(opened.engine, settings, notebook, timing)
         sock = socket.create_server(("127.0.0.1", 0))
         serving = await serve(server, sock)
         site = Site(opened.engine, notebook, server, serving)

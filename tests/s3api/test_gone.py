@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.errors import Busy
+from gateway.timing import Timing, parse_timing
 from s3api.settings import S3Settings
 from tests.s3api.client import parse
 
@@ -32,7 +33,12 @@ OPERATIONS = {
 
 @pytest.fixture
 def settings() -> S3Settings:
-    return S3Settings(probe_seconds=0.02, put_bytes=1000, part_bytes=1000)
+    return S3Settings(put_bytes=1000, part_bytes=1000)
+
+
+@pytest.fixture
+def timing() -> Timing:
+    return parse_timing("connections.probe_seconds=0.02")
 
 
 PATIENCE_SECONDS = 30

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gateway.engine.types import Body, Caller
 from gateway.errors import NoSuchBucket
 from gateway.identity.canonical import encode as uri_encode
+from gateway.timing import parse_timing
 from s3api.observing import Observed
 from s3api.operations import ROWS
 from s3api.routing import SUBRESOURCES
@@ -78,9 +79,12 @@ class Wire(asyncio.Transport):
         return 0
 
 
+TIMING = parse_timing("connections.linger_seconds=0.1")
+
+
 async def answers(data: bytes, pieces: int = 1, *, half_close: bool = True) -> bytes:
     """Everything that a server answers to *data*, in as many *pieces*; behind it the client closes its half."""
-    server = make_server(Nothing(), S3Settings(body_idle_seconds=2, linger_seconds=0.1), Unobserved())
+    server = make_server(Nothing(), S3Settings(body_idle_seconds=2), Unobserved(), TIMING)
     connection = server()
     wire = Wire(asyncio.get_running_loop().create_future())
     connection.connection_made(wire)

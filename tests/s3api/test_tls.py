@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from s3api import handshakes
+from gateway.timing import parse_timing
 from s3api.admission import Admission
 from s3api.server import Serving, serve
 from tests.certificates import self_signed
@@ -130,9 +130,9 @@ async def test_silent_connections_of_one_address_lock_nobody_out(site, tmp_path,
     assert len(site.server.admission.handshakes) == 0
 
 
-async def test_a_handshake_has_a_deadline(site, tmp_path, monkeypatch):
+async def test_a_handshake_has_a_deadline(site, tmp_path):
     assert isinstance(asyncio.get_running_loop(), uvloop.Loop)
-    monkeypatch.setattr(handshakes, "HANDSHAKE_SECONDS", 0.1)
+    site.server.timing = parse_timing("connections.handshake_seconds=0.1")
     serving = await serve_tls(site, tmp_path)
     (reader,) = await silent(serving.port, "127.0.0.1", 1)
     async with asyncio.timeout(60):
