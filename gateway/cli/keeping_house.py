@@ -149,6 +149,7 @@ def restore(
         f"{setting} was {named} in the backup; the restored site keeps it inside {folder}"
         for setting, named in restored.moved.items()
     ]
+    lines += [f"backend {name} was NOT claimed, and takes no writes: {why}" for name, why in restored.unclaimed.items()]
     if restored.unverified:
         lines.append(restored.unverified)
     if aged:

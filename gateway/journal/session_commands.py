@@ -19,6 +19,8 @@ from gateway.journal.tables import SESSION, SITE, TOKEN, SessionState
 CHAIN_FEATURE = 6
 COUNTER_BITS = 48
 """An id is its journal's incarnation above a counter of so many bits."""
+INCARNATION_MAX = (1 << 63 - COUNTER_BITS) - 1
+"""Ids have 63 bits."""
 TOKEN_FEATURE = 5
 """The journal's level that fencing tokens need."""
 SKIP_MAX = 1 << 32
@@ -98,6 +100,8 @@ def start_incarnation(asked: StartIncarnation, tx: Tx) -> int:
     if site is None:
         raise Refused("there is no site to restore")
     incarnation = max(site.incarnation, asked.above) + 1
+    if incarnation > INCARNATION_MAX:
+        raise Refused(f"incarnation {incarnation} has no ids left: they end with incarnation {INCARNATION_MAX}")
     tx.emit(IncarnationStarted(incarnation))
     tx.skip_ids_to(incarnation << COUNTER_BITS | 1)
     return incarnation

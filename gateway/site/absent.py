@@ -26,8 +26,6 @@ class Absent(Backend):
         """Called once it was opened."""
         self._name = name
         self._reopen = reopen
-        self._shut_out: Misconfigured | None = None
-        """Why this site may not use it: it goes on elsewhere."""
         self._inner: Backend | None = None
         self._pauses, self._clock = timing.backends.reopen_seconds, timing.clock
         self._trying = asyncio.create_task(self._try_again())
@@ -62,9 +60,6 @@ class Absent(Backend):
             yield line
 
     async def marker(self) -> Marker | None:
-        """Raises `gateway.errors.Misconfigured` where that is why it cannot be opened: who watches it has to know."""
-        if self._shut_out is not None:
-            raise self._shut_out
         return await self._there.marker()
 
     async def claim(self, marker: Marker) -> None:
@@ -84,13 +79,11 @@ class Absent(Backend):
             tries += 1
             try:
                 self._inner = await self._reopen()
-            except errors.BackendError as error:
-                self.why, self._shut_out = str(error), None
-            except Misconfigured as error:
-                self.why, self._shut_out = str(error), error
+            except (errors.BackendError, Misconfigured) as error:
+                self.why = str(error)
             except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
                 _log.exception("opening backend %r failed", self._name)
                 self.why = f"{type(error).__name__}: {error}"
-        self.why, self._shut_out = "", None
+        self.why = ""
         _log.warning("backend %r is there again", self._name)
         self.present()

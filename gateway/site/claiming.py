@@ -17,6 +17,7 @@ from backends.base import Backend, Marker, check_claim
 from gateway.blocks.inventory import sets_with
 from gateway.blocks.values import block_key
 from gateway.errors import InvalidArgument, Misconfigured
+from gateway.site.agreement import GoesOnElsewhere, RestoredElsewhere, see_that_it_goes_on_here
 from gateway.site.guarded import site_row
 from gateway.site.opening import open_backend
 from gateway.site.ring import Rows
@@ -76,14 +77,16 @@ async def claim_again(site: Site, name: str, *, anyway: bool) -> Claimed:
         raise Misconfigured(str(error)) from error
 
 
-async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: Collection[str] = ()) -> None:
-    """Mark every backend as this site's, once it was seen that each of them may be. *anyway*: names of those that are
-    marked also where none of the blocks that should lie there does.
+async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: Collection[str] = ()) -> dict[str, str]:
+    """Mark every backend as this site's, once each of them was checked. *anyway*: names of those that are marked also
+    where none of the blocks that should lie there does. Answers those that were left as they are, by name, and why:
+    their markers are of a later incarnation, and the others do not agree (`agreement`).
 
     Raises `Misconfigured`, and has claimed none, where one bears a marker that does not give way, or bears none and
     either lacks the blocks that should lie there or holds what is not this site's."""
     ids = _ids(store)
     opened: dict[str, Backend] = {}
+    later: dict[str, GoesOnElsewhere] = {}
     try:
         for name, place in topology.backends.items():
             number, lost = ids[name]
@@ -91,18 +94,23 @@ async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: 
             opened[name] = await (
                 _opened(place, timing) if awaited else open_backend(place, writes_much=False, make=True, timing=timing)
             )
-            held = await opened[name].marker()
-            _see_that_it_gives_way(opened[name], held, _wanted(store, number), _others(store, number))
+            held, wanted = await opened[name].marker(), _wanted(store, number)
+            if held is not None and held.site == wanted.site and held.incarnation > wanted.incarnation:
+                later[name] = RestoredElsewhere(check_claim(held, wanted) or "", backend=name)
+                continue
+            _see_that_it_gives_way(opened[name], held, wanted, _others(store, number))
             found = _Found(0, 0, "") if held is not None else await _looked(opened[name], number, store)
             empty = awaited and found.looked_for > 0 and not found.there
             if (found.strange or empty) and name not in anyway:
                 raise Misconfigured(f"backend {name!r}: {_told(found)} No backend was claimed")
-        for name, backend in opened.items():
-            await backend.claim(_wanted(store, ids[name][0]))
+        see_that_it_goes_on_here(topology.backends, later)
+        for name in opened.keys() - later.keys():
+            await opened[name].claim(_wanted(store, ids[name][0]))
     except backend_errors.BackendError as error:
         raise Misconfigured(str(error)) from error
     finally:
         await close_all(opened.values())
+    return {name: said.message for name, said in later.items()}
 
 
 async def _claim(backend: Backend, number: int, rows: Rows, *, anyway: bool) -> Claimed:

@@ -8,7 +8,8 @@ number is n or more. A backend that cannot be reached is not stamped, delays nob
 
 **A marker is read against the journal.** Where the journal has the marker's hash at the marker's number, the committer
 that stamped it belongs to this history, and its stamp may be replaced. Otherwise another copy of this journal has gone
-on: this folder is older, or the two have parted. Then this process ends, and starts again only by `entrepot takeover`.
+on: this folder is older, or the two have parted. This process writes and deletes nothing there any more, and where its
+places agree (`agreement`, which says why that is safe), it ends, and starts again only by `entrepot takeover`.
 
 **Why neither of two copies loses what it acknowledged.** Let X be the original, Y a copy of its journal as of record F,
 and let Y stamp a backend. Y found a marker there whose number m is not above F, or it would have ended. From then on
@@ -32,16 +33,12 @@ from typing import NamedTuple
 
 from backends.base import LINEAGE_MAX, Draw, Fence, Marker
 from gateway.blocks.values import block_id, session_of
-from gateway.errors import Misconfigured
 from gateway.journal.packed import unpack
+from gateway.site.agreement import StampedElsewhere
 from gateway.site.ring import Rows
 
 _HAS_TOKENS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'token'"
 _BATCH = "SELECT number + records_count - 1, hash FROM journal WHERE number <= ? ORDER BY number DESC LIMIT 2"
-
-
-class Parted(Misconfigured):
-    """Another copy of this site's folder has gone on with the backends. args: a sentence."""
 
 
 class Relation(Enum):
@@ -135,14 +132,11 @@ def _before(rows: Rows, number: int) -> Position:
     return Position(int(found[1][0]), found[1][1].hex()) if len(found) == 2 else Position(0, "0" * 64)
 
 
-def see_that_it_is_ours(fencing: Fencing, backend: str, fence: Fence | None) -> Relation:
-    """What *fence*, found on *backend*, says to this journal. Raises `Parted` where it is another history's."""
-    found = fencing.judge(fence)
-    if found is Relation.PARTED and fence is not None:
-        at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(fence.at_ns / 1e9))
-        raise Parted(
-            f"backend {backend!r} was stamped by another copy of this site's folder (token {fence.counter}, at its "
-            f"record {fence.number}, {at}): this folder is older than that one, or the two have parted. Nothing is "
-            "written or deleted here. Use the other folder, or see `entrepot takeover`, which shows where they part"
+def see_that_it_is_ours(fencing: Fencing, backend: str, fence: Fence | None) -> None:
+    """Raises `StampedElsewhere` where *fence*, found on *backend*, is another history's."""
+    if fencing.judge(fence) is Relation.PARTED and fence is not None:
+        message = (
+            f"it was stamped by another copy of this site's folder (token {fence.counter}): this folder is older than "
+            "that one, or the two have parted"
         )
-    return found
+        raise StampedElsewhere(message, backend=backend)

@@ -12,7 +12,8 @@ Between the loss and its being noticed pass some seconds. What is written meanwh
 local one through the descriptor of its folder, whatever is mounted over it since.
 
 It also obeys the fence in the marker (`fencing`): only where that bears the current token is anything deleted that this
-process did not write itself, and where it bears another history's, this process ends.
+process did not write itself, and where it bears another history's, the place takes nothing either. Whether the process
+ends over that, all places together decide (`agreement`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from backends import errors
 from backends.base import Backend, Buffer, Fence, Listed, Marker, Stat
 from gateway import failpoints
 from gateway.errors import Misconfigured
+from gateway.site.agreement import GoesOnElsewhere, RestoredElsewhere
 from gateway.site.fencing import Fencing, Relation, see_that_it_is_ours
 from gateway.site.ring import Rows
 
@@ -41,11 +43,6 @@ _log = logging.getLogger(__name__)
 Reopen = Callable[[], Awaitable[Backend]]
 
 
-class RestoredElsewhere(errors.Foreign):
-    """A place bears the marker of a later incarnation of this site. That is one place's word: whether the site goes on,
-    `gateway.site.agreement` decides."""
-
-
 def site_row(rows: Rows) -> tuple[str, int]:
     """The site's id and incarnation. Raises `Misconfigured` if it was never founded."""
     found = rows.query("SELECT id, incarnation FROM site")
@@ -56,8 +53,8 @@ def site_row(rows: Rows) -> tuple[str, int]:
 
 async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: Fencing | None = None) -> Marker:
     """See that *backend* bears the marker of this site, and answer it. Raises `backends.errors` if it bears none or
-    another one, of which `RestoredElsewhere` if that is this site's in a later incarnation, and `Parted` if another
-    copy of this site's folder has stamped it."""
+    another one, of which `RestoredElsewhere` if that is this site's in a later incarnation, and `StampedElsewhere` if
+    another copy of this site's folder has stamped it."""
     site, incarnation = site_row(rows)
     wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
     if held is not None and held.bare == wanted:
@@ -108,8 +105,8 @@ class Guarded(Backend):
         """Why it takes nothing; empty while it does."""
         self.unstamped = ""
         """Why it could not be stamped, so that nothing is deleted there; empty where it was, or nobody tried."""
-        self.restored_elsewhere = False
-        """Whether its marker says so."""
+        self.elsewhere: GoesOnElsewhere | None = None
+        """What its marker says, where that is that this site goes on elsewhere."""
         self.get_now = inner.get_now  # type: ignore[method-assign] # in the way of every small read: no call between
         self._id = backend_id
         self._seconds = seconds
@@ -197,8 +194,7 @@ class Guarded(Backend):
     # ---- looking ---------------------------------------------------------------------------------------------------
 
     async def watch(self, rows: Rows) -> None:
-        """Look at the marker every so often, and when asked to; until cancelled. Raises `Parted` once another copy of
-        this site's folder has stamped it: what is written here from then on nobody would ever find."""
+        """Look at the marker every so often, and when asked to; until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._seconds):
@@ -210,9 +206,9 @@ class Guarded(Backend):
             await self.look(rows)
 
     async def look(self, rows: Rows, *, stamp: bool = False) -> None:
-        """Look now, and stamp the place where this process does that and it is due, or *stamp* asks for it. That it
-        cannot be seen at the moment says nothing, and neither does a mistake of a driver's about what it sees: one
-        place must not end the process. Raises as `watch`."""
+        """Look now, and stamp the place where this process does that and it is due, or *stamp* asks for it. A marker
+        that cannot be read at the moment changes nothing, and neither does a driver that fails over what it reads: one
+        place must not end the process. `why` and `elsewhere` tell what was found."""
         for _ in range(STAMP_TRIES):
             if not await self._overtaken(rows, stamp=stamp):
                 return
@@ -226,12 +222,9 @@ class Guarded(Backend):
         except (errors.Foreign, errors.Misconfigured) as error:
             if not await self._stands_again() and self.inner is looked_at:  # and not what was opened anew meanwhile
                 self._lost(error.message)
-                self.restored_elsewhere = isinstance(error, RestoredElsewhere)
+                self.elsewhere = error if isinstance(error, GoesOnElsewhere) else None
         except errors.BackendError:
             pass
-        except Misconfigured as error:
-            self._lost(str(error))
-            raise
         except Exception:  # noqa: BLE001 (whatever it was, the next look is in some seconds)
             _log.exception("the marker of backend %r cannot be looked at", self.name)
         else:
@@ -294,7 +287,7 @@ class Guarded(Backend):
     def _found(self) -> None:
         if self.why:
             _log.warning("backend %r bears this site's marker again, and is written on", self.name)
-        self.why, self.restored_elsewhere = "", False
+        self.why, self.elsewhere = "", None
 
     def _refusal(self, key: str | None) -> errors.Unavailable:
         return errors.Unavailable(f"it takes nothing: {self.why}", backend=self.name, key=key)

@@ -35,6 +35,7 @@ from gateway.journal import backup as journal_backup
 from gateway.journal.backup import Manifest
 from gateway.journal.paths import JournalPaths, make_folder
 from gateway.journal.sqlite.reading import ReadStore
+from gateway.site.agreement import believed
 from gateway.site.claiming import claim_all
 from gateway.site.files import write_file
 from gateway.site.founding import unfinished
@@ -56,6 +57,8 @@ class Restored(NamedTuple):
     moved: dict[str, str]
     """Settings of the backup's config that named a place outside the new folder, with what they said there. The
     restored config names a place inside it."""
+    unclaimed: dict[str, str]
+    """Backends that were left as they are, and why. The restored site writes nothing there."""
     unverified: str = ""
     """What could not be verified, where the tables alone were restored."""
 
@@ -82,14 +85,14 @@ async def restore(
         topology = config.topology(folder)
         paths, timing = JournalPaths(journal_folder(folder, config)), timing_from_environment()
         if not paths.database.exists():
-            above = await _greatest_incarnation(topology, manifest.site, timing)
+            above = await _greatest_incarnation(topology, manifest, timing)
             journal_backup.restore(target, paths.folder, above=above, tables_only=tables_only)
         unverified = await asyncio.to_thread(_unverified, paths.database, manifest) if tables_only else ""
         store = ReadStore(paths.database)
         try:
             failpoints.reach("restore-made")
-            await claim_all(topology, store, timing, anyway=anyway)
-            return Restored(*site_row(store), manifest.until_ns, moved, unverified)
+            unclaimed = await claim_all(topology, store, timing, anyway=anyway)
+            return Restored(*site_row(store), manifest.until_ns, moved, unclaimed, unverified)
         finally:
             store.close()
 
@@ -166,10 +169,10 @@ def _unverified(database: Path, manifest: Manifest) -> str:
     )
 
 
-async def _greatest_incarnation(topology: Topology, site: str, timing: Timing) -> int:
-    """The greatest incarnation of *site* whose marker a backend bears; 0 if none does. Raises `Misconfigured` for one
-    that bears another site's, before anything was made."""
-    greatest = 0
+async def _greatest_incarnation(topology: Topology, manifest: Manifest, timing: Timing) -> int:
+    """The greatest incarnation of the backup's site whose marker a backend bears, as far as it is believed
+    (`agreement`); 0 if none does. Raises `Misconfigured` for a marker of another site, before anything was made."""
+    site, heard = manifest.site, dict[str, int]()
     for place in topology.backends.values():
         if place.s3 is None and not os.path.isdir(place.path):
             continue  # `claim_all` makes it if no block should lie there
@@ -190,8 +193,9 @@ async def _greatest_incarnation(topology: Topology, site: str, timing: Timing) -
         if held is not None and held.site != site:
             told = f"it belongs to site {held.site}, and the backup is of site {site}"
             raise Misconfigured(f"backend {place.name!r}: {told}")
-        greatest = max(greatest, held.incarnation if held is not None else 0)
-    return greatest
+        if held is not None:
+            heard[place.name] = held.incarnation
+    return believed(topology.backends, heard, manifest.incarnation)
 
 
 def _may_be_made(place: BackendPlace) -> bool:

@@ -1,9 +1,10 @@
-"""The backends of a process: opened, checked to be this site's, and, where that fails, stood in for until it does not.
+"""The backends of a process: opened, checked to be this site's, and replaced by a placeholder until that succeeds.
 
 A place that bears no marker, or another site's, is not the one that was claimed: a disk that is not mounted, a bucket
 of that name somewhere else. Nothing is written there, and nothing could be read. One that bears this site's marker in a
-later incarnation says that the site was restored elsewhere: where the places agree on that (`agreement`), nothing here
-goes on. `guarded` has the same for what becomes such a place while it is open.
+later incarnation, or with the fence of another copy of this site's folder, says that the site goes on elsewhere: where
+the places agree on that (`agreement`), nothing here goes on. `guarded` has the same for what becomes such a place while
+it is open.
 """
 
 from __future__ import annotations
@@ -21,9 +22,14 @@ from backends.local_marker import bears_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.absent import Absent
-from gateway.site.agreement import was_restored_elsewhere
+from gateway.site.agreement import (
+    GoesOnElsewhere,
+    RestoredElsewhere,
+    StampedElsewhere,
+    see_that_it_goes_on_here,
+)
 from gateway.site.fencing import Fencing
-from gateway.site.guarded import Guarded, RestoredElsewhere, check_marker
+from gateway.site.guarded import Guarded, check_marker
 from gateway.site.opening import load_driver, open_backend
 from gateway.site.reach import Reach, bare, reach_of
 from gateway.site.refusals import NotNow
@@ -43,6 +49,12 @@ REFUSING = gauge(
 ELSEWHERE = gauge(
     "entrepot_backend_restored_elsewhere",
     "Processes to which a backend's marker says that this site was restored elsewhere.",
+    ("backend",),
+)
+
+STAMPED = gauge(
+    "entrepot_backend_stamped_elsewhere",
+    "Processes to which a backend's marker says that another copy of this site's folder goes on.",
     ("backend",),
 )
 
@@ -85,8 +97,8 @@ class Standing:
         """How each was when it was opened."""
         self._told: dict[str, str] = {}
         """Why one could not be opened anew, as it was said."""
-        self._elsewhere: dict[str, str] = {}
-        """What those said, when they were opened last, that bear the marker of a later incarnation."""
+        self._elsewhere: dict[str, GoesOnElsewhere] = {}
+        """What those said, when opening them was tried last, whose marker says that this site goes on elsewhere."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
@@ -134,7 +146,7 @@ class Standing:
         return backend is not None and backend.covers(number)
 
     async def _look_at(self, backends: Iterable[Guarded]) -> None:
-        """Nobody waits longer for one that is silent than for its opening. Raises as `watch`."""
+        """Look at these and stamp them. One that is silent takes no longer than its opening may. Raises as `watch`."""
 
         async def look(backend: Guarded) -> None:
             with suppress(TimeoutError):
@@ -142,6 +154,7 @@ class Standing:
                     await backend.look(self._rows, stamp=True)
 
         await asyncio.gather(*map(look, backends))
+        self._see_that_it_goes_on_here()
 
     async def renew(self, topology: Topology) -> None:
         """Open those anew that *topology* reaches in another way, or whose files were replaced. Where that fails, what
@@ -191,14 +204,15 @@ class Standing:
 
     def count(self) -> None:
         """Bring what is not there to the metrics."""
-        gone, refusing, elsewhere = self.absent(), self.refusing(), self._say_elsewhere()
+        gone, refusing, say_so = self.absent(), self.refusing(), self._say_so()
         MISSING.only({name: int(name in gone) for name in self._ids})
         REFUSING.only({name: int(name in refusing) for name in self._ids})
-        ELSEWHERE.only({name: int(name in elsewhere) for name in self._ids})
+        ELSEWHERE.only({name: int(isinstance(say_so.get(name), RestoredElsewhere)) for name in self._ids})
+        STAMPED.only({name: int(isinstance(say_so.get(name), StampedElsewhere)) for name in self._ids})
 
     async def watch(self) -> None:
-        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured` once they agree that this
-        site was restored elsewhere; from then on none of them is written on."""
+        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured`, of which `Parted`, once
+        they agree that this site goes on elsewhere; from then on none of them is written on."""
         watching: dict[Guarded, asyncio.Task[None]] = {}
         following = asyncio.create_task(self._follow_files(), name="files of backends")
         try:
@@ -215,7 +229,7 @@ class Standing:
                         return_when=asyncio.FIRST_COMPLETED,
                     )
                     for task in done:
-                        await self._shut_out_by(task)
+                        await task  # it ends only by a mistake of its own: raise that
                 else:
                     await self._timing.clock.sleep(self._timing.markers.local_seconds)
                 self._see_that_it_goes_on_here()
@@ -279,31 +293,18 @@ class Standing:
                 await self._closing.wait()
         await close_all([backend])
 
-    def _say_elsewhere(self) -> dict[str, str]:
-        """Those whose marker says that the site was restored elsewhere, and what it says."""
-        return self._elsewhere | {each.name: each.why for each in self.backends.values() if each.restored_elsewhere}
+    def _say_so(self) -> dict[str, GoesOnElsewhere]:
+        """Those whose marker says that this site goes on elsewhere, and what each says."""
+        return self._elsewhere | {each.name: each.elsewhere for each in self.backends.values() if each.elsewhere}
 
     def _see_that_it_goes_on_here(self) -> None:
-        """Raises `Misconfigured` where the places agree that it does not: then nothing is written on any of them."""
-        say_so = self._say_elsewhere()
-        if not was_restored_elsewhere(self._places, say_so):
-            return
-        name, why = next(iter(say_so.items()))
-        message = f"backend {name!r}: {why}, and ends there"
-        self._take_nothing(message)
-        raise Misconfigured(message)
-
-    async def _shut_out_by(self, task: asyncio.Task[None]) -> None:
-        """A watch ends only where another copy of this site's folder goes on with the place. Raises that."""
+        """Raises as `watch` where the places agree that it does not: then nothing is written on any of them."""
         try:
-            await task
+            see_that_it_goes_on_here(self._places, self._say_so())
         except Misconfigured as error:
-            self._take_nothing(str(error))
+            for each in self.backends.values():
+                each.why = each.why or str(error)
             raise
-
-    def _take_nothing(self, why: str) -> None:
-        for each in self.backends.values():
-            each.why = each.why or why
 
     async def close(self) -> None:
         self._closing.set()
@@ -357,8 +358,8 @@ class Standing:
         try:
             await check_marker(backend, _id(self._rows, place.name), self._rows, self._fencing)
         except BaseException as error:
-            if isinstance(error, RestoredElsewhere):
-                self._elsewhere[place.name] = error.message
+            if isinstance(error, GoesOnElsewhere):
+                self._elsewhere[place.name] = error
             await close_all([backend])
             raise
         self._elsewhere.pop(place.name, None)

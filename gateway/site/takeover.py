@@ -34,8 +34,9 @@ from gateway.journal.records.tree import BucketGone, BucketMade
 from gateway.journal.server import NONCE_BYTES
 from gateway.journal.session_commands import DrawToken
 from gateway.journal.whereabouts import FORK_PIN
+from gateway.site.agreement import GoesOnElsewhere, RestoredElsewhere, see_that_it_goes_on_here
 from gateway.site.fencing import Fencing, Relation, contains, head, lineage
-from gateway.site.guarded import site_row
+from gateway.site.guarded import check_marker
 from gateway.site.locks import is_served
 from gateway.site.losing import address
 from gateway.site.opening import load_driver, open_backend
@@ -51,6 +52,9 @@ KEYS_MAX = 100
 """Addresses that are listed."""
 BATCHES_MAX = 100_000
 """Batches of the journal that are read for them."""
+COUNTER_STEPS = 1 << 32
+"""How far the counter of another copy's token may be ahead; a greater one is no committer's, and one store that forges
+it must not use the numbers up. Tokens are told apart by their nonces; the counter is for people."""
 
 
 class Bearing(NamedTuple):
@@ -58,7 +62,7 @@ class Bearing(NamedTuple):
 
     backend: str
     state: str
-    """`ours`, `unstamped`, `parted`, or `away`."""
+    """`ours`, `unstamped`, `parted`, or `away`: it cannot be reached, or its marker is not this site's."""
     counter: int = 0
     """Of the token that it bears; 0 where none."""
     number: int = 0
@@ -94,14 +98,17 @@ class Histories(NamedTuple):
 
 async def take_over(site: Site, *, confirmed: bool) -> Histories:
     """Compare this folder's history with the one that the backends bear; if *confirmed*, go on with this one. *site* is
-    opened without its bytes. Raises `Misconfigured` for a site that is served, and for a backend that is not this
-    site's or belongs to a later incarnation of it."""
+    opened without its bytes. Raises `Misconfigured` for a site that is served, and where the backends agree
+    (`agreement`) that the site was restored elsewhere in a later incarnation."""
     if is_served(site.folder):
         raise Misconfigured(f"{site.folder} is being served: its backends bear its own token")
     fencing = Fencing(site.store, lambda: 0, stamps=True)
     opened: list[tuple[Backend, Marker]] = []
+    restored: dict[str, GoesOnElsewhere] = {}
     try:
-        found = [await _look(place, site.store, fencing, opened, site.timing) for place in _places(site)]
+        places = _places(site)
+        found = [await _look(each, site.store, fencing, opened, restored, site.timing) for each in places.values()]
+        see_that_it_goes_on_here(places, restored)
         fences = [held.fence for _, held in opened if held.fence and fencing.judge(held.fence) is Relation.PARTED]
         histories = await _compare(site, fences, tuple(found))
         if confirmed and histories.parted:
@@ -113,28 +120,36 @@ async def take_over(site: Site, *, confirmed: bool) -> Histories:
         await close_all(backend for backend, _ in opened)
 
 
-def _places(site: Site) -> list[BackendPlace]:
+def _places(site: Site) -> dict[str, BackendPlace]:
     lost = {name for (name,) in site.store.query("SELECT name FROM backend WHERE lost = 1")}
-    return [place for name, place in site.config.topology(site.folder).backends.items() if name not in lost]
+    return {name: place for name, place in site.config.topology(site.folder).backends.items() if name not in lost}
 
 
 async def _look(
-    place: BackendPlace, rows: Rows, fencing: Fencing, opened: list[tuple[Backend, Marker]], timing: Timing
+    place: BackendPlace,
+    rows: Rows,
+    fencing: Fencing,
+    opened: list[tuple[Backend, Marker]],
+    restored: dict[str, GoesOnElsewhere],
+    timing: Timing,
 ) -> Bearing:
-    """What *place* bears; where it can be read, it is added to *opened*."""
+    """What *place* bears. Where its marker is this site's, it is added to *opened*; where that is of a later
+    incarnation, to *restored*."""
     seconds = timing.backends.open_seconds
     try:
         await load_driver(place)
         async with asyncio.timeout(seconds):
             backend = await open_backend(place, writes_much=False, make=False, timing=timing)
             try:
-                held = _of_this_site(await backend.marker(), place.name, rows)
+                held = await check_marker(backend, _id(rows, place.name), rows)
             except BaseException:
                 await close_all([backend])
                 raise
     except TimeoutError:
         return Bearing(place.name, "away", why=f"no answer within {seconds:g} s")
     except backend_errors.BackendError as error:
+        if isinstance(error, RestoredElsewhere):
+            restored[place.name] = error
         return Bearing(place.name, "away", why=error.message)
     opened.append((backend, held))
     if held.fence is None:
@@ -143,18 +158,10 @@ async def _look(
     return Bearing(place.name, state, held.fence.counter, held.fence.number, held.fence.at_ns)
 
 
-def _of_this_site(held: Marker | None, name: str, rows: Rows) -> Marker:
-    """*held*, where it is this site's marker in this incarnation. Raises `Misconfigured`."""
-    site, incarnation = site_row(rows)
-    known = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
-    if held is not None and known and held.bare == Marker(site, known[0][0], incarnation):
-        return held
-    if held is not None and held.site == site and held.incarnation > incarnation:
-        raise Misconfigured(
-            f"backend {name!r} belongs to incarnation {held.incarnation} of this site, as which it was restored from a "
-            f"backup; this is incarnation {incarnation}, and ends there"
-        )
-    raise Misconfigured(f"backend {name!r} does not bear this site's marker: see `entrepot backend claim`")
+def _id(rows: Rows, name: str) -> int:
+    """The backend's id in the journal; 0, which is nobody's, where the journal does not know it yet."""
+    found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
+    return int(found[0][0]) if found else 0
 
 
 async def _compare(site: Site, fences: list[Fence], found: tuple[Bearing, ...]) -> Histories:
@@ -227,8 +234,8 @@ async def _go_on(site: Site, common: int, fences: Iterable[Fence]) -> int:
     failpoints.reach("takeover-pinned")
     ours = {each.nonce for each in lineage(site.store)}
     over = {nonce for fence in fences for nonce in (fence.nonce, *(each.nonce for each in fence.lineage))} - ours
-    ((whereabouts,),) = site.store.query("SELECT whereabouts FROM token")
-    above = max(fence.counter for fence in fences)
+    ((whereabouts, counted),) = site.store.query("SELECT whereabouts, counter FROM token")
+    above = max((fence.counter for fence in fences if fence.counter <= counted + COUNTER_STEPS), default=0)
     token = DrawToken(secrets.token_hex(NONCE_BYTES), secrets.randbits(63), whereabouts, above, tuple(sorted(over)))
     counter = int(await site.journal.send(token))
     failpoints.reach("takeover-drawn")
@@ -279,7 +286,7 @@ def spell(found: Histories, folder: str) -> list[str]:
 def _spelt(each: Bearing) -> str:
     match each.state:
         case "away":
-            return f"backend {each.backend}: is away: {each.why}"
+            return f"backend {each.backend}: cannot be used: {each.why}"
         case "unstamped":
             return f"backend {each.backend}: no committer has stamped it"
         case _:

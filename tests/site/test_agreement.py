@@ -1,26 +1,32 @@
-"""One store that says that the site was restored elsewhere does not end it; its folders, or most of its places, do."""
+"""One store that says that the site goes on elsewhere does not end it; its folders, or most of its places, do."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backends.base import Backend, Marker
+from backends import errors
+from backends.base import Backend, Fence, Marker, crc32c_of
 from backends.memory import Memory
+from gateway.blocks.values import block_key
+from gateway.crypto.sealing import new_block_id
 from gateway.errors import Misconfigured
 from gateway.site import standing
-from gateway.site.agreement import was_restored_elsewhere
+from gateway.site.agreement import INCARNATION_STEPS, Parted, believed, goes_on_elsewhere
+from gateway.site.fencing import Fencing
 from gateway.site.standing import Standing
 from gateway.timing import parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
+from tests.site.test_stamping import SITE, History
 from tests.waiting import until_true
 
-SITE = "ab" * 16
 QUICK = parse_timing("markers.local_seconds=0.01; markers.distant_seconds=0.01; backends.reopen_seconds=0.01")
 IDS = {"disk": 1, "one": 2, "two": 3, "three": 4}
+HUGE = (1 << 63) - 1
 
 
 def place(name: str) -> BackendPlace:
@@ -47,16 +53,40 @@ def place(name: str) -> BackendPlace:
     ],
 )
 def test_a_folder_or_more_than_half_of_all_places_decide(places: str, say_so: str, agreed: bool) -> None:
-    assert was_restored_elsewhere({name: place(name) for name in places.split()}, say_so.split()) is agreed
+    assert goes_on_elsewhere({name: place(name) for name in places.split()}, say_so.split()) is agreed
+
+
+@pytest.mark.parametrize(
+    ("heard", "known", "expected"),
+    [
+        ({}, 1, 0),
+        ({"disk": 1, "one": 1, "two": 1}, 1, 1),
+        ({"disk": 1, "one": 2, "two": 1}, 1, 2),
+        ({"disk": 1, "one": HUGE, "two": 1}, 1, 1),
+        ({"disk": 1, "one": HUGE, "two": HUGE}, 1, HUGE),
+        ({"disk": 500, "one": 1, "two": 1}, 1, 500),
+        ({"disk": 500, "one": 500 + INCARNATION_STEPS, "two": 1}, 1, 500 + INCARNATION_STEPS),
+        ({"disk": 500, "one": 501 + INCARNATION_STEPS, "two": 1}, 1, 500),
+        ({"one": HUGE, "two": HUGE - 1}, 1, HUGE),
+        ({"disk": 1, "one": HUGE}, HUGE, HUGE),
+    ],
+)
+def test_a_restore_believes_one_place_about_its_incarnation_for_a_few_steps_alone(
+    heard: dict[str, int], known: int, expected: int
+) -> None:
+    assert believed({name: place(name) for name in ("disk", "one", "two")}, heard, known) == expected
 
 
 class Rows:
-    """Of a site in its first incarnation."""
+    """Of a journal, with the ids of the backends."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
 
     def query(self, statement: str, values: Any = ()) -> list[Any]:
         if "SELECT id FROM backend" in statement:
             return [(IDS[values[0]],)]
-        return [] if "FROM backend" in statement else [(SITE, 1)]
+        return [] if "FROM backend" in statement else self._history.rows.query(statement, values)
 
     def data_version(self) -> int:
         return 1
@@ -67,15 +97,19 @@ class Stores:
 
     def __init__(self, names: Collection[str]) -> None:
         self.all = {name: Memory(name) for name in names}
+        self.away = set[str]()
+        """Those that cannot be opened."""
         self.mark(names, 1)
         policies = {"default": Policy("default", ("disk",), ("disk",))}
         self.topology = Topology("here", {}, {}, {name: place(name) for name in names}, policies)
 
-    def mark(self, names: Collection[str], incarnation: int) -> None:
+    def mark(self, names: Collection[str], incarnation: int, fence: Fence | None = None) -> None:
         for name in names:
-            self.all[name]._marker = Marker(SITE, IDS[name], incarnation)
+            self.all[name]._marker = Marker(SITE, IDS[name], incarnation, fence)
 
     async def open(self, place: BackendPlace, **how: object) -> Backend:
+        if place.name in self.away:
+            raise errors.Unavailable("no answer", backend=place.name)
         return self.all[place.name]
 
 
@@ -86,46 +120,137 @@ def stores(monkeypatch: pytest.MonkeyPatch) -> Stores:
     return made
 
 
-async def test_a_site_goes_on_while_one_cloud_says_that_it_was_restored_and_ends_when_two_do(stores: Stores) -> None:
-    found = Standing(Rows(), timing=QUICK, writes_much=False)
+@pytest.fixture
+def histories(tmp_path: Path) -> Iterator[list[History]]:
+    """One journal, whose committer has started; more of them are closed behind the test."""
+    made = [History(tmp_path / "journal.db")]
+    made[0].start()
+    yield made
+    for each in made:
+        each.close()
+
+
+SayElsewhere = Callable[[Collection[str]], None]
+
+
+def elsewhere(kind: str, stores: Stores, histories: list[History]) -> SayElsewhere:
+    """A function that has stores say that the site goes on elsewhere."""
+    if kind == "restored":
+        return lambda names: stores.mark(names, 9)
+    histories.append(other := histories[0].copy("other.db"))
+    other.start()
+    other.grow()
+    stamped = other.fencing.stamped(Marker(SITE, 1, 1))
+    assert stamped is not None
+    return lambda names: stores.mark(names, 1, stamped.fence)
+
+
+def stands(history: History) -> Standing:
+    """The backends of a process that stamps them for this journal."""
+    rows = Rows(history)
+    return Standing(rows, timing=QUICK, writes_much=False, fencing=Fencing(rows, lambda: 7, stamps=True))
+
+
+KINDS = pytest.mark.parametrize(
+    ("kind", "said", "raised"),
+    [("restored", "incarnation 9", Misconfigured), ("stamped", "another copy of this site's folder", Parted)],
+)
+
+
+@KINDS
+async def test_a_site_goes_on_while_one_cloud_says_that_it_goes_on_elsewhere_and_ends_when_two_do(
+    kind: str, said: str, raised: type[Exception], stores: Stores, histories: list[History]
+) -> None:
+    found, say_so = stands(histories[0]), elsewhere(kind, stores, histories)
     await found.open(stores.topology, strict=True)
     watching = asyncio.create_task(found.watch())
-    stores.mark(["one"], 9)
+    say_so(["one"])
     await until_true(found.refusing)
     await asyncio.sleep(0.05)
     assert not watching.done()
     assert list(found.refusing()) == ["one"]
+    assert said in found.refusing()["one"]
     found.count()
-    assert standing.ELSEWHERE.values == {("disk",): 0, ("one",): 1, ("two",): 0}
+    gauges = {"restored": standing.ELSEWHERE.values, "stamped": standing.STAMPED.values}
+    assert gauges.pop(kind) == {("disk",): 0, ("one",): 1, ("two",): 0}
+    assert all(set(values.values()) == {0} for values in gauges.values())
+    await found.backends[IDS["two"]].put("new", [b"new"], crc32c_of([b"new"]))
+    for call in (found.backends[IDS["one"]].put("new", [b"new"], crc32c_of([b"new"])), delete(found, "one")):
+        with pytest.raises(errors.Unavailable, match="it takes nothing"):
+            await call
     stores.mark(["one"], 1)
     await until_true(lambda: not found.refusing())
-    stores.mark(["one", "two"], 9)
-    with pytest.raises(Misconfigured, match="incarnation 9"):
+    say_so(["one", "two"])
+    with pytest.raises(raised, match=said):
         await asyncio.wait_for(watching, 10)
     assert set(found.refusing()) == {"disk", "one", "two"}
     await found.close()
 
 
-async def test_a_site_starts_where_one_cloud_says_that_it_was_restored_and_not_where_two_do(stores: Stores) -> None:
-    stores.mark(["one"], 9)
-    found = Standing(Rows(), timing=QUICK, writes_much=False)
+@KINDS
+async def test_a_site_starts_where_one_cloud_says_that_it_goes_on_elsewhere_and_not_where_two_do(
+    kind: str, said: str, raised: type[Exception], stores: Stores, histories: list[History]
+) -> None:
+    found, say_so = stands(histories[0]), elsewhere(kind, stores, histories)
+    say_so(["one"])
     await found.open(stores.topology, strict=True)
-    assert "incarnation 9" in found.absent()["one"]
+    assert said in found.absent()["one"]
     watching = asyncio.create_task(found.watch())
     stores.mark(["one"], 1)
     await until_true(lambda: not found.absent())
     assert not watching.done()
     watching.cancel()
     await found.close()
-    stores.mark(["one", "two"], 9)
-    again = Standing(Rows(), timing=QUICK, writes_much=False)
-    with pytest.raises(Misconfigured, match="incarnation 9"):
+    say_so(["one", "two"])
+    again = stands(histories[0])
+    with pytest.raises(raised, match=said):
         await again.open(stores.topology, strict=True)
     await again.close()
 
 
+async def delete(found: Standing, name: str, session: int = 8) -> None:
+    """A block that another process wrote."""
+    await found.backends[IDS[name]].delete(block_key(new_block_id(session)))
+
+
+async def test_of_two_copies_that_each_reach_some_places_neither_deletes_where_the_other_stamped(
+    stores: Stores, histories: list[History]
+) -> None:
+    """The copy reaches one of three clouds; both go on. Once it reaches the others, most places end it."""
+    stores.all["three"] = Memory("three")
+    stores.mark(["three"], 1)
+    backends = {name: place(name) for name in ("one", "two", "three")}
+    topology = Topology("here", {}, {}, backends, {"default": Policy("default", ("two",), ("two",))})
+    original = stands(histories[0])
+    await original.open(topology, strict=True)
+    histories.append(younger := histories[0].copy("younger.db"))
+    younger.start()
+    stores.away = {"two", "three"}
+    copied = stands(younger)
+    await copied.open(topology, strict=False)
+    watching, copy_watching = asyncio.create_task(original.watch()), asyncio.create_task(copied.watch())
+    await until_true(original.refusing)
+    histories[0].grow()
+    await original.stamp()
+    assert list(original.refusing()) == ["one"]
+    assert not watching.done()
+    await delete(copied, "one")
+    await delete(original, "two")
+    await delete(original, "three")
+    for found, name in ((original, "one"), (copied, "two"), (copied, "three")):
+        with pytest.raises(errors.Unavailable):
+            await delete(found, name)
+    stores.away = set()
+    with pytest.raises(Parted):
+        await asyncio.wait_for(copy_watching, 10)
+    assert not watching.done()
+    watching.cancel()
+    await copied.close()
+    await original.close()
+
+
 async def test_a_place_whose_opening_fails_in_a_way_that_nobody_thought_of_keeps_no_other_from_opening(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
+    stores: Stores, histories: list[History], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def opened(place: BackendPlace, **how: object) -> Backend:
         if place.name == "one":
@@ -133,7 +258,7 @@ async def test_a_place_whose_opening_fails_in_a_way_that_nobody_thought_of_keeps
         return stores.all[place.name]
 
     monkeypatch.setattr(standing, "open_backend", opened)
-    found = Standing(Rows(), timing=QUICK, writes_much=False)
+    found = stands(histories[0])
     await found.open(stores.topology, strict=True)
     assert "RecursionError" in found.absent()["one"]
     await found.close()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from gateway.site.fencing import Parted
+from gateway.site.agreement import Parted
 from gateway.site.site import Site
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import block_files

@@ -17,6 +17,7 @@ from backends.base import Backend, Marker, crc32c_of
 from backends.local import Local
 from backends.memory import Memory
 from gateway.errors import Misconfigured, Unavailable
+from gateway.site.agreement import RestoredElsewhere
 from gateway.site.guarded import Guarded
 from gateway.site.site import Site
 from gateway.timing import parse_timing
@@ -157,11 +158,11 @@ async def test_a_place_of_a_later_incarnation_takes_nothing_until_it_is_ours_aga
     backend = await guarded(held)
     held._marker = MARKER._replace(incarnation=2, backend=9)
     await backend.look(Rows())
-    assert backend.restored_elsewhere
+    assert isinstance(backend.elsewhere, RestoredElsewhere)
     await refuses(backend, "incarnation 2")
     held._marker = MARKER
     await backend.look(Rows())
-    assert not backend.restored_elsewhere
+    assert backend.elsewhere is None
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
 
 

@@ -11,16 +11,21 @@ from pathlib import Path
 import pytest
 
 from gateway.blocks.findings import Severity
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Damaged, Misconfigured, Refused
 from gateway.identity.users import AddTenant
 from gateway.journal.backup import read_manifest
+from gateway.journal.backup import restore as restore_journal
 from gateway.site import restore as restoring
 from gateway.site import upkeep
+from gateway.site.agreement import INCARNATION_STEPS
 from gateway.site.backups import backup
 from gateway.site.founding import found, unfinished
 from gateway.site.keyring import rotate
 from gateway.site.restore import restore
 from gateway.site.site import Site
+from tests.new_sites import new_site
+from tests.site.clouds import Cloud
+from tests.site.running import add_cloud
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +120,28 @@ async def test_two_restores_into_one_folder_do_not_run_at_once(made: Path, tmp_p
 async def test_a_backend_that_nobody_knows_is_not_claimed_anyway(made: Path, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="the backup's config names no backend 'disc'"):
         await restore(made / "one", tmp_path / "anew", made / "key", anyway=["disc"])
+
+
+@pytest.mark.parametrize("told", [(1 << 63) - 1, 1 + INCARNATION_STEPS + 1])
+async def test_a_cloud_that_bears_a_huge_incarnation_neither_raises_the_sites_nor_stops_a_restore(
+    told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud, site, anew = Cloud.instead_of_buckets(monkeypatch), new_site(tmp_path / "site"), tmp_path / "anew"
+    add_cloud(site, "http://cloud.invalid")
+    async with await Site.open(site, "cli") as opened:
+        await backup(opened, tmp_path / "saved", keep_seconds=3600)
+    held = cloud.held = cloud.held._replace(incarnation=told)
+    restored = await restore(tmp_path / "saved", anew, site / "master.key")
+    assert restored.incarnation == 2
+    assert cloud.held == held
+    assert f"incarnation {told} of this site holds it" in restored.unclaimed["bucket"]
+    async with await Site.open(anew, "cli") as opened:
+        assert f"incarnation {told}" in opened.warehouse.troubles()["bucket"]
+
+
+def test_a_restore_beyond_the_last_incarnation_is_refused(made: Path, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="has no ids left"):
+        restore_journal(made / "one", tmp_path / "journal", above=(1 << 15) - 1)
 
 
 # ---- a damaged journal -----------------------------------------------------------------------------------------------

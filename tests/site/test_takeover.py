@@ -1,0 +1,59 @@
+"""`entrepot takeover` where one store's marker is forged. In process: no test here serves a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backends.base import Draw, Fence
+from gateway.site.site import Site
+from gateway.site.takeover import Histories, take_over
+from tests.new_sites import new_site
+from tests.site.clouds import Cloud
+from tests.site.running import add_cloud
+
+FORGED = Fence((1 << 63) - 1, "ab" * 16, 7, "cd" * 32, 0, "", (Draw((1 << 63) - 1, "ab" * 16, 3, "ef" * 32),))
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    return Cloud.instead_of_buckets(monkeypatch)
+
+
+@pytest.fixture
+async def site(tmp_path: Path, cloud: Cloud) -> Path:
+    """With a folder and a bucket, which both bear its token."""
+    folder = new_site(tmp_path / "site")
+    add_cloud(folder, "http://cloud.invalid")
+    async with await Site.open(folder, "client"):
+        assert cloud.held.fence is not None
+    return folder
+
+
+async def taken_over(folder: Path) -> Histories:
+    async with await Site.open(folder, "cli", bytes_too=False) as opened:
+        return await take_over(opened, confirmed=True)
+
+
+async def test_a_forged_fence_on_a_cloud_is_ended_by_a_takeover_and_does_not_use_up_the_counters(
+    site: Path, cloud: Cloud
+) -> None:
+    cloud.held = cloud.held._replace(fence=FORGED)
+    async with await Site.open(site, "client") as opened:
+        assert "another copy of this site's folder" in opened.warehouse.troubles()["bucket"]
+    assert cloud.held.fence == FORGED
+    found = await taken_over(site)
+    assert {each.backend: each.state for each in found.backends} == {"disk": "ours", "bucket": "parted"}
+    assert 0 < found.counter < 10
+    async with await Site.open(site, "client") as opened:
+        assert opened.warehouse.troubles() == {}
+    assert cloud.held.fence is not None
+    assert found.counter <= cloud.held.fence.counter < 10
+
+
+async def test_a_later_incarnation_on_a_cloud_alone_does_not_block_a_takeover(site: Path, cloud: Cloud) -> None:
+    cloud.held = cloud.held._replace(incarnation=9)
+    found = await taken_over(site)
+    assert {each.backend: each.state for each in found.backends} == {"disk": "ours", "bucket": "away"}
+    assert "incarnation 9" in next(each.why for each in found.backends if each.backend == "bucket")
