@@ -8,9 +8,9 @@ All workers of a site share one SQLite file. A row is in one of three states:
 
 `claim` inserts a claimed row, `keep` makes it kept, `drop` removes it where nothing was changed. An answer for which
 there is no room, or which the file does not take, makes the row unknown: the change was made, so a repeated request is
-told that its outcome is not known (`CommitterGone`), and is not run. Kept and unknown rows go after `KEPT_SECONDS`. A
+told that its outcome is not known (`CommitterGone`), and is not run. Kept and unknown rows go after `kept_seconds`. A
 claim stays as long as its session lives. Once that is over, which refuses all its later commits, the claim becomes
-unknown, and stays `KEPT_SECONDS` from when that was noticed.
+unknown, and stays `kept_seconds` from when that was noticed.
 
 Each row is charged to the user who asked, when it is claimed for the answer that is expected and later for the one
 that came. `shares` says how much one user may have: a user whose share is full is refused with `Busy`, and the others
@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +33,8 @@ from typing import Any
 
 from gateway.engine.shares import fits
 from gateway.errors import Busy, CommitterGone, Misconfigured
-from gateway.posix.wire import KEPT_SECONDS
+from gateway.timing import Timing
+from gateway.timing.durations import FilesTiming
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STEM = "answered-"
@@ -43,13 +43,9 @@ FORMAT = 2
 FORGET_ROWS, FORGET_ROWS_WHEN_FULL = 16, 128
 """Old rows that one call removes at most: more than the one that it may add, so that none is left behind in the end,
 and more where there is no room."""
-OPEN_SECONDS = 5.0
-"""How long the other workers are waited for that make the same file."""
-WAIT_SECONDS = 0.1
-"""How long another worker's write is waited for; each takes microseconds."""
 ROOM_BYTES = 512 << 20
 """What all rows may be charged together. A user's share of it holds the answers to some 4,000 writes a second, or 9,000
-renames, for `KEPT_SECONDS`."""
+renames, for five minutes (`FilesTiming.kept_seconds`)."""
 PAGES_MOST = 160 << 10
 """Of 4 KiB: a bound on the file itself, above what `ROOM_BYTES` of rows take."""
 PAGE_BYTES = 4 << 10
@@ -96,11 +92,12 @@ WHERE NOT EXISTS (SELECT * FROM answered WHERE once = ?1)
 class AnsweredMemory:
     """The answers of the site in *folder*. *lives*: whether a session has not ended. Closed by its owner."""
 
-    def __init__(self, folder: Path, lives: Callable[[int], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path, lives: Callable[[int], bool], timing: Timing) -> None:
         """Raises `Misconfigured` if the file cannot be used."""
         self._room_bytes = ROOM_BYTES
         self._lives = lives
-        self._clock = clock
+        self._clock = timing.clock.monotonic
+        self._kept_seconds = timing.files.kept_seconds
         self._unwritten: dict[bytes, bool] = {}
         """Rows that could not be written when their requests ended: True to remove one, False to make it unknown. No
         request is claimed before all of them are written, so there are at most as many as were under way."""
@@ -108,12 +105,12 @@ class AnsweredMemory:
         path = folder / f"{STEM}{FORMAT}-{boot}.sqlite"
         try:
             try:
-                self._file = _opened(path)
+                self._file = _opened(path, timing.files)
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError:  # it was torn: as good as none
                 _remove(path)
-                self._file = _opened(path)
+                self._file = _opened(path, timing.files)
             self.name = self._named(boot)
         except (sqlite3.Error, OSError) as error:
             raise Misconfigured(f"the memory of answers in {folder} cannot be used: {error}") from error
@@ -145,7 +142,7 @@ class AnsweredMemory:
         self._forget(now)
         if attempt > 1 and knows != self.name and self._row(once) is None:
             raise CommitterGone("what became of an earlier try is not known: the gateway has lost its memory of it")
-        claim = (once, user, session, now + KEPT_SECONDS, charge, self._room_bytes)
+        claim = (once, user, session, now + self._kept_seconds, charge, self._room_bytes)
         if self._file.execute(_CLAIM, claim).rowcount:
             return None
         row = self._row(once)
@@ -154,7 +151,7 @@ class AnsweredMemory:
         if self._forget(now, FORGET_ROWS_WHEN_FULL) and self._file.execute(_CLAIM, claim).rowcount:
             return None
         mine, _ = self._file.execute(_USAGE, (user,)).fetchone()
-        raise Busy(f"the answers to this user's changes, kept for {KEPT_SECONDS:g} s: {mine} bytes")
+        raise Busy(f"the answers to this user's changes, kept for {self._kept_seconds:g} s: {mine} bytes")
 
     def _row(self, once: bytes) -> Any:
         return self._file.execute("SELECT session, answer FROM answered WHERE once = ?", (once,)).fetchone()
@@ -193,7 +190,7 @@ class AnsweredMemory:
         """Whether the row was there, and met the *condition*."""
         done = self._file.execute(
             f"UPDATE answered SET answer = ?1, charged = ?2, expires = ?3 WHERE once = ?4 {condition}",
-            (answer, charge, self._clock() + KEPT_SECONDS, once),
+            (answer, charge, self._clock() + self._kept_seconds, once),
         )
         return done.rowcount > 0
 
@@ -232,7 +229,8 @@ class AnsweredMemory:
                 if not claimed:
                     self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
                 elif self._lives(session):
-                    self._file.execute("UPDATE answered SET expires = ? WHERE once = ?", (now + KEPT_SECONDS, once))
+                    expires = now + self._kept_seconds
+                    self._file.execute("UPDATE answered SET expires = ? WHERE once = ?", (expires, once))
                 else:
                     self._settle(once, _UNKNOWN, ROW_BYTES)
         return True
@@ -271,13 +269,14 @@ def _charge(answer: bytes) -> int:
     return ROW_BYTES + INLINE_BYTES + -(-len(answer) // PAGE_BYTES) * PAGE_BYTES
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    file = sqlite3.connect(path, timeout=OPEN_SECONDS, isolation_level=None)
+def _opened(path: Path, timing: FilesTiming) -> sqlite3.Connection:
+    file = sqlite3.connect(path, timeout=timing.answers_open_seconds, isolation_level=None)
     try:
         file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = OFF")
         file.execute(f"PRAGMA max_page_count = {PAGES_MOST}")
-        file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT; PRAGMA busy_timeout = {round(WAIT_SECONDS * 1000)}")
+        file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
+        file.execute(f"PRAGMA busy_timeout = {round(timing.answers_wait_seconds * 1000)}")
     except sqlite3.Error:
         file.close()
         raise

@@ -15,15 +15,14 @@ from gateway.errors import Busy, CommitterGone, EntrepotError, Refused, SessionO
 from gateway.posix import wire
 from gateway.posix.gateways import Gateway
 from gateway.posix.gathering import Gathering
-from gateway.posix.posting import RETRY_SECONDS, Posting
+from gateway.posix.posting import Posting
 from gateway.posix.shapes import Malformed
 from gateway.posix.verbs import Verbs
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_verbs import TRAVELLING, Travelling
+from gateway.timing import Timing, timing_from_environment
 
 ANSWER_BYTES_MOST = 64 << 20
-HELLO_SECONDS = 10.0
-"""How long a gateway may take to be there when it is first spoken to."""
 _TWICE = frozenset({"begin_upload", "copy_part", "complete_upload", "abort_upload"})
 """What may be done twice, of what brings no bytes: it is asked for anew where nobody knows what became of it."""
 
@@ -32,16 +31,20 @@ class Asking(Verbs):
     """A gateway that is asked, by the verbs that `wire_verbs` has. Made by `connect`; for one event loop of one
     process."""
 
-    def __init__(self, posting: Posting) -> None:
+    def __init__(self, posting: Posting, timing: Timing) -> None:
         self._posting = posting
+        self._timing = timing.files
         self._memory = ""
         self._looks = Gathering(self._together, wire.VERBS_MOST)
         self._changes = Gathering(self._together, wire.VERBS_MOST)
 
     @classmethod
-    async def connect(cls, gateway: Gateway) -> Self:
-        """Raises `AccessDenied`, `Unavailable`, `Misconfigured`; `Refused` where no version is spoken by both."""
-        self = cls(Posting(gateway))
+    async def connect(cls, gateway: Gateway, timing: Timing | None = None) -> Self:
+        """A gateway that answers. *timing*: what the environment says, unless given.
+
+        Raises `AccessDenied`, `Unavailable`, `Misconfigured`; `Refused` where no version is spoken by both."""
+        timing = timing or timing_from_environment()
+        self = cls(Posting(gateway, timing), timing)
         try:
             await self._ask(Asked(()))  # is it there, is one known there, and which memory has it?
         except BaseException:
@@ -115,7 +118,7 @@ class Asking(Verbs):
 
     async def _ask(self, asked: Asked) -> tuple[tuple[Any, ...], ...]:
         packed = wire.packed_request(asked)
-        seconds = RETRY_SECONDS if asked.verbs else HELLO_SECONDS
+        seconds = self._timing.retry_seconds if asked.verbs else self._timing.hello_seconds
         posted = self._posting.post(wire.VERBS, "", packed, len(packed), all_of, seconds=seconds)
         answered = answer_of(await posted)
         self._memory = answered.memory

@@ -6,7 +6,6 @@ asked for.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -51,8 +50,6 @@ from gateway.site.site import Site
 T = TypeVar("T")
 
 PART_NUMBERS = 10_000
-SESSION_SECONDS = 10.0
-"""How long a new session is waited for, from the first failure on."""
 _THERE = Conditions(if_match=("*",))
 _USER = "SELECT name, id, tenant, root FROM user WHERE"
 
@@ -64,6 +61,7 @@ class InProcess(Verbs):
         self._journal = site.journal
         self._engine = site.engine
         self._caller = caller
+        self._timing = site.timing
 
     async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:
         found: list[Any] = []
@@ -163,18 +161,18 @@ class InProcess(Verbs):
     async def _again(self, write: Callable[[], Awaitable[T]]) -> T:
         """*write*, and again if this process lost its session meanwhile: whatever held the interpreter for longer
         than the lease, once or twice, is no reason to fail. Only for what may be done twice."""
-        time = asyncio.get_running_loop().time
+        clock, durations = self._timing.clock, self._timing.files
         deadline = 0.0
         while True:
             try:
                 return await write()
             except (SessionOver, CommitterGone):  # also where there is a session again by the time that this is told
-                deadline = deadline or time() + SESSION_SECONDS
-                if time() > deadline:
+                deadline = deadline or clock.monotonic() + durations.session_seconds
+                if clock.monotonic() > deadline:
                     raise
-            await asyncio.sleep(0.01)
-            while not self._journal.session and time() < deadline:  # noqa: ASYNC110 (nothing tells)
-                await asyncio.sleep(0.01)
+            await clock.sleep(durations.session_look_seconds)
+            while not self._journal.session and clock.monotonic() < deadline:  # there is no event for it
+                await clock.sleep(durations.session_look_seconds)
 
     async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
         check_meta(meta)

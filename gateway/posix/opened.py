@@ -22,8 +22,7 @@ from gateway.errors import EntrepotError
 from gateway.posix.gateways import Gateway
 from gateway.posix.over_http import OverHttp
 from gateway.site.site import Site
-
-LEAVE_SECONDS = 5.0
+from gateway.timing import Timing, timing_from_environment
 
 Opened = Site | OverHttp
 
@@ -39,8 +38,9 @@ class _Shared:
 class _Sharing(dict[Path | Gateway, _Shared]):
     """What one loop has open."""
 
-    def __init__(self) -> None:
+    def __init__(self, timing: Timing) -> None:
         super().__init__()
+        self.leave_seconds = timing.files.leave_seconds
         self.ending: AsyncGenerator[None, None] | None = None
         """Waits for the loop's end, kept here alone."""
 
@@ -70,7 +70,7 @@ async def opened_at(at: Path | Gateway, user: int) -> Opened:
     known = _open.get(loop)
     if known is None:
         _let_go_of_ended_loops()
-        known = _open[loop] = _Sharing()
+        known = _open[loop] = _Sharing(timing_from_environment())
         known.ending = _until_the_loop_ends(known)
         await anext(known.ending)
     shared = known.get(at)
@@ -93,7 +93,7 @@ async def _until_the_loop_ends(known: _Sharing) -> AsyncGenerator[None, None]:
     finally:
         _open.pop(asyncio.get_running_loop(), None)
         with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_SECONDS):
+            async with asyncio.timeout(known.leave_seconds):
                 for shared in list(known.values()):
                     if (found := _found(shared)) is not None:
                         with suppress(EntrepotError, OSError):
@@ -104,7 +104,7 @@ def _let_go_of_ended_loops() -> None:
     """Of those that did not tell that they end: nobody is there who could close anything."""
     for loop in [ref() for ref in _open.keyrefs()]:
         if loop is not None and loop.is_closed():
-            for shared in _open.pop(loop, _Sharing()).values():
+            for shared in (_open.pop(loop, None) or {}).values():
                 if isinstance(found := _found(shared), OverHttp):
                     found.forget()
 
@@ -117,7 +117,9 @@ def _found(shared: _Shared) -> Opened | None:
 
 async def let_go(user: int) -> None:
     """*user* needs what it opened on this loop no longer: what nobody else uses is closed."""
-    known = _open.get(asyncio.get_running_loop()) or _Sharing()
+    known = _open.get(asyncio.get_running_loop())
+    if known is None:
+        return
     for at, shared in list(known.items()):
         shared.users.discard(user)
         if not shared.users:
@@ -137,7 +139,7 @@ def _at_exit() -> None:
     for loop, known in list(_open.items()):
         if loop.is_running() and known:
             with suppress(TimeoutError, RuntimeError):
-                asyncio.run_coroutine_threadsafe(_leave(known), loop).result(LEAVE_SECONDS)
+                asyncio.run_coroutine_threadsafe(_leave(known), loop).result(known.leave_seconds)
         else:  # whoever made it has stopped it: the operating system ends the connections
             _forget(known)
     _open.clear()

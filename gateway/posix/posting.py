@@ -13,7 +13,6 @@ import logging
 import os
 import random
 import re
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -41,19 +40,13 @@ from gateway.identity.signing import END, ChunkSigner, presign, sign_headers
 from gateway.posix.bodies import Whole
 from gateway.posix.gateways import Gateway
 from gateway.posix.wire import ATTEMPT, PREFIX
+from gateway.timing import Timing
 
 T = TypeVar("T")
 Take = Callable[[aiohttp.ClientResponse], Awaitable[T]]
 log = logging.getLogger(__name__)
 
-RETRY_SECONDS = 60.0
-"""How long after the first try another one may begin; a gateway remembers its answers for longer."""
-FIRST_WAIT_SECONDS, WAIT_SECONDS_MOST = 0.05, 5.0
 CONNECTIONS = 128
-KEEP_SECONDS = 30.0
-"""A connection that was idle for longer is not used again; a gateway ends it after that."""
-SKEW_SECONDS = 60
-"""What clocks may differ from what is known of their difference, for another try to be worth while."""
 INLINE_BYTES = 64 << 10
 """What is longer is hashed in a thread."""
 PIECE_BYTES = 256 << 10
@@ -105,13 +98,15 @@ class _Connector(aiohttp.TCPConnector):
 class Posting:
     """One gateway, on one event loop of one process."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, timing: Timing) -> None:
         """Raises `Misconfigured`. To be made on a running loop."""
         self._gateway = gateway
+        self._timing = timing.files
+        self._clock = timing.clock
         self._region = gateway.region
         self._ahead = timedelta()
         """How far the gateway's clock is ahead of ours, where that is too far for it to take what we sign."""
-        self._connector = _Connector(limit=CONNECTIONS, keepalive_timeout=KEEP_SECONDS, ssl=gateway.tls())
+        self._connector = _Connector(limit=CONNECTIONS, keepalive_timeout=self._timing.idle_seconds, ssl=gateway.tls())
         self._session = aiohttp.ClientSession(
             connector=self._connector,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=gateway.timeout, sock_read=gateway.timeout),
@@ -123,25 +118,27 @@ class Posting:
 
     async def post(
         self, name: str, query: str, body: Body | bytes, size: int, take: Take[T], *, keep: bool = False,
-        seconds: float = RETRY_SECONDS, tries: int = 1,
+        seconds: float | None = None, tries: int = 1,
     ) -> T:  # fmt: skip
         """What *take* makes of the answer to *body*, of *size* bytes, posted to *name* with the encoded *query*.
-        *keep*: the answer is *take*'s to release. No try begins later than *seconds* from now, but the first *tries*.
-        A suspended machine's time counts, since the gateway, which is awake, forgets meanwhile what it answered.
+        *keep*: the answer is *take*'s to release. No try begins later than *seconds* from now (`retry_seconds` unless
+        given), but the first *tries*. A suspended machine's time counts, since the gateway, which is awake, forgets
+        meanwhile what it answered.
 
         Raises what the gateway said of the request as a whole, `Unavailable` where it does not answer."""
-        until, attempt = boot_seconds() + seconds, 1
+        boottime = self._clock.boottime
+        until, attempt = boottime() + (self._timing.retry_seconds if seconds is None else seconds), 1
         while True:
             try:
                 return await self._once(name, _with_attempt(query, attempt), body, size, take, keep)
             except _Again as again:
                 why = again.why
-                wait = max(again.after_seconds, random.uniform(0, _longest_wait(attempt)))  # noqa: S311 (a wait)
-                if attempt >= tries and boot_seconds() + wait > until:
+                wait = max(again.after_seconds, random.uniform(0, self._longest_wait(attempt)))  # noqa: S311 (a wait)
+                if attempt >= tries and boottime() + wait > until:
                     raise why from None
                 log.info("%s %s is tried again in %.2f s: %s", name, self._gateway.host, wait, why)
-            await asyncio.sleep(wait)
-            if attempt >= tries and boot_seconds() > until + wait:  # the machine was suspended meanwhile
+            await self._clock.sleep(wait)
+            if attempt >= tries and boottime() > until + wait:  # the machine was suspended meanwhile
                 raise why
             attempt += 1
 
@@ -202,16 +199,19 @@ class Posting:
 
     def _now(self) -> datetime:
         """The gateway's time, as far as we know."""
-        return datetime.now(UTC) + self._ahead
+        return self._own_time() + self._ahead
+
+    def _own_time(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.wall_ns() / 1e9, UTC)
 
     def _learns_the_time(self, said: str) -> bool:
         """Whether the gateway's `Date` tells that our clock goes wrong, and we did not know."""
         try:
-            ahead = parsedate_to_datetime(said) - datetime.now(UTC)
+            ahead = parsedate_to_datetime(said) - self._own_time()
         except (ValueError, TypeError):
             return False
         known, self._ahead = self._ahead, ahead
-        return abs(ahead - known) > timedelta(seconds=SKEW_SECONDS)
+        return abs(ahead - known) > timedelta(seconds=self._timing.skew_seconds)
 
     async def _say(self, response: aiohttp.ClientResponse) -> None:
         """Raise what the gateway said."""
@@ -228,8 +228,16 @@ class Posting:
             message if code else f"{self._gateway.host} is no gateway of this kind: {message}"
         )
         if response.status in _AGAIN or code in ("RequestTimeout", "IncompleteBody"):
-            raise _Again(why, _seconds(response.headers.get("Retry-After", "")))
+            raise _Again(why, self._asked_for(response.headers.get("Retry-After", "")))
         raise why
+
+    def _longest_wait(self, attempt: int) -> float:
+        """Before the try after *attempt*, in seconds."""
+        return float(min(self._timing.retry_first_seconds * 2**attempt, self._timing.retry_most_seconds))
+
+    def _asked_for(self, text: str) -> float:
+        """The seconds of a `Retry-After`."""
+        return min(float(text), self._timing.retry_most_seconds) if text.isascii() and text.isdigit() else 0.0
 
     async def close(self) -> None:
         """End its connections."""
@@ -273,11 +281,6 @@ class _Sending:
         yield signer.chunk(b"") + END
 
 
-def boot_seconds() -> float:
-    """Seconds that also pass while the machine is suspended, where the system tells."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
 def _sha256(data: Buffer) -> str:
     return hashlib.sha256(data).hexdigest()
 
@@ -286,11 +289,3 @@ def _with_attempt(query: str, attempt: int) -> str:
     if attempt == 1:
         return query
     return f"{query}{'&' if query else ''}{ATTEMPT}={attempt}"
-
-
-def _longest_wait(attempt: int) -> float:
-    return float(min(FIRST_WAIT_SECONDS * 2**attempt, WAIT_SECONDS_MOST))
-
-
-def _seconds(text: str) -> float:
-    return min(float(text), WAIT_SECONDS_MOST) if text.isascii() and text.isdigit() else 0.0

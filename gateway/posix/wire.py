@@ -15,7 +15,7 @@ those for whose answers there is no room. Those that are asked `together` may be
 A request that is wrong as a whole is answered as S3 answers (4xx, an XML document).
 
 **Once.** A request that changes something bears 16 random bytes, `once`, under which its answer is kept for
-`KEPT_SECONDS`: sent again, with `?attempt=` above 1, it is answered and not run again. `memory` names the memory that
+`kept_seconds`: sent again, with `?attempt=` above 1, it is answered and not run again. `memory` names the memory that
 keeps answers; who asks says which one it `knows`, so that one which has lost its memory says that it does not know.
 """
 
@@ -52,7 +52,6 @@ HEAD_BYTES = 4
 """Of the length of a read's head."""
 HEAD_BYTES_MOST = 1 << 20
 ONCE_BYTES = 16
-KEPT_SECONDS = 300.0
 
 OK, REFUSED, NOT_RUN = range(3)
 CONTENT_TYPE = "application/vnd.entrepot.verbs+msgpack"

@@ -67,7 +67,7 @@ class WireServer:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._memory = AnsweredMemory(journal_folder(site.folder, site.config), self._lives)
+        self._memory = AnsweredMemory(journal_folder(site.folder, site.config), self._lives, site.timing)
         self._held = Shares(HELD_BYTES_MOST, "what the file API holds in memory")
 
     def close(self) -> None:

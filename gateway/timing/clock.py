@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # a client may run where there is none
+
 
 class Clock(Protocol):
     """Reads the time and sleeps. Safe to use from any thread, but for `sleep`, which needs an event loop."""
@@ -36,7 +38,7 @@ class SystemClock:
         return time.monotonic()
 
     def boottime(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.clock_gettime(_BOOTTIME)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -64,7 +66,7 @@ class OffsetClock:
         return time.monotonic() + self._offsets().monotonic_seconds
 
     def boottime(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) + self._offsets().boottime_seconds
+        return time.clock_gettime(_BOOTTIME) + self._offsets().boottime_seconds
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -298,6 +298,37 @@ class ConnectionsTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FilesTiming:
+    """File systems, in process and over HTTP, and the gateway's side of them (`gateway/posix`)."""
+
+    kept_seconds: Limit = 300.0
+    """How long a gateway keeps the answer to a change, so that a repeated request is not run again."""
+    answers_open_seconds: Limit = 5.0
+    """How long a worker waits for others that make the file of answers."""
+    answers_wait_seconds: Limit = 0.1
+    """How long a worker waits for the write of another one; each takes microseconds."""
+    hello_seconds: Limit = 10.0
+    """How long a gateway may take to answer a client's first request."""
+    retry_seconds: Limit = 60.0
+    """How long after its first try a client may begin another one. Must be less than `kept_seconds`."""
+    retry_first_seconds: Pause = 0.05
+    """Half of the longest pause before the second try; before each next one the longest pause is twice as long."""
+    retry_most_seconds: Pause = 5.0
+    """Longest pause between two tries, also where the gateway asks for more."""
+    idle_seconds: Limit = 30.0
+    """A client does not use a connection again that was idle for longer. A gateway ends it after that."""
+    skew_seconds: Limit = 60.0
+    """A gateway that refuses a request for its time is asked again if its clock differs by more than this from what
+    the client knew of it."""
+    session_seconds: Limit = 10.0
+    """How long a write in process waits for a new session, from the first failure on."""
+    session_look_seconds: Pause = 0.01
+    """Between two looks at whether there is one."""
+    leave_seconds: Limit = 5.0
+    """How long what is open may take to close when its event loop or its process ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Timing:
     """All durations of a process, and its clocks."""
 
@@ -319,4 +350,5 @@ class Timing:
     processes: ProcessesTiming = field(default_factory=ProcessesTiming)
     probes: ProbesTiming = field(default_factory=ProbesTiming)
     connections: ConnectionsTiming = field(default_factory=ConnectionsTiming)
+    files: FilesTiming = field(default_factory=FilesTiming)
     clock: Clock = field(default_factory=SystemClock)

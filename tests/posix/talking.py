@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 
 from gateway.posix.gateways import Options, gateway_of
 from gateway.posix.over_http import OverHttp
+from gateway.timing import Timing
 from tests.s3api.client import Signer
 
 
 @asynccontextmanager
-async def connected(served, url: str = ""):
+async def connected(served, url: str = "", timing: Timing | None = None):
     options = Options(endpoint=url or served.url, key=served.access_key, secret=served.secret_key)
-    verbs = await OverHttp.connect(gateway_of(options))
+    verbs = await OverHttp.connect(gateway_of(options), timing)
     try:
         yield verbs
     finally:

@@ -11,16 +11,11 @@ import pytest
 from gateway.errors import Busy, CommitterGone, Misconfigured
 from gateway.posix import answered
 from gateway.posix.answered import AnsweredMemory
-from gateway.posix.wire import KEPT_SECONDS
+from gateway.timing import Timing
+from tests.clocks import ManualClock
 
 ONCE, OTHER = b"once", b"other"
-
-
-class Clock:
-    now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
+KEPT_SECONDS = Timing().files.kept_seconds
 
 
 @pytest.fixture
@@ -30,14 +25,19 @@ def living() -> set[int]:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def two(tmp_path, living, clock):
+def timing(clock: ManualClock) -> Timing:
+    return Timing(clock=clock)
+
+
+@pytest.fixture
+def two(tmp_path, living, timing):
     """The memory as two workers have it."""
-    both = [AnsweredMemory(tmp_path, living.__contains__, clock) for _ in range(2)]
+    both = [AnsweredMemory(tmp_path, living.__contains__, timing) for _ in range(2)]
     yield both
     for each in both:
         each.close()
@@ -118,9 +118,9 @@ def fill(memory: AnsweredMemory, user: int, answer: bytes = b"x" * 5000) -> int:
     raise AssertionError
 
 
-def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, living, clock, monkeypatch):
+def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, living, clock, monkeypatch, timing):
     monkeypatch.setattr(answered, "ROOM_BYTES", 4 << 20)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         counts = [fill(memory, user) for user in range(1, 9)]
         assert counts == sorted(counts, reverse=True)
         assert counts[-1] >= 1, "whoever comes last finds room as well"
@@ -130,10 +130,10 @@ def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, li
         assert fill(memory, 10) > counts[1], "the room is free again"
 
 
-def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, living, clock, monkeypatch):
+def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, living, monkeypatch, timing):
     monkeypatch.setattr(answered, "ROOM_BYTES", 3 << 20)
     monkeypatch.setattr(answered, "PAGES_MOST", 1024)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         for user in range(1000):
             for number, size in enumerate((890, 1000, 4000, 20_000)):
                 try:
@@ -145,9 +145,11 @@ def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, livi
                 memory.keep(once, bytes(size))
 
 
-def test_an_answer_that_finds_no_room_leaves_its_change_as_one_of_unknown_outcome(tmp_path, living, clock, monkeypatch):
+def test_an_answer_that_finds_no_room_leaves_its_change_as_one_of_unknown_outcome(
+    tmp_path, living, clock, monkeypatch, timing
+):
     monkeypatch.setattr(answered, "ROOM_BYTES", 64 << 10)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         memory.claim(ONCE, 1, 1, "")
         memory.keep(ONCE, bytes(100_000))
         for attempt in (1, 2):
@@ -175,9 +177,9 @@ def test_an_answer_that_the_file_does_not_take_leaves_no_claim_behind(tmp_path, 
     assert other.claim(OTHER, 2, 2, other.name) is None
 
 
-def test_a_claim_of_a_worker_that_died_does_not_stay_for_a_day(tmp_path, living, clock, monkeypatch):
+def test_a_claim_of_a_worker_that_died_does_not_stay_for_a_day(tmp_path, living, clock, monkeypatch, timing):
     monkeypatch.setattr(answered, "ROOM_BYTES", 64 << 10)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, clock)) as memory:
+    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         under_way = 0
         with suppress(Busy):
             while memory.claim(b"%d" % under_way, 1, 1, "") is None:
@@ -207,12 +209,12 @@ def test_old_answers_are_forgotten_a_few_at_a_time(two, clock):
 
 
 def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monkeypatch):
-    before = AnsweredMemory(tmp_path, living.__contains__)
+    before = AnsweredMemory(tmp_path, living.__contains__, Timing())
     before.claim(ONCE, 1, 1, "")
     before.close()
     (tmp_path / "boot").write_text("another-boot\n")
     monkeypatch.setattr(answered, "BOOT_ID", tmp_path / "boot")
-    memory = AnsweredMemory(tmp_path, living.__contains__)
+    memory = AnsweredMemory(tmp_path, living.__contains__, Timing())
     assert memory.name != before.name
     assert [each.name for each in tmp_path.glob("answered-*.sqlite")] == ["answered-2-another-boot.sqlite"]
     with pytest.raises(CommitterGone):
@@ -221,12 +223,12 @@ def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monk
 
 
 def test_a_torn_file_is_as_good_as_none(tmp_path, living):
-    memory = AnsweredMemory(tmp_path, living.__contains__)
+    memory = AnsweredMemory(tmp_path, living.__contains__, Timing())
     before = memory.name
     memory.close()
     (path,) = tmp_path.glob("answered-*.sqlite")
     path.write_bytes(b"torn" * 3000)
-    memory = AnsweredMemory(tmp_path, living.__contains__)
+    memory = AnsweredMemory(tmp_path, living.__contains__, Timing())
     assert memory.name != before
     assert memory.claim(ONCE, 1, 1, "") is None
     memory.close()
@@ -234,4 +236,4 @@ def test_a_torn_file_is_as_good_as_none(tmp_path, living):
 
 def test_a_memory_that_cannot_be_kept_is_said(tmp_path, living):
     with pytest.raises(Misconfigured, match="memory of answers"):
-        AnsweredMemory(tmp_path / "none", living.__contains__)
+        AnsweredMemory(tmp_path / "none", living.__contains__, Timing())

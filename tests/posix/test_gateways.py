@@ -6,15 +6,14 @@ import multiprocessing
 import pickle
 import urllib.error
 import urllib.request
-from datetime import datetime, timedelta
 
 import fsspec
 import pytest
 
 from gateway.errors import Misconfigured
-from gateway.posix import posting
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.posix.gateways import Options, gateway_of
+from gateway.timing import VARIABLE
 from tests.certificates import self_signed
 from tests.endpoint import started
 from tests.new_sites import new_site
@@ -116,7 +115,7 @@ def test_one_way_at_a_time(served, monkeypatch, tmp_path):
 
 
 def test_nobody_at_the_address_is_an_error_of_the_operating_system(monkeypatch):
-    monkeypatch.setattr("gateway.posix.asking.HELLO_SECONDS", 0.2)
+    monkeypatch.setenv(VARIABLE, "files.hello_seconds=0.2")
     fs = EntrepotFileSystem(**GIVEN | {"endpoint": "http://127.0.0.1:9"}, skip_instance_cache=True)
     with pytest.raises(OSError, match="does not answer"):
         fs.ls("")
@@ -132,14 +131,10 @@ def test_a_config_file_names_its_site_too(tmp_path):
 
 @pytest.mark.parametrize("hours", [-20, 3])
 def test_a_clock_that_goes_wrong_is_set_right_by_the_gateways(served, monkeypatch, hours, caplog):
-    class Wrong(datetime):
-        @classmethod
-        def now(cls, tz=None):
-            return datetime.now(tz) + timedelta(hours=hours)
-
-    monkeypatch.setattr(posting, "datetime", Wrong)
+    monkeypatch.setenv(VARIABLE, f"wall_offset_seconds={hours * 3600}")
+    own = 60.0 + hours  # a gateway of other options has a connection of its own
     fs = EntrepotFileSystem(
-        endpoint=served.url, key=served.access_key, secret=served.secret_key, skip_instance_cache=True
+        endpoint=served.url, key=served.access_key, secret=served.secret_key, timeout=own, skip_instance_cache=True
     )
     fs.mkdir(f"skewed{hours}")
     with fs.open(f"skewed{hours}/x", "wb") as opened:

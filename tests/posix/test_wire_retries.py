@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
+import time
 
 import pytest
 
@@ -12,13 +12,16 @@ from gateway.errors import (
     CommitterGone,
     NoSuchName,
     Refused,
+    Unavailable,
 )
 from gateway.journal.records.tree import EntryMoved
-from gateway.posix import asking, posting, wire
+from gateway.posix import wire
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.verbs import Directory
 from gateway.posix.wire import Asked, Verb
 from gateway.posix.wire_verbs import TRAVELLING
+from gateway.timing import Timing, parse_timing
+from tests.clocks import AheadClock, ManualClock
 from tests.posix.looking_in import head_of, records_behind
 from tests.posix.talking import connected, posted
 
@@ -131,12 +134,12 @@ async def test_a_change_that_was_lost_before_it_came_is_made_by_the_next_try(ser
 async def test_a_gateway_that_says_slow_down_is_asked_again_when_it_said(served, place, line):
     body = b"<Error><Code>SlowDown</Code><Message>no</Message></Error>"
     head = b"HTTP/1.1 503 Slow Down\r\nRetry-After: 1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
-    async with connected(served, line.url) as far:
+    clock = ManualClock(time.time())
+    async with connected(served, line.url, Timing(clock=clock)) as far:
         line.suffer(b"POST /.entrepot/verbs", times=1, says=head + body)
-        began = asyncio.get_running_loop().time()
         await far.look(place, b"x")
         assert line.suffered == 1
-        assert asyncio.get_running_loop().time() - began >= 1
+    assert clock.now >= 1
 
 
 async def test_bytes_that_did_not_come_whole_are_sent_again(served, place, line, verbs):
@@ -157,28 +160,26 @@ async def test_an_answer_without_bounds_is_refused_before_it_comes(served, place
             await far.look(place, b"x")
 
 
-async def test_a_change_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile(monkeypatch, served, place, line):
+class SuspendedClock(AheadClock):
+    """Its machine is suspended for an hour while somebody sleeps."""
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept_seconds = 3600.0
+        await super().sleep(seconds)
+
+
+async def test_a_change_is_not_sent_again_by_a_machine_that_was_suspended_meanwhile(served, place, line):
     """The gateway was not, and may have forgotten that it made the change."""
-    boot_seconds, sleep, suspended = posting.boot_seconds, asyncio.sleep, 0.0
-
-    async def suspending(seconds):
-        nonlocal suspended
-        suspended = 3600.0
-        await sleep(seconds)
-
-    async with connected(served, line.url) as far:
-        monkeypatch.setattr(posting, "boot_seconds", lambda: boot_seconds() + suspended)
-        monkeypatch.setattr(posting.asyncio, "sleep", suspending)
+    async with connected(served, line.url, Timing(clock=SuspendedClock())) as far:
         line.suffer(b"POST /.entrepot/verbs", times=1000)
-        with pytest.raises(posting.Unavailable, match="does not answer"):
+        with pytest.raises(Unavailable, match="does not answer"):
             await far.rename(place, b"d", b"e", directory=True)
         assert line.suffered == 1
 
 
-async def test_one_that_does_not_answer_at_all_is_told_so(monkeypatch, served, place, line):
-    async with connected(served, line.url) as far:
-        monkeypatch.setattr(asking, "RETRY_SECONDS", 0.3)
+async def test_one_that_does_not_answer_at_all_is_told_so(served, place, line):
+    async with connected(served, line.url, parse_timing("files.retry_seconds=0.3")) as far:
         line.suffer(b"POST /.entrepot/verbs", times=1000)
-        with pytest.raises(posting.Unavailable, match="does not answer"):
+        with pytest.raises(Unavailable, match="does not answer"):
             await far.look(place, b"x")
         assert line.suffered >= 1
