@@ -11,7 +11,6 @@ copy in the middle of an object is as safe as having begun with it.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,7 +18,7 @@ from backends import errors as backend_errors
 from backends.base import Buffer
 from gateway import errors
 from gateway.blocks import counting
-from gateway.blocks.asking import Asking, Clock, Failure, Stretch
+from gateway.blocks.asking import Asking, Failure, Stretch
 from gateway.blocks.budget import Budget
 from gateway.blocks.flights import Flights, Ticket
 from gateway.blocks.reports import Reports
@@ -35,6 +34,7 @@ from gateway.crypto.sealing import (
 )
 from gateway.journal.packed import Extent
 from gateway.placement.routes import Routes
+from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
 
@@ -72,17 +72,17 @@ class Copies:
         *,
         routes: Routes | None = None,
         report: Report | None = None,
-        clock: Clock = time.monotonic,
+        timing: Timing,
     ) -> None:
         """*routes*: what this process knows of the ways to the backends. *report*: who repairs copies."""
         self._facts = facts
         self._copies_of = copies_of
         self._keys = keys
         self._extent_at = extent_at
-        self._routes = routes or Routes()
-        self._asking = Asking(self._routes, clock)
-        self._reports = Reports(report, clock)
-        self._clock = clock
+        self._routes = routes or Routes(timing=timing.routes)
+        self._clock = timing.clock.monotonic
+        self._asking = Asking(self._routes, self._clock)
+        self._reports = Reports(report, timing)
         self._flights: Flights[Arrived] = Flights(lambda arrived: arrived.fetched is not None)
 
     def with_facts(self, want: Want) -> Want:

@@ -4,7 +4,7 @@ Each pack costs much the same, whatever is in it: a value on every backend, a ro
 at once where nothing else is under way (one client alone never waits), and where as many bodies wait as are under
 way: with many clients packs become large by themselves, and with few they wait for nobody. Under way is a body until
 its command was answered, for until then its client will not send the next one. Bodies that are large together leave
-without that, since their bytes cost more than their pack; and after `GATHER_SECONDS` whoever waits leaves as soon as
+without that, since their bytes cost more than their pack; and after `gather_seconds` whoever waits leaves as soon as
 there is room, however slow those before it are.
 
 A pack has one stamp: one tenant's ring key, one policy.
@@ -22,8 +22,6 @@ from gateway.blocks.placing import Stake
 from gateway.blocks.values import BLOCK_BYTES
 from gateway.journal.packed import Extent
 
-GATHER_SECONDS = 0.02
-"""How long others are waited for, at most, from when bodies began to wait or others left before them."""
 WORTH_BYTES = 1 << 20
 """Bodies of so many plain bytes are worth a pack of their own."""
 
@@ -56,11 +54,14 @@ StorePack = Callable[[Sequence[Member], Settled], Awaitable[Sequence[Cut]]]
 class Packer:
     """The packs of one stamp. For one event loop."""
 
-    def __init__(self, store: StorePack, flights: int) -> None:
+    def __init__(self, store: StorePack, flights: int, gather_seconds: float) -> None:
         """*store* seals and places a pack; unless it raises, it sees to it that the function that it is handed is
-        called once all members have said how their command went. At most *flights* packs are being stored at once."""
+        called once all members have said how their command went. At most *flights* packs are being stored at once.
+        *gather_seconds*: how long others are waited for, at most, from when bodies began to wait or others left before
+        them."""
         self._store = store
         self._flights = flights
+        self._gather_seconds = gather_seconds
         self._waiting: deque[Member] = deque()
         self._waiting_bytes = 0
         self._flying: set[asyncio.Task[None]] = set()
@@ -117,7 +118,7 @@ class Packer:
         while self._waiting and len(self._flying) < self._flights and (impatient or self._worth_a_pack()):
             self._send_off(self._next_pack())
         if self._waiting and self._patience is None:
-            self._patience = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._out_of_patience)
+            self._patience = asyncio.get_running_loop().call_later(self._gather_seconds, self._out_of_patience)
 
     def _worth_a_pack(self) -> bool:
         return len(self._waiting) >= self._under_way or self._waiting_bytes >= WORTH_BYTES

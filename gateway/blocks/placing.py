@@ -23,7 +23,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from backends import errors as backend_errors
@@ -32,9 +31,7 @@ from gateway import errors
 from gateway.blocks.values import Targets, block_key
 from gateway.crypto.sealing import Sealed
 from gateway.journal.records.bytes import NewBlock
-
-LANDING_SECONDS = 5.0
-"""What copies that nobody awaits have to land before they count as missing, and somebody looks for them."""
+from gateway.timing import Timing
 
 Late = tuple["asyncio.Future[None]", ...]
 """Puts of a block that go on although it may be named already."""
@@ -77,7 +74,7 @@ class Stake:
             self._end(self)
 
 
-async def place(sealed: Sealed, ring_key: int, targets: Targets) -> tuple[NewBlock, Late]:
+async def place(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> tuple[NewBlock, Late]:
     """Store *sealed* on as many targets as are needed. Durable on those once this returns; answers the block's facts
     and the copies that are still being made.
 
@@ -99,7 +96,8 @@ async def place(sealed: Sealed, ring_key: int, targets: Targets) -> tuple[NewBlo
         raise errors.DiskFull(str(error)) from error
     except backend_errors.BackendError as error:
         raise errors.Unavailable(str(error)) from error
-    due_ns = 0 if settled else time.time_ns() + (int(LANDING_SECONDS * 1e9) if late else 0)
+    landing_ns = int(timing.blocks.landing_seconds * 1e9) if late else 0
+    due_ns = 0 if settled else timing.clock.wall_ns() + landing_ns
     return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, set_id, due_ns, strays), late
 
 

@@ -9,13 +9,11 @@ import logging
 from collections import OrderedDict
 
 from gateway.blocks import counting
-from gateway.blocks.asking import Clock
 from gateway.blocks.values import Report
+from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 60.0
-"""The same copy is not reported twice within this time."""
 MOST_A_SECOND = 20.0
 REMEMBERED = 4_096
 
@@ -23,12 +21,13 @@ REMEMBERED = 4_096
 class Reports:
     """What a process reports."""
 
-    def __init__(self, report: Report | None, clock: Clock) -> None:
+    def __init__(self, report: Report | None, timing: Timing) -> None:
         self._report = report
-        self._clock = clock
+        self._clock = timing.clock.monotonic
+        self._again_seconds = timing.blocks.report_again_seconds
         self._told: OrderedDict[tuple[bytes, int], float] = OrderedDict()  # when, oldest first
         self._may = MOST_A_SECOND
-        self._counted_s = clock()
+        self._counted_s = self._clock()
 
     def tell(self, block: bytes, backend: int, word: str) -> None:
         """The copy of *block* on *backend* is no good."""
@@ -43,7 +42,7 @@ class Reports:
     def _is_due(self, copy: tuple[bytes, int]) -> bool:
         now = self._clock()
         told = self._told.get(copy)
-        if told is not None and now - told < AGAIN_SECONDS:
+        if told is not None and now - told < self._again_seconds:
             return False
         self._may = min(MOST_A_SECOND, self._may + (now - self._counted_s) * MOST_A_SECOND)
         self._counted_s = now

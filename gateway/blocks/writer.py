@@ -26,17 +26,14 @@ from gateway.blocks.values import BLOCK_BYTES, Stamp, block_key
 from gateway.crypto.sealing import Sealed, Sealer
 from gateway.journal.packed import Extent
 from gateway.journal.records.bytes import NewBlock
+from gateway.timing import Timing
 
 PACK_BYTES = 1 << 20
 """Bodies of at most so many plain bytes go into packs; so do the ends of larger ones."""
 PIECE_BYTES = 1 << 20
 """A chunk is taken in pieces of at most so many bytes, so that nothing on the loop takes longer than a millisecond."""
-PATIENCE_SECONDS = 2.0
-"""How long a block may be filling while others wait for bytes: at 4 MiB a second it is full by then."""
 LATE_SHARE = 4
 """Copies that nobody awaits hold at most this part of what the writer may hold besides."""
-DOUBT_SECONDS = 600.0
-"""How long a command whose answer never came is reckoned with."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,13 +71,13 @@ class Writer:
         pack_bytes: int = PACK_BYTES,
         flights: int = 4,
         blocks_in_flight: int = 2,
-        patience_seconds: float = PATIENCE_SECONDS,
         wait_seconds: float | None = None,
+        timing: Timing,
     ) -> None:
         """*session* answers the session that commits will be made under, 0 while there is none; *reading* is the
         journal client's, and holds its floor.
         *flights*: packs on their way at once, a stamp. *blocks_in_flight*: blocks of one body being stored while its
-        next one comes in. *patience_seconds*: how long a block may be filling while others wait for bytes.
+        next one comes in.
         *wait_seconds*: how long a body waits for bytes at once before it is refused with `Busy`; None: as long as it
         takes. A budget that does not hold two pieces is a `ValueError`."""
         if budget.limit < 2 * PIECE_BYTES:
@@ -89,10 +86,11 @@ class Writer:
         self.pack_bytes = pack_bytes
         self.blocks_in_flight = blocks_in_flight
         self.wait_seconds = wait_seconds
-        self._pressure = Pressure(budget, patience_seconds)
+        self._pressure = Pressure(budget, timing.blocks.fill_seconds)
         self._session = session
         self._reading = reading
         self._flights = flights
+        self._timing = timing
         self._packers: dict[tuple[int, int, int], Packer] = {}
         self._stamps: dict[tuple[int, int, int], Stamp] = {}
         self._background: set[asyncio.Future[Any]] = set()
@@ -188,7 +186,9 @@ class Writer:
         packer = self._packers.get(name)
         if packer is None:
             packer = self._packers[name] = Packer(
-                lambda pack, settled: self._store_pack(self._stamps[name], pack, settled), self._flights
+                lambda pack, settled: self._store_pack(self._stamps[name], pack, settled),
+                self._flights,
+                self._timing.blocks.gather_seconds,
             )
             self._forget_idle(name)
         return await packer.add(buffers, size)
@@ -197,7 +197,7 @@ class Writer:
         """A block of one body. Nobody else will ever name it, so that it cannot die before it is named, and needs no
         token."""
         failpoints.reach("block-sealed")
-        block, late = await placing.place(sealed, stamp.key.id, stamp.targets)
+        block, late = await placing.place(sealed, stamp.key.id, stamp.targets, self._timing)
         failpoints.reach("block-stored")
         counting.stored(counting.WHOLE, block.size)
         self._go_on(block, late)
@@ -220,7 +220,7 @@ class Writer:
                 member.buffers = ()
             sealed = sealer.finish()
             failpoints.reach("pack-sealed")
-            block, late = await placing.place(sealed, stamp.key.id, stamp.targets)
+            block, late = await placing.place(sealed, stamp.key.id, stamp.targets, self._timing)
             failpoints.reach("pack-stored")
             counting.stored(counting.PACK, block.size)
             counting.PACKED.observe(len(pack))
@@ -230,7 +230,7 @@ class Writer:
         def ended(stake: Stake) -> None:
             settled()
             if stake.doubtful:
-                asyncio.get_running_loop().call_later(DOUBT_SECONDS, held.close)
+                asyncio.get_running_loop().call_later(self._timing.blocks.doubt_seconds, held.close)
             else:
                 held.close()
             self._ended(stake)

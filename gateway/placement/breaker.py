@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from gateway.timing.durations import RoutesTiming
+
 
 class State(StrEnum):
     """What is thought of a backend."""
@@ -37,7 +39,7 @@ class Health(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a circuit opens, and for how long."""
+    """When a circuit opens; for how long, `RoutesTiming` says."""
 
     in_a_row: int = 5
     """So many failures without an answer in between."""
@@ -45,22 +47,20 @@ class Limits:
     """Or this share of the calls within a window,"""
     of_at_least: int = 20
     """if there were so many."""
-    window_s: float = 30.0
-    first_pause_s: float = 1.0
-    longest_pause_s: float = 60.0
 
 
 class Breaker:
     """One backend's."""
 
-    def __init__(self, limits: Limits = Limits()) -> None:
+    def __init__(self, timing: RoutesTiming, limits: Limits = Limits()) -> None:
         self._limits = limits
+        self._timing = timing
         self._row = 0
         self._now = self._before = (0, 0)  # answers and failures of this half of the window, and of the half before
         self._half_began_s = float("-inf")
         self._why = ""
         self._since_s = self._retry_s = 0.0
-        self._pause_s = limits.first_pause_s
+        self._pause_s = timing.open_first_seconds
         self._probing = False
 
     def health(self, now_s: float) -> Health:
@@ -88,7 +88,7 @@ class Breaker:
         closed = bool(self._why)
         if closed:
             self._why, self._probing = "", False
-            self._pause_s = self._limits.first_pause_s
+            self._pause_s = self._timing.open_first_seconds
             self._now = self._before = (0, 0)
         return closed
 
@@ -99,7 +99,7 @@ class Breaker:
         if self._why:
             if self._probing:
                 self._probing = False
-                self._pause_s = min(2 * self._pause_s, self._limits.longest_pause_s)
+                self._pause_s = min(2 * self._pause_s, self._timing.open_most_seconds)
                 self._retry_s = now_s + self._pause_s
             return False
         found = self._verdict()
@@ -119,7 +119,7 @@ class Breaker:
         return ""
 
     def _count(self, now_s: float, answers: int = 0, failures: int = 0) -> None:
-        half_s = self._limits.window_s / 2
+        half_s = self._timing.window_seconds / 2
         age_s = now_s - self._half_began_s
         if age_s >= half_s:
             self._before = self._now if age_s < 2 * half_s else (0, 0)

@@ -14,14 +14,15 @@ from gateway.placement.breaker import Breaker, Health, State
 from gateway.placement.measured import UNKNOWN, Measured, prior
 from gateway.placement.order import Way, explored, read_order
 from gateway.placement.policy import Place
+from gateway.timing.durations import RoutesTiming
 from gateway.topology import Line
+
+DEFAULTS = RoutesTiming()
 
 STANDING_BYTES = 8 << 20
 """What is read as far as a standing order is concerned: a block."""
 PATIENCE_TIMES = 4.0
-"""A read that takes so many times what it should is slow: another copy is asked as well."""
-PATIENCE_LEAST_S = 0.25
-"""But nobody is slow before that."""
+"""A read that takes so many times what it should, and `hedge_seconds`, is slow: another copy is asked as well."""
 DEARER_TIMES = 4.0
 """So much longer is waited before the other copy is one whose line costs more."""
 HEDGED_SHARE = 0.05
@@ -57,9 +58,9 @@ class _Known:
 
     __slots__ = ("breaker", "measured", "name", "near", "placed", "price_per_gib")
 
-    def __init__(self) -> None:
+    def __init__(self, timing: RoutesTiming) -> None:
         self.measured = Measured(UNKNOWN)
-        self.breaker = Breaker()
+        self.breaker = Breaker(timing)
         self.place("", None, "", {})
 
     def place(self, name: str, cluster: str | None, home: str, lines: Mapping[frozenset[str], Line]) -> None:
@@ -84,10 +85,13 @@ class Routes:
         home: str = "",
         lines: Mapping[frozenset[str], Line] | None = None,
         chance: Random | None = None,
+        *,
+        timing: RoutesTiming = DEFAULTS,
     ) -> None:
         """*chance*: decides which reads explore. Backends that are no *places* count as ones of unknown clusters."""
         self._chance = chance or Random()  # noqa: S311 (nobody gains by foreseeing it)
         self._known: dict[int, _Known] = {}
+        self._timing = timing
         self._hedges = HEDGED_BURST
         self.version = 0
         """Grows with each `learn`, for who remembers `standing` orders."""
@@ -126,7 +130,7 @@ class Routes:
     def patience_s(self, asked: int, other: int, size: int) -> float:
         """How long to wait for *asked* before *other* is asked as well."""
         slow, next_one = self._of(asked), self._of(other)
-        patience = max(PATIENCE_LEAST_S, PATIENCE_TIMES * slow.expected_s(size))
+        patience = max(self._timing.hedge_seconds, PATIENCE_TIMES * slow.expected_s(size))
         return patience * DEARER_TIMES if next_one.price_per_gib > slow.price_per_gib else patience
 
     def may_hedge(self, slow: int, now_s: float) -> bool:
@@ -186,5 +190,5 @@ class Routes:
     def _of(self, backend: int) -> _Known:
         found = self._known.get(backend)
         if found is None:
-            found = self._known[backend] = _Known()
+            found = self._known[backend] = _Known(self._timing)
         return found

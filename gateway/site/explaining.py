@@ -96,6 +96,7 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
         placement.places(topology, {name: number for number, name in wishes.names.items()}).values(),
         cluster,
         topology.lines,
+        timing=site.timing.routes,
     )
     policies = {number: name for name, number in site.store.query("SELECT name, id FROM policy")}
     return {

@@ -51,10 +51,12 @@ class Warehouse:
         self.backends: Live = standing.backends
         """By the journal's ids; the same mapping for good, while a reload adds to it and takes from it."""
         self.placing = Placing(rows, standing.backends, topology, timing)
-        self.routes = Routes(_places(rows, topology).values(), topology.home, topology.lines)
+        self.routes = Routes(_places(rows, topology).values(), topology.home, topology.lines, timing=timing.routes)
         self.lookup = Lookup(rows, standing.backends, self.routes)
         writing = int(bytes_in_flight * WRITING_SHARE)
-        self.writer = Writer(lambda: journal.session, journal.reading, Budget(writing), wait_seconds=wait_seconds)
+        self.writer = Writer(
+            lambda: journal.session, journal.reading, Budget(writing), wait_seconds=wait_seconds, timing=timing
+        )
         self._standing = standing
         self._rows = rows
         self._clock = timing.clock
@@ -64,7 +66,7 @@ class Warehouse:
         lookup = self.lookup
         copies = Copies(
             lookup.facts, lookup.copies_of, self._keys, lookup.extent_at,
-            routes=self.routes, report=self._suspecting, clock=timing.clock.monotonic,
+            routes=self.routes, report=self._suspecting, timing=timing,
         )  # fmt: skip
         self.reader = Reader(copies, self._reading)
 

@@ -64,6 +64,37 @@ class SweeperTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BlocksTiming:
+    """Writing and reading blocks (`gateway/blocks/writer.py`, `packing.py`, `placing.py`, `reports.py`)."""
+
+    gather_seconds: Pause = 0.02
+    """How long a small body waits for others to share its pack, at most, once there is room for a pack."""
+    fill_seconds: Limit = 2.0
+    """How long a block may be filling while others wait for bytes: at 4 MiB a second it is full by then."""
+    landing_seconds: Limit = 5.0
+    """How long copies that nobody awaits may take before they count as missing and somebody looks for them."""
+    doubt_seconds: Limit = 600.0
+    """How long a command whose answer never came may still be committed. A shorter one may lose bytes."""
+    report_again_seconds: Pause = 60.0
+    """Between two reports that the same copy is no good."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutesTiming:
+    """Which copy is read (`gateway/placement/routes.py`, `breaker.py`)."""
+
+    hedge_seconds: Limit = 0.25
+    """Shortest time after which a read counts as slow, and another copy is asked as well."""
+    window_seconds: Limit = 30.0
+    """How long the calls of a backend are counted together, of which a share must fail to open its circuit."""
+    open_first_seconds: Pause = 1.0
+    """How long a backend that does not work is asked last, before one call finds out whether it works again; twice as
+    long after each one that fails."""
+    open_most_seconds: Pause = 60.0
+    """Longest such time."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompactorTiming:
     """Writing packs anew (`gateway/blocks/compactor.py`)."""
 
@@ -336,6 +367,8 @@ class Timing:
     journal: JournalTiming = field(default_factory=JournalTiming)
     workers: WorkersTiming = field(default_factory=WorkersTiming)
     sweeper: SweeperTiming = field(default_factory=SweeperTiming)
+    blocks: BlocksTiming = field(default_factory=BlocksTiming)
+    routes: RoutesTiming = field(default_factory=RoutesTiming)
     compactor: CompactorTiming = field(default_factory=CompactorTiming)
     mover: MoverTiming = field(default_factory=MoverTiming)
     old_copies: OldCopiesTiming = field(default_factory=OldCopiesTiming)

@@ -114,7 +114,7 @@ class Site:
         self.lookup = Lookup(self.store, self.backends)
         opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
         self.block_keys = opened
-        copies = Copies(self.lookup.facts, self.lookup.copies_of, opened, self.lookup.extent_at)
+        copies = Copies(self.lookup.facts, self.lookup.copies_of, opened, self.lookup.extent_at, timing=timing)
         self.reader = Reader(copies, Budget(64 << 20))
         self.writer = self.new_writer(self.journal)
         self.worker_journal = self.client()
@@ -146,7 +146,7 @@ class Site:
         self.committer.run(EndSession(client.session))
 
     def new_writer(self, journal: Client, **options: int) -> Writer:
-        return Writer(lambda: journal.session, journal.reading, Budget(96 << 20), **options)
+        return Writer(lambda: journal.session, journal.reading, Budget(96 << 20), timing=self.timing, **options)
 
     def stamp(self, policy: int = 0) -> Stamp:
         copies = tuple(Target(place, number) for number, place in self.backends.items())

@@ -24,9 +24,11 @@ from gateway.crypto.sealing import BlockKeys
 from gateway.placement.breaker import State
 from gateway.placement.policy import Place
 from gateway.placement.routes import HEDGED_BURST, Routes
+from gateway.timing import Timing
 from tests.blocks.places import Gated
 from tests.blocks.site import Site
 from tests.blocks.world import World
+from tests.clocks import ManualClock
 from tests.waiting import until_true
 
 MIB = 1 << 20
@@ -38,7 +40,7 @@ class Watched(World):
 
     def __init__(self, near: Backend, far: Backend) -> None:
         super().__init__(near, far)
-        self.now = 0.0
+        self.clock = ManualClock()
         self.told: list[tuple[bytes, int, str]] = []
         self.routes = Routes([Place(1, "near", "a"), Place(2, "far", "b")], "a", {}, random.Random(1))
         self.copies = Copies(
@@ -48,12 +50,12 @@ class Watched(World):
             self.extent_at,
             routes=self.routes,
             report=lambda *told: self.told.append(told),
-            clock=lambda: self.now,
+            timing=Timing(clock=self.clock),
         )
         self.reader = Reader(self.copies, self.reading)
 
     def state(self, name: str) -> State:
-        return self.routes.healths(self.now)[name].state
+        return self.routes.healths(self.clock.monotonic())[name].state
 
 
 async def drained(world: World, stored: StoredRun, then: object) -> bytes:
@@ -90,7 +92,7 @@ async def test_a_backend_that_stays_silent_is_asked_last_after_a_few_reads_and_f
         assert await world.get(stored.extents) == DATA[:100]
     assert near.asked == 5
     near.gate.set()
-    world.now = 3.0
+    world.clock.now = 3.0
     assert world.state("near") is State.HALF_OPEN
     assert await world.get(stored.extents) == DATA[:100]
     assert near.asked == 6
@@ -135,7 +137,7 @@ async def test_a_backend_that_errs_in_the_middle_of_an_object_is_left_and_broken
     assert world.state("near") is State.OPEN
     assert world.told == [], "who is down may have whole copies"
     plan.clear()
-    world.now = 2.0
+    world.clock.now = 2.0
     assert await world.get(stored.extents) == DATA
     assert world.state("near") is State.CLOSED
 
@@ -191,13 +193,13 @@ async def test_a_folder_that_is_deleted_in_the_middle_of_an_object_is_not_notice
 
 
 async def test_the_same_copy_is_reported_once_a_minute_and_only_so_many_a_second() -> None:
-    now = 0.0
+    clock = ManualClock()
     told: list[tuple[bytes, int, str]] = []
-    known = reports.Reports(lambda *each: told.append(each), lambda: now)
+    known = reports.Reports(lambda *each: told.append(each), Timing(clock=clock))
     for _ in range(3):
         known.tell(b"one", 1, DAMAGED)
     assert told == [(b"one", 1, DAMAGED)]
-    now = 61.0
+    clock.advance(61)
     known.tell(b"one", 1, ABSENT)
     assert len(told) == 2
     for number in range(1000):
@@ -209,7 +211,7 @@ async def test_a_report_that_goes_wrong_does_not_make_a_read_go_wrong() -> None:
     def report(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    known = reports.Reports(report, lambda: 0.0)
+    known = reports.Reports(report, Timing())
     known.tell(b"one", 1, DAMAGED)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gateway.blocks import packing
 from gateway.blocks.digests import Digests
 from gateway.blocks.packing import WORTH_BYTES, Cut, Member, Packer
 from gateway.blocks.placing import Stake
@@ -16,6 +15,7 @@ from gateway.blocks.values import BLOCK_BYTES, Targets
 from gateway.blocks.writer import StoredRun
 from gateway.journal.packed import Extent
 from gateway.journal.records.bytes import NewBlock
+from gateway.timing import parse_timing
 from tests.blocks.test_writing import Slow, settle
 from tests.blocks.world import World, chunks
 
@@ -24,12 +24,13 @@ Pack = tuple[list[int], "asyncio.Future[None]", Callable[[], None]]
 
 
 class Storing:
-    """Packs are stored once they are let go; each is remembered by the sizes of its members."""
+    """Packs are stored once they are let go; each is remembered by the sizes of its members. Unless *gather_seconds*
+    says otherwise, nobody's patience ends."""
 
-    def __init__(self, flights: int = 4) -> None:
+    def __init__(self, flights: int = 4, gather_seconds: float = 3600.0) -> None:
         self.packs: list[Pack] = []
         self.given_back = 0
-        self.packer = Packer(self.store, flights)
+        self.packer = Packer(self.store, flights, gather_seconds)
 
     async def store(self, pack: Sequence[Member], settled: Callable[[], None]) -> list[Cut]:
         stored = asyncio.get_running_loop().create_future()
@@ -56,13 +57,6 @@ class Storing:
         return [sizes for sizes, _, _ in self.packs]
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody's patience ends."""
-    monkeypatch.setattr(packing, "GATHER_SECONDS", 3600.0)
-
-
-@pytest.mark.usefixtures("patient")
 async def test_one_alone_leaves_at_once_and_those_of_one_turn_together() -> None:
     storing = Storing()
     await storing.add(1)
@@ -72,7 +66,6 @@ async def test_one_alone_leaves_at_once_and_those_of_one_turn_together() -> None
     assert others.left == [[1, 2, 3]]
 
 
-@pytest.mark.usefixtures("patient")
 async def test_a_pack_leaves_once_as_many_wait_as_are_under_way() -> None:
     storing = Storing()
     await storing.add(1, 2, 3)
@@ -85,7 +78,6 @@ async def test_a_pack_leaves_once_as_many_wait_as_are_under_way() -> None:
     assert len(storing.left) == 2, "six are under way"
 
 
-@pytest.mark.usefixtures("patient")
 async def test_a_body_is_under_way_until_its_command_was_answered() -> None:
     storing = Storing()
     first, second = await storing.add(1, 2)
@@ -100,7 +92,6 @@ async def test_a_body_is_under_way_until_its_command_was_answered() -> None:
     assert storing.left == [[1, 2], [3]]
 
 
-@pytest.mark.usefixtures("patient")
 async def test_bodies_that_are_large_together_leave_without_waiting_as_far_as_there_is_room() -> None:
     storing = Storing(flights=2)
     await storing.add(1, 2, 3)
@@ -117,7 +108,7 @@ async def test_bodies_that_are_large_together_leave_without_waiting_as_far_as_th
 
 
 async def test_nobody_waits_for_ever_for_others() -> None:
-    storing = Storing()
+    storing = Storing(gather_seconds=0.02)
     await storing.add(1, 2, 3)
     await storing.add(4)
     async with asyncio.timeout(60):
@@ -127,7 +118,7 @@ async def test_nobody_waits_for_ever_for_others() -> None:
         while len(storing.left) < 3:
             await asyncio.sleep(0.001)
     assert storing.left == [[1, 2, 3], [4], [5]], "though none of those before has landed"
-    others = Storing()
+    others = Storing(gather_seconds=0.02)
     await others.add(1, 2, 3)
     await others.add(4)
     await others.add(5, 6)
@@ -139,7 +130,6 @@ async def test_nobody_waits_for_ever_for_others() -> None:
     assert others.left[2:] == [[7]], "whoever comes behind those who left in time has patience of its own"
 
 
-@pytest.mark.usefixtures("patient")
 async def test_those_whose_pack_could_not_be_stored_are_not_under_way() -> None:
     storing = Storing()
     refused = await storing.add(1, 2)
@@ -157,7 +147,6 @@ async def test_those_whose_pack_could_not_be_stored_are_not_under_way() -> None:
     assert storing.left == [[1, 2], [3], [4, 5], [6]]
 
 
-@pytest.mark.usefixtures("patient")
 async def test_whoever_goes_away_is_not_waited_for() -> None:
     storing = Storing()
     await storing.add(1, 2)
@@ -170,7 +159,6 @@ async def test_whoever_goes_away_is_not_waited_for() -> None:
     assert storing.left == [[1, 2], [2, 3]]
 
 
-@pytest.mark.usefixtures("patient")
 async def test_who_drains_waits_for_no_company() -> None:
     storing = Storing()
     await storing.add(1, 2)
@@ -186,12 +174,11 @@ async def test_who_drains_waits_for_no_company() -> None:
     assert storing.packer.idle
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("how", ["named", "given back", "left in doubt"])
 async def test_however_a_command_went_its_body_is_no_longer_under_way(how: str) -> None:
     place = Slow()
     place.gate.set()
-    world = World(place)
+    world = World(place, timing=parse_timing("blocks.gather_seconds=3600"))
 
     async def store() -> StoredRun:
         return await world.writer.store(world.stamp(), chunks(b"x", 1), 1, Digests())

@@ -18,6 +18,7 @@ from gateway import errors
 from gateway.blocks.digests import Digests
 from gateway.blocks.values import BLOCK_BYTES, block_id, block_key, session_of
 from gateway.crypto.sealing import ENCRYPTED, TAGGED
+from gateway.timing import parse_timing
 from tests.blocks.world import SESSION, World, chunks
 
 MIB = 1 << 20
@@ -193,7 +194,7 @@ async def test_clients_that_stall_under_pressure_do_not_lock_the_others_out() ->
 
 async def test_clients_that_hold_everything_and_stall_are_asked_to_let_go() -> None:
     """Eight bodies hold all of the budget and stop; what they held is in blocks by the time they go on."""
-    world = World(budget_bytes=8 * MIB, patience_seconds=0.05)
+    world = World(budget_bytes=8 * MIB, timing=parse_timing("blocks.fill_seconds=0.05"))
     go_on = asyncio.Event()
 
     async def stalls() -> AsyncIterator[Buffer]:
@@ -231,7 +232,7 @@ async def test_a_body_that_waits_too_long_for_bytes_is_refused_and_holds_none() 
 
 
 async def test_a_slow_client_is_not_asked_while_nobody_waits() -> None:
-    world = World(patience_seconds=0.0)
+    world = World(timing=parse_timing("blocks.fill_seconds=0"))
 
     async def slow() -> AsyncIterator[Buffer]:
         for at in range(0, 4 * MIB, MIB):

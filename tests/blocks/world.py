@@ -17,6 +17,7 @@ from gateway.blocks.writer import StoredRun, Writer
 from gateway.crypto.ring import ActiveKey, new_ring_key
 from gateway.crypto.sealing import ENCRYPTED, BlockKeys
 from gateway.journal.packed import Extent
+from gateway.timing import Timing
 
 SESSION = 7
 SET = 3
@@ -31,7 +32,15 @@ async def chunks(data: Buffer, size: int) -> AsyncIterator[Buffer]:
 class World:
     """Everything but the journal, which is a dictionary here."""
 
-    def __init__(self, *places: Backend, budget_bytes: int = 96 << 20, mode: int = ENCRYPTED, **options: float) -> None:
+    def __init__(
+        self,
+        *places: Backend,
+        budget_bytes: int = 96 << 20,
+        mode: int = ENCRYPTED,
+        timing: Timing | None = None,
+        **options: float,
+    ) -> None:
+        self.timing = timing or Timing()
         self.places = places or (Memory(),)
         self.keys: dict[int, ActiveKey] = {5: new_ring_key(5, mode)}
         self.facts: dict[bytes, BlockFacts] = {}
@@ -40,10 +49,10 @@ class World:
         self.session = SESSION
         self.budget = Budget(budget_bytes)
         self.reading = Budget(64 << 20)
-        self.writer = Writer(lambda: self.session, self.reading_now, self.budget, **options)  # type: ignore[arg-type]
+        self.writer = Writer(lambda: self.session, self.reading_now, self.budget, timing=self.timing, **options)  # type: ignore[arg-type]
         self.order = [Target(place, number) for number, place in enumerate(self.places, 1)]
         opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
-        self.copies = Copies(self.facts.get, lambda _: self.order, opened, self.extent_at)
+        self.copies = Copies(self.facts.get, lambda _: self.order, opened, self.extent_at, timing=self.timing)
         self.reader = Reader(self.copies, self.reading)
 
     @contextmanager

@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.placement.breaker import Breaker, Limits, State
+from gateway.timing.durations import RoutesTiming
 
-LIMITS = Limits(in_a_row=5, share=0.5, of_at_least=20, window_s=30, first_pause_s=1, longest_pause_s=60)
+LIMITS = Limits(in_a_row=5, share=0.5, of_at_least=20)
+TIMING = RoutesTiming(window_seconds=30, open_first_seconds=1, open_most_seconds=60)
 
 
 def opened(now_s: float = 0.0) -> Breaker:
-    breaker = Breaker(LIMITS)
+    breaker = Breaker(TIMING, LIMITS)
     assert [breaker.failed(now_s, "down") for _ in range(5)] == [False] * 4 + [True]
     return breaker
 
@@ -24,7 +26,7 @@ def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
 
 
 def test_an_answer_in_between_breaks_the_row() -> None:
-    breaker = Breaker(LIMITS)
+    breaker = Breaker(TIMING, LIMITS)
     for _ in range(4):
         breaker.failed(0.0, "down")
     breaker.answered(0.0)
@@ -34,7 +36,7 @@ def test_an_answer_in_between_breaks_the_row() -> None:
 
 
 def test_it_opens_when_every_other_call_of_many_fails() -> None:
-    breaker = Breaker(LIMITS)
+    breaker = Breaker(TIMING, LIMITS)
     found = []
     for at in range(10):
         breaker.answered(float(at))
@@ -44,7 +46,7 @@ def test_it_opens_when_every_other_call_of_many_fails() -> None:
 
 
 def test_failures_of_long_ago_do_not_count_in_the_share() -> None:
-    breaker = Breaker(LIMITS)
+    breaker = Breaker(TIMING, LIMITS)
     for at in range(9):
         breaker.answered(float(at))
         breaker.failed(float(at), "down")
@@ -105,7 +107,7 @@ def test_an_answer_closes_it_and_the_next_time_begins_with_the_first_pause() -> 
 
 
 def test_once_it_closes_what_failed_before_counts_no_more() -> None:
-    breaker = Breaker(LIMITS)
+    breaker = Breaker(TIMING, LIMITS)
     for _ in range(9):
         breaker.answered(0.0)
         breaker.failed(0.0, "down")
@@ -122,7 +124,7 @@ def test_once_it_closes_what_failed_before_counts_no_more() -> None:
 def test_whatever_happens_it_is_open_only_after_failures_for_a_bounded_time_and_never_after_an_answer(
     calls: list[tuple[str, float]],
 ) -> None:
-    breaker, now, failures, row = Breaker(LIMITS), 0.0, 0, 0
+    breaker, now, failures, row = Breaker(TIMING, LIMITS), 0.0, 0, 0
     for what, later in calls:
         now += later
         was = breaker.health(now).state
@@ -140,5 +142,5 @@ def test_whatever_happens_it_is_open_only_after_failures_for_a_bounded_time_and_
                     assert row >= LIMITS.in_a_row or failures >= LIMITS.share * LIMITS.of_at_least
         health = breaker.health(now)
         assert breaker.broken(now) is (health.state is State.OPEN)
-        assert health.state is State.CLOSED or health.retry_s <= now + LIMITS.longest_pause_s
+        assert health.state is State.CLOSED or health.retry_s <= now + TIMING.open_most_seconds
         assert row < LIMITS.in_a_row or health.state is not State.CLOSED

@@ -11,7 +11,8 @@ from gateway.placement.breaker import State
 from gateway.placement.measured import NEARBY, UNKNOWN, Measured, Speed
 from gateway.placement.order import Way, explored, read_order
 from gateway.placement.policy import Place
-from gateway.placement.routes import HEDGED_BURST, PATIENCE_LEAST_S, PATIENCE_TIMES, Routes
+from gateway.placement.routes import HEDGED_BURST, PATIENCE_TIMES, Routes
+from gateway.timing.durations import RoutesTiming
 from gateway.topology import Line
 
 NEAR, FAST, SLOW, CUT_OFF = Place(1, "near", "a"), Place(2, "fast", "b"), Place(3, "slow", "c"), Place(4, "far", "d")
@@ -203,9 +204,9 @@ def test_a_silent_backend_is_not_waited_for_longer_each_time() -> None:
 
 def test_patience_is_several_times_what_is_expected_with_a_floor_and_longer_before_a_dearer_line() -> None:
     known = routes()
-    assert known.patience_s(NEAR.id, SLOW.id, KIB) == PATIENCE_LEAST_S
+    assert known.patience_s(NEAR.id, SLOW.id, KIB) == RoutesTiming().hedge_seconds
     assert known.patience_s(SLOW.id, NEAR.id, KIB) > PATIENCE_TIMES * 0.2
-    assert known.patience_s(NEAR.id, FAST.id, KIB) > PATIENCE_LEAST_S
+    assert known.patience_s(NEAR.id, FAST.id, KIB) > RoutesTiming().hedge_seconds
 
 
 def test_hedging_is_at_most_one_read_in_twenty_beyond_a_first_burst() -> None:

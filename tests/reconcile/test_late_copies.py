@@ -13,7 +13,6 @@ import pytest
 from backends import errors
 from backends.base import Buffer, Stat, crc32c_of
 from backends.memory import Memory
-from gateway.blocks.placing import LANDING_SECONDS
 from gateway.blocks.values import Stamp, Target, Targets
 from gateway.placement.commands import NameBackendSet
 from tests.reconcile.shores import Shores
@@ -77,7 +76,7 @@ async def test_what_is_being_put_behind_an_answer_is_not_put_by_somebody_else_me
     before_ns = time.time_ns()
     await site.put(b"a", DATA)
     ((due_ns,),) = site.work_rows("due_ns")
-    assert due_ns >= before_ns + LANDING_SECONDS * 1e9
+    assert due_ns >= before_ns + site.timing.blocks.landing_seconds * 1e9
     assert site.held() == [(0,)]
     await landed(site, second)
 

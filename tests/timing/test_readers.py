@@ -11,11 +11,6 @@ READS = re.compile(
 )
 LEFT = {
     "backends/retrying.py",
-    "gateway/blocks/copies.py",
-    "gateway/blocks/packing.py",
-    "gateway/blocks/placing.py",
-    "gateway/blocks/reports.py",
-    "gateway/blocks/writer.py",
     "gateway/cli/keeping_house.py",
     "gateway/config/models.py",
     "gateway/config/places.py",
