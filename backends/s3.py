@@ -1,10 +1,10 @@
 """The S3 driver: values as objects below a prefix of a bucket, on AWS, MinIO, Ceph and everything alike.
 
-Bytes go through obstore, whose work is done by Rust's threads; finding the bucket, its keys, and the marker go through
-aiobotocore (`s3_control`). One value is one object, stored by one PUT, which S3 makes visible whole or not at all.
-Nothing outside the prefix is ever listed, read, written or deleted. Neither library retries; `retrying` does.
+Bytes go through a client of our own (`s3_store`); finding the bucket, its keys, and the marker go through aiobotocore
+(`s3_control`). One value is one object, stored by one PUT, which S3 makes visible whole or not at all. Nothing outside
+the prefix is ever listed, read, written or deleted. Neither client retries; `retrying` does.
 
-Of use on the event loop that it was opened on, in the process that opened it: obstore's threads do not survive a fork.
+Of use on the event loop that it was opened on, in the process that opened it.
 """
 
 from __future__ import annotations
@@ -13,38 +13,26 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import ssl
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Literal, TypeVar
-
-import obstore
+from typing import Literal
 
 from backends import base, errors
 from backends.base import Buffer, Listed, Marker, Stat
 from backends.s3_control import Control, is_md5, load, open_control
 from backends.s3_credentials import Credentials
-from backends.s3_errors import said_by_obstore, translated
 from backends.s3_listing import listed
 from backends.s3_marker import read_marker, write_claim
 from backends.s3_settings import Confirm, S3Settings, Style, normal_prefix
-from backends.s3_store import (
-    VALUE_BYTES_MAX,
-    body,
-    check_threads,
-    md5_of,
-    new_store,
-    read_range,
-    read_whole,
-    told,
-)
+from backends.s3_store import Store, md5_of
 
 _log = logging.getLogger(__name__)
 
 _INLINE_BYTES_MAX = 64 << 10  # an MD5 of that takes a tenth of a millisecond; longer ones are made in a thread
 _HASHING_THREADS = 2
 
-T = TypeVar("T")
 Habit = Literal["checksum", "etag", "read"]
 
 
@@ -65,17 +53,19 @@ class S3(base.Backend):
     What was not confirmed is deleted again.
     """
 
-    def __init__(self, settings: S3Settings, control: Control, credentials: Credentials, ca_pem: bytes | None) -> None:
+    def __init__(
+        self, settings: S3Settings, control: Control, credentials: Credentials, tls: ssl.SSLContext | None
+    ) -> None:
         """Only `open` makes one."""
-        self._settings, self._control, self._credentials, self._ca_pem = settings, control, credentials, ca_pem
+        self._settings, self._control = settings, control
         self._prefix, self._where = settings.prefix, control.where
-        self._store = new_store(settings, control, credentials, ca_pem, checked=False)
         self._habit: Habit | None = None
         self._etags_tell = False  # they are MD5s
         self._slots = asyncio.Semaphore(settings.connections)
         self._learning = asyncio.Lock()
         self._claiming = asyncio.Lock()
-        self._hashing = ThreadPoolExecutor(_HASHING_THREADS, thread_name_prefix="entrepot-s3-md5")
+        self._hashing = ThreadPoolExecutor(_HASHING_THREADS, thread_name_prefix="entrepot-s3-hash")
+        self._store = Store(settings, control, credentials, tls, self._hashing)
         self._loop, self._pid, self._closed = asyncio.get_running_loop(), os.getpid(), False
 
     @classmethod
@@ -117,13 +107,14 @@ class S3(base.Backend):
             style, create_bucket, ca_file, connections, connect_timeout_s, timeout_s, confirm,
         )  # fmt: skip
         settings.check()
-        check_threads(name)
         ca_pem = await asyncio.to_thread(settings.ca_pem)
         control, credentials = await open_control(settings)
         try:
             if await control.keeps_versions():
                 _log.warning("%s keeps versions: what is deleted there goes on taking room", control.where)
-            return cls(settings, control, credentials, ca_pem)
+            is_https = control.endpoint.startswith("https://")
+            tls = await asyncio.to_thread(control.tls_context, ca_pem) if is_https else None
+            return cls(settings, control, credentials, tls)
         except BaseException:
             await control.close()
             raise
@@ -167,12 +158,13 @@ class S3(base.Backend):
         habit = self._habit or await self._learn()
         digest = self._md5(value) if self._etags_tell else None
         try:
-            answer = await self._ask(key, obstore.put_async, path, body(value), use_multipart=False)
+            async with self._slots:
+                etag = await self._store.put(path, key, value)
         finally:
             sent = await digest if digest is not None else ""
-        other = digest is not None and not is_md5(answer["e_tag"], sent)
+        other = digest is not None and not is_md5(etag, sent)
         if other and habit == "etag":
-            await self._unconfirmed(key, f"its ETag {answer['e_tag']} is not the MD5 {sent} of what was sent")
+            await self._unconfirmed(key, f"its ETag {etag[:100]} is not the MD5 {sent} of what was sent")
         elif other or habit == "read":
             if base.crc32c_of([await self._read_back(key)]) != crc32c:
                 await self._unconfirmed(key, "what is read back differs from what was sent")
@@ -183,8 +175,8 @@ class S3(base.Backend):
         base.check_range(start, length)
         if not length:
             return await self._get_rest(key, path, start, length)
-        self._check_size(key, length)
-        value = await self._ask(key, read_range, path, start, length)
+        async with self._slots:
+            value = await self._store.get_range(path, key, start, length)
         if len(value) != length:
             raise self._other_length(key, start, length, len(value))
         return value
@@ -196,13 +188,13 @@ class S3(base.Backend):
     async def stat(self, key: str) -> Stat:
         path = self._path(key)
         try:
-            return told(await self._ask(key, obstore.head_async, path))
+            return await self._head(path, key)
         except (errors.Unavailable, errors.Full):
             raise
         except errors.BackendError:
             # A refusal of HEAD has no body, so it cannot say whether it is the value that is missing or the bucket.
             await self._first_byte(key, path)
-        return told(await self._ask(key, obstore.head_async, path))
+        return await self._head(path, key)
 
     async def delete(self, key: str) -> None:
         path = self._path(key)
@@ -232,7 +224,7 @@ class S3(base.Backend):
             return
         async with self._claiming, self._learning:
             self._closed = True
-            del self._store
+            self._store.close()
             self._hashing.shutdown(wait=False)
             await self._control.close()
 
@@ -247,13 +239,9 @@ class S3(base.Backend):
         if self._pid != os.getpid() or self._loop is not asyncio.get_running_loop():
             raise RuntimeError(f"{self._where} was opened on another event loop, or before a fork: open it anew")
 
-    async def _ask(self, key: str, call: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
-        """What *call* of obstore's answers, once one of our connections is free."""
+    async def _head(self, path: str, key: str) -> Stat:
         async with self._slots:
-            try:
-                return await call(self._store, *arguments, **options)
-            except Exception as error:
-                raise self._translated(error, key) from error
+            return await self._store.head(path, key)
 
     async def _get_rest(self, key: str, path: str, start: int, length: int | None) -> Buffer:
         """All from *start* on; or nothing, for a *length* of 0, where the value must reach as far as *start*."""
@@ -262,21 +250,14 @@ class S3(base.Backend):
             if size < start:
                 raise self._other_length(key, start, length or 0, size)
             return b"" if length == 0 or size == start else await self.get(key, start, size - start)
-        size, value = await self._ask(key, read_whole, path)
-        self._check_size(key, size)
-        if len(value) != size:
-            raise self._other_length(key, 0, size, len(value))
-        return value
-
-    def _check_size(self, key: str, size: int) -> None:
-        if size > VALUE_BYTES_MAX:
-            message = f"{self._where}: {size} bytes are no value's, which have at most {VALUE_BYTES_MAX}"
-            raise errors.Damaged(message, backend=self.name, key=key)
+        async with self._slots:
+            return await self._store.get(path, key)
 
     async def _first_byte(self, key: str, path: str) -> None:
         """Ask for it, to hear why a value is not to be had; that it is there, or empty, is fine."""
         with suppress(errors.Damaged):
-            await self._ask(key, obstore.get_range_async, path, start=0, length=1)
+            async with self._slots:
+                await self._store.get_range(path, key, 0, 1)
 
     async def _learn(self) -> Habit:
         """How puts are confirmed here, from now on."""
@@ -287,10 +268,7 @@ class S3(base.Backend):
                 self._etags_tell = habit == "etag"
                 if wanted == "auto":
                     habit, self._etags_tell = await self._control.habits()
-                if habit == "checksum":
-                    self._store = new_store(
-                        self._settings, self._control, self._credentials, self._ca_pem, checked=True
-                    )
+                self._store.sends_checksums = habit == "checksum"
                 self._habit = habit
             return self._habit
 
@@ -320,13 +298,3 @@ class S3(base.Backend):
         many = "more" if had > length else str(had)
         message = f"{self._where}: {length} bytes from {start} on were asked for, and {many} are there"
         return errors.Damaged(message, backend=self.name, key=key)
-
-    def _translated(self, error: Exception, key: str | None) -> errors.BackendError:
-        said = said_by_obstore(error)
-        failure = self._credentials.failure
-        if said.status == 0 and failure is not None and isinstance(error, obstore.exceptions.UnauthenticatedError):
-            message = f"{self._where}: no fresh credentials: {failure}"
-            return errors.Unavailable(message, backend=self.name, key=key)
-        if said.status == 0 and not isinstance(error, obstore.exceptions.BaseError | OSError):
-            raise error  # a mistake of ours
-        return translated(said, self._where, key, error)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -178,6 +179,18 @@ class Control:
         if answer.status_code == 200:
             return body
         raise translated(said_in(answer.status_code, answer.headers, body), self.where, None, None)
+
+    def tls_context(self, ca_pem: bytes | None) -> ssl.SSLContext:
+        """A context for TLS that trusts *ca_pem* alone, or without it the authorities of this machine and those that
+        botocore trusts. Blocking: it reads certificates."""
+        from botocore.httpsession import get_cert_path
+
+        context = ssl.create_default_context(cadata=None if ca_pem is None else ca_pem.decode("ascii", "replace"))
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities made by hand lack extensions
+        if ca_pem is None:
+            verify = self._client._endpoint.http_session._verify  # noqa: SLF001 (a path, where the environment names one)
+            context.load_verify_locations(get_cert_path(verify))
+        return context
 
     async def close(self) -> None:
         """Close the connections."""

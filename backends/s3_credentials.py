@@ -1,48 +1,42 @@
 """The keys that requests are signed with: the chain of aiobotocore (given keys, environment, profile, web identity,
-container, instance), handed to obstore a little while at a time, so that a key is replaced before it expires.
+container, instance), handed out for a little while at a time, so that a key is replaced before it expires.
 
-botocore refreshes what expires within 15 minutes, and lets nobody have what expires within 10 without trying. obstore
-keeps what it was given until `expires_at`; we say a moment at which it shall ask again, not when the key expires.
+botocore refreshes what expires within 15 minutes, and lets nobody have what expires within 10 without trying. Whoever
+gets keys here keeps them until `Keys.until`, a moment at which to ask again.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from backends import errors
 from backends.s3_settings import S3Settings
-
-if TYPE_CHECKING:
-    from obstore.store import S3Credential
 
 ASK_AGAIN_S = (60, 30, 15, 8, 4, 2, 1)
 """Which of these it is: the longest that is at most half of what the key has left."""
 
 
-class Credentials:
-    """What obstore calls for a key: an asynchronous provider over a chain that was resolved."""
+class Keys(NamedTuple):
+    """What requests are signed with."""
 
-    refresh_threshold = timedelta(0)  # `expires_at` is already a moment before the end
+    access_key: str
+    secret_key: str
+    token: str | None
+    until: datetime | None
+    """When the provider shall be asked again, which is before the keys expire. None for keys that do not."""
+
+
+class Credentials:
+    """An asynchronous provider of keys over a chain that was resolved."""
 
     def __init__(self, chain: Any) -> None:
         self._chain = chain
-        self.failure: BaseException | None = None  # why there was no key the last time
 
-    async def __call__(self) -> S3Credential:
-        """The key for now. What the chain raises goes on to obstore, and stays in `failure`, which obstore's lacks."""
-        try:
-            frozen = await self._chain.get_frozen_credentials()
-        except Exception as error:
-            self.failure = error
-            raise
-        self.failure = None
-        return {
-            "access_key_id": frozen.access_key,
-            "secret_access_key": frozen.secret_key,
-            "token": frozen.token,
-            "expires_at": self._ask_again_at(),
-        }
+    async def __call__(self) -> Keys:
+        """The keys for now. Raises what the chain raises."""
+        frozen = await self._chain.get_frozen_credentials()
+        return Keys(frozen.access_key, frozen.secret_key, frozen.token, self._ask_again_at())
 
     def _ask_again_at(self) -> datetime | None:
         """None for keys that do not expire."""

@@ -1,7 +1,7 @@
 """What S3 servers and the way to them say, in the words of `backends.errors`: one table of codes, one of states.
 
-obstore answers with text that quotes the server's XML; botocore with parsed fields, or an exception of its own where
-there was no answer. Both become a `Said`, and a `Said` becomes one error that tells what, where, and what to do.
+Our own client for values answers with the server's XML; botocore with parsed fields. Both raise exceptions of their own
+where there was no answer. All become a `Said`, and a `Said` becomes one error that tells what, where, and what to do.
 Quoted are a server's code and message alone: the rest of such a body may hold what was signed.
 """
 
@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from backends import errors
 from backends.errors import BackendError, Damaged, Denied, Full, Misconfigured, NotFound, Unavailable
 
-_STATUS = re.compile(r"status code: (\d{3})")
-_FIELD = {name: re.compile(rf"<{name}>([^<]*)</{name}>") for name in ("Code", "Message", "Region", "ActualObjectSize")}
+_FIELD = {name: re.compile(rf"<{name}>([^<]*)</{name}>") for name in ("Code", "Message", "Region")}
 _QUOTED_CHARS_MAX = 300
 _REGION_CHARS_MAX = 100
 
@@ -108,31 +107,24 @@ _STATES: dict[int, tuple[type[BackendError], str]] = {
     507: (Full, _QUOTA),
 }
 
-NOWHERE = "127.0.0.1:0"
-"""Where nothing can listen: obstore is sent there with what it would ask another host for (`s3_store`)."""
-
 # What the libraries say where no answer came, or none that they understand; the first that is in their text counts.
 _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
-    (("AnswerTooLong",), Damaged, "its answer is longer than any answer to that"),
-    ((f"{NOWHERE},",), Misconfigured, _ELSEWHERE),
+    (("AnswerTooLong", "BodyTooLong"), Damaged, "its answer is longer than any answer to that"),
     (
-        ("InvalidCertificate", "certificate verify failed", "CERTIFICATE_VERIFY_FAILED", "invalid peer certificate"),
+        ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED"),
         Misconfigured,
         "its certificate is not trusted; name the authority that signed it in ca_file",
     ),
     (
-        ("InvalidContentType", "CorruptMessage", "WRONG_VERSION_NUMBER", "record layer failure"),
+        ("WRONG_VERSION_NUMBER", "record layer failure"),
         Misconfigured,
         "it does not speak TLS; is it http:// instead of https://?",
     ),
-    (("dns error", "Name or service not known", "getaddrinfo"), Unavailable, "its host's name is not known"),
+    (("gaierror", "Name or service not known", "getaddrinfo"), Unavailable, "its host's name is not known"),
     (("ConnectionRefused", "Connect call failed", "Connection refused"), Unavailable, "nobody listens there"),
     (("TimedOut", "Timeout", "timed out"), Unavailable, "no answer in time"),
-    (("BareRedirect", "without LOCATION"), Misconfigured, _REGION),
-    (("MissingEtag", "ETag Header missing"), Damaged, "its answer to a put does not say what it stored (no ETag)"),
-    (("Generic S3 error: Requested ",), Damaged, "it answers with other bytes than were asked for"),
-    (("ResponseParserError", "ParseError"), Damaged, "its answer is none that S3 would give"),
-    (("IncompleteMessage", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
+    (("MalformedAnswer", "ResponseParserError", "ParseError"), Damaged, "its answer is none that S3 would give"),
+    (("ConnectionCut", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
 )
 
 
@@ -154,20 +146,12 @@ class Said(NamedTuple):
     code: str = ""
     message: str = ""
     region: str = ""
-    size: int | None = None  # of the value, where a range was refused
     retry_after_s: float | None = None
 
 
-def said_by_obstore(error: BaseException) -> Said:
-    """What the text of one of obstore's exceptions tells."""
-    text = str(error)
-    told = text.partition("\n\nDebug source")[0]
-    status = _STATUS.search(told)
-    if status is None:
-        return Said(message=text)
-    field = {name: html.unescape(found[1]) if (found := rule.search(told)) else "" for name, rule in _FIELD.items()}
-    size = int(field["ActualObjectSize"]) if field["ActualObjectSize"].isdecimal() else None
-    return Said(int(status[1]), field["Code"], field["Message"], field["Region"], size)
+def said_by_http(error: Exception) -> Said:
+    """Why there was no answer, from what `backends.http` raises."""
+    return Said(message=f"{type(error).__name__}: {error}")
 
 
 def said_in(status: int, headers: Mapping[str, str], body: bytes) -> Said:

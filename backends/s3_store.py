@@ -1,136 +1,170 @@
-"""The client that carries the bytes: obstore's `S3Store` over what was settled, and what goes in and comes out.
+"""The four requests that carry the bytes of values: PUT, HEAD and GET of an object, and GET of a range of it.
 
-It retries nothing, so that the retries of `retrying` do not multiply.
+They go through a client of our own (`backends.http`) that bounds every answer, refusals included, and follows no
+redirect. It retries nothing that the server may have heard, so that the retries of `retrying` do not multiply.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import hashlib
-import os
 import re
-from collections.abc import Sequence
-from contextlib import suppress
-from datetime import timedelta
-from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+import ssl
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+from urllib.parse import quote
 
-import obstore
-from obstore.store import S3Store
+from awscrt import checksums
 
 from backends import base, errors
 from backends.base import Buffer, Stat
+from backends.http.answers import REFUSAL_BYTES_MAX, Answer
+from backends.http.client import HttpClient
+from backends.http.errors import BodyTooLong, HttpError
 from backends.s3_control import Control
 from backends.s3_credentials import Credentials
-from backends.s3_errors import NOWHERE
+from backends.s3_errors import said_by_http, said_in, translated
 from backends.s3_settings import S3Settings
+from backends.s3_signing import EMPTY_SHA256, UNSIGNED, Signer
 
 VALUE_BYTES_MAX = 16 << 20
 """Twice what the largest block takes. What is longer is none of ours, whatever its server says."""
 
 _MD5 = re.compile("[0-9a-f]{32}")
-_carrying: int | None = None
-"""The process that has obstore's threads, once one has."""
-_PIECE_BYTES_MIN = 4 << 10  # shorter buffers than that, on average, are cheaper joined than handed over one by one
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
+_INLINE_BYTES_MAX = 64 << 10
+"""A digest of that takes a tenth of a millisecond; longer ones are made in a thread."""
+T = TypeVar("T")
 
 
-def new_store(
-    settings: S3Settings, control: Control, credentials: Credentials, ca_pem: bytes | None, *, checked: bool
-) -> S3Store:
-    """A client for the bucket that *control* found. *checked* sends each value's CRC64NVME along; over HTTPS, whose
-    line nobody can change, that spares the SHA-256 which else is signed."""
-    address, virtual = settings.address(control.endpoint)
-    options: Any = {
-        "allow_http": address.startswith("http://"),
-        "connect_timeout": timedelta(seconds=settings.connect_timeout_s),
-        "timeout": timedelta(seconds=settings.timeout_s),
-        "pool_max_idle_per_host": str(settings.connections),
-    }
-    if ca_pem is not None:
-        options["root_certificate"] = ca_pem
-    options |= _no_other_host(address)
-    more: Any = {"checksum_algorithm": "CRC64NVME"} if checked else {}
-    return S3Store(
-        settings.bucket,
-        region=control.region,
-        endpoint=address,
-        # obstore takes from the environment what it is not told; these would lead it elsewhere, or leave it unsigned.
-        aws_endpoint_url_s3=address,
-        skip_signature=False,
-        s3_express=False,
-        virtual_hosted_style_request=virtual,
-        unsigned_payload=checked and not options["allow_http"],
-        disable_bulk_delete=True,
-        client_options=options,
-        retry_config={"max_retries": 0},
-        credential_provider=credentials,
-        **more,
-    )
+class Store:
+    """The objects of one bucket. Paths are keys of the bucket, prefix included; *key* is the value's, for errors.
 
+    Every method raises `backends.errors`."""
 
-def _no_other_host(address: str) -> dict[str, str]:
-    """Options that keep obstore from following a redirect to another host than *address*'s, with the session token in a
-    header. It has none for that, but it can be told of a proxy for all hosts except some: for all but ours, that is one
-    where nothing listens. Behind a proxy of the environment, which is asked for everything, it is left alone."""
-    parts = urlsplit(address)
-    host = parts.hostname or ""
-    proxies = getproxies()
-    if (proxies.get(parts.scheme) or proxies.get("all")) and not proxy_bypass(host):
-        return {}
-    with suppress(UnicodeError):
-        host = host.encode("idna").decode()  # as obstore spells it
-    return {"proxy_url": f"http://{NOWHERE}", "proxy_excludes": host}
+    def __init__(
+        self,
+        settings: S3Settings,
+        control: Control,
+        credentials: Credentials,
+        tls: ssl.SSLContext | None,
+        hashing: ThreadPoolExecutor,
+    ) -> None:
+        """For the bucket that *control* found. *tls* is for https. *hashing* makes digests of large values."""
+        address, virtual = settings.address(control.endpoint)
+        self._where, self._name = control.where, settings.name
+        self._folder = "/" if virtual else f"/{quote(settings.bucket, safe='')}/"
+        self._is_https = address.startswith("https://")
+        self._credentials, self._hashing = credentials, hashing
+        try:
+            self._client = HttpClient(
+                address,
+                tls if self._is_https else None,
+                idle_max=settings.connections,
+                connect_timeout_s=settings.connect_timeout_s,
+                timeout_s=settings.timeout_s,
+            )
+        except ValueError as error:
+            raise errors.Misconfigured(str(error), backend=settings.name) from error
+        self._signer = Signer(credentials, control.region, self._client.host)
+        self.sends_checksums = False
+        """Whether each put carries the value's CRC64NVME, which the server compares. Over HTTPS, whose line nobody can
+        change, that spares the SHA-256 which else is signed."""
 
+    async def put(self, path: str, key: str, value: Sequence[Buffer]) -> str:
+        """Store *value* by one PUT. Returns the ETag, as it came."""
+        headers: dict[str, str] = {}
+        if self.sends_checksums:
+            checksum = await self._digest(base.size_of(value), crc64nvme_of, value)
+            headers["x-amz-checksum-crc64nvme"] = base64.b64encode(checksum).decode()
+        if self.sends_checksums and self._is_https:
+            payload = UNSIGNED
+        else:
+            payload = await self._digest(base.size_of(value), sha256_of, value)
+        answer = await self._request("PUT", path, key, headers, payload, value, bytes_max=REFUSAL_BYTES_MAX)
+        etag = answer.headers.get("etag")
+        if not etag:
+            message = f"{self._where}: its answer to a put does not say what it stored (no ETag)"
+            raise errors.Damaged(message, backend=self._name, key=key)
+        return etag
 
-def check_threads(name: str) -> None:
-    """Raise `Misconfigured` in a process that was forked from one which has used obstore: its threads stayed behind,
-    nothing brings them back, and the first call would wait for ever."""
-    global _carrying  # noqa: PLW0603 (obstore's threads are the process's too)
-    if _carrying not in (None, os.getpid()):
-        message = (
-            "this process was forked from one that had a cloud's backend open, which does not work; start it with "
-            "multiprocessing's `spawn` or `forkserver`, or fork before anything is opened"
-        )
-        raise errors.Misconfigured(message, backend=name)
-    _carrying = os.getpid()
+    async def head(self, path: str, key: str) -> Stat:
+        """What the server knows of an object. An ETag of another form is no MD5."""
+        answer = await self._request("HEAD", path, key, {}, EMPTY_SHA256, bytes_max=0)
+        if answer.length is None:
+            raise self._damaged(key, "its answer does not say how long the value is")
+        etag = answer.headers.get("etag", "").strip('"').lower()
+        return Stat(answer.length, etag if _MD5.fullmatch(etag) else "")
 
+    async def get(self, path: str, key: str) -> bytearray:
+        """A whole object, which has at most `VALUE_BYTES_MAX` bytes."""
+        try:
+            answer = await self._request("GET", path, key, {}, EMPTY_SHA256, bytes_max=VALUE_BYTES_MAX)
+        except errors.Damaged as error:
+            if isinstance(error.__cause__, BodyTooLong):
+                self.check_size(key, error.__cause__.announced or VALUE_BYTES_MAX + 1)
+            raise
+        return answer.body
 
-def told(answer: Any) -> Stat:
-    """What the answer to a HEAD says of a value. An ETag of another form is no MD5."""
-    etag = (answer["e_tag"] or "").strip('"').lower()
-    return Stat(answer["size"], etag if _MD5.fullmatch(etag) else "")
+    async def get_range(self, path: str, key: str, start: int, length: int) -> bytearray:
+        """The *length* bytes from *start* on, more than none; or fewer where the object ends before. Raises `Damaged`
+        where the server answers with others."""
+        self.check_size(key, length)
+        wanted = {"range": f"bytes={start}-{start + length - 1}"}
+        answer = await self._request("GET", path, key, wanted, EMPTY_SHA256, bytes_max=length)
+        came = _CONTENT_RANGE.fullmatch(answer.headers.get("content-range", ""))
+        if answer.status == 206 and came is not None:
+            first, last, size = map(int, came.groups())
+            if (first, last) == (start, min(start + length, size) - 1):
+                return answer.body
+        raise self._damaged(key, "it answers with other bytes than were asked for")
 
+    def check_size(self, key: str, size: int) -> None:
+        """Raise `Damaged` for a value that is larger than any of ours."""
+        if size > VALUE_BYTES_MAX:
+            raise self._damaged(key, f"{size} bytes are no value's, which have at most {VALUE_BYTES_MAX}")
 
-async def read_range(store: S3Store, path: str, start: int, length: int) -> bytes:
-    """What comes for the *length* bytes from *start* on: those, or fewer, or more where the server goes on."""
-    return await _first_bytes(await obstore.get_async(store, path, options={"range": (start, start + length)}), length)
+    def close(self) -> None:
+        """Close the connections, those in use when their request ends."""
+        self._client.close()
 
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        key: str,
+        headers: dict[str, str],
+        payload: str,
+        body: Sequence[Buffer] = (),
+        *,
+        bytes_max: int,
+    ) -> Answer:
+        target = self._folder + quote(path, safe="/-_.~")
+        signed = await self._sign(method, target, key, headers, payload)
+        try:
+            answer = await self._client.request(method, target, signed, body, bytes_max=bytes_max)
+        except (HttpError, OSError, ValueError) as error:
+            raise translated(said_by_http(error), self._where, key, error) from error
+        if answer.is_success:
+            return answer
+        raise translated(said_in(answer.status, answer.headers, bytes(answer.body)), self._where, key, None)
 
-async def read_whole(store: S3Store, path: str) -> tuple[int, bytes]:
-    """The size that the answer announces, and what comes of the value; nothing of one that announces too much."""
-    answer = await obstore.get_async(store, path)
-    size = int(answer.meta["size"])
-    return size, await _first_bytes(answer, size) if size <= VALUE_BYTES_MAX else b""
+    async def _sign(self, method: str, target: str, key: str, headers: dict[str, str], payload: str) -> dict[str, str]:
+        try:
+            return await self._signer.sign(method, target, headers, payload)
+        except Exception as error:  # the chain of providers raises anything
+            message = f"{self._where}: no fresh credentials: {error}"
+            raise errors.Unavailable(message, backend=self._name, key=key) from error
 
+    async def _digest(self, size: int, function: Callable[[Sequence[Buffer]], T], value: Sequence[Buffer]) -> T:
+        if size <= _INLINE_BYTES_MAX:
+            return function(value)
+        return await asyncio.get_running_loop().run_in_executor(self._hashing, function, value)
 
-async def _first_bytes(answer: obstore.GetResult, size: int) -> bytes:
-    """The body of *answer*, or little more than *size* bytes of it. obstore's own way to collect a body makes room for
-    what is announced, which ends the process where there is not so much, and reads on for as long as something comes.
-    A stream gathers so much, or all where the body ends before that, and then waits until it is asked again."""
-    try:
-        return bytes(await anext(answer.stream(min_chunk_size=size + 1)))
-    except StopAsyncIteration:
-        return b""
-
-
-def body(value: Sequence[Buffer]) -> Any:
-    """What obstore takes without a copy: one buffer, or the list of them; many tiny ones are joined."""
-    if len(value) == 1:
-        return value[0]
-    filled = [buffer for buffer in value if len(buffer)]
-    if base.size_of(filled) < _PIECE_BYTES_MIN * len(filled):
-        return b"".join(filled)
-    return filled or b""
+    def _damaged(self, key: str, message: str) -> errors.Damaged:
+        return errors.Damaged(f"{self._where}: {message}", backend=self._name, key=key)
 
 
 def md5_of(value: Sequence[Buffer]) -> str:
@@ -139,3 +173,19 @@ def md5_of(value: Sequence[Buffer]) -> str:
     for buffer in value:
         digest.update(buffer)
     return digest.hexdigest()
+
+
+def sha256_of(value: Sequence[Buffer]) -> str:
+    """In hex, as it is signed."""
+    digest = hashlib.sha256()
+    for buffer in value:
+        digest.update(buffer)
+    return digest.hexdigest()
+
+
+def crc64nvme_of(value: Sequence[Buffer]) -> bytes:
+    """As it is told to the server."""
+    crc = 0
+    for buffer in value:
+        crc = checksums.crc64nvme(buffer, crc)
+    return crc.to_bytes(8, "big")

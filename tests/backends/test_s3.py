@@ -16,7 +16,7 @@ import pytest
 from backends import errors
 from backends.base import Listed, Marker, Stat
 from backends.s3 import S3
-from backends.s3_store import body, md5_of
+from backends.s3_store import crc64nvme_of, md5_of, sha256_of
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
 from tests.servers.between import Forward, Heard, answer, between, refusal
@@ -241,16 +241,12 @@ async def test_a_put_that_is_cancelled_lets_go_of_its_buffers(radosgw_server: S3
         assert bytes(await backend.get(key(1))) == b"x"
 
 
-def test_buffers_go_to_obstore_as_they_are_unless_they_are_tiny() -> None:
-    big, view = bytes(10_000), memoryview(bytearray(20_000))
-    assert body([big]) is big
-    passed = body([big, b"", view])
-    assert passed[0] is big
-    assert passed[1] is view
-    assert body([b"ab", b"", bytearray(b"c")]) == b"abc"
-    assert body([]) == b""
-    assert body([b"", b""]) == b""
-    assert md5_of([b"ab", memoryview(b"c")]) == hashlib.md5(b"abc").hexdigest()
+def test_digests_are_those_of_all_buffers_one_after_the_other() -> None:
+    value = [b"ab", b"", memoryview(b"c")]
+    assert md5_of(value) == hashlib.md5(b"abc").hexdigest()
+    assert sha256_of(value) == hashlib.sha256(b"abc").hexdigest()
+    assert crc64nvme_of(value) == crc64nvme_of([b"abc"])
+    assert crc64nvme_of([b"123456789"]).hex() == "ae8b14860a799888", "CRC-64/NVME's check value"
 
 
 async def test_a_site_without_clouds_loads_none_of_their_libraries() -> None:
@@ -259,7 +255,7 @@ async def test_a_site_without_clouds_loads_none_of_their_libraries() -> None:
     out, _ = await process.communicate()
     loaded = out.decode()
     assert process.returncode == 0
-    assert not [name for name in ("'obstore'", "'botocore'", "'aiobotocore'") if name in loaded]
+    assert not [name for name in ("'botocore'", "'aiobotocore'") if name in loaded]
 
 
 async def test_what_stands_there_is_known_by_its_md5_without_reading_it(server: S3Server, open_s3: OpenS3) -> None:

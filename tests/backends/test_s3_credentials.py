@@ -119,9 +119,9 @@ class Chain:
 
 
 @pytest.mark.parametrize("left_s", [0, 1, 3, 10, 59, 100, 119, 120, 900, 3_600])
-async def test_obstore_asks_again_while_half_of_the_time_is_left(left_s: float) -> None:
+async def test_keys_are_asked_for_again_while_half_of_the_time_is_left(left_s: float) -> None:
     before = datetime.now(UTC)
-    told = (await Credentials(Chain(left_s))())["expires_at"]
+    told = (await Credentials(Chain(left_s))()).until
     assert told is not None
     wait_s = (told - before).total_seconds()
     assert wait_s <= max(left_s / 2, 0) + 5

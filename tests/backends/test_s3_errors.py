@@ -1,4 +1,4 @@
-"""What S3 servers say, and what it means: from obstore's text, and from botocore's fields."""
+"""What S3 servers say, and what it means: from the body of an answer, and from botocore's fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import errors
-from backends.s3_errors import Where, said_by_botocore, said_by_obstore, seconds_of, translated
+from backends.s3_errors import Said, Where, said_by_botocore, said_by_http, said_in, seconds_of, translated
 
 WHERE = Where("far", "bkt", "http://h:9000")
 
@@ -44,15 +44,14 @@ MEANINGS: list[tuple[int, str, type[errors.BackendError]]] = [
 ]
 
 
-def obstores(status: int, code: str, message: str = "why &amp; how") -> Exception:
-    """An error as obstore words it."""
+def refused(status: int, code: str, message: str = "why &amp; how") -> Said:
+    """What an error in a body says."""
     page = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message><Key>k</Key></Error>"
-    head = "Generic S3 error: Error performing PUT http://h:9000/bkt/k in 1ms - Server returned non-2xx status code: "
-    return OSError(f"{head}{status} Reason: {page if code else ''}\n\nDebug source:\nGeneric {{ status code: 200 }}")
+    return said_in(status, {}, page.encode(errors="replace") if code else b"")
 
 
 @pytest.mark.parametrize(("status", "code", "kind"), MEANINGS)
-def test_each_answer_has_one_word_by_either_library(status: int, code: str, kind: type[errors.BackendError]) -> None:
+def test_each_answer_has_one_word_by_either_client(status: int, code: str, kind: type[errors.BackendError]) -> None:
     theirs = ClientError(
         {
             "Error": {"Code": code or str(status), "Message": "why & how"},
@@ -60,7 +59,7 @@ def test_each_answer_has_one_word_by_either_library(status: int, code: str, kind
         },
         "PutObject",
     )
-    for said, cause in ((said_by_obstore(obstores(status, code)), OSError()), (said_by_botocore(theirs), theirs)):
+    for said, cause in ((refused(status, code), OSError()), (said_by_botocore(theirs), theirs)):
         assert (said.status, said.code) == (status, code)
         made = translated(said, WHERE, "k", cause)
         assert type(made) is kind
@@ -72,7 +71,7 @@ def test_each_answer_has_one_word_by_either_library(status: int, code: str, kind
 
 
 def test_a_missing_value_without_a_key_is_no_missing_value() -> None:
-    assert type(translated(said_by_obstore(obstores(404, "NoSuchKey")), WHERE, None, OSError())) is errors.Misconfigured
+    assert type(translated(refused(404, "NoSuchKey"), WHERE, None, OSError())) is errors.Misconfigured
 
 
 def test_no_answer_is_unavailable_and_a_pause_is_read() -> None:
@@ -86,7 +85,7 @@ def test_no_answer_is_unavailable_and_a_pause_is_read() -> None:
 
 @given(st.text(max_size=300))
 def test_whatever_is_said_becomes_an_error_of_ours_of_bounded_length(text: str) -> None:
-    for error in (OSError(text), obstores(400, "Odd", text)):
-        made = translated(said_by_obstore(error), WHERE, "k", error)
+    for said in (said_by_http(OSError(text)), refused(400, "Odd", text)):
+        made = translated(said, WHERE, "k", OSError())
         assert isinstance(made, errors.BackendError)
         assert len(str(made)) < 600

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -112,21 +113,47 @@ async def test_an_answer_that_never_ends_is_not_read_on(way: Between, backend: S
     assert bytes(await backend.get(key(1))) == VALUE, "it goes on"
 
 
-async def test_a_refusal_that_never_ends_is_not_read_on(way: Between, backend: S3) -> None:
-    for status in ("403 Forbidden", "500 Internal Server Error"):
+BY_BOTOCORE: dict[str, type[errors.BackendError]] = {
+    "delete": errors.BackendError,
+    "list": errors.Damaged,
+    "marker": errors.Damaged,
+    "claim": errors.Damaged,
+}
+"""Calls that read a whole refusal before they judge it; to them a long one is an error of its own."""
+REFUSALS: dict[str, type[errors.BackendError]] = {
+    "301 Moved Permanently": errors.Misconfigured,
+    "403 Forbidden": errors.Denied,
+    "404 Not Found": errors.Misconfigured,
+    "500 Internal Server Error": errors.Unavailable,
+}
+REFUSED = {"announced": b"x" * 65_536, "in chunks": CHUNK, "until the end": b"x" * 65_536}
+HEADERS = {
+    "announced": {"Content_Length": HUGE},
+    "in chunks": {"Transfer_Encoding": "chunked"},
+    "until the end": {"Connection": "close"},
+}
 
-        async def rule(request: Heard, forward: Forward, status: str = status) -> Reply:
-            return endless(head(status, Transfer_Encoding="chunked"), CHUNK)
+
+async def test_a_refusal_that_never_ends_is_not_read_on(way: Between, backend: S3) -> None:
+    for status, (shape, piece) in itertools.product(REFUSALS, REFUSED.items()):
+        first = head(status, **HEADERS[shape])
+
+        async def rule(request: Heard, forward: Forward, first: bytes = first, piece: bytes = piece) -> Reply:
+            return endless(first, piece)
 
         way.rule = rule
-        for method in ("list", "marker", "claim"):
-            with about(method, status), pytest.raises(errors.Damaged, match="longer than any answer"):
-                await CALLS[method](backend)
-    assert way.sent_bytes < SENT_MAX
+        for method, call in CALLS.items():
+            way.sent_bytes = 0
+            kind = BY_BOTOCORE.get(method, REFUSALS[status])
+            with about(method, status, shape), pytest.raises(kind):
+                await call(backend)
+            assert way.sent_bytes < 24 << 20, (method, status, shape)
+    way.rule = honest
+    assert bytes(await backend.get(key(1))) == VALUE, "it goes on"
 
 
 async def test_a_value_that_is_announced_as_larger_than_any_is_not_asked_for(way: Between, backend: S3) -> None:
-    """obstore would make room for it, and the process ends where there is not so much."""
+    """Nor is room made for it."""
     way.rule = saying(head("200 OK", Content_Length=HUGE, **META))
     with pytest.raises(errors.Damaged, match=f"{HUGE} bytes are no value's"):
         await backend.get(key(1))
@@ -197,6 +224,42 @@ async def test_no_redirect_to_another_host_is_followed(way: Between, backend: S3
                 with about(method, status), pytest.raises(errors.Misconfigured):
                     await call(backend)
         assert other.heard == []
+
+
+async def test_no_redirect_to_another_port_or_path_of_the_same_host_is_followed(way: Between, backend: S3) -> None:
+    async with between(way.server) as other:
+        port = other.server.url.rpartition(":")[2]
+        for target in (f"http://127.0.0.1:{port}/p/x", "/elsewhere", f"//127.0.0.1:{port}/"):
+            way.rule = saying(answer("307 Elsewhere", Location=target))
+            way.heard.clear()
+            for method, call in CALLS.items():
+                with about(method, target), pytest.raises(errors.Misconfigured):
+                    await call(backend)
+            assert not [each for each in way.heard if "elsewhere" in each.target]
+        assert other.heard == []
+
+
+async def test_no_redirect_is_followed_behind_a_proxy_of_the_environment(
+    way: Between, open_s3: OpenS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy would pass on whatever it is asked for, with the session token."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", way.server.url)
+
+    async def passing(request: Heard, forward: Forward) -> Reply:
+        """moto takes the first label of a host's name for a bucket."""
+        return await forward(request._replace(headers=request.headers | {"host": "127.0.0.1"}))
+
+    way.rule = passing
+    backend = await open_s3(way.server.at("http://s3.example.test"), session_token="the-session-token")
+    await put(backend, key(1), VALUE)
+    way.rule = saying(answer("307 Elsewhere", Location="http://elsewhere.test/p/x"))
+    way.heard.clear()
+    for method, call in CALLS.items():
+        with about(method), pytest.raises(errors.Misconfigured):
+            await call(backend)
+    assert {each.headers["host"] for each in way.heard} == {"s3.example.test"}
 
 
 async def test_no_redirect_to_another_host_is_followed_over_tls(

@@ -1,4 +1,4 @@
-"""The `s3` backend beside obstore alone, which carries its bytes: the same values, the same server, as many at once.
+"""The `s3` backend beside obstore alone: the same values, the same server, as many at once.
 
 What the backend does besides: it compares each value with its CRC32C before it goes, has the server compare a
 CRC64NVME, and turns what goes wrong into words. The server is bare, in a process of its own.
