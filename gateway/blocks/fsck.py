@@ -29,7 +29,15 @@ from gateway import errors
 from gateway.blocks.findings import Progress, Report, Severity, silent
 from gateway.blocks.fsck_journal import check_journal
 from gateway.blocks.fsck_tables import check_tables
-from gateway.blocks.inventory import Item, State, sets_with, take_inventory
+from gateway.blocks.inventory import (
+    DEFAULT_LIMITS,
+    Item,
+    ListingLimits,
+    State,
+    UnusableListing,
+    sets_with,
+    take_inventory,
+)
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.values import ABSENT, DAMAGED, block_id, block_key
 from gateway.blocks.verifying import verify
@@ -66,10 +74,11 @@ async def check(
     replay: bool = False,
     mend: Mend | None = None,
     progress: Progress = silent,
+    limits: ListingLimits = DEFAULT_LIMITS,
 ) -> Report:
     """Check the site whose tables lie at *path* and are read through *store*. *backends*: all of the site's, by id.
     *read*: the keys to open every frame with; None for the quick check. *replay*: compare the tables with a replay of
-    the journal. *mend* is told of each copy that is no good."""
+    the journal. *mend* is told of each copy that is no good. *limits*: of each backend's listing."""
     report = Report()
     await _in_thread(lambda told: check_journal(path, report, told, replay=replay), progress)
     await _in_thread(lambda told: check_tables(path, report, partial(told, "tables")), progress)
@@ -78,7 +87,11 @@ async def check(
     for place, backend in list(backends.items()):
         checked = Checked()
         try:
-            await _check_places(store, place, backend, report, mend, progress, checked)
+            await _check_places(store, place, backend, report, mend, progress, checked, limits)
+        except UnusableListing as error:  # its blocks can be read all the same
+            _tell_unusable(
+                backend.name, str(error), _named_behind(store, place, checked.until), read is not None, report
+            )
         except backend_errors.BackendError as error:
             after = checked.until if read is None else b""
             unreachable[place] = Unreachable(str(error), _named_behind(store, place, after))
@@ -150,6 +163,13 @@ def _tell_unreachable(name: str, found: Unreachable, report: Report) -> None:
     )
 
 
+def _tell_unusable(name: str, why: str, behind: int, read: bool, report: Report) -> None:
+    """One finding for a listing that was given up; *behind*: so many blocks that the journal names come after that."""
+    report.unchecked += 0 if read else behind
+    what = f"{behind} blocks could not be looked for in its listing: {why}"
+    report.add(Severity.UNCHECKED, "listing-unusable", name, what)
+
+
 def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) -> None:
     """Whether every backend that holds blocks is there to be looked at, but for those that are lost."""
     for name, place, lost in store.query("SELECT name, id, lost FROM backend"):
@@ -168,9 +188,10 @@ async def _check_places(
     mend: Mend | None,
     progress: Progress,
     checked: Checked,
+    limits: ListingLimits,
 ) -> None:
     done = 0
-    async for item in take_inventory(store, place, backend):
+    async for item in take_inventory(store, place, backend, limits):
         if item.state is not State.STRAY or not _worked_on(store, item.key):
             _judge(item, backend.name, report)
         block = block_id(item.key)

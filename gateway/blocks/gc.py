@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from backends import errors as backend_errors
 from backends.base import Backend
 from gateway.blocks.commands import NoteStrays
 from gateway.blocks.findings import Progress, silent
-from gateway.blocks.inventory import State, take_inventory
+from gateway.blocks.inventory import DEFAULT_LIMITS, Item, ListingLimits, State, take_inventory
 from gateway.blocks.values import block_id
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.journal.site_clock import SiteClock, moments
@@ -40,26 +41,63 @@ class Waste:
     """Packs that are to be written anew, and"""
     sparse_bytes: int
     """the plain bytes that this would free."""
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    """Backends that could not be looked at to the end, and why; what lies there is not counted."""
 
 
-async def survey(store: Tables, backends: Mapping[int, Backend], progress: Progress = silent) -> Waste:
-    """Look at everything and change nothing."""
+async def survey(
+    store: Tables, backends: Mapping[int, Backend], progress: Progress = silent, limits: ListingLimits = DEFAULT_LIMITS
+) -> Waste:
+    """Look at everything and change nothing. *limits*: of each backend's listing."""
+    return await _survey(store, backends, progress, limits, {})
+
+
+async def _survey(
+    store: Tables,
+    backends: Mapping[int, Backend],
+    progress: Progress,
+    limits: ListingLimits,
+    unchecked: Mapping[str, str],
+) -> Waste:
+    """The same without the backends that are named in *unchecked*."""
     blocks: Counter[State] = Counter()
     sizes: Counter[State] = Counter()
-    done = 0
-    for place, backend in backends.items():
-        async for item in take_inventory(store, place, backend):
-            if item.state in GOES or item.state is State.IN_FLIGHT:
-                blocks[item.state] += 1
-                sizes[item.state] += item.size
-            done += 1
-            if done % TOLD_EVERY == 0:
-                progress(f"blocks on {backend.name}", done, 0)
+
+    async def count(place: int, item: Item) -> None:
+        if item.state in GOES or item.state is State.IN_FLIGHT:
+            blocks[item.state] += 1
+            sizes[item.state] += item.size
+
+    left = {place: backend for place, backend in backends.items() if backend.name not in unchecked}
+    failed = await _each_item(store, left, count, progress, limits)
     ((freed,),) = store.query("SELECT (SELECT count(*) FROM freed) + (SELECT coalesce(sum(uploads), 0) FROM gone)")
     ((sparse, dead),) = store.query(
         "SELECT count(*), coalesce(sum(plain - live), 0) FROM block WHERE died = 0 AND live * 5 < plain * 4"
     )
-    return Waste(freed, blocks, sizes, sparse, dead)
+    return Waste(freed, blocks, sizes, sparse, dead, {**unchecked, **failed})
+
+
+async def _each_item(
+    store: Tables,
+    backends: Mapping[int, Backend],
+    handle: Callable[[int, Item], Awaitable[None]],
+    progress: Progress,
+    limits: ListingLimits,
+) -> dict[str, str]:
+    """Call *handle* with each item of each backend's inventory. Returns the backends with which that failed, and why;
+    the others are walked all the same."""
+    failed: dict[str, str] = {}
+    done = 0
+    for place, backend in backends.items():
+        try:
+            async for item in take_inventory(store, place, backend, limits):
+                await handle(place, item)
+                done += 1
+                if done % TOLD_EVERY == 0:
+                    progress(f"blocks on {backend.name}", done, 0)
+        except backend_errors.BackendError as error:
+            failed[backend.name] = str(error)
+    return failed
 
 
 def another_copy_may_go_on(store: Tables, clock: Clock) -> bool:
@@ -78,6 +116,7 @@ async def collect(
     progress: Progress = silent,
     *,
     refresh: Callable[[], Awaitable[None]] | None = None,
+    limits: ListingLimits = DEFAULT_LIMITS,
 ) -> Waste:
     """Let *workers* do what they find to do now, delete orphans, and answer what is left. Strays are left to the
     keeper, who may be making them this moment; it hears of those that it did not know. What somebody may still read
@@ -95,11 +134,13 @@ async def collect(
         if refresh is not None:
             await refresh()
     spared = another_copy_may_go_on(store, timing.clock)
-    for place, backend in backends.items():
-        async for item in take_inventory(store, place, backend):
-            if item.state is State.ORPHAN:
-                if not spared:
-                    await backend.delete(item.key)
-            elif item.state is State.STRAY and (block := block_id(item.key)) is not None:
-                await journal.send(NoteStrays(((block, place),)))
-    return await survey(store, backends, progress)
+
+    async def let_go(place: int, item: Item) -> None:
+        if item.state is State.ORPHAN:
+            if not spared:
+                await backends[place].delete(item.key)
+        elif item.state is State.STRAY and (block := block_id(item.key)) is not None:
+            await journal.send(NoteStrays(((block, place),)))
+
+    failed = await _each_item(store, backends, let_go, progress, limits)
+    return await _survey(store, backends, progress, limits, failed)

@@ -2,11 +2,16 @@
 
 Both sides are sorted alike (a key sorts as its id), so memory does not grow with the site. The site is alive: where
 the two differ, the row and the value are looked at once more before anything is said.
+
+A backend may be broken or hostile, and list keys without end. So the walk ends with `UnusableListing` once it has met
+more keys that the journal does not name than `ListingLimits` allows, or the listing is too slow or out of order.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
@@ -17,8 +22,12 @@ from gateway.blocks.values import block_id, block_key, session_of
 from gateway.blocks.working import Tables
 from gateway.journal.packed import unpack
 from gateway.journal.tables import SessionState
+from gateway.timing import Timing
 
 ROWS = 1_000
+UNNAMED_MOST = 1_000_000
+"""Keys of one backend that the journal does not name, before its listing counts as endless: blocks of sessions that go
+on or are not swept yet, copies under way, and what a restored site no longer names."""
 
 
 class State(Enum):
@@ -43,6 +52,10 @@ class State(Enum):
     """The key is no block's."""
 
 
+_SESSION_MOST = (1 << 63) - 1  # what SQLite has room for; a backend may list keys of any session
+_UNNAMED_STATES = frozenset({State.IN_FLIGHT, State.UNNAMED, State.ORPHAN, State.STRAY, State.STRANGE})
+
+
 class Item(NamedTuple):
     state: State
     key: str
@@ -58,12 +71,44 @@ class _Row(NamedTuple):
     died: int
 
 
-async def take_inventory(store: Tables, place: int, backend: Backend) -> AsyncIterator[Item]:
-    """Every block that the journal says *backend* (its id is *place*) holds, and every key that it does hold."""
+class UnusableListing(backend_errors.Damaged):
+    """A backend's listing is out of order, too slow, or has more keys than can be explained."""
+
+
+@dataclass(frozen=True)
+class ListingLimits:
+    """What a backend's listing may take."""
+
+    unnamed_most: int = UNNAMED_MOST
+    timing: Timing = field(default_factory=Timing)
+
+
+DEFAULT_LIMITS = ListingLimits()
+
+
+async def take_inventory(
+    store: Tables, place: int, backend: Backend, limits: ListingLimits = DEFAULT_LIMITS
+) -> AsyncIterator[Item]:
+    """Every block that the journal says *backend* (its id is *place*) holds, and every key that it does hold.
+
+    Raises `UnusableListing`, and what the backend raises."""
+    unnamed = 0
+    async for item in _walk(store, place, backend, limits.timing):
+        unnamed += item.state in _UNNAMED_STATES
+        if unnamed > limits.unnamed_most:
+            raise UnusableListing(
+                f"its listing was given up at {item.key!r}: it has more than {limits.unnamed_most} keys that the "
+                "journal does not name. If there may be so many, raise --unnamed-max",
+                backend=backend.name,
+            )
+        yield item
+
+
+async def _walk(store: Tables, place: int, backend: Backend, timing: Timing) -> AsyncIterator[Item]:
     sets = sets_with(store, place)
     rows = _rows(store, sets)
     row = next(rows, None)
-    async for listed in backend.list():
+    async for listed in _lines(backend, timing):
         block = block_id(listed.key)
         while row is not None and block_key(row.id) < listed.key:
             if (item := await _absent(store, backend, sets, row)) is not None:
@@ -80,6 +125,26 @@ async def take_inventory(store: Tables, place: int, backend: Backend) -> AsyncIt
         if (item := await _absent(store, backend, sets, row)) is not None:
             yield item
         row = next(rows, None)
+
+
+async def _lines(backend: Backend, timing: Timing) -> AsyncIterator[Listed]:
+    """What *backend* lists, as long as that goes on in order and at a bearable speed. Only time that the backend takes
+    counts."""
+    clock, waited, count, last = timing.clock, 0.0, 0, ""
+    async with aclosing(backend.list()) as lines:  # type: ignore[type-var] # every backend's is a generator
+        while True:
+            asked = clock.monotonic()
+            line = await anext(lines, None)
+            if line is None:
+                return
+            waited, count = waited + clock.monotonic() - asked, count + 1
+            if waited > timing.inventory.thousand_keys_seconds * (1 + count / 1_000):
+                message = f"its listing was given up at {line.key!r}: {count} keys took {waited:.0f} s"
+                raise UnusableListing(message, backend=backend.name)
+            if line.key <= last:
+                raise UnusableListing(f"its listing has {line.key!r} behind {last!r}", backend=backend.name)
+            last = line.key
+            yield line
 
 
 def sets_with(store: Reads, place: int) -> list[int]:
@@ -135,7 +200,8 @@ def _unnamed(store: Tables, sets: list[int], block: bytes, listed: Listed) -> It
         SessionState.ENDED: State.UNNAMED,
         SessionState.SWEPT: State.UNNAMED,
     }
-    known = store.query("SELECT state FROM session WHERE id = ?", (session_of(block),))
+    session = session_of(block)
+    known = store.query("SELECT state FROM session WHERE id = ?", (session,)) if session <= _SESSION_MOST else []
     state = states[known[0][0]] if known else State.ORPHAN
     named = store.query("SELECT size, died FROM block WHERE id = ?", (block,))
     if named and state is not State.IN_FLIGHT:  # elsewhere: somebody makes this copy, or lets go of it

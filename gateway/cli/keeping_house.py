@@ -24,8 +24,18 @@ CLEAN = 0
 FOUND = 3
 """`fsck` found something wrong."""
 UNCHECKED = 4
-"""`fsck` found nothing wrong, and could not look everywhere."""
+"""`fsck` or `gc` found nothing wrong, and could not look everywhere."""
 DAY_SECONDS = 86_400.0
+
+UnnamedMax = Annotated[
+    int,
+    typer.Option(
+        "--unnamed-max",
+        metavar="KEYS",
+        min=0,
+        help="Give a backend's listing up behind so many keys that the journal does not name.",
+    ),
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,18 +53,19 @@ def fsck(
     mend: Annotated[
         bool, typer.Option("--mend", help="Have copies that are absent or damaged mended from good ones.")
     ] = False,
+    unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
 ) -> int:
     """Check the journal, its tables against each other and against the bytes, also while the site is served.
 
     Exit status 0: nothing is wrong (what only wastes space is told). 3: something is missing or damaged. 4: nothing is,
-    as far as could be checked, but a backend could not be reached."""
+    as far as could be checked, but a backend could not be reached or not be listed to its end."""
     from gateway.blocks.findings import Severity
     from gateway.site import upkeep
 
     async def work(site: Site) -> Report:
         with steps(quiet=json) as told:
-            return await upkeep.fsck(site, read=read, replay=replay, mend=mend, progress=told)
+            return await upkeep.fsck(site, read=read, replay=replay, mend=mend, unnamed_max=unnamed_max, progress=told)
 
     report = on_site(folder, work, bytes_too=True, strict=False)
     tell(upkeep.plain(report), as_json=json, text=lambda: upkeep.spell(report))
@@ -64,18 +75,22 @@ def fsck(
 def gc(
     folder: SiteArgument,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    unnamed_max: UnnamedMax = 1_000_000,
     json: Json = False,
-) -> None:
-    """Take away at once what nobody names any more, instead of waiting for the keeper."""
+) -> int:
+    """Take away at once what nobody names any more, instead of waiting for the keeper.
+
+    Exit status 4: a backend could not be reached, or not be listed to its end; the others were looked at."""
     from gateway.site import upkeep
 
     async def work(site: Site) -> Waste:
         with steps(quiet=json) as told:
-            return await upkeep.gc(site, dry_run=dry_run, progress=told)
+            return await upkeep.gc(site, dry_run=dry_run, unnamed_max=unnamed_max, progress=told)
 
     waste = on_site(folder, work, bytes_too=True)
     word = "would go" if dry_run else "left"
     tell(upkeep.plain_waste(waste), as_json=json, text=lambda: upkeep.spell_waste(waste, word))
+    return UNCHECKED if waste.unchecked else CLEAN
 
 
 def backup(

@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backends import errors
@@ -28,6 +29,8 @@ BUSY = "it keeps all of that while many ask at once"
 TIDY = "nothing of the trial is left there"
 CONCURRENCIES = (1, 4, 16)
 SIZES = (4 << 10, 8 << 20)
+LISTED_MAX = 1_000
+"""Keys that are taken of a listing which should have a few."""
 OBJECTS_MAX = 256
 """Of one measurement; large ones are fewer."""
 BYTES_MAX = 256 << 20
@@ -203,7 +206,12 @@ class _Trial:
 
     async def _listed(self) -> str:
         mine = {await self._put(b"%d" % n) for n in range(5)}
-        found = [listed.key async for listed in self._backend.list(session_prefix(self._session))]
+        found: list[str] = []
+        async with aclosing(self._backend.list(session_prefix(self._session))) as lines:  # type: ignore[type-var]
+            async for listed in lines:
+                found.append(listed.key)
+                if len(found) > LISTED_MAX:
+                    return f"more than {LISTED_MAX} keys were listed below a prefix with a few"
         if found != sorted(found):
             return "they are out of order"
         return "" if mine <= set(found) else f"{len(mine - set(found))} of {len(mine)} were not listed"

@@ -10,6 +10,7 @@ from gateway.blocks.compactor import Compactor
 from gateway.blocks.expiry import Expiry
 from gateway.blocks.findings import Progress, Report, Severity, silent
 from gateway.blocks.gc import Waste
+from gateway.blocks.inventory import UNNAMED_MOST, ListingLimits
 from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.takedown import Takedown
 from gateway.blocks.values import Stamp
@@ -85,10 +86,17 @@ def workers_of(site: Site) -> list[Worker]:
 
 
 async def fsck(
-    site: Site, *, read: bool = False, replay: bool = False, mend: bool = False, progress: Progress = silent
+    site: Site,
+    *,
+    read: bool = False,
+    replay: bool = False,
+    mend: bool = False,
+    unnamed_max: int = UNNAMED_MOST,
+    progress: Progress = silent,
 ) -> Report:
     """Check the journal, tables against each other and against the bytes; with *read*, open every frame; with *replay*,
     compare the tables with a replay of the journal; with *mend*, have the keeper mend what is absent or damaged.
+    *unnamed_max*: keys of a backend that the journal does not name, before its listing is given up.
 
     Raises `Misconfigured` as `gc`, with *mend* also where another copy of this site's folder has gone on with a
     backend; and `DiskFull` where the scratch file of a replay has no room."""
@@ -103,22 +111,33 @@ async def fsck(
 
     backends, mending = site.warehouse.backends, note if mend else None
     return await checking.check(
-        database, site.store, backends, read=keys, replay=replay, mend=mending, progress=progress
+        database,
+        site.store,
+        backends,
+        read=keys,
+        replay=replay,
+        mend=mending,
+        progress=progress,
+        limits=ListingLimits(unnamed_max, site.timing),
     )
 
 
-async def gc(site: Site, *, dry_run: bool = False, progress: Progress = silent) -> Waste:
-    """What could go; unless *dry_run*, it goes, and this is what is left. Raises `Misconfigured` where another version
-    has made the tables, or another copy of this site's folder has gone on with a backend."""
+async def gc(
+    site: Site, *, dry_run: bool = False, unnamed_max: int = UNNAMED_MOST, progress: Progress = silent
+) -> Waste:
+    """What could go; unless *dry_run*, it goes, and this is what is left. *unnamed_max* as for `fsck`.
+
+    Raises `Misconfigured` where another version has made the tables, or another copy of this site's folder has gone on
+    with a backend."""
     _see_whose_tables(site)
-    backends = site.warehouse.backends
+    backends, limits = site.warehouse.backends, ListingLimits(unnamed_max, site.timing)
     if dry_run:
-        return await collecting.survey(site.store, backends, progress)
+        return await collecting.survey(site.store, backends, progress, limits)
     await site.warehouse.stamp()
     # copies are the keeper's alone: nobody else puts a block anywhere
     workers = [each for each in workers_of(site) if not isinstance(each, Planner | Mover)]
     return await collecting.collect(
-        site.store, site.journal, backends, workers, site.timing, progress, refresh=site.warehouse.stamp
+        site.store, site.journal, backends, workers, site.timing, progress, refresh=site.warehouse.stamp, limits=limits
     )
 
 
@@ -166,6 +185,7 @@ def plain_waste(waste: Waste) -> dict[str, Any]:
         "bytes": {state.value: size for state, size in waste.bytes.items()},
         "sparse_blocks": waste.sparse_blocks,
         "sparse_bytes": waste.sparse_bytes,
+        "unchecked": dict(waste.unchecked),
     }
 
 
@@ -174,6 +194,7 @@ def spell_waste(waste: Waste, word: str) -> list[str]:
     lines = [
         f"{word}: {count} {state.value} block(s), {waste.bytes[state]} bytes" for state, count in waste.blocks.items()
     ]
+    lines += [f"not looked at to the end: {name}: {why}" for name, why in waste.unchecked.items()]
     lines.append(f"{word}: {waste.freed} freed file(s), part(s) or upload(s) to be taken apart")
     lines.append(f"{word}: {waste.sparse_bytes} dead bytes in {waste.sparse_blocks} pack(s) to be written anew")
     return lines

@@ -95,6 +95,14 @@ class RoutesTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class InventoryTiming:
+    """Listing whole backends for `fsck` and `gc` (`gateway/blocks/inventory.py`)."""
+
+    thousand_keys_seconds: Limit = 60.0
+    """How long a backend may take for a thousand keys of its listing, on average, before it is given up."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompactorTiming:
     """Writing packs anew (`gateway/blocks/compactor.py`)."""
 
@@ -369,6 +377,7 @@ class Timing:
     sweeper: SweeperTiming = field(default_factory=SweeperTiming)
     blocks: BlocksTiming = field(default_factory=BlocksTiming)
     routes: RoutesTiming = field(default_factory=RoutesTiming)
+    inventory: InventoryTiming = field(default_factory=InventoryTiming)
     compactor: CompactorTiming = field(default_factory=CompactorTiming)
     mover: MoverTiming = field(default_factory=MoverTiming)
     old_copies: OldCopiesTiming = field(default_factory=OldCopiesTiming)

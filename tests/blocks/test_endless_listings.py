@@ -1,0 +1,124 @@
+"""`fsck` and `gc` come to an end whatever a backend lists, and check the other backends all the same."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backends.base import Listed, crc32c_of
+from backends.memory import Memory
+from gateway.blocks.findings import Severity
+from gateway.blocks.fsck import check
+from gateway.blocks.gc import collect, survey
+from gateway.blocks.inventory import ListingLimits, State
+from tests.blocks.site import TIMING, Site
+from tests.clocks import ManualClock
+
+CLOCK = ManualClock()
+LIMITS = ListingLimits(unnamed_most=50, timing=replace(TIMING, clock=CLOCK))
+ORPHAN = "ff00000000000000/"
+
+
+class Odd(Memory):
+    """One whose listing goes on as a test says, behind what it holds."""
+
+    tail = "nothing"
+    taken = 0
+    """Lines that somebody took."""
+
+    async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
+        async for line in super().list(prefix, after):
+            self.taken += 1
+            yield line
+        number = 0
+        while self.tail != "nothing":
+            number += 1
+            self.taken += 1
+            if self.tail == "slow":
+                CLOCK.advance(3.0)
+            key = {"strange": f"zz/{number:09}", "repeating": "zz/the-same"}.get(self.tail, f"{ORPHAN}{number:032x}")
+            yield Listed(key, 1)
+
+
+@pytest.fixture
+def odd() -> Odd:
+    return Odd("odd")
+
+
+@pytest.fixture
+async def site(tmp_path: Path, odd: Odd) -> AsyncIterator[Site]:
+    """Some objects on both backends, and an orphan on the second, good one."""
+    made = Site(tmp_path, odd, Memory("good"))
+    connection = sqlite3.connect(made.path, isolation_level=None)
+    connection.execute("INSERT INTO ring_key VALUES (5, 1, x'', '', 0)")
+    connection.close()
+    for n in range(1, 6):
+        await made.put(b"k%d" % n, b"data" * n)
+    await made.places[1].put(ORPHAN + "ab" * 16, [b"?"], crc32c_of([b"?"]))
+    yield made
+    made.close()
+
+
+ENDLESS = {
+    "orphans": "more than 50 keys",
+    "strange": "more than 50 keys",
+    "repeating": "behind",
+    "slow": "took",
+}
+
+
+@pytest.mark.parametrize(("tail", "why"), ENDLESS.items())
+@pytest.mark.parametrize("read", [False, True])
+async def test_fsck_gives_an_endless_listing_up_and_checks_all_else(
+    site: Site, odd: Odd, tail: str, why: str, read: bool
+) -> None:
+    odd.tail = tail
+    report = await check(site.path, site.store, site.backends, read=site.block_keys if read else None, limits=LIMITS)
+    [finding] = [each for each in report.findings if each.kind == "listing-unusable"]
+    assert why in finding.what
+    assert report.worst is Severity.UNCHECKED
+    assert report.kinds["block-orphan"] >= 1, "the other backend was looked at"
+    assert odd.taken < 200
+    assert (report.counted["frames"] > 0) == read
+
+
+@pytest.mark.parametrize(("tail", "why"), ENDLESS.items())
+async def test_gc_gives_an_endless_listing_up_and_collects_on_the_other_backends(
+    site: Site, odd: Odd, tail: str, why: str
+) -> None:
+    odd.tail = tail
+    told: list[int] = []
+    waste = await survey(site.store, site.backends, limits=LIMITS)
+    assert why in waste.unchecked[odd.name]
+    assert waste.blocks[State.ORPHAN] >= 1, "the other backend was looked at"
+    left = await collect(
+        site.store, site.worker_journal, site.backends, site.workers, LIMITS.timing, lambda *_: told.append(1),
+        limits=LIMITS,
+    )  # fmt: skip
+    assert list(left.unchecked) == [odd.name]
+    assert left.blocks == {}, "the orphan of the other backend is gone"
+    assert odd.taken < 500
+
+
+async def test_blocks_behind_the_end_of_a_listing_that_was_given_up_are_counted_as_unchecked(
+    site: Site, odd: Odd
+) -> None:
+    for number in range(60):
+        key = f"{0:016x}/{number:032x}"  # before all others
+        await odd.put(key, [b"?"], crc32c_of([b"?"]))
+    report = await check(site.path, site.store, site.backends, limits=LIMITS)
+    ((named,),) = site.store.query("SELECT count(*) FROM block WHERE died = 0")
+    assert report.unchecked == named
+    assert (await check(site.path, site.store, site.backends, limits=replace(LIMITS, unnamed_most=60))).unchecked == 0
+
+
+async def test_blocks_behind_such_an_end_are_read_all_the_same(site: Site, odd: Odd) -> None:
+    [first, *_] = await site.stored()
+    odd._values[first] = bytes(len(odd._values[first]))
+    odd.tail = "orphans"
+    report = await check(site.path, site.store, site.backends, read=site.block_keys, limits=LIMITS)
+    assert report.kinds["block-damaged"] == 1
