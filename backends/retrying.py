@@ -15,15 +15,14 @@ its slot from those that would not have to.
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
 from backends import errors
 from backends.base import Backend, Buffer, Listed, Marker, Stat, is_claimed
+from backends.timing import DEFAULTS, MACHINE, Clock, DriverTiming
 
 T = TypeVar("T")
 Told = Callable[[str, errors.Unavailable, float], None]
@@ -55,8 +54,8 @@ class Budget:
 class Retrying(Backend):
     """*inner*, each call tried up to *tries* times within *within_s* seconds.
 
-    *first_s* and *longest_s* bound the pauses, which double; *share* and *reserve* are the `Budget`'s. *told* hears of
-    each retry. *sleep*, *clock* and *draw* (a number from 0 to 1) are the world's, but for tests.
+    *timing* bounds the pauses, which double; *share* and *reserve* are the `Budget`'s. *told* is called before each
+    retry. *draw* answers a random number from 0 to 1.
     """
 
     def __init__(
@@ -65,20 +64,19 @@ class Retrying(Backend):
         *,
         tries: int = 5,
         within_s: float = 30.0,
-        first_s: float = 0.1,
-        longest_s: float = 5.0,
         share: float = 0.2,
         reserve: float = 20,
         told: Told = lambda *_: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        timing: DriverTiming = DEFAULTS,
+        clock: Clock = MACHINE,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        if tries < 1 or min(within_s, first_s, longest_s) < 0:
-            raise ValueError(f"no way to retry: {tries} tries within {within_s} s, pauses {first_s} to {longest_s} s")
+        if tries < 1 or within_s < 0:
+            raise ValueError(f"no way to retry: {tries} tries within {within_s} s")
         self._inner, self._tries, self._within_s = inner, tries, within_s
-        self._first_s, self._longest_s, self._budget = first_s, longest_s, Budget(share, reserve)
-        self._told, self._sleep, self._clock, self._draw = told, sleep, clock, draw
+        self._first_s, self._longest_s = timing.retry_first_seconds, timing.retry_most_seconds
+        self._budget = Budget(share, reserve)
+        self._told, self._clock, self._draw = told, clock, draw
 
     @property
     def name(self) -> str:
@@ -113,8 +111,8 @@ class Retrying(Backend):
                     if line is None:
                         return
                     last, lines_told = line.key, lines_told + 1
-                    if attempts.failed:
-                        attempts = _Attempts(self, "list", self._clock())  # it gets on, so it has all its tries again
+                    if attempts.failed:  # it gets on, so it has all its tries again
+                        attempts = _Attempts(self, "list", self._clock.monotonic())
                     if lines_told % _PAGE == 0:
                         self._budget.earn()
                     yield line
@@ -148,14 +146,14 @@ class Retrying(Backend):
 
     def _begun(self, verb: str) -> _Attempts:
         self._budget.earn()
-        return _Attempts(self, verb, self._clock())
+        return _Attempts(self, verb, self._clock.monotonic())
 
     def _pause_s(self, error: errors.Unavailable, failed: int, began: float) -> float | None:
         """How long to wait before the next try; None if there shall be none."""
         if failed >= self._tries:
             return None
         pause = self._draw() * min(self._longest_s, self._first_s * 2.0 ** (failed - 1)) + (error.retry_after_s or 0)
-        if self._clock() + pause > began + self._within_s or not self._budget.spend():
+        if self._clock.monotonic() + pause > began + self._within_s or not self._budget.spend():
             return None
         return pause
 
@@ -177,7 +175,7 @@ class _Attempts:
                 error.add_note(f"{self._verb} was tried {self.failed} times")
             raise error
         self._of._told(self._verb, error, wait_s)  # noqa: SLF001
-        await self._of._sleep(wait_s)  # noqa: SLF001
+        await self._of._clock.sleep(wait_s)  # noqa: SLF001
 
 
 async def _as_generator(lines: AsyncIterator[Listed]) -> AsyncGenerator[Listed, None]:

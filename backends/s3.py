@@ -27,6 +27,7 @@ from backends.s3_listing import listed
 from backends.s3_marker import read_marker, write_claim
 from backends.s3_settings import Confirm, S3Settings, Style, normal_prefix
 from backends.s3_store import Store, md5_of
+from backends.timing import DEFAULTS, DriverTiming
 
 _log = logging.getLogger(__name__)
 
@@ -85,9 +86,9 @@ class S3(base.Backend):
         ca_file: str | None = None,
         name: str = "s3",
         connections: int = 64,
-        connect_timeout_s: float = 5.0,
         timeout_s: float = 60.0,
         confirm: Confirm = "auto",
+        timing: DriverTiming = DEFAULTS,
     ) -> S3:
         """Find the bucket and see that we may list below *prefix* in it.
 
@@ -104,7 +105,7 @@ class S3(base.Backend):
         """
         settings = S3Settings(
             name, bucket, normal_prefix(prefix), endpoint, region, profile, access_key, secret_key, session_token,
-            style, create_bucket, ca_file, connections, connect_timeout_s, timeout_s, confirm,
+            style, create_bucket, ca_file, connections, timeout_s, confirm, timing,
         )  # fmt: skip
         settings.check()
         ca_pem = await asyncio.to_thread(settings.ca_pem)
@@ -216,7 +217,7 @@ class S3(base.Backend):
         """As `s3_marker` says: atomic where the server heeds conditions, else by reading again who came last."""
         self._check_usable()
         async with self._claiming:
-            await write_claim(self._control, marker)
+            await write_claim(self._control, marker, self._settings.timing.settle_seconds)
 
     async def close(self) -> None:
         """Connections close once the calls that use them have ended."""

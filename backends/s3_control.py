@@ -279,7 +279,7 @@ def load() -> None:
         if not _loaded:
             keys = (None, None, None, None)
             with suppress(errors.Misconfigured):  # an environment that is wrong is told by who opens a bucket
-                _prepared(S3Settings("", "", "", None, REGION_DEFAULT, *keys, "auto", False, None, 1, 1.0, 1.0, "auto"))
+                _prepared(S3Settings("", "", "", None, REGION_DEFAULT, *keys, "auto", False, None, 1, 1.0, "auto"))
             _loaded.append(True)
 
 
@@ -309,7 +309,7 @@ def _client(session: Any, settings: S3Settings, region: str, **keys: str) -> Any
 
     config = AioConfig(
         signature_version="s3v4",
-        connect_timeout=settings.connect_timeout_s,
+        connect_timeout=settings.timing.connect_seconds,
         read_timeout=settings.timeout_s,
         retries={"total_max_attempts": 1},
         s3={"addressing_style": settings.style},

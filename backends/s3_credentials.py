@@ -7,14 +7,12 @@ gets keys here keeps them until `Keys.until`, a moment at which to ask again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from backends import errors
 from backends.s3_settings import S3Settings
-
-ASK_AGAIN_S = (60, 30, 15, 8, 4, 2, 1)
-"""Which of these it is: the longest that is at most half of what the key has left."""
 
 
 class Keys(NamedTuple):
@@ -30,8 +28,10 @@ class Keys(NamedTuple):
 class Credentials:
     """An asynchronous provider of keys over a chain that was resolved."""
 
-    def __init__(self, chain: Any) -> None:
+    def __init__(self, chain: Any, pauses: Sequence[float]) -> None:
+        """*pauses*: as `DriverTiming.credential_seconds`, longest first."""
         self._chain = chain
+        self._pauses = pauses
 
     async def __call__(self) -> Keys:
         """The keys for now. Raises what the chain raises."""
@@ -43,7 +43,7 @@ class Credentials:
         expires_within = getattr(self._chain, "refresh_needed", None)
         if expires_within is None:
             return None
-        wait_s = next((wait_s for wait_s in ASK_AGAIN_S if not expires_within(2 * wait_s)), 0)
+        wait_s = next((wait_s for wait_s in self._pauses if not expires_within(2 * wait_s)), 0.0)
         return datetime.now(UTC) + timedelta(seconds=wait_s)
 
 
@@ -58,7 +58,7 @@ async def resolve(session: Any, settings: S3Settings) -> Credentials:
         chain = await session.get_credentials()
         if chain is not None:
             await chain.get_frozen_credentials()
-            return Credentials(chain)
+            return Credentials(chain, settings.timing.credential_seconds)
     except (exceptions.CredentialRetrievalError, exceptions.HTTPClientError, OSError, TimeoutError) as error:
         raise errors.Unavailable(f"credentials are not to be had: {error}", backend=settings.name) from error
     except exceptions.ClientError as error:

@@ -4,7 +4,7 @@ The first write says If-None-Match, a later one If-Match, so of two that claim a
 lets one through and tells the other, which then judges the winner's marker. Whether it heeds them is found out by
 saying the same write again: its condition no longer holds, so it must be refused. If it is not, the server heeds none
 (some clones of S3); then we wait until whoever read before our write has written too, and read who came last. That
-is a convention among claimants that take less than `SETTLE_S` between reading and writing, and no proof.
+is a convention among claimants that take less than `settle_seconds` between reading and writing, and no proof.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from backends.marker import MARKER_BYTES_MAX, marker_text, parse_marker
 from backends.s3_control import Control
 
 MARKER = "marker"
-SETTLE_S = 1.0
 _ROUNDS = 20
 
 
@@ -26,7 +25,7 @@ async def read_marker(control: Control) -> Marker | None:
     return (await _read(control))[0]
 
 
-async def write_claim(control: Control, wanted: Marker) -> None:
+async def write_claim(control: Control, wanted: Marker, settle_seconds: float) -> None:
     """Put *wanted* there if `check_claim` allows it. One that was written, but whose answer was lost, is found by the
     next call's reading."""
     value = marker_text(wanted)
@@ -41,7 +40,7 @@ async def write_claim(control: Control, wanted: Marker) -> None:
             continue  # somebody was faster
         if not await control.write_own(MARKER, value, replacing=etag):
             continue  # conditions are heeded, so ours it is, unless somebody took it over since
-        await asyncio.sleep(SETTLE_S)
+        await asyncio.sleep(settle_seconds)
     raise errors.Unavailable(f"{control.where}: others claim it all the time", backend=control.where.name)
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from backends import errors
 from backends.named_files import read_named_file
+from backends.timing import DEFAULTS, DriverTiming
 
 Style = Literal["auto", "path", "virtual"]
 Confirm = Literal["auto", "checksum", "etag", "read"]
@@ -35,9 +36,9 @@ class S3Settings:
     create_bucket: bool
     ca_file: str | None
     connections: int
-    connect_timeout_s: float
     timeout_s: float
     confirm: Confirm
+    timing: DriverTiming = DEFAULTS
 
     def check(self) -> None:
         """Raise `Misconfigured` with what is wrong and where."""
@@ -54,7 +55,7 @@ class S3Settings:
             raise self._wrong("a session_token belongs to an access_key")
         if self.profile is not None and self.access_key is not None:
             raise self._wrong("give a profile or an access_key, not both")
-        for field in ("connections", "connect_timeout_s", "timeout_s"):
+        for field in ("connections", "timeout_s"):
             if getattr(self, field) <= 0:
                 raise self._wrong(f"{field} is {getattr(self, field)}, and must be above 0")
         if self.style not in ("auto", "path", "virtual"):

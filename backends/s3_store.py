@@ -63,8 +63,9 @@ class Store:
                 address,
                 tls if self._is_https else None,
                 idle_max=settings.connections,
-                connect_timeout_s=settings.connect_timeout_s,
+                connect_timeout_s=settings.timing.connect_seconds,
                 timeout_s=settings.timeout_s,
+                idle_timeout_s=settings.timing.idle_seconds,
             )
         except ValueError as error:
             raise errors.Misconfigured(str(error), backend=settings.name) from error

@@ -5,6 +5,8 @@ Durations that the caller of a driver knows better (deadlines, timeouts) are arg
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeAlias
 
@@ -26,6 +28,16 @@ class Clock(Protocol):
         """Return after *seconds* of monotonic time."""
 
 
+class MonotonicClock:
+    """The machine's monotonic clock."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DriverTiming:
     """Drivers and wrappers (`backends`)."""
@@ -35,6 +47,21 @@ class DriverTiming:
     restoring has to do; and after which logs that nobody needed are given back."""
     prune_seconds: Pause = 5.0
     """Of a local backend: between two looks at which of its open files were deleted."""
+    connect_seconds: Limit = 5.0
+    """Of an S3 backend: how long a connection may take to be made."""
+    idle_seconds: Limit = 60.0
+    """Of an S3 backend: a connection that was idle for longer is not used again, since firewalls forget it."""
+    settle_seconds: Limit = 1.0
+    """Of an S3 backend whose server heeds no conditions: how long a claim waits for others that read before it wrote.
+    A shorter one may let two claims succeed."""
+    credential_seconds: Pauses = (60.0, 30.0, 15.0, 8.0, 4.0, 2.0, 1.0)
+    """Of an S3 backend whose keys expire: after which it asks for them again, the longest that is at most half of what
+    a key has left."""
+    retry_first_seconds: Pause = 0.1
+    """Longest pause before the second try of a call; twice as long before each next one."""
+    retry_most_seconds: Pause = 5.0
+    """Longest pause between two tries, beside what the server asks for."""
 
 
 DEFAULTS = DriverTiming()
+MACHINE = MonotonicClock()

@@ -32,7 +32,7 @@ class HttpClient:
         idle_max: int,
         connect_timeout_s: float,
         timeout_s: float,
-        idle_timeout_s: float = 60.0,
+        idle_timeout_s: float,
     ) -> None:
         """*url*: `http(s)://host[:port]`, with *tls* for https. *idle_max*: how many idle connections are kept.
         *timeout_s*: for a whole exchange. *idle_timeout_s*: an older idle connection is not used again, since firewalls

@@ -10,7 +10,7 @@ import importlib
 import os
 import resource
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backends import errors
 from backends.base import Backend
@@ -54,7 +54,7 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, ti
         )
         whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
     else:
-        whole = around_distant(await open_s3(place, place.s3, make=make), place)
+        whole = around_distant(await open_s3(place, place.s3, make=make, timing=timing), place, timing)
     return Metered(whole, _observer(place.name))
 
 
@@ -66,17 +66,18 @@ async def load_driver(place: BackendPlace) -> None:
         await s3.S3.load()
 
 
-def around_distant(driver: Backend, place: BackendPlace, **retrying: Any) -> Backend:
+def around_distant(driver: Backend, place: BackendPlace, timing: Timing) -> Backend:
     """*driver* with tries, of which each takes a slot of its own, so that a call that pauses between two of them leaves
     its slot to others; all of them, with the pauses and the waits for slots, have one deadline. How long a single try
     may take is the driver's to say: less than the whole, or one that hangs would leave no time for a second."""
     from backends.retrying import Retrying  # only who has such a backend loads what it takes
 
-    tries = Retrying(Limited(driver, place.calls), within_s=place.deadline_seconds, **retrying)
+    limited = Limited(driver, place.calls)
+    tries = Retrying(limited, within_s=place.deadline_seconds, timing=timing.drivers, clock=timing.clock)
     return Deadlined(tries, place.deadline_seconds)
 
 
-async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool) -> S3:
+async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool, timing: Timing) -> S3:
     """The driver of a bucket, with nothing around it. Raises `backends.errors`."""
     from backends.s3 import S3
 
@@ -96,6 +97,7 @@ async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool) -> S3:
         ca_file=s3.ca_file or None,
         connections=place.calls,
         timeout_s=place.deadline_seconds * TRY_SHARE,
+        timing=timing.drivers,
     )
 
 

@@ -106,7 +106,7 @@ async def _traits(site: Site, name: str) -> dict[str, str]:
     if place.s3 is None:
         return {}
     try:
-        driver = await open_s3(place, place.s3, make=False)
+        driver = await open_s3(place, place.s3, make=False, timing=site.timing)
     except errors.BackendError as error:
         return {"what it can do": f"could not be found out: {error}"}
     try:

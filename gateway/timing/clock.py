@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
+
+from backends.timing import MonotonicClock
 
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # a client may run where there is none
 
@@ -28,20 +29,14 @@ class Clock(Protocol):
         """Return after *seconds* of monotonic time."""
 
 
-class SystemClock:
+class SystemClock(MonotonicClock):
     """The machine's clocks."""
 
     def wall_ns(self) -> int:
         return time.time_ns()
 
-    def monotonic(self) -> float:
-        return time.monotonic()
-
     def boottime(self) -> float:
         return time.clock_gettime(_BOOTTIME)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class Offsets(NamedTuple):
@@ -53,7 +48,7 @@ class Offsets(NamedTuple):
     boottime_seconds: float = 0.0
 
 
-class OffsetClock:
+class OffsetClock(MonotonicClock):
     """The machine's clocks, each shifted by what `offsets` says at that moment. Sleeps are not affected."""
 
     def __init__(self, offsets: Callable[[], Offsets]) -> None:
@@ -67,9 +62,6 @@ class OffsetClock:
 
     def boottime(self) -> float:
         return time.clock_gettime(_BOOTTIME) + self._offsets().boottime_seconds
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class OffsetsFile:

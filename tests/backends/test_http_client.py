@@ -43,7 +43,7 @@ async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncItera
 
 
 def client_of(url: str, tls: ssl.SSLContext | None = None) -> HttpClient:
-    return HttpClient(url, tls, idle_max=4, connect_timeout_s=10, timeout_s=30)
+    return HttpClient(url, tls, idle_max=4, connect_timeout_s=10, timeout_s=30, idle_timeout_s=60)
 
 
 async def request_on(reader: asyncio.StreamReader) -> tuple[str, bytes]:

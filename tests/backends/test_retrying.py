@@ -11,6 +11,7 @@ from backends.base import Backend, Marker
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from backends.retrying import Budget, Retrying
+from backends.timing import DriverTiming
 from tests.backends.contract import SITE, Contract, key, listed, put
 
 
@@ -20,12 +21,15 @@ class World:
     def __init__(self) -> None:
         self.now, self.slept = 0.0, list[float]()
 
+    def monotonic(self) -> float:
+        return self.now
+
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
 
     def around(self, inner: Backend, **settings: object) -> Retrying:
-        given = {"sleep": self.sleep, "clock": lambda: self.now, "draw": lambda: 1.0}
+        given = {"clock": self, "draw": lambda: 1.0}
         return Retrying(inner, **(given | settings))  # type: ignore[arg-type]
 
 
@@ -87,7 +91,10 @@ async def test_what_will_not_be_better_is_not_tried_again(world: World, error: t
 
 async def test_pauses_double_up_to_the_longest_and_the_error_says_how_often(world: World) -> None:
     backend = world.around(
-        Faulty(Memory(), Plan([Fault(Kind.ERROR)])), tries=6, first_s=0.1, longest_s=0.5, within_s=60
+        Faulty(Memory(), Plan([Fault(Kind.ERROR)])),
+        tries=6,
+        timing=DriverTiming(retry_first_seconds=0.1, retry_most_seconds=0.5),
+        within_s=60,
     )
     with pytest.raises(errors.Unavailable) as caught:
         await backend.get(key(1))
@@ -97,14 +104,24 @@ async def test_pauses_double_up_to_the_longest_and_the_error_says_how_often(worl
 
 async def test_a_pause_is_drawn_from_nothing_to_its_longest() -> None:
     world, draws = World(), iter([0.0, 0.5, 0.25])
-    backend = world.around(Faulty(Memory(), Plan([Fault(Kind.ERROR)])), tries=4, draw=lambda: next(draws), first_s=0.4)
+    backend = world.around(
+        Faulty(Memory(), Plan([Fault(Kind.ERROR)])),
+        tries=4,
+        draw=lambda: next(draws),
+        timing=DriverTiming(retry_first_seconds=0.4),
+    )
     with pytest.raises(errors.Unavailable):
         await backend.stat(key(1))
     assert world.slept == pytest.approx([0.0, 0.4, 0.4])
 
 
 async def test_no_pause_ends_behind_the_time_that_is_given(world: World) -> None:
-    backend = world.around(Faulty(Memory(), Plan([Fault(Kind.ERROR)])), tries=99, first_s=1, longest_s=4, within_s=8)
+    backend = world.around(
+        Faulty(Memory(), Plan([Fault(Kind.ERROR)])),
+        tries=99,
+        timing=DriverTiming(retry_first_seconds=1, retry_most_seconds=4),
+        within_s=8,
+    )
     with pytest.raises(errors.Unavailable):
         await backend.get(key(1))
     assert world.slept == [1, 2, 4]
@@ -128,7 +145,7 @@ class Busy(Memory):
 
 
 async def test_a_retry_after_is_honoured(world: World) -> None:
-    assert await world.around(Busy(7, times=1), first_s=0.1).marker() is None
+    assert await world.around(Busy(7, times=1), timing=DriverTiming(retry_first_seconds=0.1)).marker() is None
     assert world.slept == pytest.approx([7.1])
 
 
@@ -218,7 +235,7 @@ async def test_what_is_at_hand_needs_no_retry(world: World) -> None:
 
 BAD: list[Callable[[], object]] = [
     lambda: Retrying(Memory(), tries=0),
-    lambda: Retrying(Memory(), first_s=-1),
+    lambda: Retrying(Memory(), within_s=-1),
     lambda: Retrying(Memory(), share=2),
     lambda: Retrying(Memory(), reserve=-1),
 ]

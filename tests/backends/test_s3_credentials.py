@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from backends import errors
-from backends.s3_credentials import ASK_AGAIN_S, Credentials
+from backends.s3_credentials import Credentials
+from backends.timing import DriverTiming
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import key, put
 from tests.servers.between import Forward, Heard, answer, between, refusal
@@ -102,6 +103,9 @@ async def test_keys_that_cannot_be_renewed_are_unavailable_and_come_back(contain
     assert bytes(await backend.get(key(1))) == b"x"
 
 
+PAUSES = DriverTiming().credential_seconds
+
+
 class Chain:
     """A chain whose keys have so many seconds left."""
 
@@ -121,11 +125,11 @@ class Chain:
 @pytest.mark.parametrize("left_s", [0, 1, 3, 10, 59, 100, 119, 120, 900, 3_600])
 async def test_keys_are_asked_for_again_while_half_of_the_time_is_left(left_s: float) -> None:
     before = datetime.now(UTC)
-    told = (await Credentials(Chain(left_s))()).until
+    told = (await Credentials(Chain(left_s), PAUSES)()).until
     assert told is not None
     wait_s = (told - before).total_seconds()
     assert wait_s <= max(left_s / 2, 0) + 5
-    assert any(abs(wait_s - step) < 5 for step in (*ASK_AGAIN_S, 0))
+    assert any(abs(wait_s - step) < 5 for step in (*PAUSES, 0))
 
 
 async def test_a_container_that_gives_no_keys_is_unavailable(container: Any, open_s3: OpenS3) -> None:

@@ -9,11 +9,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from backends import errors, s3_marker
+from backends import errors
 from backends.base import Marker
 from backends.retrying import Retrying
 from backends.s3 import S3
 from backends.s3_listing import parse_page
+from backends.timing import DriverTiming
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import SITE, key, listed, put
 from tests.servers.between import Between, Forward, Heard, answer, between, refusal
@@ -175,7 +176,7 @@ async def test_an_answer_that_is_lost_is_unavailable_and_the_retry_finds_its_byt
     way.rule = forgetful
     with pytest.raises(errors.Unavailable):
         await put(backend, key(2), VALUE)
-    await put(Retrying(backend, first_s=0.01), key(2), VALUE)
+    await put(Retrying(backend, timing=DriverTiming(retry_first_seconds=0.01)), key(2), VALUE)
     assert lost == ["PUT", "PUT"]
     assert bytes(await backend.get(key(2))) == VALUE
 
@@ -233,7 +234,7 @@ async def test_a_throttled_call_is_unavailable_until_it_is_let_through(way: Betw
     with pytest.raises(errors.Unavailable, match="fewer requests"):
         await backend.get(key(1))
     told: list[str] = []
-    retrying = Retrying(backend, first_s=0.01, told=lambda verb, *_: told.append(verb))
+    retrying = Retrying(backend, timing=DriverTiming(retry_first_seconds=0.01), told=lambda verb, *_: told.append(verb))
     assert bytes(await retrying.get(key(1))) == VALUE
     assert told == ["get", "get"]
 
@@ -295,7 +296,7 @@ async def test_a_listing_that_breaks_off_goes_on_where_it_was(way: Between, back
         return None if len(pages) == 2 else await forward(request)
 
     way.rule = breaking
-    lines = await listed(Retrying(backend, first_s=0.01).list())
+    lines = await listed(Retrying(backend, timing=DriverTiming(retry_first_seconds=0.01)).list())
     assert [line.key for line in lines] == [key(number) for number in range(1_200)]
     assert len(pages) >= 3
 
@@ -313,7 +314,9 @@ async def test_a_claim_whose_answer_is_lost_is_found_by_looking(way: Between, ba
 
     way.rule = forgetful
     told: list[str] = []
-    await Retrying(backend, first_s=0.01, told=lambda verb, *_: told.append(verb)).claim(Marker(SITE, 1, 1))
+    await Retrying(
+        backend, timing=DriverTiming(retry_first_seconds=0.01), told=lambda verb, *_: told.append(verb)
+    ).claim(Marker(SITE, 1, 1))
     assert lost[0].startswith(b"HTTP/1.1 200")
     assert told == ["claim"]
     assert await backend.marker() == Marker(SITE, 1, 1)
@@ -336,12 +339,9 @@ class Turnstile:
             self.all.set()
 
 
-async def test_where_conditions_are_not_heeded_who_comes_last_has_it(
-    moto_server: S3Server, open_s3: OpenS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_where_conditions_are_not_heeded_who_comes_last_has_it(moto_server: S3Server, open_s3: OpenS3) -> None:
     """Two sites on a server that passes conditions over, as some clones of S3 do. Both look before either writes, and
     look again once both have written twice, which is what the pause between is for."""
-    monkeypatch.setattr(s3_marker, "SETTLE_S", 0)
     looks, writes = Turnstile(2), Turnstile(4)
 
     async def heedless(request: Heard, forward: Forward) -> bytes | None:
@@ -354,8 +354,9 @@ async def test_where_conditions_are_not_heeded_who_comes_last_has_it(
             return await forward(request.without("if-none-match", "if-match"))
 
     async with between(moto_server) as way:
-        one = await open_s3(way.server)
-        other = await open_s3(way.server, bucket=one._settings.bucket)
+        timing = DriverTiming(settle_seconds=0)
+        one = await open_s3(way.server, timing=timing)
+        other = await open_s3(way.server, bucket=one._settings.bucket, timing=timing)
         way.rule = heedless
         markers = [Marker(SITE, 1, 1), Marker("07" * 16, 1, 1)]
         outcomes = await asyncio.gather(one.claim(markers[0]), other.claim(markers[1]), return_exceptions=True)

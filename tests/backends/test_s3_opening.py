@@ -70,7 +70,7 @@ def test_the_style_says_where_the_buckets_name_stands(
     reached: str, style: Any, bucket: str, expected: tuple[str, bool]
 ) -> None:
     settings = S3Settings(
-        "s3", bucket, "", None, None, None, None, None, None, style, False, None, 1, 1.0, 1.0, "auto"
+        "s3", bucket, "", None, None, None, None, None, None, style, False, None, 1, 1.0, "auto"
     )  # fmt: skip
     assert settings.address(reached) == expected
 
@@ -333,7 +333,7 @@ asyncio.run(S3.load())
 asyncio.run(S3.load())
 known = {name for name in sys.modules if "boto" in name}
 assert "aiobotocore.client" in known
-_prepared(S3Settings("far", "b", "", "http://h", "r", None, "a", "s", None, "auto", False, None, 1, 1.0, 1.0, "auto"))
+_prepared(S3Settings("far", "b", "", "http://h", "r", None, "a", "s", None, "auto", False, None, 1, 1.0, "auto"))
 assert {name for name in sys.modules if "boto" in name} == known
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)

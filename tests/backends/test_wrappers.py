@@ -12,10 +12,11 @@ from backends.base import Backend, Marker
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from backends.retrying import Retrying
+from backends.timing import DriverTiming
 from backends.wrappers import Deadlined, Limited, Metered
 from gateway.site.absent import Absent
 from gateway.site.guarded import Guarded
-from gateway.timing import parse_timing
+from gateway.timing import Timing, parse_timing
 from tests.backends.contract import SITE, Contract, key, listed, put
 
 
@@ -55,7 +56,13 @@ class TestAllAroundADistantOne(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
         plan = Plan([Fault(Kind.ERROR, share=0.1), Fault(Kind.ERROR_AFTER, share=0.1)], seed=5)
-        tries = Retrying(Limited(Faulty(Memory(), plan), 3), tries=50, first_s=0.0, share=1.0, reserve=10_000)
+        tries = Retrying(
+            Limited(Faulty(Memory(), plan), 3),
+            tries=50,
+            timing=DriverTiming(retry_first_seconds=0.0),
+            share=1.0,
+            reserve=10_000,
+        )
         yield Metered(Deadlined(tries, 60), lambda *_: None)
 
 
@@ -64,7 +71,7 @@ class TestGuarded(Contract):
 
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        yield Guarded(Memory(), 3, seconds=60)
+        yield Guarded(Memory(), 3, seconds=60, timing=Timing())
 
 
 class TestAbsentOnceItIsThere(Contract):

@@ -76,7 +76,7 @@ async def shore(tmp_path: Path, server: S3Server) -> AsyncIterator[Shore]:
             access_key=server.access_key, secret_key=server.secret_key, create_bucket=True,
             connections=8, timeout_s=TIMEOUT_SECONDS,
         )  # fmt: skip
-        far: Backend = around_distant(bucket, BackendPlace("b1", "s3", "far", 8, 60.0), first_s=0.01, longest_s=0.02)
+        far: Backend = around_distant(bucket, BackendPlace("b1", "s3", "far", 8, 60.0), TIMING)
         site = Shores(tmp_path, Memory("b0"), far, Memory("b2"), timing=TIMING)
         await far.put("0/0", [b""], 0)  # from here on it is known how its puts are confirmed
         await far.delete("0/0")

@@ -22,6 +22,7 @@ from gateway.metrics.lines import Lines
 from gateway.posix.gateways import Options, gateway_of
 from gateway.site.opening import open_s3
 from gateway.site.tls import Certificate
+from gateway.timing import Timing
 from gateway.topology import BackendPlace, S3Place
 
 RELEASE_SECONDS = 5.0
@@ -86,7 +87,7 @@ async def test_a_fifo_is_no_certificate(fifo: Path, tmp_path: Path, which: str) 
     )
     (tmp_path / "tls.crt").write_bytes(b"")
     with pytest.raises(Misconfigured, match="it is not a regular file"):
-        await Certificate.of(tmp_path, section, Lines("test"))
+        await Certificate.of(tmp_path, section, Lines("test", timing=Timing()), Timing())
 
 
 @pytest.mark.parametrize("which", ["secret_key_file", "profile"])
@@ -98,4 +99,4 @@ async def test_a_backend_whose_keys_lie_in_a_fifo_is_misconfigured(
     s3 = S3Place(bucket="bucket", endpoint="http://127.0.0.1:1", **keys)
     place = BackendPlace(name="far", type="s3", cluster="", calls=1, deadline_seconds=5.0, s3=s3)
     with pytest.raises(backend_errors.Misconfigured, match="it is not a regular file"):
-        await open_s3(place, s3, make=False)
+        await open_s3(place, s3, make=False, timing=Timing())

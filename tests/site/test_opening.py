@@ -14,7 +14,7 @@ from backends.base import crc32c_of
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
 from gateway.site.opening import around_distant, open_backend
-from gateway.timing import Timing
+from gateway.timing import SystemClock, Timing
 from gateway.topology import BackendPlace, S3Place
 from tests.servers.between import Between, Forward, Heard, between
 from tests.servers.moto import moto
@@ -45,12 +45,13 @@ async def test_a_call_that_pauses_between_two_tries_leaves_its_slot_to_others() 
     await memory.put("a", [b"a"], crc32c_of([b"a"]))
     await memory.put("b", [b"b"], crc32c_of([b"b"]))
 
-    async def pause(seconds: float) -> None:
-        pausing.set()
-        await go_on.wait()
+    class Clock(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            pausing.set()
+            await go_on.wait()
 
     once = Plan([Fault(Kind.ERROR, key="a", times=1)])
-    backend = around_distant(Faulty(memory, once), place(calls=1), sleep=pause)
+    backend = around_distant(Faulty(memory, once), place(calls=1), Timing(clock=Clock()))
     first = asyncio.create_task(backend.get("a"))
     await asyncio.wait_for(pausing.wait(), WAIT_SECONDS)
     assert bytes(await asyncio.wait_for(backend.get("b"), WAIT_SECONDS)) == b"b"
@@ -62,10 +63,12 @@ async def test_a_call_that_pauses_between_two_tries_leaves_its_slot_to_others() 
 async def test_a_call_as_a_whole_has_one_deadline_its_pauses_and_waits_included() -> None:
     never = asyncio.Event()
 
-    async def pause(seconds: float) -> None:
-        await never.wait()
+    class Clock(SystemClock):
+        async def sleep(self, seconds: float) -> None:
+            await never.wait()
 
-    backend = around_distant(Faulty(Memory(), Plan([Fault(Kind.ERROR)])), place(deadline_seconds=0.2), sleep=pause)
+    failing = Faulty(Memory(), Plan([Fault(Kind.ERROR)]))
+    backend = around_distant(failing, place(deadline_seconds=0.2), Timing(clock=Clock()))
     with pytest.raises(errors.Unavailable, match=r"no answer to get within 0\.2 s"):
         await asyncio.wait_for(backend.get("a"), WAIT_SECONDS)
 
