@@ -24,10 +24,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from backends import steps
+from gateway.timing import timing_from_environment
 
 VARIABLE = "ENTREPOT_FAILPOINTS"
 FROM_VARIABLE = "ENTREPOT_FAILPOINTS_FROM"
-SLEEP_SECONDS = 2.0
 
 POINTS = {
     # a worker, on the way of a write
@@ -119,16 +119,17 @@ class _Watch:
 
     def _act(self, point: str, action: str) -> None:
         os.write(2, f"failpoint {point}: {action}, process {os.getpid()}\n".encode())
+        seconds = timing_from_environment().failpoints.sleep_seconds
         match action:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "raise":
                 raise OSError(errno.EIO, f"failpoint {point}")
             case "sleep":
-                time.sleep(SLEEP_SECONDS)
+                time.sleep(seconds)
             case "hang":
                 while True:
-                    time.sleep(SLEEP_SECONDS)
+                    time.sleep(seconds)
 
 
 def parse(text: str) -> dict[str, _Armed]:

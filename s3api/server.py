@@ -92,7 +92,7 @@ class Serving:
         self._server = server
         self._listening = listening
 
-    async def stop(self, grace_seconds: float = 30.0) -> None:
+    async def stop(self, grace_seconds: float) -> None:
         """Take no more connections, end those without a request, let the requests in flight finish, and cut what is
         left after *grace_seconds*."""
         self._listening.close()

@@ -29,7 +29,7 @@ def list_(site: SiteOption, json: Json = False) -> None:
     from gateway.site import standings
 
     async def work(opened: Site) -> list[dict[str, Any]]:
-        found = await standings.look(opened.journal_path, opened.warehouse.topology)
+        found = await standings.look(opened.journal_path, opened.warehouse.topology, opened.timing.clock)
         health = await standings.health(opened)
         return [{**use._asdict(), "health": health.get(use.name, "")} for use in found.backends]
 
@@ -76,7 +76,7 @@ def retry(site: SiteOption, json: Json = False) -> None:
     from gateway.site.again import try_again
 
     async def work(opened: Site) -> int:
-        return await try_again(opened.store, opened.journal)
+        return await try_again(opened.store, opened.journal, opened.timing.clock)
 
     count = on_site(site, work)
     tell({"blocks": count}, as_json=json, text=lambda: [f"{count} block(s) are tried again now"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -156,9 +155,10 @@ def restore(
     the backup is no longer named. Nothing is written outside DIR but the backends' markers."""
     from gateway.site.restore import plain
     from gateway.site.restore import restore as restore_site
+    from gateway.timing import timing_from_environment
 
     restored = asyncio.run(restore_site(target, folder, master_key, anyway=claim_anyway or (), tables_only=tables_only))
-    aged = time.time_ns() > restored.until_ns
+    aged = timing_from_environment().clock.wall_ns() > restored.until_ns
     lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
     lines += [
         f"{setting} was {named} in the backup; the restored site keeps it inside {folder}"

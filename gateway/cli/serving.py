@@ -69,12 +69,14 @@ async def _serve(folder: Path, config: Config, listen: Address, metrics: Address
     """Serve until told to stop. Answers why a process could not go on, if that is what stopped it."""
     from gateway.metrics.lines import LEVELS, Lines, take_over_logging
     from gateway.site.serving import Serving
+    from gateway.timing import timing_from_environment
 
-    lines = Lines("supervisor", LEVELS[config.log.level])
+    timing = timing_from_environment()
+    lines = Lines("supervisor", LEVELS[config.log.level], timing=timing)
     take_over_logging(lines)
     try:
         serving = await Serving.start(
-            folder, config, lines, worker_module=WORKER_MODULE, listen=listen, metrics=metrics
+            folder, config, lines, worker_module=WORKER_MODULE, listen=listen, metrics=metrics, timing=timing
         )
         _announce(serving, config, as_json=as_json)
         await serving.wait()

@@ -90,7 +90,7 @@ def status(folder: SiteArgument, json: Json = False) -> None:
 
     async def work(site: Site) -> tuple[dict[str, Any], standings.Standings]:
         facts = {**describe(site), "config": site.config.version}
-        return facts, await standings.look(site.journal_path, site.config.topology(site.folder))
+        return facts, await standings.look(site.journal_path, site.config.topology(site.folder), site.timing.clock)
 
     described, found = on_site(folder, work)
     asked = served.ask(folder)

@@ -38,7 +38,7 @@ async def work(child: Child) -> None:
 
 
 async def _serve(child: Child, site: Site, wire: WireServer) -> None:
-    certificate = await Certificate.of(child.folder, child.config.server, child.lines)
+    certificate = await Certificate.of(child.folder, child.config.server, child.lines, child.timing)
     observer = Requests(child.lines if child.config.log.requests else None)
     server = make_server(site.engine, _settings(site, wire.answer), observer, site.timing)
     listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))

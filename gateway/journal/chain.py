@@ -20,6 +20,7 @@ from gateway.errors import Damaged
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.records.site import ChainBegun
 from gateway.journal.store import EMPTY_HEAD, HASH_BYTES, Head, JournalRow, running_hash
+from gateway.timing import timing_from_environment
 
 SLICE = 256
 """Batches that one read transaction goes through."""
@@ -118,7 +119,8 @@ def malformed(path: Path) -> str:
 def open_readonly(path: Path) -> sqlite3.Connection:
     """A connection that reads the file at *path* and holds nothing in memory. Raises `sqlite3.Error`."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    connection.execute("PRAGMA busy_timeout = 2000")
+    seconds = timing_from_environment().journal.read_busy_seconds
+    connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
     return connection
 
 

@@ -40,7 +40,6 @@ from gateway.timing import Timing
 
 __all__ = ["CommitterSettings", "Server", "held_lock", "serve"]
 
-DRAW_AGAIN_SECONDS = 1.0
 """Before a token that could not be made durable, since the disk is full, is drawn again."""
 NONCE_BYTES = 16
 
@@ -134,7 +133,7 @@ class Server:
                 await self._draw(here)
             except DiskFull:
                 log.warning("no fencing token is drawn for now: the journal's disk is full")
-                await asyncio.sleep(DRAW_AGAIN_SECONDS)
+                await self.clock.sleep(self._settings.timing.journal.draw_again_seconds)
             else:
                 return
 

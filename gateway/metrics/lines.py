@@ -15,21 +15,24 @@ from contextlib import suppress
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
+from gateway.timing import Timing
+
 DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 LEVELS = {"debug": DEBUG, "info": INFO, "warning": WARNING, "error": ERROR}
 _NAMES = {number: name for name, number in LEVELS.items()}
 
 PENDING_LINES_MAX = 10_000
-FLUSH_SECONDS = 0.1
 
 
 class Lines:
     """Where a process's lines go. `process` names it in each of them."""
 
-    def __init__(self, process: str, level: int = INFO, descriptor: int = 2) -> None:
+    def __init__(self, process: str, level: int = INFO, descriptor: int = 2, *, timing: Timing) -> None:
         self.process = quoted(process)
         self.level = level
         self._descriptor = descriptor
+        self._timing = timing.metrics
+        self._wall_ns = timing.clock.wall_ns
         self._pending: deque[str] = deque()
         self._dropped = 0
         self._wake = threading.Event()
@@ -56,19 +59,18 @@ class Lines:
         """Write out what is left and end."""
         self._stopping = True
         self._wake.set()
-        self._thread.join(5)
+        self._thread.join(self._timing.close_seconds)
 
     def _now(self) -> str:
         """UTC to the millisecond; the text of a second is made once."""
-        now = time.time()
-        second = int(now)
+        second, rest_ns = divmod(self._wall_ns(), 1_000_000_000)
         if second != self._second[0]:
             self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
-        return f"{self._second[1]}.{int((now - second) * 1000):03d}Z"
+        return f"{self._second[1]}.{rest_ns // 1_000_000:03d}Z"
 
     def _run(self) -> None:
         while not self._stopping:
-            self._wake.wait(FLUSH_SECONDS)
+            self._wake.wait(self._timing.flush_seconds)
             self._flush()
         self._flush()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.metrics.instruments import gauge, histogram
-
-TICK_SECONDS = 0.05
+from gateway.timing.durations import MetricsTiming
 
 LAG = histogram(
     "entrepot_loop_lag_seconds", "How late a timer of the event loop was, every twentieth of a second.", ("process",)
@@ -14,15 +13,15 @@ LAG = histogram(
 LAG_MAX = gauge("entrepot_loop_lag_seconds_max", "The latest of those in the last second.", ("process",), "max")
 
 
-async def watch_loop(process: str) -> None:
+async def watch_loop(process: str, timing: MetricsTiming) -> None:
     """Measure for ever, as a task of the loop that is measured."""
     loop = asyncio.get_running_loop()
     while True:
         greatest = 0.0
-        end = loop.time() + 1.0
+        end = loop.time() + timing.lag_seconds
         while loop.time() < end:
-            due = loop.time() + TICK_SECONDS
-            await asyncio.sleep(TICK_SECONDS)
+            due = loop.time() + timing.tick_seconds
+            await asyncio.sleep(timing.tick_seconds)
             late = max(0.0, loop.time() - due)
             LAG.observe(late, process)
             greatest = max(greatest, late)

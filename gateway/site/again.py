@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork
+from gateway.timing import Clock
 
 if TYPE_CHECKING:
     from gateway.blocks.working import Journal, Tables
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SLICE = 128
 
 
-async def try_again(store: Tables, journal: Journal) -> int:
+async def try_again(store: Tables, journal: Journal, clock: Clock) -> int:
     """Have every block that was set aside, or that is lost, looked at now, as if it had never failed. Answers how many
     there were. One that fails again is set aside again, and one without a good copy is lost again."""
     after, count = b"", 0
@@ -23,7 +23,7 @@ async def try_again(store: Tables, journal: Journal) -> int:
             "SELECT block, word FROM work WHERE state > 0 AND block > ? ORDER BY block LIMIT ?", (after, SLICE)
         )
         if rows:
-            now_ns = time.time_ns()
+            now_ns = clock.wall_ns()
             again = (Fail(block, now_ns, int(WorkState.WAITING), 0, word) for block, word in rows)
             count += await journal.send(FailWork(tuple(again)))
         if len(rows) < SLICE:

@@ -173,13 +173,14 @@ def run_child(main: Main) -> None:
 
 async def _run(name: str, folder: Path, main: Main) -> int:
     line = await Line.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
-    lines = Lines(name)
+    timing = timing_from_environment()  # the supervisor has read the same text
+    lines = Lines(name, timing=timing)
     child: Child | None = None
     try:
         config = load_in_force(folder)
         lines.level = LEVELS[config.log.level]
         take_over_logging(lines)
-        child = Child(name, folder, config, lines, line, timing_from_environment())
+        child = Child(name, folder, config, lines, line, timing)
         await _under_control(child, main)
     except EntrepotError as error:
         if child is not None and child.orphaned and isinstance(error, CommitterGone):
@@ -204,7 +205,8 @@ async def _under_control(child: Child, main: Main) -> None:
     loop.add_signal_handler(signal.SIGTERM, child.stopping.set)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal's ^C is the supervisor's to hear
     role = child.name.split()[0]
-    around = [asyncio.create_task(each) for each in (child.listen(), child.report(), watch_loop(role))]
+    measuring = watch_loop(role, child.timing.metrics)
+    around = [asyncio.create_task(each) for each in (child.listen(), child.report(), measuring)]
     try:
         await main(child)
         child.tell_counts()

@@ -26,7 +26,6 @@ the marker bears the current token, or, read again, an older one, and is stamped
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
@@ -36,6 +35,7 @@ from gateway.blocks.values import block_id, session_of
 from gateway.journal.packed import unpack
 from gateway.site.agreement import StampedElsewhere
 from gateway.site.ring import Rows
+from gateway.timing import Clock
 
 _HAS_TOKENS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'token'"
 _BATCH = "SELECT number + records_count - 1, hash FROM journal WHERE number <= ? ORDER BY number DESC LIMIT 2"
@@ -61,10 +61,11 @@ class Position(NamedTuple):
 class Fencing:
     """A journal's side of the fences, and what this process may do with them."""
 
-    def __init__(self, rows: Rows, session: Callable[[], int], *, stamps: bool) -> None:
+    def __init__(self, rows: Rows, session: Callable[[], int], clock: Clock, *, stamps: bool) -> None:
         """*session*: of this process, now; 0 for none. *stamps*: this process stamps backends."""
         self._rows = rows
         self._session = session
+        self._clock = clock
         self.stamps = stamps
         self._has_tokens = False
 
@@ -98,7 +99,7 @@ class Fencing:
         if token is None:
             return None
         replaces = marker.fence.key if marker.fence is not None else ""
-        return marker._replace(fence=Fence(*token, *self.head(), time.time_ns(), replaces, lineage(self._rows)))
+        return marker._replace(fence=Fence(*token, *self.head(), self._clock.wall_ns(), replaces, lineage(self._rows)))
 
     def owns(self, key: str) -> bool:
         """Whether the block under *key* is of this process's own session: no other history ever names it, and this

@@ -21,7 +21,8 @@ LATE = gauge("entrepot_policy_late", "1: that is longer than its within_seconds.
 async def count_copies(site: Site) -> None:
     """For ever."""
     while True:
-        tell(await standings.look(site.journal_path, site.warehouse.topology), list(site.warehouse.topology.policies))
+        found = await standings.look(site.journal_path, site.warehouse.topology, site.timing.clock)
+        tell(found, list(site.warehouse.topology.policies))
         await site.timing.clock.sleep(site.timing.probes.copies_seconds)
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from backends import errors
@@ -30,8 +29,8 @@ from gateway.errors import Misconfigured
 from gateway.site.agreement import GoesOnElsewhere, RestoredElsewhere
 from gateway.site.fencing import Fencing, Relation, see_that_it_is_ours
 from gateway.site.ring import Rows
+from gateway.timing import Timing
 
-REFRESH_SECONDS = 5.0
 """How often it is stamped anew, where the journal has grown; sooner where a deletion waits for that."""
 STAMP_TRIES = 3
 """How often a place is looked at and stamped at once, where others stamp it meanwhile."""
@@ -97,6 +96,7 @@ class Guarded(Backend):
         seconds: float,
         reopen: Reopen | None = None,
         fencing: Fencing | None = None,
+        timing: Timing,
     ) -> None:
         """*seconds*: between two looks. *reopen*: opens, and checks, what stands at that place now. Without *fencing*
         no fence is looked at, as for a place that one process has to itself."""
@@ -113,6 +113,8 @@ class Guarded(Backend):
         self._reopen = reopen
         self._leaving: set[asyncio.Task[None]] = set()
         self._fencing = fencing
+        self._clock = timing.clock
+        self._stamp_seconds = timing.markers.stamp_seconds
         self._fence: Fence | None = None
         """As it was seen last, where it was of a committer of this journal."""
         self._stamped = float("-inf")
@@ -199,7 +201,7 @@ class Guarded(Backend):
             try:
                 async with asyncio.timeout(self._seconds):
                     await self._asked.wait()
-                    await asyncio.sleep(self._seconds * ASKED_SHARE)
+                    await self._clock.sleep(self._seconds * ASKED_SHARE)
             except TimeoutError:
                 pass
             self._asked.clear()
@@ -246,7 +248,8 @@ class Guarded(Backend):
     def _is_due(self, fence: Fence | None, fencing: Fencing, *, stamp: bool) -> bool:
         if fence is None or fencing.head().number <= fence.number:
             return False
-        return stamp or self._asked_number > fence.number or time.monotonic() - self._stamped >= REFRESH_SECONDS
+        passed = self._clock.monotonic() - self._stamped
+        return stamp or self._asked_number > fence.number or passed >= self._stamp_seconds
 
     async def _stamp(self, held: Marker, fencing: Fencing) -> bool:
         """Compare and set. Answers whether somebody was faster; where it fails otherwise, nothing is deleted there."""
@@ -263,7 +266,7 @@ class Guarded(Backend):
             self.unstamped = str(error)
             return False
         failpoints.reach("backend-stamped")
-        self.unstamped, self._fence, self._stamped = "", wanted.fence, time.monotonic()
+        self.unstamped, self._fence, self._stamped = "", wanted.fence, self._clock.monotonic()
         return False
 
     async def _stands_again(self) -> bool:

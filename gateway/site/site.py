@@ -100,7 +100,7 @@ class Site:
                 journal, committer = await open_journal(folder, journal_path, kind, timing)
             held.push_async_callback(committer.let_go)
             held.push_async_callback(journal.close)
-            store = ReadStore(JournalPaths(journal_path).database)
+            store = ReadStore(JournalPaths(journal_path).database, timing=timing)
             held.callback(store.close)
             self = cls(folder, config, journal, committer, store, Ring(ring_path, store), timing)
             if kind == "client":

@@ -58,7 +58,6 @@ STAMPED = gauge(
     ("backend",),
 )
 
-LAST_STAMP_SECONDS = 3.0
 """What the last stamps may take, of a process that ends."""
 
 _log = logging.getLogger(__name__)
@@ -318,7 +317,7 @@ class Standing:
         """So that an older copy of this journal, started next, finds how far this one came."""
         if self._fencing is not None and self._fencing.stamps:
             with suppress(TimeoutError, EntrepotError):
-                async with asyncio.timeout(LAST_STAMP_SECONDS):
+                async with asyncio.timeout(self._timing.markers.last_stamp_seconds):
                     well = [each for each in self.backends.values() if not each.why]
                     await asyncio.gather(*(each.look(self._rows, stamp=True) for each in well))
 
@@ -373,6 +372,7 @@ class Standing:
             seconds=looks.local_seconds if local else looks.distant_seconds,
             reopen=functools.partial(self._try_again, place.name) if local else None,
             fencing=self._fencing,
+            timing=self._timing,
         )
 
     async def _try_again(self, name: str) -> Backend:

@@ -21,6 +21,7 @@ from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.tables import WorkState
 from gateway.placement.policy import remarks
 from gateway.reconcile.wishes import Wishes
+from gateway.timing import Clock
 from gateway.topology import Topology
 
 if TYPE_CHECKING:
@@ -103,21 +104,20 @@ def remarks_on(journal: Path, topology: Topology) -> list[str]:
         store.close()
 
 
-async def look(journal: Path, topology: Topology) -> Standings:
+async def look(journal: Path, topology: Topology, clock: Clock) -> Standings:
     """How it stands now."""
-    return await asyncio.to_thread(_look, journal, topology)
+    return await asyncio.to_thread(_look, journal, topology, clock.wall_ns())
 
 
-def _look(journal: Path, topology: Topology) -> Standings:
+def _look(journal: Path, topology: Topology, now_ns: int) -> Standings:
     store = ReadStore(JournalPaths(journal).database, cache_kib=8_192)
     try:
-        return _counted(store, topology)
+        return _counted(store, topology, now_ns)
     finally:
         store.close()
 
 
-def _counted(store: ReadStore, topology: Topology) -> Standings:
-    now_ns = time.time_ns()
+def _counted(store: ReadStore, topology: Topology, now_ns: int) -> Standings:
     wishes = Wishes(store, lambda: topology)
     with store.snapshot():
         known, lookup = wishes.refresh(), Lookup(store, {})

@@ -102,7 +102,7 @@ async def take_over(site: Site, *, confirmed: bool) -> Histories:
     (`agreement`) that the site was restored elsewhere in a later incarnation."""
     if is_served(site.folder):
         raise Misconfigured(f"{site.folder} is being served: its backends bear its own token")
-    fencing = Fencing(site.store, lambda: 0, stamps=True)
+    fencing = Fencing(site.store, lambda: 0, site.timing.clock, stamps=True)
     opened: list[tuple[Backend, Marker]] = []
     restored: dict[str, GoesOnElsewhere] = {}
     try:
@@ -229,7 +229,7 @@ def _addresses(base: sqlite3.Connection, record: Any) -> Iterator[str]:
 
 async def _go_on(site: Site, common: int, fences: Iterable[Fence]) -> int:
     """End the other history's claim. Answers the new token's counter."""
-    until_ns = time.time_ns() + int(site.config.journal.fork_grace_hours * 3_600 * 1e9)
+    until_ns = site.timing.clock.wall_ns() + int(site.config.journal.fork_grace_hours * 3_600 * 1e9)
     await site.journal.pin(f"{FORK_PIN} {common}", common, until_ns)
     failpoints.reach("takeover-pinned")
     ours = {each.nonce for each in lineage(site.store)}

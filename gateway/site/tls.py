@@ -16,19 +16,19 @@ from gateway.config.models import ServerSection
 from gateway.errors import Misconfigured
 from gateway.metrics.lines import ERROR, INFO, Lines
 from gateway.site.files import stamp
-
-LOOK_SECONDS = 1.0
+from gateway.timing import Timing
 
 
 class Certificate:
     """A certificate and its key. `context` is another one once they were read again: connections that come afterwards
     see the new certificate."""
 
-    def __init__(self, certificate: Path, key: Path, lines: Lines) -> None:
+    def __init__(self, certificate: Path, key: Path, lines: Lines, timing: Timing) -> None:
         """Blocking. Raises `Misconfigured` if the pair cannot be used."""
         self._certificate = certificate
         self._key = key
         self._lines = lines
+        self._look_seconds = timing.reload.certificate_seconds
         self._wanted = asyncio.Event()
         self._seen = self._stamp()
         try:
@@ -37,11 +37,11 @@ class Certificate:
             raise Misconfigured(f"the certificate {certificate} and key {key} cannot be used: {error}") from error
 
     @classmethod
-    async def of(cls, folder: Path, config: ServerSection, lines: Lines) -> Certificate | None:
+    async def of(cls, folder: Path, config: ServerSection, lines: Lines, timing: Timing) -> Certificate | None:
         """What the config names, below *folder*; None without TLS. Raises `Misconfigured`."""
         if not config.tls_certificate:
             return None
-        return await asyncio.to_thread(cls, folder / config.tls_certificate, folder / config.tls_key, lines)
+        return await asyncio.to_thread(cls, folder / config.tls_certificate, folder / config.tls_key, lines, timing)
 
     def reload(self) -> None:
         """Have `watch` read the files again, whether they changed or not."""
@@ -51,7 +51,7 @@ class Certificate:
         """Read the files again whenever they change, for ever."""
         while True:
             try:
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(self._look_seconds):
                     await self._wanted.wait()
             except TimeoutError:
                 pass

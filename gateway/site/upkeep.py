@@ -37,8 +37,6 @@ _WORDS = {
     Severity.WRONG: "NOT sound",
 }
 DAY_SECONDS = 86_400.0
-REMEMBER_SECONDS = DAY_SECONDS
-"""How long a completed upload is remembered, so that a completion that is repeated gets its answer."""
 
 
 def expire_seconds(config: Config) -> float:
@@ -59,7 +57,7 @@ def workers_of(site: Site) -> list[Worker]:
     fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
     gives_way = GivingWay(Crowd(timing).felt, timing)
     return [
-        Takedown(store, journal, timing=timing, remember_seconds=REMEMBER_SECONDS),
+        Takedown(store, journal, timing=timing, remember_seconds=timing.takedown.remember_seconds),
         Sweeper(
             store,
             journal,

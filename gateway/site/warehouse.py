@@ -87,7 +87,7 @@ class Warehouse:
     ) -> Warehouse:
         """Open every backend and see that it is this site's. *wait_seconds*: the writer's. *stamps*: as of `Fencing`.
         *strict*, and what is raised: as `Standing.open`."""
-        fencing = Fencing(rows, lambda: journal.session, stamps=stamps)
+        fencing = Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
         standing = Standing(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         try:
             await standing.open(topology, strict=strict)

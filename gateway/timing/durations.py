@@ -33,6 +33,12 @@ class JournalTiming:
     """A single commit counts as at most so long for what is usual."""
     checkpoint_seconds: Pause = 1.0
     """Before the next try to write the WAL into the file, where readers kept the last one from finishing."""
+    busy_seconds: Limit = 1.0
+    """How long the committer's connections to SQLite wait for another process that holds the file's lock."""
+    read_busy_seconds: Limit = 2.0
+    """The same of connections that only read."""
+    draw_again_seconds: Pause = 1.0
+    """Before a committer that starts tries again to draw its token, where the disk was full."""
     backup_pause_seconds: Pause = 0.001
     """Between two steps of copying the journal for a backup."""
 
@@ -61,6 +67,14 @@ class SweeperTiming:
     """Of one step, for listing a session's prefix on a backend and deleting what is found there."""
     upload_most_seconds: Limit = 3_600.0
     """So long after the end of a session no put of it is on its way any more. A shorter one may lose bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakedownTiming:
+    """Taking apart what was let go of (`gateway/blocks/takedown.py`)."""
+
+    remember_seconds: Limit = 86_400.0
+    """How long a completed upload is remembered, so that a repeated completion gets its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +207,10 @@ class MarkersTiming:
     """Between two looks at the marker of a distant backend."""
     files_seconds: Pause = 10.0
     """Between two looks at the files that say how a backend is reached: its secret, who signed its certificate."""
+    stamp_seconds: Pause = 5.0
+    """Between two stamps of a backend by which its marker follows the journal, unless something waits for one."""
+    last_stamp_seconds: Limit = 3.0
+    """How long a process that ends may take to stamp its backends a last time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,10 +234,13 @@ class BackendsTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class ReloadTiming:
-    """Taking over an edited config (`gateway/site/reloading.py`, `refusals.py`, `in_force.py`)."""
+    """Taking over an edited config or certificate (`gateway/site/reloading.py`, `refusals.py`, `in_force.py`,
+    `tls.py`)."""
 
     look_seconds: Pause = 1.0
     """Between two looks at the file; one that changed is read once it stayed the same for so long."""
+    certificate_seconds: Pause = 1.0
+    """Between two looks at the files of the certificate."""
     follow_seconds: Pause = 1.0
     """Between two looks of a client at whether another config is in force."""
     poll_seconds: Pause = 0.02
@@ -313,6 +334,28 @@ class ProbesTiming:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricsTiming:
+    """The log and the measurements of a process (`gateway/metrics`)."""
+
+    flush_seconds: Pause = 0.1
+    """Between two writes of gathered log lines."""
+    close_seconds: Limit = 5.0
+    """How long a process that ends waits for the last lines to be written."""
+    tick_seconds: Pause = 0.05
+    """Between two measurements of how late the event loop is."""
+    lag_seconds: Pause = 1.0
+    """Over which the greatest of these is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailpointsTiming:
+    """What armed failpoints do (`gateway/failpoints.py`)."""
+
+    sleep_seconds: Limit = 2.0
+    """How long the action `sleep` holds up its thread."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConnectionsTiming:
     """The connections of S3 clients (`s3api`), beside what the config's `server` section sets."""
 
@@ -375,6 +418,7 @@ class Timing:
     journal: JournalTiming = field(default_factory=JournalTiming)
     workers: WorkersTiming = field(default_factory=WorkersTiming)
     sweeper: SweeperTiming = field(default_factory=SweeperTiming)
+    takedown: TakedownTiming = field(default_factory=TakedownTiming)
     blocks: BlocksTiming = field(default_factory=BlocksTiming)
     routes: RoutesTiming = field(default_factory=RoutesTiming)
     inventory: InventoryTiming = field(default_factory=InventoryTiming)
@@ -391,6 +435,8 @@ class Timing:
     committers: CommittersTiming = field(default_factory=CommittersTiming)
     processes: ProcessesTiming = field(default_factory=ProcessesTiming)
     probes: ProbesTiming = field(default_factory=ProbesTiming)
+    metrics: MetricsTiming = field(default_factory=MetricsTiming)
+    failpoints: FailpointsTiming = field(default_factory=FailpointsTiming)
     connections: ConnectionsTiming = field(default_factory=ConnectionsTiming)
     files: FilesTiming = field(default_factory=FilesTiming)
     clock: Clock = field(default_factory=SystemClock)

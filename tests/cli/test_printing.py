@@ -17,6 +17,7 @@ from gateway.cli.main import run
 from gateway.cli.output import complain, json_text, printable, say_file, table, tell
 from gateway.errors import InvalidArgument, NoSuchUser
 from gateway.metrics.lines import INFO, Lines
+from gateway.timing import Timing
 from tests.endpoint import ENTREPOT, Endpoint, command_environment, run_entrepot, started
 
 EVIL = "a\x1b]0;owned\x07\x1b[31m\r\n\x0b\x85\x9b2J\x7f\u2028\u2029\u202egpj.exe\u2066\u200e\ufeff[red]b[/red]"
@@ -85,7 +86,7 @@ def test_what_a_command_logs_is_unharmed(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_line_of_the_log_is_ascii_without_control_characters() -> None:
     reads, writes = os.pipe()
-    lines = Lines("test", descriptor=writes)
+    lines = Lines("test", descriptor=writes, timing=Timing())
     lines.write(INFO, NAME, key=NAME)
     lines.close()
     os.close(writes)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from gateway.metrics import lines
 from gateway.metrics.lines import DEBUG, INFO, WARNING, Handler, Lines
 from gateway.metrics.requests import Requests
+from gateway.timing import Timing
 
 
 class Seen(NamedTuple):
@@ -34,7 +35,7 @@ class Seen(NamedTuple):
 class Log:
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
-        self.lines = Lines("worker 1", INFO, self.writing)
+        self.lines = Lines("worker 1", INFO, self.writing, timing=Timing())
 
     def read(self) -> list[dict[str, Any]]:
         self.lines.close()

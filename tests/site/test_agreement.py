@@ -19,7 +19,7 @@ from gateway.site import standing
 from gateway.site.agreement import INCARNATION_STEPS, Parted, believed, goes_on_elsewhere
 from gateway.site.fencing import Fencing
 from gateway.site.standing import Standing
-from gateway.timing import parse_timing
+from gateway.timing import SystemClock, parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
 from tests.site.test_stamping import SITE, History
 from tests.waiting import until_true
@@ -148,7 +148,7 @@ def elsewhere(kind: str, stores: Stores, histories: list[History]) -> SayElsewhe
 def stands(history: History) -> Standing:
     """The backends of a process that stamps them for this journal."""
     rows = Rows(history)
-    return Standing(rows, timing=QUICK, writes_much=False, fencing=Fencing(rows, lambda: 7, stamps=True))
+    return Standing(rows, timing=QUICK, writes_much=False, fencing=Fencing(rows, lambda: 7, SystemClock(), stamps=True))
 
 
 KINDS = pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from gateway.timing import Timing
 
 async def test_a_process_that_does_not_know_yet_how_to_answer_says_that_it_is_starting(tmp_path: Path) -> None:
     mine, its = [await Line.over(end) for end in pair()]
-    child = Child("keeper", tmp_path, load_text(default_text(), tmp_path), Lines("keeper", INFO), its, Timing())
+    lines = Lines("keeper", INFO, timing=Timing())
+    child = Child("keeper", tmp_path, load_text(default_text(), tmp_path), lines, its, Timing())
     listening = asyncio.create_task(child.listen())
     answers = mine.messages()
 

@@ -20,7 +20,7 @@ from gateway.errors import Misconfigured, Unavailable
 from gateway.site.agreement import RestoredElsewhere
 from gateway.site.guarded import Guarded
 from gateway.site.site import Site
-from gateway.timing import parse_timing
+from gateway.timing import Timing, parse_timing
 from tests.backends.mounts import mounted
 from tests.endpoint import run_entrepot, started
 from tests.site.running import client, counted, entrepot, lines, until, watch
@@ -42,7 +42,7 @@ class Rows:
 async def guarded(inner: Backend) -> Guarded:
     await inner.claim(MARKER)
     await inner.put("held", [b"held"], crc32c_of([b"held"]))
-    return Guarded(inner, 7, seconds=0.01)
+    return Guarded(inner, 7, seconds=0.01, timing=Timing())
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_a_marker_that_cannot_be_seen_at_the_moment_says_nothing() -> None
         async def marker(self) -> Marker | None:
             raise errors.Unavailable("no answer")
 
-    backend = Guarded(Silent(), 7, seconds=1)
+    backend = Guarded(Silent(), 7, seconds=1, timing=Timing())
     await backend.look(Rows())
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
 
@@ -171,7 +171,7 @@ async def test_a_driver_that_fails_over_what_it_sees_ends_no_watch(caplog: pytes
         async def marker(self) -> Marker | None:
             raise OverflowError("cannot convert float infinity to integer")
 
-    backend = Guarded(Broken(), 7, seconds=0.001)
+    backend = Guarded(Broken(), 7, seconds=0.001, timing=Timing())
     watching = asyncio.create_task(backend.watch(Rows()))
     await until_true(lambda: len(caplog.records) > 2)
     assert not watching.done()

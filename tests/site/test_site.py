@@ -53,7 +53,7 @@ async def test_a_backend_that_does_not_close_leaves_the_others_closed(
     site = await Site.open(folder)
     (broken,) = site.warehouse.backends.values()
     other = await Local.open(str(tmp_path / "other"))
-    site.warehouse.backends[1 << 30] = Guarded(other, 1 << 30, seconds=2.0)
+    site.warehouse.backends[1 << 30] = Guarded(other, 1 << 30, seconds=2.0, timing=site.timing)
     close = broken.close
     monkeypatch.setattr(broken, "close", fails)
     with pytest.raises(OSError, match="broken"):

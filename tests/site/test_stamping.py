@@ -20,11 +20,11 @@ from gateway.journal.local import LocalCommitter
 from gateway.journal.session_commands import COMMANDS, DrawToken, FoundSite, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.site import guarded
 from gateway.site.agreement import StampedElsewhere
 from gateway.site.fencing import Fencing, Relation, head
 from gateway.site.guarded import Guarded
 from gateway.site.takeover import common_record
+from gateway.timing import SystemClock, Timing, parse_timing
 
 SITE = "ab" * 16
 OWN, OTHER = 7, 8
@@ -40,7 +40,7 @@ class History:
         self._committer = LocalCommitter(self._sqlite, COMMANDS)
         self._committer.run(FoundSite(SITE, "here"))
         self.rows = ReadStore(path)
-        self.fencing = Fencing(self.rows, lambda: OWN, stamps=True)
+        self.fencing = Fencing(self.rows, lambda: OWN, SystemClock(), stamps=True)
 
     def start(self, above: int = 0, over: tuple[str, ...] = ()) -> None:
         """A committer starts."""
@@ -86,7 +86,7 @@ async def place() -> Memory:
 
 
 def over(place: Any, history: History, **options: Any) -> Guarded:
-    return Guarded(place, 3, seconds=2.0, fencing=history.fencing, **options)
+    return Guarded(place, 3, seconds=2.0, fencing=history.fencing, **{"timing": Timing()} | options)
 
 
 async def block(place: Memory, session: int) -> str:
@@ -125,7 +125,9 @@ async def test_nothing_is_deleted_on_a_place_that_was_not_stamped_but_what_this_
 
 
 async def test_a_process_that_stamps_nothing_deletes_where_another_one_stamped(ours: History, place: Memory) -> None:
-    looks = Guarded(place, 3, seconds=2.0, fencing=Fencing(ours.rows, lambda: 0, stamps=False))
+    looks = Guarded(
+        place, 3, seconds=2.0, fencing=Fencing(ours.rows, lambda: 0, SystemClock(), stamps=False), timing=Timing()
+    )
     await looks.look(ours.rows)
     assert not looks.covers(0)
     await over(place, ours).look(ours.rows)
@@ -155,12 +157,9 @@ async def test_what_died_waits_until_the_place_says_how_far_the_journal_has_come
     assert await number_on(place) == died
 
 
-async def test_a_place_is_stamped_anew_as_the_journal_grows_and_not_otherwise(
-    ours: History, place: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(guarded, "REFRESH_SECONDS", 0.0)
+async def test_a_place_is_stamped_anew_as_the_journal_grows_and_not_otherwise(ours: History, place: Memory) -> None:
     plan = Plan()
-    backend = over(Faulty(place, plan), ours)
+    backend = over(Faulty(place, plan), ours, timing=parse_timing("markers.stamp_seconds=0"))
     await backend.look(ours.rows)
     plan.add(Fault(Kind.ERROR, "claim"))
     await backend.look(ours.rows)

@@ -62,7 +62,7 @@ TIMING = parse_timing("reload.look_seconds=0.01; reload.refused_first_seconds=0.
 
 
 def taking_over(folder: Path, keeper: Role) -> Reloading:
-    lines = Lines("supervisor")
+    lines = Lines("supervisor", timing=TIMING)
     return Reloading(folder, lines, lambda: [cast("Process", keeper)], cast("Process", keeper), TIMING)
 
 

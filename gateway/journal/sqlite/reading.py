@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.errors import CommitterGone
+from gateway.timing import Timing
 
 CACHE_KIB = 65536
 APART_CACHE_KIB = 8192
@@ -36,10 +37,13 @@ is another file."""
 class ReadStore:
     """A site's tables, read-only. For one thread."""
 
-    def __init__(self, path: Path, cache_kib: int = CACHE_KIB) -> None:
-        """Raises `CommitterGone` if the file cannot be opened: no committer has made it or holds it open."""
+    def __init__(self, path: Path, cache_kib: int = CACHE_KIB, timing: Timing | None = None) -> None:
+        """*timing*: the defaults, unless given.
+
+        Raises `CommitterGone` if the file cannot be opened: no committer has made it or holds it open."""
         self._path = path
         self._cache_kib = cache_kib
+        self._timing = timing or Timing()
         self._depth = 0
         self._version: int | None = None
         """As it was asked in this turn of the loop."""
@@ -60,7 +64,7 @@ class ReadStore:
             connection.execute("PRAGMA query_only = 1")
             connection.execute(f"PRAGMA cache_size = -{self._cache_kib}")
             connection.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
-            connection.execute("PRAGMA busy_timeout = 2000")
+            connection.execute(f"PRAGMA busy_timeout = {round(self._timing.journal.read_busy_seconds * 1000)}")
             connection.execute("SELECT number FROM head").fetchone()
         except sqlite3.Error as error:
             raise CommitterGone(f"the journal {self._path} cannot be read: {error}") from error
@@ -100,7 +104,7 @@ class ReadStore:
         """Another connection to the same file, on one snapshot that is held until the context ends. At most
         `APART_MAX` at a time; others wait. Keep it short all the same: meanwhile the WAL cannot begin anew."""
         async with self._apart:
-            store = self._idle.pop() if self._idle else ReadStore(self._path, APART_CACHE_KIB)
+            store = self._idle.pop() if self._idle else ReadStore(self._path, APART_CACHE_KIB, self._timing)
             try:
                 with store.snapshot():
                     yield store

@@ -26,8 +26,6 @@ LOAD_KEYS = 256
 """Keys that one query asks for at most."""
 CHECKPOINT_BYTES = 64 << 20
 """A WAL longer than this is checkpointed even under load."""
-BUSY_MS = 1000
-"""How long a checkpoint waits for readers, at most."""
 # A name is cut from the path behind each slash; the last one may have none, or be empty.
 _DESCEND = """
 WITH RECURSIVE
@@ -89,7 +87,7 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, cached_statements=512)
         connection.execute("PRAGMA cache_size = -65536")
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        connection.execute(f"PRAGMA busy_timeout = {round(self._timing.journal.busy_seconds * 1000)}")
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
