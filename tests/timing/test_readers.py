@@ -21,7 +21,7 @@ SQL = re.compile(r"PRAGMA \w*timeout *= *\d")
 WAITS = {"sleep", "timeout", "call_later", "wait_for", "settimeout"}
 """Functions and methods that take seconds."""
 
-TIMING = {"backends/timing.py", "gateway/timing/clock.py", "gateway/timing/durations.py", "gateway/timing/overrides.py"}
+TIMING = {"backends/timing.py", "gateway/timing/clock.py", "gateway/timing/durations.py"}
 CHOSEN = {
     "backends/faulty.py",  # what a test injects
     "backends/retrying.py",  # `within_s`: the deadline of the backend, which the config has
@@ -51,9 +51,10 @@ RULES = {
 """Numbers that belong to the meaning of what is stored or shown. All processes of a site must agree on them, and nobody
 waits for them."""
 MACHINE = {
-    "backends/s3_credentials.py",  # obstore, which is told when to ask again, looks at the machine's clock
+    "backends/s3_credentials.py",  # until when a key is used, which `s3_signing` compares
+    "backends/s3_signing.py",  # the date of a signature, which the server compares with its own clock
 }
-"""Modules that need the machine's clock itself."""
+"""Modules that need the machine's wall clock itself: with another one no S3 server would answer."""
 UNITS = {"SECOND_NS", "DAY_SECONDS"}
 """Names of constants that convert one unit to another."""
 
