@@ -10,8 +10,16 @@ from typing import NamedTuple
 
 from gateway.errors import InvalidArgument
 from gateway.journal.commands import CommandTable, Tx, command
-from gateway.journal.packed import Extent, extents, pieces
-from gateway.journal.records.bytes import BlocksForgotten, ExtentsMoved, NewBlock, TakenApart
+from gateway.journal.packed import Rewritten, extents, pieces
+from gateway.journal.records.bytes import (
+    BlocksForgotten,
+    ExtentsMoved,
+    NewBlock,
+    PackRewritten,
+    RewriteEnded,
+    RewritePlaced,
+    TakenApart,
+)
 from gateway.journal.records.site import SessionForgotten, SessionSwept
 from gateway.journal.records.work import BlockBackendsSet, WorkBegun, WorkNoted
 from gateway.journal.rows import Wanted
@@ -21,6 +29,7 @@ from gateway.journal.tables import (
     BODY,
     FREED,
     MEMBER,
+    REWRITE,
     RUN,
     SESSION,
     SITE,
@@ -30,19 +39,10 @@ from gateway.journal.tables import (
     Shape,
 )
 
+REWRITES_FEATURE = 8
+"""The journal's level that records about new packs need."""
 COPIES_FEATURE = 2
 """The journal's level that records about the work on copies need."""
-
-
-class Move(NamedTuple):
-    """Extents of one run that were written anew."""
-
-    run: int
-    nths: tuple[int, ...]
-    """Which of the run's extents."""
-    before: tuple[Extent, ...]
-    """As they were read: if they differ by now, nothing of this run moves."""
-    after: tuple[Extent, ...]
 
 
 class Dead(NamedTuple):
@@ -91,44 +91,105 @@ def _want_contents(tx: Tx, freed: list[Freed], most: dict[int, int]) -> None:
     tx.want(wanted)
 
 
-@command(61, weight=lambda asked: sum(len(move.before) for move in asked.moves))
-class MoveExtents:
-    """The compactor's: extents lie elsewhere from now on, of each run that is still as it was read. *blocks* are the
-    facts of all blocks that they moved to. Answers for each move whether it was made.
+@command(67, weight=lambda asked: 3)
+class RewritePack:
+    """The compactor's: name a new pack, which holds copies of extents of older packs; as of `PackRewritten`. Answers
+    whether it was news.
 
-    Raises `SessionOver` for blocks of another session: they may be swept at any moment."""
+    Raises `SessionOver` for a block of another session: it may be swept at any moment."""
 
-    moves: tuple[Move, ...]
-    blocks: tuple[NewBlock, ...]
-
-
-def move_extents(asked: MoveExtents, tx: Tx) -> tuple[bool, ...]:
-    facts = {block.id: block for block in asked.blocks}
-    tx.want([(RUN, (move.run,)) for move in asked.moves])
-    standing = [_stands(tx, move) for move in asked.moves]
-    wanted: list[Wanted] = []
-    for move, stands in zip(asked.moves, standing, strict=True):
-        if stands:
-            for extent in (*move.before, *move.after):
-                wanted += [(BLOCK, (extent.block,)), (MEMBER, (extent.block, move.run))]
-    tx.want(wanted)
-    for move, stands in zip(asked.moves, standing, strict=True):
-        if stands:
-            blocks = dict.fromkeys(extent.block for extent in move.after)
-            tx.emit(ExtentsMoved(move.run, move.nths, move.after, tuple(facts[block] for block in blocks)))
-    return tuple(standing)
+    block: NewBlock
+    policy: int
+    sources: tuple[bytes, ...]
+    copies: tuple[Rewritten, ...]
 
 
-def _stands(tx: Tx, move: Move) -> bool:
-    """Whether the run is as it was read."""
-    lengths = [extent.length for extent in move.after]
-    if not len(move.nths) == len(move.before) == len(move.after) or lengths != [each.length for each in move.before]:
-        raise InvalidArgument("a move names as many extents as it replaces, of the same lengths")
-    run = tx.get(RUN, (move.run,))
-    if run is None:
+def rewrite_pack(asked: RewritePack, tx: Tx) -> bool:
+    tx.want([(SITE, (0,)), *((table, (asked.block.id,)) for table in (BLOCK, WORK, REWRITE))])
+    if any(each.before.length != each.after.length or each.after.block != asked.block.id for each in asked.copies):
+        raise InvalidArgument("a copy lies in the new pack and is as long as the extent that it is of")
+    if tx.get(BLOCK, (asked.block.id,)) is not None:
         return False
-    placed = extents(run.extents)
-    return all(nth < len(placed) and placed[nth] == before for nth, before in zip(move.nths, move.before, strict=True))
+    tx.need_feature(REWRITES_FEATURE)
+    tx.emit(PackRewritten(asked.block, asked.policy, asked.sources, asked.copies))
+    return True
+
+
+@command(68, weight=lambda asked: 3)
+class PlaceRewrite:
+    """The compactor's: as of `RewritePlaced`. Answers whether the new pack was still held by the set *backends*, with
+    no work on its copies."""
+
+    block: bytes
+    placed_ns: int
+    backends: int
+
+
+def place_rewrite(asked: PlaceRewrite, tx: Tx) -> bool:
+    tx.want([(table, (asked.block,)) for table in (BLOCK, WORK, REWRITE)])
+    block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
+    if row is None or block is None or block.died or block.backends != asked.backends:
+        return False
+    if tx.get(WORK, (asked.block,)) is not None:
+        return False
+    tx.emit(RewritePlaced(asked.block, asked.placed_ns, asked.backends))
+    return True
+
+
+@command(69, weight=lambda asked: 2 * len(asked.copies))
+class MoveRewritten:
+    """The compactor's: extents move to a new pack, of each run that is still as it was read, if no place that should
+    hold the pack has lost it since it was *placed_ns*. *copies*: all of a run that lie in this pack. Answers how many
+    extents moved; None where that condition does not hold (any more)."""
+
+    block: bytes
+    placed_ns: int
+    copies: tuple[Rewritten, ...]
+
+
+def move_rewritten(asked: MoveRewritten, tx: Tx) -> int | None:
+    tx.want([(table, (asked.block,)) for table in (BLOCK, WORK, REWRITE)])
+    block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
+    # what died may be swept at any moment: a worker who did not write it must not bring it back to life
+    if row is None or block is None or block.died or not asked.placed_ns or row.placed_ns != asked.placed_ns:
+        return None
+    if tx.get(WORK, (asked.block,)) is not None or row.backends != block.backends:
+        return None
+    runs: dict[int, list[Rewritten]] = {}
+    for each in asked.copies:
+        runs.setdefault(each.run, []).append(each)
+    tx.want([(RUN, (run,)) for run in runs])
+    standing = {run: copies for run, copies in runs.items() if _stands(tx, run, copies)}
+    wanted: list[Wanted] = []
+    for run, copies in standing.items():
+        for each in copies:
+            wanted += [(BLOCK, (each.before.block,)), (MEMBER, (each.before.block, run)), (MEMBER, (asked.block, run))]
+    tx.want(wanted)
+    for run, copies in standing.items():
+        tx.emit(ExtentsMoved(run, tuple(each.nth for each in copies), tuple(each.after for each in copies), ()))
+    return sum(map(len, standing.values()))
+
+
+def _stands(tx: Tx, run: int, copies: list[Rewritten]) -> bool:
+    """Whether the run is as it was read."""
+    row = tx.get(RUN, (run,))
+    placed = extents(row.extents) if row is not None else []
+    return all(each.nth < len(placed) and placed[each.nth] == each.before for each in copies)
+
+
+@command(70, weight=lambda asked: 2)
+class EndRewrite:
+    """The compactor's: as of `RewriteEnded`. Answers whether that was news."""
+
+    block: bytes
+
+
+def end_rewrite(asked: EndRewrite, tx: Tx) -> bool:
+    tx.want([(table, (asked.block,)) for table in (BLOCK, REWRITE)])
+    if tx.get(REWRITE, (asked.block,)) is None:
+        return False
+    tx.emit(RewriteEnded(asked.block))
+    return True
 
 
 @command(62, frees=True, weight=lambda asked: len(asked.dead))
@@ -238,7 +299,10 @@ def raise_feature(tx: Tx) -> None:
 
 COMMANDS: CommandTable = {
     TakeApart: take_apart,
-    MoveExtents: move_extents,
+    RewritePack: rewrite_pack,
+    PlaceRewrite: place_rewrite,
+    MoveRewritten: move_rewritten,
+    EndRewrite: end_rewrite,
     ForgetBlocks: forget_blocks,
     SweepSession: sweep_session,
     ForgetSession: forget_session,

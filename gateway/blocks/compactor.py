@@ -6,38 +6,30 @@ fifths of it live: what lives, lives in at most 1.25 times its bytes. Below a ha
 that and four fifths only once nothing waits to be taken apart, so that a long deletion does not have the same bytes
 rewritten again and again.
 
-Before anything moves, the new pack is asked for again on every backend that confirmed it, and read back from one: a
-backend that confirms a put and has nothing must not cost the old pack. (It is asked once, right away: a backend that
-loses a pack later loses what any other write to it would lose.)
-
-**The crash argument.** The new pack's bytes are durable before the record that moves extents into it; the record holds
-for a run only while that is as it was read; the old block dies by that record, and goes when nobody reads it any more.
-Killed anywhere, either the old extents stand and the new pack is unnamed (and swept), or the new ones do. Extents stand
-in runs alone, so nothing else has to follow.
+A new pack is written here and named by a record. Its extents move there, and the old packs go, only once all places
+that should hold it have kept it for a while (`rewrites`, with the crash argument).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gateway import errors, failpoints
-from gateway.blocks.commands import Move, MoveExtents
-from gateway.blocks.confirming import is_there
+from gateway.blocks.commands import RewritePack
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.reader import Reader
-from gateway.blocks.values import BLOCK_BYTES, BlockFacts, Stamp, Want
+from gateway.blocks.rewrites import Rewrites
+from gateway.blocks.values import BLOCK_BYTES, Stamp, Want
 from gateway.blocks.working import Journal, Tables, Worker
 from gateway.blocks.writer import StoredRun, Writer
-from gateway.journal.packed import Extent
-from gateway.journal.records.bytes import NewBlock
+from gateway.journal.packed import Extent, Rewritten
 from gateway.timing import Timing
 
 CANDIDATES = 64
-MOVES = 200
-"""Runs that one command moves at most."""
 MEMBERS = 1_000
 """Extents of one step at most."""
 
@@ -78,9 +70,11 @@ class Compactor(Worker):
         reader: Reader,
         writer: Writer,
         restamp: Restamp,
+        recheck_seconds: Callable[[], float],
         *,
         timing: Timing,
     ) -> None:
+        """*recheck_seconds*: `Topology.recheck_seconds`, as it is now."""
         super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
@@ -88,12 +82,21 @@ class Compactor(Worker):
         self._writer = writer
         self._restamp = restamp
         self._unreadable: set[bytes] = set()
+        self._rewrites = Rewrites(store, journal, lookup, writer.budget, recheck_seconds, timing=timing)
         self._rest_seconds = timing.compactor.rest_seconds
         self._rests_until = 0.0
-        self.moved = 0
-        """Extents so far."""
+
+    @property
+    def moved(self) -> int:
+        """Extents so far that moved to a new pack."""
+        return self._rewrites.moved
 
     async def step(self) -> bool:
+        absent = self._rewrites.absent
+        if await self._rewrites.step():
+            if self._rewrites.absent > absent:
+                self._rests_until = self._clock.monotonic() + self._rest_seconds
+            return True
         if self._clock.monotonic() < self._rests_until:
             return False
         packs = self._candidates()
@@ -110,18 +113,22 @@ class Compactor(Worker):
             return await self._rewrite(chosen, self._restamp(*stamp)) > 0
 
     def _candidates(self) -> list[_Sparse]:
+        waiting = self._rewrites.sources()
+        if waiting is None:
+            return []
+        passed_over = self._unreadable | waiting
         rows = self.store.query(
             "SELECT id, ring_key, policy, plain, live FROM block "
             "WHERE died = 0 AND live * 5 < plain * 4 ORDER BY live LIMIT ?",
-            (CANDIDATES + len(self._unreadable),),
+            (CANDIDATES + len(passed_over),),
         )
-        packs = [pack for pack in map(_Sparse._make, rows) if pack.id not in self._unreadable]
+        packs = [pack for pack in map(_Sparse._make, rows) if pack.id not in passed_over]
         if self.store.query("SELECT 1 FROM freed LIMIT 1"):
             return [pack for pack in packs if pack.live * 2 < pack.plain]
         return packs
 
     async def _rewrite(self, packs: Sequence[_Sparse], stamp: Stamp) -> int:
-        """Write what lives in *packs* anew. Answers how many extents moved."""
+        """Write what lives in *packs* anew. Answers how many new packs there are."""
         living: list[_Living] = []
         for pack in packs:
             living.extend(self._living_in(pack.id))
@@ -130,41 +137,45 @@ class Compactor(Worker):
         size = min(self._writer.budget.limit, sum(each.extent.length for each in living))
         await self._writer.budget.take(size)
         try:
-            stored = await asyncio.gather(*(self._store_anew(each, stamp) for each in living))
+            stored = await self._store_all(living, stamp)
         finally:
             self._writer.budget.give(size)
-        found = [(each, run) for each, run in zip(living, stored, strict=True) if run is not None]
-        found = await self._confirmed(found)
-        moved = 0
-        for at in range(0, len(found), MOVES):
-            moved += await self._move(found[at : at + MOVES])
-        self.moved += moved
-        return moved
+        found: dict[bytes, list[tuple[_Living, StoredRun]]] = {}
+        for each, run in stored:
+            found.setdefault(run.extents[0].block, []).append((each, run))
+        failpoints.reach("compaction-stored")
+        count = len(found)
+        try:
+            while found:
+                await self._name(packs[0].policy, next(iter(found.values())))
+                del found[next(iter(found))]
+        except BaseException:
+            for _, run in itertools.chain.from_iterable(found.values()):
+                self._writer.leave(run)
+            raise
+        self._rewrites.look_soon()
+        return count
 
-    async def _confirmed(self, found: Sequence[tuple[_Living, StoredRun]]) -> list[tuple[_Living, StoredRun]]:
-        """Those of *found* whose new packs are there. The others are given back, and nothing is written anew for a
-        while."""
-        blocks = {block.id: block for _, stored in found for block in stored.blocks}
-        absent = set[bytes]()
-        for block in blocks.values():
-            targets = self._lookup.copies_of(BlockFacts(block.ring_key, block.size, block.backends))
-            size = min(self._writer.budget.limit, block.size)
-            await self._writer.budget.take(size)
-            try:
-                if len(targets) < len(self._lookup.members(block.backends)) or not await is_there(block, targets):
-                    absent.add(block.id)
-            finally:
-                self._writer.budget.give(size)
-        if absent:
-            _log.error("packs are left as they are: %d new one(s) were confirmed and are not there", len(absent))
-            self._rests_until = self._clock.monotonic() + self._rest_seconds
-        there = []
-        for living, stored in found:
-            if absent.isdisjoint(block.id for block in stored.blocks):
-                there.append((living, stored))
-            else:
-                self._writer.give_back(stored)
-        return there
+    async def _store_all(self, living: Sequence[_Living], stamp: Stamp) -> list[tuple[_Living, StoredRun]]:
+        """All that can be read, stored in new packs. Where one cannot be stored, none is kept."""
+        stored = await asyncio.gather(*(self._store_anew(each, stamp) for each in living), return_exceptions=True)
+        found = [(each, run) for each, run in zip(living, stored, strict=True) if isinstance(run, StoredRun)]
+        failed = [error for error in stored if isinstance(error, BaseException)]
+        if failed:
+            for _, run in found:
+                self._writer.give_back(run)
+            raise failed[0]
+        return found
+
+    async def _name(self, policy: int, found: Sequence[tuple[_Living, StoredRun]]) -> None:
+        """Have the journal name the new pack that all of *found* lie in."""
+        (block,) = found[0][1].blocks
+        copies = tuple(Rewritten(each.run, each.nth, each.extent, stored.extents[0]) for each, stored in found)
+        sources = tuple(dict.fromkeys(each.extent.block for each, _ in found))
+        await self._journal.send(RewritePack(block, policy, sources, copies))
+        failpoints.reach("compaction-named")
+        for _, stored in found:
+            self._writer.named(stored)
 
     def _living_in(self, block: bytes) -> list[_Living]:
         found: list[_Living] = []
@@ -187,34 +198,3 @@ class Compactor(Worker):
             self._unreadable.add(living.extent.block)
             return None
         return await self._writer.store_packed(stamp, plain)
-
-    async def _move(self, found: Sequence[tuple[_Living, StoredRun]]) -> int:
-        """Have the journal name the new extents. Those of runs that changed meanwhile are given back."""
-        by_run: dict[int, list[tuple[_Living, StoredRun]]] = {}
-        blocks: dict[bytes, NewBlock] = {}
-        for living, stored in found:
-            by_run.setdefault(living.run, []).append((living, stored))
-            blocks |= {block.id: block for block in stored.blocks}
-        moves = tuple(
-            Move(
-                run,
-                tuple(living.nth for living, _ in group),
-                tuple(living.extent for living, _ in group),
-                tuple(stored.extents[0] for _, stored in group),
-            )
-            for run, group in by_run.items()
-        )
-        failpoints.reach("compaction-stored")
-        try:
-            made = await self._journal.send(MoveExtents(moves, tuple(blocks.values())))
-        except BaseException:
-            for _, stored in found:
-                self._writer.leave(stored)
-            raise
-        failpoints.reach("compaction-moved")
-        moved = 0
-        for group, was_made in zip(by_run.values(), made, strict=True):
-            for _, stored in group:
-                (self._writer.named if was_made else self._writer.give_back)(stored)
-            moved += len(group) if was_made else 0
-        return moved

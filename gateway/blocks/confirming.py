@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from backends import errors as backend_errors
-from backends.base import crc32c_of
+from backends.base import Buffer, crc32c_of
 from gateway.blocks.values import Target, block_key
-from gateway.journal.records.bytes import NewBlock
 
 
-async def is_there(block: NewBlock, targets: Sequence[Target]) -> bool:
-    """Whether each of *targets* tells the size of *block*, and the first one gives it back byte for byte. False where
-    one cannot be asked. Reads the whole block into memory."""
+class Awaited(NamedTuple):
+    """A block that backends should have."""
+
+    id: bytes
+    size: int
+    crc32c: int
+
+
+async def is_there(block: Awaited, targets: Sequence[Target]) -> bool | None:
+    """Whether each of *targets* has *block*: it tells the right size, and one gives the block back byte for byte. The
+    others tell the MD5 of those bytes, if they tell one; where it differs, which says nothing by itself, their copy is
+    read as well. None where one cannot be asked now. Reads whole copies into memory."""
     key = block_key(block.id)
+    md5 = ""
     try:
         for target in targets:
-            if (await target.backend.stat(key)).size != block.size:
+            found = await target.backend.stat(key)
+            if found.size != block.size:
                 return False
-        return bool(targets) and crc32c_of([await targets[0].backend.get(key)]) == block.crc32c
-    except backend_errors.BackendError:
+            if md5 and found.md5 in ("", md5):
+                continue
+            copy = await target.backend.get(key)
+            if crc32c_of([copy]) != block.crc32c:
+                return False
+            md5 = await asyncio.to_thread(_md5, copy)
+    except (backend_errors.NotFound, backend_errors.Damaged):
         return False
+    except backend_errors.BackendError:
+        return None
+    return bool(targets)
+
+
+def _md5(copy: Buffer) -> str:
+    return hashlib.md5(copy, usedforsecurity=False).hexdigest()

@@ -103,7 +103,8 @@ CONTENTS = (
         "it died at {0}, and has {1} members, {2} live bytes of {3}",
         """
         SELECT 'block ' || lower(hex(id)), died, members, live, plain FROM block
-        WHERE (died > 0) <> (members = 0) OR plain < live""",
+        WHERE ((died > 0) <> (members = 0) OR plain < live)
+        AND NOT (died = 0 AND members = 0 AND EXISTS (SELECT 1 FROM rewrite r WHERE r.block = block.id))""",
     ),
     Check(
         "block-absent",

@@ -3,7 +3,8 @@
 Who holds what: a file or a part holds one count on its run or body; a body holds one count on the run of each of its
 pieces; a run holds its extents, and they keep their blocks alive. What is let go of stands in `freed` until
 `TakenApart` takes the counts down, a bounded slice at a time. A block whose last extent went is dead, and remembers
-the number of the record that killed it.
+the number of the record that killed it. A new pack of the compactor lives without members while its `rewrite` row
+stands.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import assert_never
 
 from gateway.journal.apply_counts import count_content
 from gateway.journal.apply_work import packed_ids
-from gateway.journal.packed import Extent, Piece, extents, pack_all, pieces
+from gateway.journal.packed import Extent, Piece, extents, pack, pack_all, pieces
 from gateway.journal.records.bytes import (
     BlocksForgotten,
     BodyMade,
     BytesRecord,
     ExtentsMoved,
     NewBlock,
+    PackRewritten,
+    RewriteEnded,
+    RewritePlaced,
     RunMade,
     TakenApart,
 )
@@ -30,12 +34,14 @@ from gateway.journal.tables import (
     BODY,
     FREED,
     MEMBER,
+    REWRITE,
     RUN,
     WORK,
     Block,
     Body,
     Freed,
     Member,
+    Rewrite,
     Run,
     Shape,
     Work,
@@ -54,6 +60,13 @@ def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
             _extents_moved(record, rows, number)
         case BlocksForgotten():
             _blocks_forgotten(record, rows)
+        case PackRewritten():
+            _pack_rewritten(record, rows, number)
+        case RewritePlaced():
+            row = must(rows, REWRITE, (record.block,))
+            rows.put(REWRITE, row._replace(placed_ns=record.placed_ns, backends=record.backends))
+        case RewriteEnded():
+            _rewrite_ended(record, rows, number)
         case _:
             assert_never(record)
 
@@ -82,11 +95,7 @@ def _settle(
     for block_id, length in lengths.items():
         block = rows.get(BLOCK, (block_id,))
         if block is None:
-            fact = facts[block_id]
-            block = Block(block_id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
-            if fact.due:
-                strays = packed_ids(fact.strays)
-                rows.put(WORK, Work(block_id, fact.due, fact.due, 0, 0, "", b"", strays, number if strays else 0))
+            block = _new(rows, facts[block_id], policy, number)
         joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
         rows.put(
             BLOCK,
@@ -96,6 +105,33 @@ def _settle(
             ),
         )  # fmt: skip
         rows.put(MEMBER, Member(block_id, run))
+
+
+def _new(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
+    """The row of a new block without members, which the caller puts; its work, if there is some, is put."""
+    if fact.due:
+        strays = packed_ids(fact.strays)
+        rows.put(WORK, Work(fact.id, fact.due, fact.due, 0, 0, "", b"", strays, number if strays else 0))
+    return Block(fact.id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
+
+
+def _pack_rewritten(record: PackRewritten, rows: Rows, number: int) -> None:
+    rows.put(BLOCK, _new(rows, record.block, record.policy, number))
+    plain = sum(each.after.length for each in record.copies)
+    rows.put(
+        REWRITE,
+        Rewrite(record.block.id, 0, record.block.backends, plain, pack(list(record.sources)), pack_all(record.copies)),
+    )
+
+
+def _rewrite_ended(record: RewriteEnded, rows: Rows, number: int) -> None:
+    """What did not move there is dead in it, as what leaves it later will be."""
+    row = must(rows, REWRITE, (record.block,))
+    rows.drop(REWRITE, (record.block,))
+    block = rows.get(BLOCK, (record.block,))
+    if block is not None and not block.died:
+        died = 0 if block.members else number
+        rows.put(BLOCK, block._replace(plain=max(block.plain, row.plain), died=died))
 
 
 def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: Iterable[bytes] = ()) -> None:

@@ -25,7 +25,7 @@ from gateway.journal.records.work import (
     WorkRecord,
 )
 from gateway.journal.rows import Rows, must
-from gateway.journal.tables import BACKEND, BLOCK, PLAN, WORK, Plan, Work, WorkState
+from gateway.journal.tables import BACKEND, BLOCK, PLAN, REWRITE, WORK, Plan, Work, WorkState
 
 
 def apply_work(record: WorkRecord, rows: Rows, number: int) -> None:
@@ -89,6 +89,9 @@ def _work_failed(record: WorkFailed, rows: Rows) -> None:
 
 
 def _copy_suspected(record: CopySuspected, rows: Rows) -> None:
+    rewrite = rows.get(REWRITE, (record.id,))
+    if rewrite is not None:  # the copy that is made anew was not there during the wait
+        rows.put(REWRITE, rewrite._replace(placed_ns=0))
     work = rows.get(WORK, (record.id,))
     if work is None:
         work = Work(record.id, record.at_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0)

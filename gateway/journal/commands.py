@@ -14,7 +14,7 @@ from typing import Any, TypeVar, dataclass_transform
 from gateway.errors import SessionOver
 from gateway.journal.apply import apply
 from gateway.journal.records import Record
-from gateway.journal.records.bytes import ExtentsMoved, RunMade
+from gateway.journal.records.bytes import ExtentsMoved, PackRewritten, RunMade
 from gateway.journal.records.site import FeatureRaised
 from gateway.journal.rows import Load, Overlay, Wanted, want
 from gateway.journal.tables import SITE
@@ -107,8 +107,8 @@ class Tx:
     def emit(self, record: Record) -> None:
         """Apply *record*. Raises `SessionOver` if it names a block of another session than the one that asks: that
         session may have ended, and its unnamed blocks be gone."""
-        if isinstance(record, RunMade | ExtentsMoved):
-            for block in record.blocks:
+        if isinstance(record, RunMade | ExtentsMoved | PackRewritten):
+            for block in (record.block,) if isinstance(record, PackRewritten) else record.blocks:
                 if int.from_bytes(block.id[:8], "big") != self.session:
                     raise SessionOver(self.session)
         apply(record, self.rows, self.number)

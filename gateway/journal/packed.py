@@ -28,6 +28,17 @@ class Piece(NamedTuple):
     length: int
 
 
+class Rewritten(NamedTuple):
+    """An extent of a run, and its copy in a new pack."""
+
+    run: int
+    nth: int
+    """Which of the run's extents."""
+    before: Extent
+    """As it was read."""
+    after: Extent
+
+
 class PartFact(NamedTuple):
     """What a completed object remembers of each of its parts."""
 
@@ -89,6 +100,13 @@ def unpack_map(packed: bytes) -> dict[Any, Any]:
 
 def extents(packed: bytes) -> list[Extent]:
     return [Extent._make(each) for each in unpack(packed) or ()]
+
+
+def rewritten(packed: bytes) -> list[Rewritten]:
+    return [
+        Rewritten(run, nth, Extent._make(before), Extent._make(after))
+        for run, nth, before, after in unpack(packed) or ()
+    ]
 
 
 FIRST_BLOCK_SQL = "substr({}, 5, 24)"

@@ -26,7 +26,7 @@ from gateway.journal.records.work import (
     WorkFailed,
     WorkNoted,
 )
-from gateway.journal.tables import BACKEND, BACKEND_SET, BLOCK, PLAN, SITE, WORK, Block, Work
+from gateway.journal.tables import BACKEND, BACKEND_SET, BLOCK, PLAN, REWRITE, SITE, WORK, Block, Work
 
 PLACED_FEATURE = 4
 """The feature level of records that say since when copies have been where they should be."""
@@ -252,6 +252,7 @@ class SuspectCopy:
 
 def suspect_copy(asked: SuspectCopy, tx: Tx) -> bool:
     _want(tx, [asked.block])
+    tx.want([(REWRITE, (asked.block,))])
     block, work = tx.get(BLOCK, (asked.block,)), tx.get(WORK, (asked.block,))
     if block is None or block.died or (work is not None and asked.backend in ids_in(work.suspects)):
         return False

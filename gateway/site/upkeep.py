@@ -66,7 +66,16 @@ def workers_of(site: Site) -> list[Worker]:
             fork_grace_seconds=fork_grace_seconds,
             covers=warehouse.covers,
         ),
-        Compactor(store, journal, lookup, warehouse.reader, warehouse.writer, restamp, timing=timing),
+        Compactor(
+            store,
+            journal,
+            lookup,
+            warehouse.reader,
+            warehouse.writer,
+            restamp,
+            lambda: warehouse.topology.recheck_seconds,
+            timing=timing,
+        ),
         Expiry(store, journal, timing=timing, expire_seconds=expire_seconds(site.config)),
         Planner(store, journal, lookup, wishes, timing=timing),
         Mover(

@@ -121,7 +121,10 @@ class CompactorTiming:
     """Writing packs anew (`gateway/blocks/compactor.py`)."""
 
     rest_seconds: Pause = 60.0
-    """Before the next pack is written anew, after a new one was not where it had been put."""
+    """Before the next pack is written anew, after a new one was not where it had been put; and before a new one that
+    could not be asked for is asked for again."""
+    look_seconds: Pause = 5.0
+    """Between two looks at the new packs that wait to be used, of which there may be thousands."""
 
 
 @dataclass(frozen=True, kw_only=True)

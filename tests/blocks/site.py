@@ -38,6 +38,7 @@ from gateway.namespace.copies import CopyObject, Source
 from gateway.namespace.objects import DeleteObject, PutObject
 from gateway.namespace.uploads import CreateUpload, PutPart
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
+from gateway.reconcile import commands as reconcile
 from gateway.timing import Timing, parse_timing
 from tests.blocks.world import chunks
 
@@ -47,6 +48,7 @@ COMMANDS = {
     **identity.COMMANDS,
     **placement.COMMANDS,
     **blocks.COMMANDS,
+    **reconcile.COMMANDS,
 }
 
 
@@ -100,6 +102,9 @@ class Site:
         self.store = ReadStore(self.path)
         self.places = places or (Memory(),)
         self.clients: list[Client] = []
+        self.recheck_seconds = 0.0
+        self.settled = True
+        """Blocks that lie on all places lie where they should."""
         self.pins: list[int] = []
         """Numbers of backups whose blocks must stay."""
         self.journal = self.client()
@@ -129,6 +134,7 @@ class Site:
             self.reader,
             self.new_writer(journal),
             lambda _, policy: self.stamp(policy),
+            lambda: self.recheck_seconds,
             timing=timing,
         )
         self.workers: list[Worker] = [self.expiry, self.takedown, self.compactor, self.sweeper]
@@ -150,7 +156,7 @@ class Site:
 
     def stamp(self, policy: int = 0) -> Stamp:
         copies = tuple(Target(place, number) for number, place in self.backends.items())
-        return Stamp(self.keys[self.active], Targets(policy or self.policy, self.set_id, copies))
+        return Stamp(self.keys[self.active], Targets(policy or self.policy, self.set_id, copies, self.settled))
 
     async def work(self) -> None:
         """Everything that the workers find to do."""

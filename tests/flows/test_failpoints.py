@@ -176,6 +176,8 @@ MOMENTS: dict[str, tuple[str, ...]] = {
     "dead-forgotten": ("delete",),
     "session-listed": ("nothing",),
     "compaction-stored": ("delete many",),
+    "compaction-named": ("delete many",),
+    "compaction-confirmed": ("delete many",),
     "compaction-moved": ("delete many",),
     "log-written": ("put",),
     "log-durable": ("put",),

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.blocks.commands import (
     Dead,
+    EndRewrite,
     ForgetBlocks,
     ForgetSession,
-    Move,
-    MoveExtents,
+    MoveRewritten,
     NoteStrays,
+    PlaceRewrite,
+    RewritePack,
     SetBlockBackends,
     SweepSession,
     TakeApart,
@@ -21,7 +23,7 @@ from gateway.blocks.commands import (
 from gateway.identity import ring_keys, users
 from gateway.journal import session_commands as site
 from gateway.journal.apply_work import ids_in
-from gateway.journal.packed import Extent, UploadAt, extents
+from gateway.journal.packed import Extent, Rewritten, UploadAt, extents, rewritten
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.tables import (
     ACCESS_KEY,
@@ -36,6 +38,7 @@ from gateway.journal.tables import (
     GONE,
     PART,
     PLAN,
+    REWRITE,
     RING_KEY,
     RUN,
     SESSION,
@@ -314,9 +317,22 @@ def compact(h: History, r: random.Random, b: Any, who: Any) -> Any:
     nths = tuple(sorted(r.sample(range(len(before)), r.randrange(1, len(before) + 1))))
     h.drawn += 1
     block = h.session.to_bytes(8, "big") + h.drawn.to_bytes(16, "big")
-    after = tuple(Extent(block, 64, 0, before[nth].length) for nth in nths)
-    move = Move(run.id, nths, tuple(before[nth] for nth in nths), after)
-    return MoveExtents((move,), (NewBlock(block, 1, 99, 7, h.pick(BACKEND_SET).id),))
+    copies = tuple(Rewritten(run.id, nth, before[nth], Extent(block, 64, 0, before[nth].length)) for nth in nths)
+    due = h.at_ns if not r.randrange(3) else 0
+    sources = tuple(dict.fromkeys(before[nth].block for nth in nths))
+    return RewritePack(NewBlock(block, 1, 99, 7, h.pick(BACKEND_SET).id, due), run.policy, sources, copies)
+
+
+@step
+def go_on_compacting(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    row = h.pick(REWRITE)
+    block = row and h.pick(BLOCK, lambda each: each.id == row.block)
+    if block is None:
+        return row and EndRewrite(row.block)
+    if not row.placed_ns:
+        return PlaceRewrite(row.block, h.at_ns, block.backends)
+    move = MoveRewritten(row.block, row.placed_ns, tuple(rewritten(row.copies)))
+    return r.choice([move, move, EndRewrite(row.block)])
 
 
 # --- copies -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import pytest
 
 from gateway.journal.sqlite.reading import ReadStore
 from tests.endpoint import Endpoint, run_entrepot, started
-from tests.site.running import client, counted, until
+from tests.new_sites import new_site
+from tests.site.running import change_config, client, counted, until
 
 CLIENTS = 8
 KEYS = 40
@@ -73,6 +74,8 @@ def ids(site: Path) -> set[int]:
 @pytest.mark.slow
 def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatever_went_on(tmp_path: Path) -> None:
     site, saved, anew = tmp_path / "site", tmp_path / "saved", tmp_path / "anew"
+    new_site(site)
+    change_config(site, "recheck_seconds = 3600.0", "recheck_seconds = 0.0")
     with started(site) as (endpoint, process):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")

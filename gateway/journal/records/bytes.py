@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.journal.packed import Extent
+from gateway.journal.packed import Extent, Rewritten
 from gateway.journal.records.form import record
 
 
@@ -65,4 +65,34 @@ class BlocksForgotten:
     ids: tuple[bytes, ...]
 
 
-BytesRecord = RunMade | BodyMade | TakenApart | ExtentsMoved | BlocksForgotten
+@record(tag=77, feature=8)
+class PackRewritten:
+    """Compaction: a new pack holds *copies* of extents of the older packs *sources*. The runs still name those."""
+
+    block: NewBlock
+    policy: int
+    sources: tuple[bytes, ...]
+    copies: tuple[Rewritten, ...]
+
+
+@record(tag=78, feature=8)
+class RewritePlaced:
+    """Since *placed_ns*, by the site's clock, all places that should hold a new pack have it, which are those of the
+    set *backends*. 0: not any more, or not yet."""
+
+    block: bytes
+    placed_ns: int
+    backends: int
+
+
+@record(tag=79, feature=8)
+class RewriteEnded:
+    """The extents that are still as they were read have moved to the new pack; or it was given up. Without members it
+    is dead."""
+
+    block: bytes
+
+
+BytesRecord = (
+    RunMade | BodyMade | TakenApart | ExtentsMoved | BlocksForgotten | PackRewritten | RewritePlaced | RewriteEnded
+)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.packed import checksum_kind
-from gateway.journal.tables import GONE, PLAN, TABLES, TOKEN, WORK, Table
+from gateway.journal.tables import GONE, PLAN, REWRITE, TABLES, TOKEN, WORK, Table
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -172,6 +172,12 @@ def _heights(base: Database) -> None:
         base.execute("ALTER TABLE dir ADD COLUMN height INTEGER NOT NULL DEFAULT 0")
 
 
+def _rewrites(base: Database) -> None:
+    """New packs whose extents have not moved there yet have rows."""
+    if "rewrite" not in base.table_names():
+        base.execute(_create(REWRITE))
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _names_remember,
@@ -181,6 +187,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _fencing_tokens,
     _site_clock,
     _heights,
+    _rewrites,
 )
 """The n-th step makes schema n + 1 out of schema n."""
 

@@ -19,11 +19,13 @@ from gateway.journal.tables.bytes import (
     BODY,
     FREED,
     MEMBER,
+    REWRITE,
     RUN,
     Block,
     Body,
     Freed,
     Member,
+    Rewrite,
     Run,
     Shape,
 )
@@ -103,6 +105,7 @@ __all__ = [
     "PART",
     "PLAN",
     "POLICY",
+    "REWRITE",
     "RING_KEY",
     "RUN",
     "SESSION",
@@ -132,6 +135,7 @@ __all__ = [
     "Part",
     "Plan",
     "PolicyName",
+    "Rewrite",
     "RingKey",
     "Run",
     "Session",
@@ -154,5 +158,5 @@ __all__ = [
 TABLES: tuple[Table[Any], ...] = (
     SITE, TENANT, USER, ACCESS_KEY, RING_KEY, BACKEND, BACKEND_SET, POLICY, SESSION, BUCKET, DIR, ENTRY, VERSION,
     FILE, RUN, BODY, BLOCK, MEMBER, UPLOAD, PART, FREED, SLOT, WORK, PLAN, GONE,
-    TOKEN,
+    TOKEN, REWRITE,
 )  # fmt: skip

@@ -70,6 +70,24 @@ class Member(NamedTuple):
     run: int
 
 
+class Rewrite(NamedTuple):
+    """A new pack with copies of extents of older packs. No run names the copies before all places that should hold the
+    new pack have confirmed it and kept it for a while; so long the older packs stay."""
+
+    block: bytes
+    """The new pack. While this row stands, it lives also without members."""
+    placed_ns: int
+    """Since when, by the site's clock, all places that should hold it have it, as far as is known; 0: not yet."""
+    backends: int
+    """The `BackendSet` that held it then."""
+    plain: int
+    """Plain bytes of all copies in it."""
+    sources: bytes
+    """packed: list of the older packs."""
+    copies: bytes
+    """packed: list of `Rewritten`."""
+
+
 class Freed(NamedTuple):
     """Something that let go of its content, whose counts are taken down later, in slices."""
 
@@ -87,3 +105,4 @@ BODY = Table("body", Body)
 BLOCK = Table("block", Block)
 MEMBER = Table("member", Member, 2)
 FREED = Table("freed", Freed)
+REWRITE = Table("rewrite", Rewrite)
