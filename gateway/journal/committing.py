@@ -7,7 +7,8 @@ The crash argument: an answer is sent only after its batch's one transaction is 
 the batch stands and nobody was answered; each client sends its commands again to the successor under the same
 (session, slot, number). Killed behind the commit and before the answer, the slot rows of that same transaction hold
 the answers, and the repeated command gets its own, once. Where a commit fails for any other reason than a full disk,
-nobody can say whether it stands: the process ends without an answer, and its successor finds out as after a crash.
+nobody can say whether it stands: the process ends without an answer, and its successor finds out as after a crash. So
+does one whose commit thread hangs (`commit_watch.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from gateway.errors import Busy, DiskFull
 from gateway.journal.batch import NO_SESSION, Answer, BatchRunner, Gathering, Prepared
 from gateway.journal.cache import RowCache
 from gateway.journal.commands import CommandTable
+from gateway.journal.commit_watch import CommitWatch, end_process
 from gateway.journal.job_queue import Job, JobQueue
 from gateway.journal.reserve import Reserve
 from gateway.journal.site_clock import KeptClock, moments
@@ -59,8 +61,11 @@ class Committing:
         observe: Callable[[int, int, float], None] = lambda commands, records, seconds: None,
         *,
         timing: Timing,
+        end: Callable[[], None] = end_process,
     ) -> None:
+        """*end*: what ends this process where its commit thread hangs."""
         self.timing = timing
+        self._watch = CommitWatch(timing, end)
         self._store = store
         self.clock = KeptClock(store, moments(timing.clock))
         """The site's clock."""
@@ -103,14 +108,15 @@ class Committing:
 
     async def run(self) -> None:
         """Commit until `stop` was called and nothing is left. Raises what a commit failed with."""
-        running, tidying = asyncio.create_task(self._run()), asyncio.create_task(self._tidy())
+        tasks = [asyncio.create_task(each) for each in (self._run(), self._tidy(), self._watch.run())]
         try:
-            await asyncio.wait((running, tidying), return_when=asyncio.FIRST_COMPLETED)
-            for task in (running, tidying):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
                 if task.done():
                     task.result()
         finally:
-            running.cancel(), tidying.cancel()
+            for task in tasks:
+                task.cancel()
             self._thread.shutdown(wait=True)
 
     def stop(self) -> None:
@@ -173,7 +179,7 @@ class Committing:
         """In the commit thread."""
         if self._nothing_in(prepared):
             return
-        with self._writing:
+        with self._watch.working(), self._writing:
             failpoints.reach("batch-prepared")
             started = time.perf_counter()
             try:
@@ -279,7 +285,7 @@ class Committing:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._alone, work)
 
     def _alone(self, work: Callable[[], Any]) -> Any:
-        with self._writing:
+        with self._watch.working(), self._writing:
             return work()
 
 

@@ -14,6 +14,7 @@ from weakref import WeakSet
 from gateway.errors import CommitterGone
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
+from gateway.site.hung_committer import end_if_hung, watch_for_hang
 from gateway.site.locks import read_serving
 from gateway.site.processes import python_path
 from gateway.timing import Timing
@@ -58,7 +59,14 @@ class Committer:
 
     async def tend(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
         """As `ensure`, whenever *journal* has lost who commits: until cancelled. Where a supervisor serves the site,
-        its own committer comes back first."""
+        its own committer comes back first. A committer without one that hangs is ended, so that it is lost."""
+        watching = asyncio.create_task(watch_for_hang(folder, journal_folder, self._timing), name="committer")
+        try:
+            await self._tend(folder, journal_folder, journal)
+        finally:
+            watching.cancel()
+
+    async def _tend(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
         alone_since: float | None = None
         told = False
         clock, times = self._timing.clock, self._timing.committers
@@ -152,7 +160,17 @@ async def _answers(journal: Path) -> bool:
 
 
 async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, Committer]:
-    """A session with whoever commits, and the committer if it had to be started for it."""
+    """A session with whoever commits, and the committer if it had to be started for it. Where one that nobody watches
+    does not answer, this waits until it is known whether that one hangs, and then starts another."""
+    try:
+        return await _open_journal(folder, journal, kind, timing)
+    except CommitterGone:
+        if not await end_if_hung(folder, journal, timing):
+            raise
+    return await _open_journal(folder, journal, kind, timing)
+
+
+async def _open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, Committer]:
     committer = await Committer.ensure(folder, journal, timing)
     try:
         return await Journal.open(journal, kind, timing), committer

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import gateway
+from gateway.journal.heartbeat import Heartbeat, is_suspended
 from gateway.site.child import AGAIN, EXIT_MISCONFIGURED
 from gateway.site.control import CONTROL_FD, Line, Message, pair
-from gateway.site.heartbeat import Heartbeat, is_suspended
 from gateway.timing import Timing
 
 

@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gateway.failpoints import FROM_VARIABLE, VARIABLE
-from gateway.site.heartbeat import Heartbeat, is_suspended
+from gateway.journal.heartbeat import Heartbeat, is_suspended
 from gateway.timing.durations import ProcessesTiming
 from gateway.timing.overrides import VARIABLE as TIMING
 from tests.endpoint import Endpoint, run_entrepot, started

@@ -1,11 +1,14 @@
-"""Whether the event loop of a process under the supervisor hangs. Pure, but for `is_suspended`.
+"""Whether the event loop of a process, or a thread of it, hangs. Pure, but for `is_suspended`.
 
-Each process reports once a second (`child.Child.report`), which it does only while its loop turns. The supervisor
-counts ticks of its own loop since it last heard of a process, and kills one that misses `hung_seconds` of them. So no
-clock is compared: while the machine is suspended, or the supervisor itself is stopped or starved, it counts nothing,
-and reads what the processes have told meanwhile before it counts much more. Nor does a tick count against a process
-that the kernel does not let run: one that a debugger or `kill -STOP` has stopped, or one that waits for a disk, which
-goes on by itself and which SIGKILL would not end sooner.
+Each process under the supervisor reports once a second (`child.Child.report`), which it does only while its loop turns.
+The supervisor counts ticks of its own loop since it last heard of a process, and kills one that misses `hung_seconds`
+of them. So no clock is compared: while the machine is suspended, or the supervisor itself is stopped or starved, it
+counts nothing, and reads what the processes have told meanwhile before it counts much more. Nor does a tick count
+against a process that the kernel does not let run: one that a debugger or `kill -STOP` has stopped, or one that waits
+for a disk, which goes on by itself and which SIGKILL would not end sooner.
+
+Clients watch a committer without a supervisor in the same way (`gateway/site/hung_committer.py`), and every committer
+its own commit thread (`commit_watch.py`).
 """
 
 from __future__ import annotations
@@ -45,10 +48,12 @@ class Heartbeat:
         return self._hung_seconds >= (self._times.hung_seconds if ready else self._times.hung_starting_seconds)
 
 
-def is_suspended(pid: int) -> bool:
-    """Whether a process is stopped, traced or in an uninterruptible wait (proc_pid_stat(5): states T, t and D)."""
+def is_suspended(pid: int, thread: int | None = None) -> bool:
+    """Whether a process, or one thread of it, is stopped, traced or in an uninterruptible wait. False for one that is
+    gone. (proc_pid_stat(5): states T, t and D.)"""
+    path = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        stat = Path(path).read_text(errors="replace")
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"], ["D"])
