@@ -7,6 +7,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .ONESHELL:
 MAKEFLAGS += --no-builtin-rules --no-print-directory
+# Python keeps compiled modules, whatever the environment says: the tests start some thousand processes, and one that
+# compiles what it imports takes twice as long to start.
+export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
 BIN := $(VENV)/bin
