@@ -12,6 +12,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Literal
 
 from backends import errors
@@ -290,10 +291,19 @@ def _prepared(settings: S3Settings) -> Any:
 
     try:
         session = AioSession(profile=settings.profile)
+        session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
         asyncio.run(_warm(session, settings))
     except (BotoCoreError, ValueError) as error:
         raise errors.Misconfigured(str(error), backend=settings.name) from error
     return session
+
+
+@cache
+def _loader(data_path: str | None) -> Any:
+    """botocore's models of services, read from its files once in a process: parsing them takes a tenth of a second."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
 
 
 async def _warm(session: Any, settings: S3Settings) -> None:

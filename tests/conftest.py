@@ -16,6 +16,9 @@ from hypothesis import HealthCheck, settings
 from tests.endpoint import Endpoint, started
 from tests.logs import whole_lines
 from tests.new_sites import TEMPLATES, committer_in_thread, new_site
+from tests.servers.moto import moto
+from tests.servers.running import S3Server
+from tests.servers.shared import shared_radosgw
 
 # No test fails on a clock: a busy machine is no defect. CI draws the same examples each time; `make soak` draws many.
 for _profile, _examples in (("entrepot", 40), ("soak", 1000)):
@@ -90,6 +93,20 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     faults = [line for line in whole_lines(running.log.read_bytes()) if is_own_fault(line)]
     assert not faults, f"the server wrote what no client may ever cause: {faults[:5]}"
     assert running.secret_key not in running.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A moto that the tests of this process share: for all processes of a run one is too slow."""
+    with moto(tmp_path_factory.mktemp("moto")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def radosgw_server() -> Iterator[S3Server]:
+    """A radosgw that all tests of the run share: starting it takes many seconds."""
+    with shared_radosgw() as server:
+        yield server
 
 
 def is_own_fault(line: str) -> bool:

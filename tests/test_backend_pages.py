@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,8 @@ import pytest
 from tests.endpoint import ENTREPOT, command_environment
 from tests.pages import ROOT, fences, steps
 from tests.reader import MARK, matches
-from tests.servers.moto import moto
-from tests.servers.radosgw import radosgw
+from tests.servers.running import S3Server
+from tests.servers.shared import shared_folder
 
 NAMED = {
     "minio": "http://minio.lab.example:9000",
@@ -22,18 +21,6 @@ NAMED = {
     "ceph": "http://rgw.lab.example:7480",
 }
 """The address that a page names, for which the test's is put in."""
-
-
-@pytest.fixture
-def moto_url(tmp_path: Path) -> Iterator[str]:
-    with moto(tmp_path / "moto") as server:
-        yield server.url
-
-
-@pytest.fixture
-def radosgw_url(tmp_path: Path) -> Iterator[str]:
-    with radosgw(tmp_path / "ceph") as server:
-        yield server.url
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -73,24 +60,24 @@ def policy(page: str) -> str:
     return found
 
 
-def test_the_page_about_minio(tmp_path: Path, moto_url: str) -> None:
+def test_the_page_about_minio(tmp_path: Path, moto_server: S3Server) -> None:
     keys = {
         "AWS_ACCESS_KEY_ID": "admin",
         "AWS_SECRET_ACCESS_KEY": "admin-secret",
         "MINIO_SECRET_KEY": "entrepot-secret",
     }
-    run("minio", tmp_path, moto_url, keys)
+    run("minio", tmp_path, moto_server.url, keys)
     assert (tmp_path / "site" / "minio.secret").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_page_about_aws(tmp_path: Path, moto_url: str) -> None:
+def test_the_page_about_aws(tmp_path: Path, moto_server: S3Server) -> None:
     (tmp_path / "policy.json").write_text(policy("aws"))
     keys = {"AWS_ACCESS_KEY_ID": "admin", "AWS_SECRET_ACCESS_KEY": "admin-secret", "AWS_DEFAULT_REGION": "us-east-1"}
-    run("aws", tmp_path, moto_url, keys | {"AWS_ENDPOINT_URL": moto_url})
+    run("aws", tmp_path, moto_server.url, keys | {"AWS_ENDPOINT_URL": moto_server.url})
 
 
 @pytest.mark.slow
-def test_the_page_about_ceph(tmp_path: Path, radosgw_url: str) -> None:
-    ceph = {"CEPH_CONF": str(tmp_path / "ceph" / "ceph.conf"), "CEPH_ARGS": "--name client.rgw"}
-    run("ceph", tmp_path, radosgw_url, ceph)
+def test_the_page_about_ceph(tmp_path: Path, radosgw_server: S3Server) -> None:
+    ceph = {"CEPH_CONF": str(shared_folder() / "data" / "ceph.conf"), "CEPH_ARGS": "--name client.rgw"}
+    run("ceph", tmp_path, radosgw_server.url, ceph)
     assert (tmp_path / "site" / "ceph.secret").stat().st_mode & 0o777 == 0o600

@@ -141,7 +141,7 @@ def seconds(run: Callable[[Any], Any], text: str | bytes) -> float:
 
 def methods(name: str) -> set[str]:
     """With which methods the source uses the constant of this name; all that scan where it is not clear."""
-    used = {method for owner, method in METHODS if owner == name}
+    used = {method for owner, method in uses() if owner == name}
     return used or {"match", "fullmatch", "search", "finditer"}
 
 
@@ -152,13 +152,16 @@ def trees() -> list[tuple[Path, ast.Module]]:
     return [(path, ast.parse(path.read_text())) for path in paths]
 
 
-METHODS = {
-    (node.value.id, node.attr)
-    for _, tree in trees()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-    and node.attr in {"match", "fullmatch", "search", "finditer", "sub", "split", "findall"}
-}  # fmt: skip
+@cache
+def uses() -> set[tuple[str, str]]:
+    """Each constant of the sources with each method of patterns that is called on it."""
+    return {
+        (node.value.id, node.attr)
+        for _, tree in trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        and node.attr in {"match", "fullmatch", "search", "finditer", "sub", "split", "findall"}
+    }  # fmt: skip
 
 
 def slow_attacks(pattern: re.Pattern[Any], used: set[str]) -> Iterator[tuple[str, tuple[str, str, str]]]:

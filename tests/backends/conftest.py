@@ -1,5 +1,4 @@
-"""A folder for a local backend, and the S3 servers that the S3 driver is tried on: each of those is started once a run,
-by the first test that asks for it."""
+"""A folder for a local backend, and the S3 servers that the S3 driver is tried on."""
 
 from __future__ import annotations
 
@@ -16,8 +15,6 @@ from backends.s3 import S3
 from tests.certificates import self_signed
 from tests.endpoint import Endpoint
 from tests.servers.minio import is_there, minio, named
-from tests.servers.moto import moto
-from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
 
 OpenS3 = Callable[..., Awaitable[S3]]
@@ -27,18 +24,6 @@ OpenS3 = Callable[..., Awaitable[S3]]
 def folder(tmp_path: Path) -> Path:
     """Where a local backend may lie; nothing is there yet."""
     return tmp_path / "blocks"
-
-
-@pytest.fixture(scope="session")
-def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with moto(tmp_path_factory.mktemp("moto")) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def radosgw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with radosgw(tmp_path_factory.mktemp("radosgw")) as running:
-        yield running
 
 
 @pytest.fixture(scope="session")
@@ -93,6 +78,18 @@ async def open_s3(no_own_keys: None) -> AsyncIterator[OpenS3]:
         if server.stays and not backend._closed:
             await removed(backend)
         await backend.close()
+
+
+@pytest.fixture(scope="session")
+def bucket() -> str:
+    """A bucket that the tests of this process share, each below a prefix of its own: to make one takes a while."""
+    return f"entrepot-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def prefix() -> str:
+    """One that no other test uses."""
+    return f"{uuid.uuid4().hex}/in/it"
 
 
 @pytest.fixture

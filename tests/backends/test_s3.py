@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -192,10 +193,20 @@ async def test_no_more_requests_than_connections_run_at_once(radosgw_server: S3S
 
 
 def connections_to(server: S3Server) -> int:
-    """How many of this machine's TCP connections end at *server* and are open on the other side."""
+    """How many of this process's TCP connections end at *server* and are established."""
     port = f":{urlsplit(server.url).port:04X}"
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(remote.endswith(port) and state == "01" for _, _, remote, state, *_ in lines)
+    established = {line[9] for line in lines if line[2].endswith(port) and line[3] == "01"}
+    return sum(f"socket:[{inode}]" in own_files() for inode in established)
+
+
+def own_files() -> set[str]:
+    """What the file descriptors of this process refer to."""
+    found = set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return found
 
 
 async def test_closing_leaves_no_connection_open(radosgw_server: S3Server, open_s3: OpenS3) -> None:

@@ -19,30 +19,23 @@ from tests.servers.running import S3Server
 
 class TestS3(Contract):
     @pytest.fixture
-    async def backend(self, server: S3Server, open_s3: OpenS3) -> AsyncIterator[Backend]:
-        yield await open_s3(server, prefix="deep/in/it")
-
-
-class TestS3OnMoto(Contract):
-    """moto's threads now and then stumble when one key is put by several at once, and it answers 500: what a retry is
-    for."""
-
-    @pytest.fixture
-    async def backend(self, moto_server: S3Server, open_s3: OpenS3) -> AsyncIterator[Backend]:
-        yield Retrying(await open_s3(moto_server, prefix="deep/in/it"))
+    async def backend(self, server: S3Server, open_s3: OpenS3, bucket: str, prefix: str) -> AsyncIterator[Backend]:
+        yield await open_s3(server, bucket=bucket, prefix=prefix)
 
 
 class TestS3AsAWholeBucketInEveryWrapper(Contract):
     @pytest.fixture
-    async def backend(self, radosgw_server: S3Server, open_s3: OpenS3) -> AsyncIterator[Backend]:
-        inner = Limited(Faulty(await open_s3(radosgw_server), Plan()), 8)
+    async def backend(self, entrepot_server: S3Server, open_s3: OpenS3) -> AsyncIterator[Backend]:
+        inner = Limited(Faulty(await open_s3(entrepot_server), Plan()), 8)
         yield Metered(Deadlined(Retrying(inner), 60), lambda *_: None)
 
 
 class TestS3ThatIsReadBack(Contract):
     @pytest.fixture
-    async def backend(self, radosgw_server: S3Server, open_s3: OpenS3) -> AsyncIterator[Backend]:
-        yield await open_s3(radosgw_server, prefix="x", confirm="read")
+    async def backend(
+        self, radosgw_server: S3Server, open_s3: OpenS3, bucket: str, prefix: str
+    ) -> AsyncIterator[Backend]:
+        yield await open_s3(radosgw_server, bucket=bucket, prefix=prefix, confirm="read")
 
 
 @pytest.mark.skipif(not is_there(), reason=WHY_NOT)

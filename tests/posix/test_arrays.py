@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+from types import ModuleType
 
-import dask.array
 import numpy
 import pytest
 import zarr
@@ -19,6 +20,12 @@ from tests.endpoint import command_environment
 def texts(reach: dict) -> dict:
     """The options as a program says them that knows nothing of paths."""
     return {name: str(value) for name, value in reach.items()}
+
+
+@pytest.fixture
+def dask_array() -> ModuleType:
+    """`dask.array`, which takes a second to load: only in the processes that run these tests."""
+    return importlib.import_module("dask.array")
 
 
 @pytest.fixture
@@ -52,17 +59,17 @@ def test_zarr_writes_and_reads_a_group_in_shards(reach, bucket, table):
     assert numpy.array_equal(again["a/b"][15:25, 60:160], table[15:25, 60:160])
 
 
-def test_dask_writes_and_computes_an_array(reach, bucket, table):
+def test_dask_writes_and_computes_an_array(reach, bucket, table, dask_array):
     url, options = f"entrepot://{bucket}/dask.zarr", texts(reach)
-    dask.array.from_array(table, chunks=(100, 100)).to_zarr(url, storage_options=options)
-    found = dask.array.from_zarr(url, storage_options=options)
+    dask_array.from_array(table, chunks=(100, 100)).to_zarr(url, storage_options=options)
+    found = dask_array.from_zarr(url, storage_options=options)
     assert float((found + 1).sum().compute(scheduler="threads")) == float((table + 1).sum())
 
 
-def test_dasks_processes_read_for_themselves(reach, bucket, table):
+def test_dasks_processes_read_for_themselves(reach, bucket, table, dask_array):
     url, options = f"entrepot://{bucket}/dask.zarr", texts(reach)
-    dask.array.from_array(table, chunks=(100, 150)).to_zarr(url, storage_options=options)
-    found = dask.array.from_zarr(url, storage_options=options)
+    dask_array.from_array(table, chunks=(100, 150)).to_zarr(url, storage_options=options)
+    found = dask_array.from_zarr(url, storage_options=options)
     assert float(found.sum().compute(scheduler="processes", num_workers=2)) == float(table.sum())
 
 

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,6 @@ from gateway.timing import parse_timing
 from gateway.topology import BackendPlace
 from tests.reconcile.shores import Shores
 from tests.servers.between import Between, Forward, Heard, Rule, answer, between, honest, refusal
-from tests.servers.moto import moto
 from tests.servers.running import S3Server
 from tests.waiting import until_true
 
@@ -37,12 +36,6 @@ DATA = random.Random(11).randbytes(60_000)
 TIMING = parse_timing(
     "scale=0.05; workers.idle_seconds=0.05; backend_backoff.first_seconds=0.02; backend_backoff.most_seconds=0.04"
 )
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with moto(tmp_path_factory.mktemp("moto")) as running:
-        yield running
 
 
 class Shore(NamedTuple):
@@ -69,11 +62,11 @@ class Shore(NamedTuple):
 
 
 @pytest.fixture
-async def shore(tmp_path: Path, server: S3Server) -> AsyncIterator[Shore]:
-    async with between(server) as line:
+async def shore(tmp_path: Path, moto_server: S3Server) -> AsyncIterator[Shore]:
+    async with between(moto_server) as line:
         bucket = await S3.open(
             name="b1", bucket=f"b-{uuid.uuid4().hex}", endpoint=line.server.url, region="us-east-1",
-            access_key=server.access_key, secret_key=server.secret_key, create_bucket=True,
+            access_key=moto_server.access_key, secret_key=moto_server.secret_key, create_bucket=True,
             connections=8, timeout_s=TIMEOUT_SECONDS,
         )  # fmt: skip
         far: Backend = around_distant(bucket, BackendPlace("b1", "s3", "far", 8, 60.0), TIMING)

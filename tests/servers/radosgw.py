@@ -74,12 +74,17 @@ rgw thread pool size = 64
 """
 
 
-@contextmanager
-def radosgw(folder: Path) -> Iterator[S3Server]:
-    """A cluster of one in *folder* with the user whose keys stand above, until the block ends."""
+def require() -> None:
+    """Skip the test where a program of Ceph is not installed."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
         absent("radosgw", f"no {', '.join(missing)}; run tests/install-clients")
+
+
+@contextmanager
+def radosgw(folder: Path) -> Iterator[S3Server]:
+    """A cluster of one in *folder* with the user whose keys stand above, until the block ends."""
+    require()
     for name in ("run", "crash", "mon", "osd", "rgw"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     fsid, port, mon_port = str(uuid.uuid4()), free_port(), free_port()

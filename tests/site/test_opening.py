@@ -4,8 +4,7 @@ holds up the others."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,7 +16,6 @@ from gateway.site.opening import around_distant, open_backend
 from gateway.timing import SystemClock, Timing
 from gateway.topology import BackendPlace, S3Place
 from tests.servers.between import Between, Forward, Heard, between
-from tests.servers.moto import moto
 from tests.servers.running import S3Server
 
 WAIT_SECONDS = 150.0
@@ -29,14 +27,8 @@ def place(**settings: object) -> BackendPlace:
 
 
 @pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[S3Server]:
-    with moto(tmp_path) as server:
-        yield server
-
-
-@pytest.fixture
-async def way(cloud: S3Server) -> AsyncIterator[Between]:
-    async with between(cloud) as standing:
+async def way(moto_server: S3Server) -> AsyncIterator[Between]:
+    async with between(moto_server) as standing:
         yield standing
 
 

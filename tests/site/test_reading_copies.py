@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from gateway.engine.types import Meta, Promised
 from gateway.site.site import Site
 from tests.files import block_files
 from tests.servers.between import Between, Forward, Heard, between, honest, refusal
-from tests.servers.moto import moto
 from tests.servers.running import S3Server
 from tests.site.test_placing import Bytes, root
 
@@ -49,35 +48,29 @@ bucket = "tree"
 DATA = random.Random(31).randbytes(20 << 20)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with moto(tmp_path_factory.mktemp("moto")) as running:
-        yield running
-
-
 @pytest.fixture
-async def places(server: S3Server) -> AsyncIterator[dict[str, Between]]:
+async def places(moto_server: S3Server) -> AsyncIterator[dict[str, Between]]:
     """What stands before each bucket; behind both is the same server."""
     async with AsyncExitStack() as held:
-        yield {name: await held.enter_async_context(between(server)) for name in ("north", "south")}
+        yield {name: await held.enter_async_context(between(moto_server)) for name in ("north", "south")}
 
 
 @pytest.fixture
 async def site(
     tmp_path: Path,
     new_folder: Path,
-    server: S3Server,
+    moto_server: S3Server,
     places: dict[str, Between],
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Site]:
     """One whose policies keep two copies; nobody else serves it."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("TEST_SECRET", server.secret_key)
+    monkeypatch.setenv("TEST_SECRET", moto_server.secret_key)
     names = {name: f"{name}-{tmp_path.name[-20:].strip('_').replace('_', '-')}" for name in places}
     with (new_folder / "entrepot.toml").open("a") as config:
         for name, place in places.items():
-            section = BUCKET.format(name=name, url=place.server.url, key=server.access_key)
+            section = BUCKET.format(name=name, url=place.server.url, key=moto_server.access_key)
             config.write(section.replace(f'bucket = "{name}"', f'bucket = "{names[name]}"'))
         config.write(RULES)
     async with await Site.open(new_folder) as opened:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,7 @@ from tests.endpoint import ENTREPOT, command_environment
 from tests.new_sites import new_site
 from tests.ports import free_port
 from tests.servers.minio import can_start, minio
-from tests.servers.moto import moto
-from tests.servers.radosgw import radosgw
 from tests.servers.running import S3Server
-from tests.site.running import change_config
 
 BUCKET = """
 [backends.bucket]
@@ -27,7 +25,7 @@ type = "s3"
 cluster = "home"
 endpoint = "{url}"
 region = "us-east-1"
-bucket = "blocks"
+bucket = "{bucket}"
 prefix = "entrepot"
 create_bucket = {create}
 access_key = "{key}"
@@ -58,32 +56,27 @@ Site = Callable[..., Path]
 
 
 @pytest.fixture(scope="module")
-def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with moto(tmp_path_factory.mktemp("moto")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def radosgw_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with radosgw(tmp_path_factory.mktemp("radosgw")) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def minio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with minio(tmp_path_factory.mktemp("minio")) as running:
         yield running
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def bucket() -> str:
+    """One that no other test uses."""
+    return f"blocks-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def site(tmp_path: Path, bucket: str) -> Site:
     """A site whose config names a bucket on a server."""
 
     def made(server: S3Server, create: bool = True) -> Path:
         folder = tmp_path / "site"
         new_site(folder)
         with (folder / "entrepot.toml").open("a") as config:
-            config.write(BUCKET.format(url=server.url, key=server.access_key, create=str(create).lower()))
+            asked = BUCKET.format(url=server.url, bucket=bucket, key=server.access_key, create=str(create).lower())
+            config.write(asked)
         return folder
 
     return made
@@ -99,7 +92,7 @@ def tried(folder: Path, secret: str, *more: str) -> subprocess.CompletedProcess[
     )
 
 
-def keys_in(server: S3Server) -> list[str]:
+def keys_in(server: S3Server, bucket: str) -> list[str]:
     client: Any = boto3.client(
         "s3",
         endpoint_url=server.url,
@@ -107,12 +100,12 @@ def keys_in(server: S3Server) -> list[str]:
         aws_secret_access_key=server.secret_key,
         region_name="us-east-1",
     )
-    return [line["Key"] for line in client.list_objects_v2(Bucket="blocks").get("Contents", ())]
+    return [line["Key"] for line in client.list_objects_v2(Bucket=bucket).get("Contents", ())]
 
 
 @pytest.mark.parametrize(("name", "confirmed"), CONFIRMED)
 def test_a_bucket_is_tried_for_every_promise_by_name_and_left_as_it_was(
-    name: str, confirmed: str, site: Site, request: pytest.FixtureRequest
+    name: str, confirmed: str, site: Site, bucket: str, request: pytest.FixtureRequest
 ) -> None:
     server: S3Server = request.getfixturevalue(f"{name}_server")
     folder = site(server)
@@ -130,7 +123,7 @@ def test_a_bucket_is_tried_for_every_promise_by_name_and_left_as_it_was(
     for each in found["speeds"]:
         assert 0 < each["median_seconds"] <= each["worst_seconds"]
         assert each["bytes_per_second"] == pytest.approx(each["per_second"] * each["size"])
-    assert keys_in(server) == ["entrepot/.entrepot/marker"]
+    assert keys_in(server, bucket) == ["entrepot/.entrepot/marker"]
 
 
 def only_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -148,7 +141,6 @@ def test_a_server_that_is_not_there_is_told_in_one_line(site: Site) -> None:
 
 def test_a_bucket_that_is_not_there_is_told_in_one_line(site: Site, moto_server: S3Server, tmp_path: Path) -> None:
     folder = site(moto_server, create=False)
-    change_config(folder, 'bucket = "blocks"', 'bucket = "none-such"')
     assert "there is no such bucket; create it, or set create_bucket" in only_line(tried(folder, "secret"))
 
 
