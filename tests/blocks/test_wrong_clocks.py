@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gateway.journal.local import LocalCommitter
-from gateway.journal.site_clock import KeptClock
+from gateway.journal.site_clock import KeptClock, moments
 from gateway.namespace.uploads import AbortUpload
-from tests.blocks.site import COMMANDS, Site
+from tests.blocks.site import COMMANDS, TIMING, Site
+from tests.clocks import AheadClock
 
 DATA = random.Random(9).randbytes(70_000)
 YEARS = 10 * 365 * 24 * 3600 * 10**9
@@ -18,20 +22,23 @@ MINUTE = 60 * 10**9
 
 
 @pytest.fixture
-def kept(site: Site) -> Site:
-    """The site, with a committer that keeps the site's clock."""
-    site.committer = LocalCommitter(site._sqlite, COMMANDS, KeptClock(site._sqlite).now_ns)
-    return site
+def clock() -> AheadClock:
+    return AheadClock()
 
 
-def put_clock(monkeypatch: pytest.MonkeyPatch, by_ns: int) -> None:
-    really = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: really() + by_ns)
+@pytest.fixture
+def kept(tmp_path: Path, clock: AheadClock) -> Iterator[Site]:
+    """A site by *clock*, with a committer that keeps the site's clock."""
+    site = Site(tmp_path, timing=replace(TIMING, clock=clock))
+    site_ns = KeptClock(site._sqlite, moments(clock)).now_ns
+    site.committer = LocalCommitter(site._sqlite, COMMANDS, site_ns, timing=site.timing)
+    yield site
+    site.close()
 
 
 @pytest.mark.parametrize("by_ns", [YEARS, -YEARS])
 async def test_a_wrong_wall_clock_expires_nothing_and_keeps_nothing_for_years(
-    kept: Site, monkeypatch: pytest.MonkeyPatch, by_ns: int
+    kept: Site, clock: AheadClock, by_ns: int
 ) -> None:
     site = kept
     open_upload = await site.upload(b"open")
@@ -40,15 +47,15 @@ async def test_a_wrong_wall_clock_expires_nothing_and_keeps_nothing_for_years(
     site.end(site.client())
     await site.work()
     assert sessions(site) == [2], "it was listed once, and waits for the last look"
-    with monkeypatch.context() as wrong:
-        put_clock(wrong, by_ns)
-        await site.work()
-        assert (site.rows("upload"), site.rows("part"), sessions(site)) == (2, 1, [2])
-        await site.part(b"meanwhile", await site.upload(b"meanwhile"), 1, DATA)
-        site.end(site.client())
-        await site.work()
-        assert (site.rows("upload"), site.rows("part"), sessions(site)) == (3, 2, [2, 2])
-        await site.put(b"meanwhile", DATA)
+    clock.ahead_seconds = by_ns / 1e9
+    await site.work()
+    assert (site.rows("upload"), site.rows("part"), sessions(site)) == (2, 1, [2])
+    await site.part(b"meanwhile", await site.upload(b"meanwhile"), 1, DATA)
+    site.end(site.client())
+    await site.work()
+    assert (site.rows("upload"), site.rows("part"), sessions(site)) == (3, 2, [2, 2])
+    await site.put(b"meanwhile", DATA)
+    clock.ahead_seconds = 0.0
     await site.put(b"afterwards", DATA)
     assert abs(modified(site, b"meanwhile") - by_ns - time.time_ns()) < MINUTE, "as the clock was then"
     assert abs(modified(site, b"afterwards") - time.time_ns()) < MINUTE

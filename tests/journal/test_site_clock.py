@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,8 @@ from gateway.journal.server import CommitterSettings, Server
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.site_clock import KEEP_NS, OFF_MOST_NS, KeptClock, Moment, SiteClock
 from gateway.journal.sqlite.store import SqliteStore
+from gateway.timing import Clock, Timing
+from tests.clocks import AheadClock
 
 HOUR = 3600 * 10**9
 YEARS = 10 * 365 * 24 * HOUR
@@ -112,13 +113,15 @@ def test_times_that_people_see_follow_the_wall_clock_back_and_those_of_batches_d
 
 
 @asynccontextmanager
-async def committing(folder: Path) -> AsyncIterator[Journal]:
-    """A committer in this process, and a client of it."""
-    paths, stop = JournalPaths(folder), asyncio.Event()
+async def committing(folder: Path, clock: Clock) -> AsyncIterator[Journal]:
+    """A committer in this process, and a client of it, both with *clock*."""
+    paths, stop, timing = JournalPaths(folder), asyncio.Event(), Timing(clock=clock)
     store = SqliteStore(paths.database)
     LocalCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
-    running = asyncio.create_task(Server(store, {}, paths, CommitterSettings(reserve_bytes=1 << 16)).run(stop))
-    journal = await Journal.open(folder, "cli")
+    running = asyncio.create_task(
+        Server(store, {}, paths, CommitterSettings(reserve_bytes=1 << 16, timing=timing)).run(stop)
+    )
+    journal = await Journal.open(folder, "cli", timing)
     try:
         yield journal
     finally:
@@ -128,26 +131,19 @@ async def committing(folder: Path) -> AsyncIterator[Journal]:
         store.close()
 
 
-def put_clock(monkeypatch: pytest.MonkeyPatch, by_ns: int) -> None:
-    """Put the wall clock ahead, or back, in this process."""
-    really = time.time_ns
-    monkeypatch.setattr(time, "time_ns", lambda: really() + by_ns)
-
-
 @pytest.mark.parametrize("by_ns", [YEARS, -YEARS])
-async def test_pins_of_backups_outlive_a_wall_clock_that_is_put_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_ns: int
-) -> None:
-    async with committing(tmp_path) as journal:
-        await journal.pin("first", 1, time.time_ns() + HOUR)
+async def test_pins_of_backups_outlive_a_wall_clock_that_is_put_elsewhere(tmp_path: Path, by_ns: int) -> None:
+    clock = AheadClock()
+    async with committing(tmp_path, clock) as journal:
+        await journal.pin("first", 1, clock.wall_ns() + HOUR)
         for _ in range(3):
             await journal.send(OpenSession("more"))
-        with monkeypatch.context() as wrong:
-            put_clock(wrong, by_ns)
-            assert await journal.floors() == 1
-            await journal.pin("second", 2, time.time_ns() + HOUR)
-            await journal.pin("over", 3, time.time_ns() - 1)
-            assert await journal.floors() == 1
+        clock.ahead_seconds = by_ns / 1e9
+        assert await journal.floors() == 1
+        await journal.pin("second", 2, clock.wall_ns() + HOUR)
+        await journal.pin("over", 3, clock.wall_ns() - 1)
+        assert await journal.floors() == 1
+        clock.ahead_seconds = 0.0
         assert await journal.floors() == 1
         with sqlite3.connect(tmp_path / "journal.db") as base:
             until = dict(base.execute("SELECT id, until_ns FROM pin"))
