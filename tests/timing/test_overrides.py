@@ -59,6 +59,28 @@ def test_a_scale_shortens_pauses_and_leaves_limits_and_what_is_named_alone() -> 
     assert parse_timing("scale=0.1").sweeper.upload_most_seconds == Timing().sweeper.upload_most_seconds
 
 
+def durations() -> list[tuple[str, str]]:
+    """Each duration as `group.field`, and whether it is a pause or a limit."""
+    return [
+        (f"{name}.{field}", hint.__metadata__[0])
+        for name, group in groups().items()
+        for field, hint in get_type_hints(type(group), include_extras=True).items()
+    ]
+
+
+def value(timing: Timing, name: str) -> tuple[float, ...]:
+    group, _, field = name.partition(".")
+    found = getattr(getattr(timing, group), field)
+    return found if isinstance(found, tuple) else (found,)
+
+
+@pytest.mark.parametrize(("name", "kind"), durations())
+def test_each_pause_is_scaled_each_limit_is_not_and_each_can_be_set_by_name(name: str, kind: str) -> None:
+    factor = 0.5 if kind == "pause" else 1.0
+    assert value(parse_timing("scale=0.5"), name) == tuple(each * factor for each in value(Timing(), name))
+    assert value(parse_timing(f"scale=0.5; {name}=123"), name) == (123.0,)
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
