@@ -1,11 +1,17 @@
-"""The address for those who watch: /metrics, /healthz (alive) and /readyz (able). Plain HTTP, no names, no secrets."""
+"""The address for those who watch: /metrics, /healthz (alive) and /readyz (able). Plain HTTP, no names, no secrets.
+
+Whoever reaches it can take neither descriptors nor memory from the supervisor: there are at most `CONNECTIONS_MAX`
+connections, of which the oldest makes room for a new one, and each is closed after `connection_seconds`, whether its
+request has ended, its answer was read, or not. So connections that are left open keep no scraper out: a scrape takes
+milliseconds, and one that comes on a closed connection is sent again on another.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
@@ -15,6 +21,65 @@ from gateway.metrics.gathering import CONTENT_TYPE
 from gateway.timing import Timing
 
 Found = tuple[bool, dict[str, Any]]
+CONNECTIONS_MAX = 64
+HEAD_LINE_BYTES_MAX = 4 << 10
+HEADERS_MAX = 64
+
+
+class _Server(web.Server):
+    """Makes connections, and ends those that are too many or too old."""
+
+    def __init__(self, answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], timing: Timing) -> None:
+        super().__init__(cast("Any", answer))
+        self._seconds = timing.probes.connection_seconds
+        self._open: dict[_Connection, asyncio.TimerHandle] = {}
+        """Oldest first, with what ends each."""
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(
+            self,
+            loop=self._loop,
+            access_log=None,
+            lingering_time=0.0,  # no request here has a body
+            max_line_size=HEAD_LINE_BYTES_MAX,
+            max_field_size=HEAD_LINE_BYTES_MAX,
+            max_headers=HEADERS_MAX,
+        )
+
+    def made(self, connection: _Connection) -> None:
+        """Count a new connection."""
+        if len(self._open) >= CONNECTIONS_MAX:
+            oldest = next(iter(self._open))
+            self.lost(oldest)
+            oldest.abort()
+        self._open[connection] = self._loop.call_later(self._seconds, connection.abort)
+
+    def lost(self, connection: _Connection) -> None:
+        """Count it no more. Harmless where it is not counted."""
+        timer = self._open.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class _Connection(web.RequestHandler):
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: _Server, **options: Any) -> None:
+        super().__init__(owner, **options)
+        self._owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._owner.made(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._owner.lost(self)
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """End it now, whatever is unsent."""
+        if self.transport is not None:
+            self.transport.abort()
 
 
 class Overview:
@@ -36,6 +101,12 @@ class Overview:
         self._runner: web.ServerRunner | None = None
         self.address = Address("", 0)
 
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        server = self._runner.server if self._runner is not None else None
+        return len(server.connections) if server is not None else 0
+
     @classmethod
     async def open(
         cls,
@@ -47,7 +118,7 @@ class Overview:
     ) -> Overview:
         """Listen. Raises `Misconfigured` if the address is taken."""
         self = cls(metrics, health, readiness, timing)
-        self._runner = web.ServerRunner(web.Server(self._answer, access_log=None))
+        self._runner = web.ServerRunner(_Server(self._answer, timing))
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, *address).start()

@@ -334,6 +334,8 @@ class ProbesTiming:
     """Between two counts of what waits for the keeper."""
     copies_seconds: Pause = 15.0
     """Between two counts of what lies where."""
+    connection_seconds: Limit = 60.0
+    """How long a connection to the address for metrics and probes may stay open, from when it is accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
