@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -29,6 +31,9 @@ _NO_KEY = re.compile(r"[^A-Za-z0-9_. \t-]")
 
 def load(folder: Path) -> Config:
     """The config of the site in *folder*. Raises `Misconfigured`, whose one argument lists every problem."""
+    if not (folder / CONFIG_NAME).exists():
+        missing = f"{folder / CONFIG_NAME}: cannot be read: {os.strerror(errno.ENOENT)}"
+        raise Misconfigured(f"{missing}; so there is no site in this folder, and `entrepot init` makes one")
     return load_text(read(folder / CONFIG_NAME), folder, str(folder / CONFIG_NAME))
 
 

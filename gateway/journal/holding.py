@@ -17,7 +17,9 @@ from gateway.journal.paths import JournalPaths
 
 @contextlib.contextmanager
 def held_lock(paths: JournalPaths) -> Iterator[None]:
-    """The site's lock, for as long as the block runs. Raises `Misconfigured` if another process holds it."""
+    """The site's lock, for as long as the block runs. Raises `Misconfigured` if another process holds it, or
+    there is no journal's folder."""
+    check_folder(paths)
     handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -31,3 +33,12 @@ def held_lock(paths: JournalPaths) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def check_folder(paths: JournalPaths) -> None:
+    """Raise `Misconfigured` where there is no journal's folder: waiting for one would not help."""
+    if not paths.folder.is_dir():
+        raise Misconfigured(
+            f"there is no journal in {paths.folder}: was its disk not mounted, or the folder moved? (the config names "
+            "it as `journal.path`; `entrepot init` makes a new site, `entrepot restore` one from a backup)"
+        )

@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from gateway.errors import CommitterGone
+from gateway.errors import CommitterGone, Misconfigured
 from gateway.journal.client import Journal
+from gateway.journal.holding import check_folder
 from gateway.journal.paths import JournalPaths
 from gateway.site.hung_committer import end_if_hung, watch_for_hang
 from gateway.site.locks import read_serving
@@ -38,7 +39,8 @@ class Committer:
         """Make sure that somebody commits to the *journal* folder of the site in *folder*.
 
         Raises `CommitterGone`, with what the process said, if that is in vain, and where who holds the journal's lock
-        does not answer for long."""
+        does not answer for long; `Misconfigured` where there is no journal's folder."""
+        check_folder(JournalPaths(journal))
         if await _answers(journal):
             return cls(None, timing)
         log, clock, times = journal / LOG_NAME, timing.clock, timing.committers
@@ -81,7 +83,7 @@ class Committer:
                 continue
             try:
                 self._succeed(await Committer.ensure(folder, journal_folder, self._timing))
-            except (CommitterGone, OSError) as error:
+            except (CommitterGone, Misconfigured, OSError) as error:
                 if not told:
                     _log.warning("nobody commits to %s, and no committer can be started: %s", journal_folder, error)
                 told = True

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gateway.config import Config
 from gateway.errors import EntrepotError, Misconfigured
+from gateway.journal.holding import check_folder
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server import CommitterSettings, Server, held_lock, open_store
 from gateway.metrics import gauge
@@ -66,9 +67,11 @@ async def _until_unneeded(child: Child, server: Server, stop: asyncio.Event) -> 
 
 
 async def _own(held: ExitStack, paths: JournalPaths, child: Child) -> bool:
-    """Take the lock, as soon as nobody else has it. Answers False if told to stop before."""
+    """Take the lock, as soon as nobody else has it. Returns False if told to stop before. Raises `Misconfigured` where
+    there is no journal."""
     told = False
     while not child.stopping.is_set():
+        check_folder(paths)
         try:
             held.enter_context(held_lock(paths))
         except Misconfigured as busy:
@@ -93,6 +96,7 @@ def commit_for_client(folder: Path) -> None:
 
     timing, config = timing_from_environment(), load_in_force(folder)
     paths = JournalPaths(journal_folder(folder, config))
+    check_folder(paths)
     with ExitStack() as held:
         try:
             held.enter_context(held_lock(paths))

@@ -142,6 +142,23 @@ def test_a_request_under_way_finishes_when_the_supervisor_is_killed(tmp_path: Pa
             assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("", "there is no site in this folder"), ("journal", "there is no journal in"), ("master.key", "master key file")],
+)
+def test_a_folder_that_is_no_whole_site_is_refused_at_once(tmp_path: Path, missing: str, said: str) -> None:
+    """No process is started again and again meanwhile."""
+    folder = tmp_path / "site"
+    if missing:
+        new_site(folder)
+        gone = folder / missing
+        gone.rename(tmp_path / "elsewhere")
+    refused = run_entrepot("serve", str(folder), "--listen", "127.0.0.1:0", "--workers", "1", check=False)
+    assert refused.returncode == 1
+    assert said in refused.stderr.splitlines()[-1]
+    assert refused.stderr.count('"process ended"') <= 1
+
+
 def test_a_site_is_not_served_twice(served: tuple[Endpoint, Popen[bytes]]) -> None:
     endpoint, process = served
     refused = run_entrepot("serve", str(endpoint.dir), "--listen", "127.0.0.1:0", check=False)
