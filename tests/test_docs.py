@@ -100,4 +100,18 @@ def test_every_test_that_the_threat_model_names_exists():
     for file, test in named:
         path = ROOT / "tests" / file
         assert path.exists(), f"docs/threats.md names tests/{file}"
-        assert not test or f"def {test}(" in path.read_text(), f"docs/threats.md names tests/{file}::{test}"
+        defined = re.search(rf"^\s*(async )?def {test}\(", path.read_text(), re.MULTILINE)
+        assert not test or defined, f"docs/threats.md names tests/{file}::{test}"
+
+
+def test_every_threat_has_a_defence_and_a_test():
+    lines = (ROOT / "docs" / "threats.md").read_text().splitlines()
+    begins = [number for number, line in enumerate(lines) if line == "| threat | defence | test |"]
+    assert len(begins) >= 4
+    for begin in begins:
+        for line in lines[begin + 2 :]:
+            if not line.startswith("|"):
+                break
+            _, threat, defence, test, _ = (each.strip() for each in re.split(r"(?<!\\)\|", line))
+            assert threat and defence, line
+            assert re.search(r"`[a-z0-9_/]+\.py(::\w+)?`", test), f"docs/threats.md names no test for: {threat}"
