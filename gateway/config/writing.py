@@ -42,4 +42,9 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, float):
         return repr(value)
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def quoted(text: str) -> str:
+    """*text* as a basic string of TOML, in which control characters are escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

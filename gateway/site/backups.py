@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gateway import failpoints
 from gateway.config import CONFIG_NAME, load_text
+from gateway.config.writing import quoted
 from gateway.errors import Misconfigured
 from gateway.journal import backup as journal_backup
 from gateway.journal.backup import Manifest
@@ -52,7 +53,7 @@ def with_absolute_backends(text: str, folder: Path) -> str:
     """A config whose backends are where they were, also when it is read in another folder. Raises `Misconfigured`."""
     made = text
     for pattern in _BACKEND_PATHS:
-        made = pattern.sub(lambda found: found[1] + _quoted(folder.absolute() / found[2][1:-1]), made)
+        made = pattern.sub(lambda found: found[1] + quoted(str(folder.absolute() / found[2][1:-1])), made)
     before = load_text(text, folder.absolute()).topology(folder.absolute())
     if load_text(made, Path("/elsewhere")).topology(Path("/elsewhere")).backends != before.backends:
         raise Misconfigured(f"{folder / CONFIG_NAME}: write the backends' paths as absolute ones, then back up again")
@@ -64,7 +65,3 @@ def _check_apart(target: Path, topology: Topology) -> None:
     for place in topology.backends.values():
         if place.s3 is None and target.resolve().is_relative_to(Path(place.path).resolve()):
             raise Misconfigured(f"{target} lies in the folder of backend {place.name!r}: choose one elsewhere")
-
-
-def _quoted(path: Path) -> str:
-    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'

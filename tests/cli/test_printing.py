@@ -9,16 +9,19 @@ import subprocess
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
 
 from gateway.cli import output
-from gateway.cli.main import run
+from gateway.cli.main import app, run
 from gateway.cli.output import complain, json_text, printable, say_file, table, tell
 from gateway.errors import InvalidArgument, NoSuchUser
 from gateway.metrics.lines import INFO, Lines
 from gateway.timing import Timing
 from tests.endpoint import ENTREPOT, Endpoint, command_environment, run_entrepot, started
+from tests.new_sites import ACCESS_KEY, SECRET_KEY, committer_in_thread
 
 EVIL = "a\x1b]0;owned\x07\x1b[31m\r\n\x0b\x85\x9b2J\x7f\u2028\u2029\u202egpj.exe\u2066\u200e\ufeff[red]b[/red]"
 FORGED = "\nforged\nentrepot: all is well"
@@ -160,11 +163,39 @@ COMMANDS = [
     ["config", "check", "--site", "SITE"],
     ["config", "check", "/nonexistent/" + NAME],
     ["config", "show", "--site", "SITE"],
+    ["config", "schema"],
+    ["config", "default"],
     ["init", "/nonexistent/" + NAME],
+    ["serve", "/nonexistent/" + NAME],
+    ["serve", "SITE", "--listen", NAME],
+    ["takeover", "/nonexistent/" + NAME],
+    ["keys", "rotate", "--site", "/nonexistent/" + NAME],
+    ["keys", "renew", "--site", "/nonexistent/" + NAME],
+    ["version"],
     ["reload", "/nonexistent/" + NAME],
     [NAME],
     ["status", "SITE", f"--{NAME}"],
 ]
+
+
+def command_lines(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], set[str]]]:
+    """Each command below *command*, as the command line's own parser has it, and its options."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, {option for each in command.params for option in each.opts}
+    else:
+        for name, each in below.items():
+            yield from command_lines(each, (*path, name))
+
+
+PARSED = dict(command_lines(typer.main.get_command(app)))
+
+
+def test_every_command_of_the_parser_is_run_below() -> None:
+    """Refused, and with success: a new command has to be added to both lists."""
+    for lists in (COMMANDS, SUCCESSFUL):
+        run_below = {path for path in PARSED for each in lists if tuple(each[: len(path)]) == path}
+        assert set(PARSED) - run_below == set()
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=[printable(" ".join(each[:2]))[:20] for each in COMMANDS])
@@ -172,14 +203,101 @@ def test_every_command_prints_names_without_what_they_would_do_to_a_terminal(
     served: Endpoint, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for as_json in (False, True):
-        arguments = [str(served.dir) if each == "SITE" else each for each in command] + ["--json"] * as_json
+        told = ["--json"] * (as_json and takes_json(command))
+        arguments = [str(served.dir) if each == "SITE" else each for each in command] + told
         run(arguments)
         printed = capsys.readouterr()
         unharmed(printed.out)
         unharmed(printed.err)
-        if as_json:
+        if told:
             for text in filter(None, (printed.out, printed.err)):
                 json.loads(text)
+
+
+def takes_json(command: list[str]) -> bool:
+    """Whether *command* is one that has `--json`, or none at all."""
+    return all("--json" in options for path, options in PARSED.items() if tuple(command[: len(path)]) == path)
+
+
+SUCCESSFUL = [
+    ["init", "SITE"],
+    ["version"],
+    ["status", "SITE"],
+    ["fsck", "SITE", "--read", "--replay", "--mend"],
+    ["gc", "SITE"],
+    ["gc", "SITE", "--dry-run"],
+    ["explain", "s3://bucket/k", "--site", "SITE"],
+    ["config", "check", "--site", "SITE"],
+    ["config", "show", "--site", "SITE", "--effective"],
+    ["config", "schema"],
+    ["config", "default"],
+    ["backend", "list", "--site", "SITE"],
+    ["backend", "retry", "--site", "SITE"],
+    ["backend", "claim", "disk", "--site", "SITE"],
+    ["backend", "test", "disk", "--site", "SITE", "--seconds", "0.1"],
+    ["user", "add", "somebody", "--site", "SITE", "--access-key", "ANEVILTESTKEY", "--secret-key-file", "SECRET"],
+    ["user", "list", "--site", "SITE"],
+    ["user", "key", "add", "somebody", "--site", "SITE"],
+    ["user", "key", "list", "somebody", "--site", "SITE"],
+    ["user", "key", "remove", "ANEVILTESTKEY", "--site", "SITE"],
+    ["user", "remove", "somebody", "--site", "SITE"],
+    ["keys", "rotate", "--site", "SITE"],
+    ["keys", "renew", "--site", "SITE"],
+    ["keys", "list", "--site", "SITE"],
+    ["takeover", "SITE"],
+    ["takeover", "SITE", "--yes"],
+    ["reload", "SITE"],
+    ["backend", "lost", "--site", "SITE"],
+    ["serve", "SITE"],
+    ["init", "PLAIN"],
+    ["backup", "PLAIN", "BACKUP"],
+    ["restore", "BACKUP", "RESTORED", "--master-key", "MASTER"],
+]
+"""In this order. SITE, BACKUP and RESTORED are folders with such a name; `reload` and `serve` run where SITE is served.
+A backup names its backends by absolute paths, in which a config takes no control characters, so PLAIN is backed up."""
+
+
+def in_folder(folder: Path, command: list[str]) -> list[str]:
+    """*command* with its paths in *folder*, each with a name that does harm."""
+    paths = {each: str(folder / f"{each}{NAME}") for each in ("SITE", "BACKUP", "RESTORED")}
+    paths |= {"PLAIN": str(folder / "plain"), "SECRET": f"{paths['SITE']}/root.secret"}
+    paths["MASTER"] = f"{paths['PLAIN']}/master.key"
+    return [paths.get(each, each) for each in command]
+
+
+def test_commands_on_a_site_whose_folder_has_such_a_name_succeed_and_print_nothing_harmful(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.site.running import client
+
+    monkeypatch.setenv("ENTREPOT_ROOT_ACCESS_KEY", ACCESS_KEY)
+    monkeypatch.setenv("ENTREPOT_ROOT_SECRET_KEY", SECRET_KEY)
+    [site] = in_folder(tmp_path, ["SITE"])
+
+    def succeed(command: list[str]) -> None:
+        status = run(in_folder(tmp_path, command))
+        printed = capsys.readouterr()
+        assert status == 0, (command, printed.err)
+        unharmed(printed.out.replace("\t", ""))
+        unharmed(printed.err)
+
+    served = [each for each in SUCCESSFUL if each[0] in ("serve", "reload", "explain")]
+    first, *others = [each for each in SUCCESSFUL if each not in served]
+    succeed(first)
+    with committer_in_thread(Path(site)):
+        for command in others:
+            if "SITE" in command or command[0] in ("version", "config"):
+                succeed(command)
+    with started(Path(site), ["--workers", "1"]) as (endpoint, _):
+        s3 = client(endpoint)
+        s3.create_bucket(Bucket="bucket")
+        s3.put_object(Bucket="bucket", Key="k", Body=b"x")
+        for command in (["reload", "SITE"], ["explain", "s3://bucket/k", "--site", "SITE"]):
+            succeed(command)
+        unharmed(Path(site).with_name(Path(site).name + ".out").read_text())
+        unharmed(endpoint.log.read_text())
+    for command in SUCCESSFUL[-3:]:
+        succeed(command)
 
 
 def test_a_config_with_such_values_is_told_without_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
