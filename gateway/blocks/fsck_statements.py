@@ -35,7 +35,9 @@ IS_DIR = "substr(e.name, -1) IS x'2f'"
 _HELD = """
 INSERT INTO {table} SELECT content, count(*) FROM (
     SELECT content FROM file WHERE shape = {shape}
-    UNION ALL SELECT content FROM part WHERE shape = {shape}
+    UNION ALL SELECT p.content FROM part p WHERE p.shape = {shape} AND NOT EXISTS (
+        SELECT 1 FROM upload u WHERE u.id = p.upload AND u.state > 0 AND u.parts > 0 AND is_joined(p.number, u.joined)
+    )
     UNION ALL SELECT content FROM freed WHERE shape = {shape}
 ) GROUP BY content"""
 

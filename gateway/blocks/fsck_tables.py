@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from gateway.blocks.findings import Report, Severity
 from gateway.blocks.fsck_statements import CHECKS, FILLING, TEMPORARY, Check
 from gateway.errors import Damaged
-from gateway.journal.packed import unpack
+from gateway.journal.packed import in_ranges, unpack
 
 BATCH = 2_000
 
@@ -29,6 +29,7 @@ def check_tables(path: Path, report: Report, progress: Callable[[int, int], None
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
     try:
         connection.execute("PRAGMA temp_store = FILE")
+        connection.create_function("is_joined", 2, _is_joined, deterministic=True)
         connection.execute("BEGIN")
         for table in TEMPORARY:
             connection.execute(f"CREATE TEMP TABLE {table}")
@@ -42,6 +43,16 @@ def check_tables(path: Path, report: Report, progress: Callable[[int, int], None
         raise Damaged(f"{path} cannot be read: {error}") from error
     finally:
         connection.close()
+
+
+def _is_joined(number: int, packed: bytes) -> bool:
+    """Whether the content of part *number* was taken over, by the column `joined` of its upload."""
+    return bool(packed) and in_ranges(number, _ranges(packed))
+
+
+@lru_cache(maxsize=16)
+def _ranges(packed: bytes) -> tuple[tuple[int, int], ...]:
+    return tuple(unpack(packed))
 
 
 def _tally_runs(connection: sqlite3.Connection, report: Report) -> None:

@@ -13,10 +13,16 @@ from gateway.engine.types import (
     UploadPage,
     WantedPart,
 )
+from gateway.errors import Busy
 from gateway.journal.packed import checksum, pack_map
-from gateway.namespace import completing, holdings, keys
+from gateway.namespace import completing, holdings, keys, preparing
 from gateway.namespace.completing import CompleteUpload
 from gateway.namespace.uploads import AbortUpload, CreateUpload
+
+PARTS_AT_ONCE = 256
+"""Parts that one command may look at: a few milliseconds of the committer's time."""
+TRIES = 5
+"""How often parts are looked at anew, because another one came meanwhile."""
 
 
 class Uploads(Counter):
@@ -72,8 +78,20 @@ class Uploads(Counter):
             bucket, key, caller.user_id, caller.root, upload, tuple(_wanted(each) for each in wanted),
             algorithm, value, promised_type or "", promised_size, preconditions(conditions),
         )  # fmt: skip
-        version, modified_ns, etag, size, packed = await self._send(command)
+        version, modified_ns, etag, size, packed = await self._complete(caller, command)
         return Stored(etag, version, size, modified_ns, checksum(packed))
+
+    async def _complete(self, caller: Caller, command: CompleteUpload) -> completing.Finished:
+        """Send the command, or, where it names many parts, one that was prepared of them."""
+        if len(command.parts) <= PARTS_AT_ONCE:
+            return tuple(await self._send(command))
+        for _ in range(TRIES):
+            self._bucket(caller, command.bucket)
+            prepared = await preparing.prepared(self._store, command)
+            finished = await self._send(command if prepared is None else prepared)
+            if finished is not None:
+                return tuple(finished)
+        raise Busy("parts of the upload come all the time while it is completed")
 
     async def abort_upload(self, caller: Caller, bucket: str, key: bytes, upload: str) -> None:
         """Raises `NoSuchUpload`."""

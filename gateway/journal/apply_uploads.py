@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import assert_never
 
 from gateway.journal.apply_counts import count_content
-from gateway.journal.packed import Piece, pack_all, pieces
+from gateway.journal.packed import Piece, in_ranges, pack_all, pieces, unpack
 from gateway.journal.records.uploads import (
     PartPut,
     PartsDropped,
     PartsJoined,
+    PartsTakenOver,
     UploadEnded,
     UploadForgotten,
     UploadMade,
@@ -39,6 +40,8 @@ def apply_uploads(record: UploadRecord, rows: Rows) -> None:
             _part_put(record, rows)
         case PartsJoined():
             _parts_joined(record, rows)
+        case PartsTakenOver():
+            _parts_taken_over(record, rows)
         case UploadMade():
             _upload_made(record, rows)
         case UploadEnded():
@@ -77,10 +80,10 @@ def _count_parts(rows: Rows, key: tuple[str, bytes, int], by: int) -> None:
 
 def _part_put(record: PartPut, rows: Rows) -> None:
     old = rows.get(PART, (record.upload, record.number))
-    if old is None:
-        _count_parts(rows, (record.bucket, record.key, record.upload), 1)
-    else:
+    if old is not None:
         _let_go(rows, old)
+    upload = must(rows, UPLOAD, (record.bucket, record.key, record.upload))
+    rows.put(UPLOAD, upload._replace(parts=upload.parts + (old is None), last_part=record.id))
     count_content(rows, record.shape, record.content, 1)
     rows.put(
         PART,
@@ -116,6 +119,13 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
     _count_parts(rows, (record.bucket, record.key, record.upload), -len(record.numbers))
 
 
+def _parts_taken_over(record: PartsTakenOver, rows: Rows) -> None:
+    """A run's one count passes from the part to the piece, so neither row changes."""
+    rows.put(BODY, Body(record.id, 0, record.size, record.pieces, record.facts))
+    upload = must(rows, UPLOAD, (record.bucket, record.key, record.upload))
+    rows.put(UPLOAD, upload._replace(joined=record.joined))
+
+
 def _upload_ended(record: UploadEnded, rows: Rows) -> None:
     upload = must(rows, UPLOAD, (record.bucket, record.key, record.id))
     ended = upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns)
@@ -125,7 +135,7 @@ def _upload_ended(record: UploadEnded, rows: Rows) -> None:
 
 def _end(upload: Upload, rows: Rows) -> None:
     """Parts that still stand wait, under the upload's id, to be dropped."""
-    rows.put(UPLOAD, upload)
+    rows.put(UPLOAD, upload._replace(last_part=0))
     if upload.parts:
         rows.put(FREED, Freed(upload.id, int(Shape.NONE), 0, 0))
 
@@ -143,11 +153,13 @@ def _uploads_cut_off(record: UploadsCutOff, rows: Rows) -> None:
 
 
 def _parts_dropped(record: PartsDropped, rows: Rows) -> None:
+    key = (record.bucket, record.key, record.upload)
+    joined = unpack(must(rows, UPLOAD, key).joined) or ()
     for number in record.numbers:
         part = must(rows, PART, (record.upload, number))
         rows.drop(PART, (record.upload, number))
-        _let_go(rows, part)
-    key = (record.bucket, record.key, record.upload)
+        if not in_ranges(number, joined):
+            _let_go(rows, part)
     _count_parts(rows, key, -len(record.numbers))
     if must(rows, UPLOAD, key).parts == 0:
         rows.drop(FREED, (record.upload,))

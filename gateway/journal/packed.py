@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgpack
@@ -108,6 +109,25 @@ def rewritten(packed: bytes) -> list[Rewritten]:
         for run, nth, before, after in unpack(packed) or ()
     ]
 
+
+def pack_ranges(numbers: Iterable[int]) -> bytes:
+    """Ascending *numbers* for a packed column, as a list of [first, last] of each stretch without a gap."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return pack_all(map(tuple, ranges))
+
+
+def in_ranges(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    """Whether *number* is one of those that were packed; *ranges*: unpacked."""
+    at = bisect_right(ranges, (number, _ABOVE)) - 1
+    return at >= 0 and number <= ranges[at][1]
+
+
+_ABOVE = 1 << 63
 
 FIRST_BLOCK_SQL = "substr({}, 5, 24)"
 """In SQL, the block of the first of a column's packed extents, where they are less than sixteen: an array's head, its

@@ -7,7 +7,7 @@ slash, and a directory counts its live entries, so that a listing never meets wh
 from __future__ import annotations
 
 from gateway.journal.commands import CommandTable
-from gateway.namespace import buckets, completing, copies, names, nodes, objects, renaming, uploads
+from gateway.namespace import buckets, completing, copies, names, nodes, objects, preparing, renaming, uploads
 
 COMMANDS: CommandTable = {
     **buckets.HANDLERS,
@@ -15,6 +15,7 @@ COMMANDS: CommandTable = {
     **copies.HANDLERS,
     **uploads.HANDLERS,
     **completing.HANDLERS,
+    **preparing.HANDLERS,
     **names.HANDLERS,
     **renaming.HANDLERS,
     **nodes.HANDLERS,

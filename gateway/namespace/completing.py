@@ -1,13 +1,16 @@
 """Completing a multipart upload: S3's rules, then the parts become one body. Rows in memory only.
 
-No bytes move: a part's count on its run passes to the body's piece, so completion touches one row a part. A repeat of
-the same completion has the same answer, from the upload's row.
+No bytes move: a part's count on its run passes to the body's piece. A repeat of the same completion has the same
+answer, from the upload's row.
+
+A completion of few parts is one command, `CompleteUpload`, which looks at each part. `preparing` has that of many.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 from gateway.errors import (
     BadChecksum,
@@ -20,7 +23,16 @@ from gateway.errors import (
     NoSuchUpload,
 )
 from gateway.journal.commands import Tx, command
-from gateway.journal.packed import Checksum, Completed, PartFact, pack, pack_all, pieces, unpack
+from gateway.journal.packed import (
+    Checksum,
+    Completed,
+    PartFact,
+    checksum,
+    pack,
+    pack_all,
+    pieces,
+    unpack,
+)
 from gateway.journal.records.uploads import PartsJoined, UploadEnded
 from gateway.journal.rows import Wanted, must
 from gateway.journal.tables import BODY, BUCKET, PART, RUN, Part, Shape, Upload, UploadState
@@ -69,31 +81,42 @@ class CompleteUpload:
     conditions: Preconditions | None = None
 
 
+class Asked(Protocol):
+    """What every command that completes an upload names."""
+
+    @property
+    def bucket(self) -> str: ...
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def upload(self) -> str: ...
+
+
 Finished = tuple[str | None, int, str, int, bytes]
 
 
 def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished:
-    _check_order(asked.parts)
+    check_order(asked.parts)
     upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     if upload.state != UploadState.OPEN:
-        return _repeated(asked, upload, tx)
+        return repeated(asked, digest_of(asked.parts), upload, tx)
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
     if place.entry is not None:
         want_neighbours(tx, place.entry)
     # The parts come last, so that looking at thousands of them is not repeated. Where more are named than there are,
     # one of the first `upload.parts + 1` is missing.
     tx.want([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
-    parts = _judged(asked, upload, tx)
+    parts = judged(asked, upload, lambda number: tx.get(PART, (upload.id, number)))
     tx.want(_bodies_in(parts))
     if asked.conditions is not None:
         check_write(asked.conditions, asked.key, seen(tx, place.entry))
     checksums = checksums_of(parts, upload.checksum, upload.checksum_type)
-    _check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
+    check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
     _want_runs(tx, parts)
     return _join(asked, upload, place, parts, checksums, tx)
 
 
-def _check_order(parts: tuple[WantedPart, ...]) -> None:
+def check_order(parts: tuple[WantedPart, ...]) -> None:
     if not parts:
         raise InvalidArgument("a completion names at least one part")
     last = 0
@@ -105,11 +128,11 @@ def _check_order(parts: tuple[WantedPart, ...]) -> None:
         raise InvalidPart(f"there is no part {last}")
 
 
-def _judged(asked: CompleteUpload, upload: Upload, tx: Tx) -> list[Part]:
+def judged(asked: CompleteUpload, upload: Upload, part_of: Callable[[int], Part | None]) -> list[Part]:
     """The parts' rows, if they are as the client has them and of a size that S3 allows."""
     found: list[Part] = []
     for wanted in asked.parts:
-        part = tx.get(PART, (upload.id, wanted.number))
+        part = part_of(wanted.number)
         if part is None or part.etag != wanted.etag.strip('"').lower():
             raise _invalid(asked, wanted, f"part {wanted.number} was not uploaded, or has another ETag")
         _check_checksum(asked, upload, wanted, part)
@@ -144,7 +167,7 @@ def _invalid(asked: CompleteUpload, wanted: WantedPart, why: str) -> InvalidPart
     return InvalidPart(why, asked.upload, wanted.number, wanted.etag)
 
 
-def _check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
+def check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
     if asked.promised_size is not None and asked.promised_size != size:
         raise Invalid(
             f"The provided 'x-amz-mp-object-size' header value {asked.promised_size} does not match what was computed: "
@@ -186,37 +209,49 @@ def _join(
     asked: CompleteUpload, upload: Upload, place: Place, parts: list[Part], checksums: list[Checksum], tx: Tx
 ) -> Finished:
     body = tx.new_id()
-    facts = tuple(
-        PartFact(part.number, part.size, part.etag, int.from_bytes(part.crc64nvme, "big"), part.checksum)
-        for part in parts
-    )
     numbers = tuple(part.number for part in parts)
-    tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, facts))
-    etag, size = etag_of(parts), sum(part.size for part in parts)
+    tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, tuple(map(fact_of, parts))))
+    size = sum(part.size for part in parts)
+    return finish(
+        asked, upload, place, body, size, etag_of(parts), pack_all(checksums), digest_of(asked.parts), tx
+    )  # fmt: skip
+
+
+def fact_of(part: Part) -> PartFact:
+    return PartFact(part.number, part.size, part.etag, int.from_bytes(part.crc64nvme, "big"), part.checksum)
+
+
+def finish(
+    asked: Asked, upload: Upload, place: Place, body: int, size: int, etag: str,
+    checksums: bytes, digest: bytes, tx: Tx,
+) -> Finished:  # fmt: skip
+    """Name the object, and end the upload."""
     version, modified_ns = name_object(
         tx, place, size=size, shape=Shape.BODY, content=body, etag=etag, owner=upload.owner,
-        headers=upload.headers, checksums=pack_all(checksums), tags=upload.tags,
+        headers=upload.headers, checksums=checksums, tags=upload.tags,
     )  # fmt: skip
     number = None if version is None else parse(version)
-    result = Completed(etag, number or 0, number is None, checksums[0], _digest(asked.parts), size)
+    shown_first = checksum(checksums)
+    result = Completed(etag, number or 0, number is None, shown_first, digest, size)
     done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
     tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))
-    return version, modified_ns, etag, size, pack_all(checksums[:1])
+    return version, modified_ns, etag, size, pack_all([shown_first] if shown_first else [])
 
 
-def _repeated(asked: CompleteUpload, upload: Upload, tx: Tx) -> Finished:
+def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
     """The answer of the completion that this one repeats. Raises `NoSuchUpload` if it repeats none."""
     if upload.state != UploadState.COMPLETED:
         raise NoSuchUpload(asked.upload)
     done = Completed._make(unpack(upload.result))
-    if done.digest != _digest(asked.parts):
+    if done.digest != digest:
         raise NoSuchUpload(asked.upload)
     version = shown(done.version, int(done.null), must(tx.rows, BUCKET, (asked.bucket,)).versioning)
     checksums = pack_all([done.checksum] if done.checksum else [])
     return version, upload.ended_ns, done.etag, done.size, checksums
 
 
-def _digest(parts: tuple[WantedPart, ...]) -> bytes:
+def digest_of(parts: tuple[WantedPart, ...]) -> bytes:
+    """Of the part list that a client names: a repeat must name the same."""
     named = pack([(part.number, part.etag.strip('"').lower()) for part in parts])
     return hashlib.blake2b(named, digest_size=16).digest()
 

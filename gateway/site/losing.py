@@ -149,7 +149,8 @@ def _names(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> It
         if node in nodes:
             yield f"{address(connection, parent, name)} (version {spell_version(version)})"
     parts = connection.execute(
-        "SELECT u.bucket, u.key, p.number, p.shape, p.content FROM part p JOIN upload u ON u.id = p.upload"
+        "SELECT u.bucket, u.key, p.number, p.shape, p.content FROM part p JOIN upload u ON u.id = p.upload "
+        "WHERE u.state = 0"
     )
     for bucket, key, number, *content in parts:
         if tuple(content) in contents:

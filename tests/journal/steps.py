@@ -23,7 +23,17 @@ from gateway.blocks.commands import (
 from gateway.identity import ring_keys, users
 from gateway.journal import session_commands as site
 from gateway.journal.apply_work import ids_in
-from gateway.journal.packed import Extent, Rewritten, UploadAt, extents, rewritten
+from gateway.journal.packed import (
+    Extent,
+    PartFact,
+    Piece,
+    Rewritten,
+    UploadAt,
+    extents,
+    pack_all,
+    pack_ranges,
+    rewritten,
+)
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.tables import (
     ACCESS_KEY,
@@ -50,8 +60,9 @@ from gateway.journal.tables import (
     Shape,
     UploadState,
 )
-from gateway.namespace import buckets, completing, copies, names, nodes, objects, renaming, uploads
+from gateway.namespace import buckets, completing, copies, names, nodes, objects, preparing, renaming, uploads
 from gateway.namespace.versions import spell
+from gateway.namespace.wholes import checksums_of, etag_of
 from gateway.placement import commands as placement
 from gateway.reconcile import commands as reconcile
 
@@ -219,6 +230,18 @@ def part(h: History, r: random.Random, b: Any, who: Any) -> Any:
 STEPS["another part"] = STEPS["part"]
 
 
+def _prepared(asked: completing.CompleteUpload, row: Any, parts: list[Any]) -> preparing.CompletePrepared:
+    """As `preparing.prepared`, whatever the sizes of the parts."""
+    checksums = checksums_of(parts, row.checksum, row.checksum_type)
+    facts = [PartFact(each.number, each.size, each.etag, 0, each.checksum) for each in parts]
+    joined = [Piece(each.content, 0, each.size) for each in parts if each.shape == Shape.RUN]
+    return preparing.CompletePrepared(
+        *(asked.bucket, asked.key, asked.user, asked.root, asked.upload, completing.digest_of(asked.parts)),
+        *(row.last_part, sum(each.size for each in parts), etag_of(parts), pack_all(checksums)),
+        *(pack_all(joined), pack_all(facts), pack_ranges(each.number for each in parts)),
+    )
+
+
 @step
 def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
     row = h.pick(UPLOAD)
@@ -228,7 +251,11 @@ def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
     parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
     if r.randrange(4) and parts:
         some = parts if r.randrange(3) else parts[:1]
-        return completing.CompleteUpload(*head, tuple(completing.WantedPart(each.number, each.etag) for each in some))
+        named = tuple(completing.WantedPart(each.number, each.etag) for each in some)
+        asked = completing.CompleteUpload(*head, named)
+        if row.state == UploadState.OPEN and all(each.shape != Shape.BODY for each in some) and r.randrange(2):
+            return _prepared(asked, row, some)
+        return asked
     if row.state == UploadState.OPEN:
         return uploads.AbortUpload(*head)
     numbers = tuple(each.number for each in parts)

@@ -16,7 +16,7 @@ from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.schema import STEPS, _site_clock
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.journal.tables import ENTRY, GONE, UPLOAD, VERSION, Upload, UploadState
+from gateway.journal.tables import ENTRY, GONE, UPLOAD, VERSION, Part, Shape, Upload, UploadState
 from gateway.placement import commands as placement
 from tests.journal.histories import History
 
@@ -235,6 +235,8 @@ def test_uploads_of_an_older_file_are_as_old_as_they_were(tmp_path: Path) -> Non
         "DROP INDEX upload_open",
         "DROP INDEX upload_ended",
         "ALTER TABLE upload DROP COLUMN site_ns",
+        "ALTER TABLE upload DROP COLUMN last_part",
+        "ALTER TABLE upload DROP COLUMN joined",
         "CREATE INDEX upload_open ON upload (made_ns) WHERE state = 0",
         "CREATE INDEX upload_ended ON upload (ended_ns) WHERE state > 0",
     ):
@@ -244,12 +246,16 @@ def test_uploads_of_an_older_file_are_as_old_as_they_were(tmp_path: Path) -> Non
         (2, UploadState.COMPLETED, 70),
         (3, UploadState.ABORTED, 80),
     ):
-        row = Upload("b", b"k", number, state, 1, 60 + number, ended_ns, 0, "", "", b"", b"", b"")[:-1]
+        row = Upload("b", b"k", number, state, 1, 60 + number, ended_ns, 0, "", "", b"", b"", b"")[:-3]
         base.execute(f"INSERT INTO upload VALUES ({', '.join('?' * len(row))})", row)
+    for number, part in ((1, 21), (2, 20)):  # the second one came first
+        row = Part(1, number, part, 1, int(Shape.NONE), 0, "", b"", "", 0)
+        base.execute(f"INSERT INTO part VALUES ({', '.join('?' * len(row))})", row)
     base.execute(f"PRAGMA user_version = {STEPS.index(_site_clock)}")
     base.close()
     store = SqliteStore(path)
-    assert {row[2]: row[-1] for row in store.dump(UPLOAD)} == {1: 61, 2: 70, 3: 80}
+    assert {row.id: row.site_ns for row in map(Upload._make, store.dump(UPLOAD))} == {1: 61, 2: 70, 3: 80}
+    assert {row.id: row.last_part for row in map(Upload._make, store.dump(UPLOAD))} == {1: 21, 2: 0, 3: 0}
     assert set(store.query("SELECT type, name, tbl_name FROM sqlite_schema")) == wanted
     indexes = store.query("SELECT sql FROM sqlite_schema WHERE name IN ('upload_open', 'upload_ended')")
     assert ["site_ns" in sql for (sql,) in indexes] == [True, True]

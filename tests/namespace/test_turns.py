@@ -14,14 +14,20 @@ from gateway.identity.users import AddTenant, AddUser
 from gateway.journal.batch import ROWS_TURN, Answer
 from gateway.journal.cache import RowCache
 from gateway.journal.committing import BATCH_ROWS, Committing
+from gateway.journal.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.reserve import Reserve
 from gateway.journal.rows import rows_in
 from gateway.journal.session_commands import COMMANDS as SESSIONS
 from gateway.journal.session_commands import FoundSite, OpenSession
+from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
 from gateway.namespace.buckets import MakeBucket
+from gateway.namespace.completing import CompleteUpload, WantedPart
 from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed, PutObject
+from gateway.namespace.preparing import prepared
+from gateway.namespace.uploads import CreateUpload, DropParts, PutPart
+from gateway.namespace.versions import parse_upload
 from gateway.site.commands import COMMANDS
 from gateway.timing import Timing
 
@@ -45,6 +51,7 @@ class Loop:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.path = folder / "journal.db"
         self.turn = 0
         self.answered: list[Any] = []
         self._ticking = asyncio.create_task(self._tick())
@@ -162,3 +169,29 @@ async def test_a_users_heavy_command_waits_for_one_of_each_other_user(loop: Loop
     await asyncio.gather(loop.send(other), *heavy)
     puts = [command for command in loop.answered if isinstance(command, PutObject)]
     assert puts.index(other) <= 5, "20 of another user's came first"
+
+
+async def test_a_completion_of_many_parts_changes_a_few_rows_and_its_parts_go_in_slices(loop: Loop) -> None:
+    count = 2_000
+    head = ("alice", b"k", 0, True)
+    (upload,) = await loop.run(CreateUpload(*head, "", "", b"", b""))
+    parts = []
+    for number in range(1, count + 1):
+        etag = f"{number:032x}"
+        parts.append(WantedPart(number, etag))
+        await loop.run(PutPart(*head, upload, number, 5 << 20, etag, (), (), 1, number, ""))
+    reads = ReadStore(loop.path)
+    asked = CompleteUpload(*head, upload, tuple(parts))
+    ready = await prepared(reads, asked)
+    assert ready is not None
+    assert weight_of(asked) >= count
+    assert weight_of(ready) < HEAVY_WEIGHT
+    loop.store.changed.clear()
+    await loop.run(ready)
+    assert sum(loop.store.changed) < 20
+    number = parse_upload(upload)
+    for at in range(0, count, 500):
+        await loop.run(DropParts("alice", b"k", number, tuple(range(at + 1, at + 501))))
+    assert max(loop.store.changed) < 520
+    assert reads.query("SELECT count(*) FROM part") == [(0,)]
+    reads.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import random
+import sys
 
 import pytest
 from awscrt import checksums as crc
@@ -20,13 +22,14 @@ from gateway.errors import (
     NoSuchUpload,
     PreconditionFailed,
 )
-from gateway.journal.packed import checksums
+from gateway.journal.packed import checksums, pieces
 from gateway.journal.records.bytes import TakenApart
 from gateway.namespace import holdings, reading
 from gateway.namespace.completing import CompleteUpload, WantedPart
 from gateway.namespace.conditions import Preconditions
 from gateway.namespace.copies import CopyPart, Source
 from gateway.namespace.objects import DeleteObject
+from gateway.namespace.preparing import prepared
 from gateway.namespace.uploads import AbortUpload, CreateUpload, DropParts, ForgetUpload, PutPart
 from gateway.namespace.versions import parse_upload
 from tests.namespace.counting import check
@@ -49,8 +52,18 @@ def put(world: World, upload: str, number: int, data: bytes, checksum: str = "")
     return WantedPart(number, etag)
 
 
+PREPARED = False
+"""Completions go the way that those of many parts go."""
+
+
+@pytest.fixture(autouse=True, params=["one command", "prepared"])
+def way(request, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "PREPARED", request.param == "prepared")
+
+
 def complete(world: World, upload: str, *parts: WantedPart, **more):
-    return world.run(CompleteUpload(*ASK, upload, parts, **more))
+    asked = CompleteUpload(*ASK, upload, parts, **more)
+    return world.run((asyncio.run(prepared(world.mirror, asked)) if PREPARED else None) or asked)
 
 
 def b64(value: int, width: int) -> str:
@@ -141,11 +154,13 @@ def test_parts_that_nobody_took_are_dropped_and_the_upload_forgotten(world):
     parts = [put(world, upload, number, b"x") for number in (1, 2, 3)]
     complete(world, upload, parts[1])
     ended = reading.upload(world.mirror, "b", b"k", parse_upload(upload))
-    assert ended.parts == 2 and not world.run(ForgetUpload("b", b"k", ended.id))
-    assert world.run(DropParts("b", b"k", ended.id, (1,))) == 1
+    assert ended.parts == (3 if PREPARED else 2) and not world.run(ForgetUpload("b", b"k", ended.id))
+    assert world.run(DropParts("b", b"k", ended.id, (1,))) == (2 if PREPARED else 1)
+    check(world)
     assert world.run(DropParts("b", b"k", ended.id, (1, 2, 3))) == 0
     assert world.run(ForgetUpload("b", b"k", ended.id)) and world.run(ForgetUpload("b", b"k", ended.id))
     assert reading.upload(world.mirror, "b", b"k", ended.id) is None
+    assert len(world.rows.tables["freed"]) == 2, "what nobody took lets go of its content"
 
 
 def test_an_open_uploads_parts_are_not_dropped(world):
@@ -180,6 +195,9 @@ def test_a_copied_part_is_a_slice_and_counts_its_runs(world):
 def test_what_is_taken_apart_leaves_nothing(world):
     test_a_copied_part_is_a_slice_and_counts_its_runs(world)
     world.run(DeleteObject("b", b"k", USER, False))
+    for upload in [each for each in world.rows.tables["upload"].values() if each.parts]:
+        world.run(DropParts("b", upload.key, upload.id, tuple(range(1, 10))))
+        check(world)
     while freed := list(world.rows.tables["freed"]):
         world.apply(TakenApart(tuple((each[0], 1) for each in freed)))
         check(world)
@@ -219,3 +237,33 @@ def test_parts_and_buckets_are_listed_by_pages(world):
     assert ([each.name for each in found], after) == (["ab"], "ab")
     assert [each.name for each in holdings.list_buckets(world.mirror, None, "a", "ab")[0]] == ["ac"]
     assert holdings.list_buckets(world.mirror, OTHER)[0] == []
+
+
+def test_a_part_that_comes_while_a_completion_is_prepared_leaves_the_upload_open(world):
+    upload = begin(world)
+    parts = [put(world, upload, 1, bytes(5 * MIB)), put(world, upload, 2, b"end")]
+    asked = CompleteUpload(*ASK, upload, tuple(parts))
+    late = asyncio.run(prepared(world.mirror, asked))
+    put(world, upload, 2, b"end")
+    assert world.run(late) is None
+    assert reading.find(world.mirror, "b", b"k") is None or reading.find(world.mirror, "b", b"k").file is None
+    assert reading.upload(world.mirror, "b", b"k", parse_upload(upload)).parts == 2
+    done = world.run(asyncio.run(prepared(world.mirror, asked)))
+    assert world.run(late) == done, "it is answered as a repeat"
+    check(world)
+
+
+def test_what_is_prepared_is_what_one_command_makes_of_the_parts(world):
+    made = []
+    for ready in (False, True):
+        upload = begin(world, "CRC32", "FULL_OBJECT")
+        data = {n: bytes([n]) * 5 * MIB for n in (2, 3, 7)}
+        parts = [put(world, upload, n, each, b64(crc.crc32(each), 4)) for n, each in data.items()]
+        asked = CompleteUpload(*ASK, upload, tuple(parts))
+        done = world.run(asyncio.run(prepared(world.mirror, asked)) if ready else asked)
+        file = reading.find(world.mirror, "b", b"k").file
+        body = world.rows.tables["body"][(file.content,)]
+        lengths = [(piece.offset, piece.length) for piece in pieces(body.pieces)]
+        made.append((done[2:], file.size, file.etag, file.checksums, body.size, lengths, body.parts))
+    assert made[0] == made[1]
+    check(world)

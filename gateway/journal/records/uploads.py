@@ -97,4 +97,23 @@ class UploadsCutOff:
     """As in `UploadMade`."""
 
 
-UploadRecord = PartsJoined | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten | UploadsCutOff
+@record(tag=86, feature=9)
+class PartsTakenOver:
+    """A body that nobody counts yet takes over the contents of parts of an upload. The parts' rows stand until they are
+    dropped, and hold nothing from now on."""
+
+    bucket: str
+    key: bytes
+    upload: int
+    id: int
+    size: int
+    pieces: bytes
+    """packed, as in the body's row; likewise"""
+    facts: bytes
+    joined: bytes
+    """packed ranges, as in the upload's row."""
+
+
+UploadRecord = (
+    PartsTakenOver | PartsJoined | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten | UploadsCutOff
+)

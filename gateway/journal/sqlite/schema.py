@@ -178,6 +178,18 @@ def _rewrites(base: Database) -> None:
         base.execute(_create(REWRITE))
 
 
+def _parts_dropped_later(base: Database) -> None:
+    """Uploads remember which part came last, and of which parts the contents were taken over."""
+    if "joined" in base["upload"].columns_dict:
+        return
+    base.execute("ALTER TABLE upload ADD COLUMN last_part INTEGER NOT NULL DEFAULT 0")
+    base.execute("ALTER TABLE upload ADD COLUMN joined BLOB NOT NULL DEFAULT x''")
+    base.execute(
+        "UPDATE upload SET last_part = coalesce((SELECT max(p.id) FROM part p WHERE p.upload = upload.id), 0) "
+        "WHERE state = 0"
+    )
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _names_remember,
@@ -188,6 +200,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _site_clock,
     _heights,
     _rewrites,
+    _parts_dropped_later,
 )
 """The n-th step makes schema n + 1 out of schema n."""
 

@@ -39,6 +39,12 @@ class Upload(NamedTuple):
     """packed: `Completed`, so that a repeated completion has its answer."""
     site_ns: int = 0
     """When it was made, or ended if it has, by the site's clock (`site_clock`): from here on it grows old."""
+    last_part: int = 0
+    """The id of the part that came last, while it is open: none has come or was replaced since this was read if it is
+    the same. 0: none has come, or it has ended."""
+    joined: bytes = b""
+    """packed: ranges of the numbers of parts whose contents a body has taken over. Their rows, which still stand for a
+    while, hold nothing."""
 
 
 class Part(NamedTuple):
