@@ -205,8 +205,9 @@ class Control:
         return {"Bucket": self._settings.bucket}
 
     def _listen_for_region(self, request_dict: Any, response: Any = None, **_: object) -> None:
-        """Keep where a bucket is said to lie, which obstore has to know too. botocore itself shall not go there: it
-        asks anew to find out where that is, and anew for an answer that sends it elsewhere again, without end."""
+        """Keep where a bucket is said to lie, which the client for values has to know too. botocore itself shall not go
+        there: it asks anew to find out where that is, and anew for an answer that sends it elsewhere again, without
+        end."""
         request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
         if response is None:
             return
