@@ -19,9 +19,9 @@ from gateway.blocks.values import block_key
 from gateway.errors import InvalidArgument, Misconfigured
 from gateway.site.agreement import GoesOnElsewhere, RestoredElsewhere, see_that_it_goes_on_here
 from gateway.site.guarded import site_row
+from gateway.site.live import close_all
 from gateway.site.opening import open_backend
 from gateway.site.ring import Rows
-from gateway.site.standing import close_all
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
 

@@ -19,10 +19,10 @@ from gateway.journal.client import Journal
 from gateway.journal.packed import pack
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
 from gateway.site.guarded import site_row
+from gateway.site.live import close_all
 from gateway.site.opening import open_backend
 from gateway.site.placing import sets_of
 from gateway.site.ring import Rows
-from gateway.site.standing import close_all
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 from backends import errors as backend_errors
 from backends.base import Backend
@@ -28,17 +27,15 @@ from gateway.site.agreement import (
     StampedElsewhere,
     see_that_it_goes_on_here,
 )
+from gateway.site.checked_opening import CheckedOpening, known_id
 from gateway.site.fencing import Fencing
-from gateway.site.guarded import Guarded, check_marker
-from gateway.site.opening import load_driver, open_backend
+from gateway.site.guarded import Guarded
+from gateway.site.live import Live, close_all
 from gateway.site.reach import Reach, bare, reach_of
 from gateway.site.refusals import NotNow
 from gateway.site.ring import Rows
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
-
-if TYPE_CHECKING:
-    from _collections_abc import dict_items, dict_keys, dict_values
 
 MISSING = gauge("entrepot_backend_absent", "Processes in which a backend could not be opened yet.", ("backend",))
 
@@ -58,25 +55,7 @@ STAMPED = gauge(
     ("backend",),
 )
 
-"""What the last stamps may take, of a process that ends."""
-
 _log = logging.getLogger(__name__)
-
-
-class Live(dict[int, Guarded]):
-    """Backends by the journal's ids. Who walks over them while some come or go sees those of when it began."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(dict(super().items()))
-
-    def keys(self) -> dict_keys[int, Guarded]:
-        return dict(super().items()).keys()
-
-    def values(self) -> dict_values[int, Guarded]:
-        return dict(super().items()).values()
-
-    def items(self) -> dict_items[int, Guarded]:
-        return dict(super().items()).items()
 
 
 class Standing:
@@ -87,8 +66,8 @@ class Standing:
         """The same mapping for good; a reload adds to it and takes from it."""
         self._rows = rows
         self._timing = timing
-        self._writes_much = writes_much
         self._fencing = fencing
+        self._opening = CheckedOpening(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
         """As the config in force has them."""
@@ -96,8 +75,6 @@ class Standing:
         """How each was when it was opened."""
         self._told: dict[str, str] = {}
         """Why one could not be opened anew, as it was said."""
-        self._elsewhere: dict[str, GoesOnElsewhere] = {}
-        """What those said, when opening them was tried last, whose marker says that this site goes on elsewhere."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
@@ -107,11 +84,11 @@ class Standing:
 
         Raises `Misconfigured` also where the site goes on elsewhere, and for a backend that the journal has not met."""
         wanted = {name: place for name, place in topology.backends.items() if name not in self._ids}
-        self._ids |= {name: _id(self._rows, name) for name in wanted}
+        self._ids |= {name: known_id(self._rows, name) for name in wanted}
         self._places |= wanted
         self._reached |= {name: reach_of(place) for name, place in wanted.items()}
         failures: dict[str, backend_errors.BackendError] = {}
-        opened = await asyncio.gather(*(self._try(place) for place in wanted.values()), return_exceptions=True)
+        opened = await asyncio.gather(*(self._opening.open(place) for place in wanted.values()), return_exceptions=True)
         for place, outcome in zip(wanted.values(), opened, strict=True):
             if isinstance(outcome, Backend):
                 self._put_up(place, outcome)
@@ -169,7 +146,7 @@ class Standing:
         for name, place in topology.backends.items():
             if name not in self._places or bare(self._places[name]) != bare(place):
                 try:
-                    await close_all([await self._try(place)])
+                    await close_all([await self._opening.open(place)])
                 except backend_errors.BackendError as error:
                     if name in self.absent() and isinstance(error, backend_errors.Unavailable):
                         continue  # it is away, however it is reached
@@ -181,7 +158,7 @@ class Standing:
             backend = self.backends.pop(self._ids.pop(name), None)
             del self._places[name]
             self._told.pop(name, None)
-            self._elsewhere.pop(name, None)
+            self._opening.elsewhere.pop(name, None)
             reached = self._reached.pop(name)
             if backend is not None:
                 self._let_go(backend, reached)
@@ -257,7 +234,7 @@ class Standing:
             return
         reach = reach_of(place)
         try:
-            opened = await self._try(place)
+            opened = await self._opening.open(place)
         except (backend_errors.BackendError, EntrepotError) as error:
             self._tell(name, str(error))
             return
@@ -294,7 +271,9 @@ class Standing:
 
     def _say_so(self) -> dict[str, GoesOnElsewhere]:
         """Those whose marker says that this site goes on elsewhere, and what each says."""
-        return self._elsewhere | {each.name: each.elsewhere for each in self.backends.values() if each.elsewhere}
+        return self._opening.elsewhere | {
+            each.name: each.elsewhere for each in self.backends.values() if each.elsewhere
+        }
 
     def _see_that_it_goes_on_here(self) -> None:
         """Raises as `watch` where the places agree that it does not: then nothing is written on any of them."""
@@ -329,40 +308,10 @@ class Standing:
         return self._places[name]
 
     async def _try_named(self, name: str) -> Backend:
-        """As `_try`, with what holds now."""
+        """Open it as it is reached now, and check it."""
         place = self._place(name)
         self._reached[name] = reach_of(place)
-        return await self._try(place)
-
-    async def _try(self, place: BackendPlace) -> Backend:
-        """Opened, and checked. One that is silent counts as away: nobody waits for it longer than for the others. What
-        this process itself takes to load its driver does not count."""
-        await load_driver(place)
-        seconds = self._timing.backends.open_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._opened(place)
-        except TimeoutError as error:
-            message = f"it could not be opened within {seconds:g} s"
-            raise backend_errors.Unavailable(message, backend=place.name) from error
-        except (backend_errors.BackendError, EntrepotError):
-            raise
-        except Exception as error:  # a mistake about what one place answers must not keep the others from opening
-            _log.exception("opening backend %r failed", place.name)
-            message = f"opening it failed: {type(error).__name__}: {error}"
-            raise backend_errors.Unavailable(message, backend=place.name) from error
-
-    async def _opened(self, place: BackendPlace) -> Backend:
-        backend = await open_backend(place, writes_much=self._writes_much, make=False, timing=self._timing)
-        try:
-            await check_marker(backend, _id(self._rows, place.name), self._rows, self._fencing)
-        except BaseException as error:
-            if isinstance(error, GoesOnElsewhere):
-                self._elsewhere[place.name] = error
-            await close_all([backend])
-            raise
-        self._elsewhere.pop(place.name, None)
-        return backend
+        return await self._opening.open(place)
 
     def _put_up(self, place: BackendPlace, backend: Backend) -> None:
         number, local, looks = self._ids[place.name], place.s3 is None, self._timing.markers
@@ -386,22 +335,3 @@ def _can_write(topology: Topology, policy: str, absent: Mapping[str, object]) ->
     found = topology.policies[policy]
     there = [name for name in topology.acked_on(found) if name not in absent]
     return len(there) >= topology.copies_before_answer(found)
-
-
-def _id(rows: Rows, name: str) -> int:
-    found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
-    if not found:
-        raise Misconfigured(f"the journal has not met the backend {name!r} that the config names")
-    return int(found[0][0])
-
-
-async def close_all(backends: Iterable[Backend]) -> None:
-    """All of them, whatever one of them raises."""
-    async with AsyncExitStack() as held:
-        for backend in backends:
-            held.push_async_callback(_close_one, backend)
-
-
-async def _close_one(backend: Backend) -> None:
-    with suppress(backend_errors.BackendError, EntrepotError):
-        await backend.close()

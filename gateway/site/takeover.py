@@ -37,11 +37,11 @@ from gateway.journal.whereabouts import FORK_PIN
 from gateway.site.agreement import GoesOnElsewhere, RestoredElsewhere, see_that_it_goes_on_here
 from gateway.site.fencing import Fencing, Relation, contains, head, lineage
 from gateway.site.guarded import check_marker
+from gateway.site.live import close_all
 from gateway.site.locks import is_served
 from gateway.site.losing import address
 from gateway.site.opening import load_driver, open_backend
 from gateway.site.ring import Rows
-from gateway.site.standing import close_all
 from gateway.timing import Timing
 from gateway.topology import BackendPlace
 

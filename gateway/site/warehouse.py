@@ -18,9 +18,10 @@ from gateway.metrics import counter, gauge
 from gateway.placement import policy
 from gateway.placement.routes import Routes
 from gateway.site.fencing import Fencing
+from gateway.site.live import Live
 from gateway.site.placing import Placing
 from gateway.site.ring import Ring, Rows
-from gateway.site.standing import Live, Standing
+from gateway.site.standing import Standing
 from gateway.site.suspecting import Suspecting
 from gateway.timing import Timing
 from gateway.topology import Topology

@@ -15,7 +15,7 @@ from backends.memory import Memory
 from gateway.blocks.values import block_key
 from gateway.crypto.sealing import new_block_id
 from gateway.errors import Misconfigured
-from gateway.site import standing
+from gateway.site import checked_opening, standing
 from gateway.site.agreement import INCARNATION_STEPS, Parted, believed, goes_on_elsewhere
 from gateway.site.fencing import Fencing
 from gateway.site.standing import Standing
@@ -116,7 +116,7 @@ class Stores:
 @pytest.fixture
 def stores(monkeypatch: pytest.MonkeyPatch) -> Stores:
     made = Stores(["disk", "one", "two"])
-    monkeypatch.setattr(standing, "open_backend", made.open)
+    monkeypatch.setattr(checked_opening, "open_backend", made.open)
     return made
 
 
@@ -257,7 +257,7 @@ async def test_a_place_whose_opening_fails_in_a_way_that_nobody_thought_of_keeps
             raise RecursionError("maximum recursion depth exceeded")
         return stores.all[place.name]
 
-    monkeypatch.setattr(standing, "open_backend", opened)
+    monkeypatch.setattr(checked_opening, "open_backend", opened)
     found = stands(histories[0])
     await found.open(stores.topology, strict=True)
     assert "RecursionError" in found.absent()["one"]

@@ -14,7 +14,7 @@ import pytest
 from backends import errors
 from backends.base import Backend, Marker
 from backends.memory import Memory
-from gateway.site import standing
+from gateway.site import checked_opening
 from gateway.site.refusals import NotNow
 from gateway.site.standing import Standing
 from gateway.timing import Timing, parse_timing
@@ -78,8 +78,8 @@ def doors(monkeypatch: pytest.MonkeyPatch) -> Doors:
         await asyncio.sleep(0)
 
     found = Doors()
-    monkeypatch.setattr(standing, "open_backend", found)
-    monkeypatch.setattr(standing, "load_driver", loaded)
+    monkeypatch.setattr(checked_opening, "open_backend", found)
+    monkeypatch.setattr(checked_opening, "load_driver", loaded)
     return found
 
 

@@ -11,9 +11,9 @@ from awscrt import checksums
 from backends import errors
 from backends.base import Backend, Marker
 from backends.memory import Memory
-from gateway.site import standing
+from gateway.site import checked_opening, standing
 from gateway.site.absent import Absent
-from gateway.site.standing import Live
+from gateway.site.live import Live
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.waiting import until_true
@@ -92,8 +92,8 @@ async def test_what_loading_a_driver_takes_does_not_count_against_its_place(monk
         assert loaded == ["far"]
         return there
 
-    monkeypatch.setattr(standing, "load_driver", load)
-    monkeypatch.setattr(standing, "open_backend", opened)
+    monkeypatch.setattr(checked_opening, "load_driver", load)
+    monkeypatch.setattr(checked_opening, "open_backend", opened)
     place = BackendPlace("far", "s3", "here", 8, 60.0, False)
     policies = {"default": Policy("default", ("far",), ("far",))}
     found = standing.Standing(Rows(), timing=HURRIED, writes_much=False)
@@ -107,7 +107,7 @@ async def test_a_place_that_is_silent_counts_as_away_once_it_had_its_time(monkey
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(standing, "open_backend", silent)
+    monkeypatch.setattr(checked_opening, "open_backend", silent)
     places = {"far": BackendPlace("far", "local", "here", 8, 60.0, False, "/far")}
     found = standing.Standing(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, places, {"default": Policy("default", ("far",), ("far",))}), strict=False)
