@@ -43,20 +43,20 @@ class DriverTiming:
     """Drivers and wrappers (`backends`)."""
 
     log_turn_seconds: Pause = 20.0
-    """Of a local backend's intake: after which a log that holds records is synced and reset, which bounds what a
-    restoring has to do; and after which logs that nobody needed are given back."""
+    """How long an intake log of a local backend may hold records before they are synced and the log is reset, which
+    bounds the work of a recovery. Logs that stayed empty for as long are deleted."""
     prune_seconds: Pause = 5.0
-    """Of a local backend: between two looks at which of its open files were deleted."""
+    """Between two looks of a local backend at which of its open files were deleted."""
     connect_seconds: Limit = 5.0
-    """Of an S3 backend: how long a connection may take to be made."""
+    """How long a connection to an S3 backend may take to be made."""
     idle_seconds: Limit = 60.0
-    """Of an S3 backend: a connection that was idle for longer is not used again, since firewalls forget it."""
+    """A connection to an S3 backend that was idle for longer is not used again, since firewalls forget it."""
     settle_seconds: Limit = 1.0
-    """Of an S3 backend whose server heeds no conditions: how long a claim waits for others that read before it wrote.
-    A shorter one may let two claims succeed."""
+    """Where an S3 server ignores conditions: how long a claim waits for others that read before it wrote. A shorter one
+    may let two claims succeed."""
     credential_seconds: Pauses = (60.0, 30.0, 15.0, 8.0, 4.0, 2.0, 1.0)
-    """Of an S3 backend whose keys expire: after which it asks for them again, the longest that is at most half of what
-    a key has left."""
+    """After which an S3 backend asks for keys that expire again: the longest of these that is at most half of the time
+    that the key has left."""
     retry_first_seconds: Pause = 0.1
     """Longest pause before the second try of a call; twice as long before each next one."""
     retry_most_seconds: Pause = 5.0

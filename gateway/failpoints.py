@@ -121,15 +121,15 @@ class _Watch:
 
     def _act(self, point: str, action: str) -> None:
         os.write(2, f"failpoint {point}: {action}, process {os.getpid()}\n".encode())
-        seconds = timing_from_environment().failpoints.sleep_seconds
         match action:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "raise":
                 raise OSError(errno.EIO, f"failpoint {point}")
             case "sleep":
-                time.sleep(seconds)
+                time.sleep(timing_from_environment().failpoints.sleep_seconds)
             case "hang":
+                seconds = timing_from_environment().failpoints.sleep_seconds
                 while True:
                     time.sleep(seconds)
 

@@ -1,7 +1,7 @@
 """Whether writes can be answered now: a commit goes through, and backends take a value and give it back.
 
 A backend on which no policy's answer depends may be away, or silent; it is told, and nobody waits for it: all have
-`QUICK_SECONDS`, and from then on only those are waited for without which some write could not be answered.
+`quick_seconds`, and from then on only those are waited for without which some write could not be answered.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def _findings(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, "has a number in SQL"
             case ast.arguments():
                 for argument, default in _defaults(node):
-                    if _holds(argument.arg, default) and not argument.arg.endswith("_ns"):
+                    if _holds(argument.arg, default):
                         yield argument.lineno, f"has a default of {argument.arg}"
 
 
