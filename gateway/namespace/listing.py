@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 
 from gateway.journal.tables import Bucket
+from gateway.namespace.listing_turns import in_turns
 from gateway.namespace.pages import Page, Shown
 from gateway.namespace.reading import Reads
 from gateway.namespace.remembered import LOOKED_UP, REMEMBERED, Source, by_parent, some_are_stale
-from gateway.namespace.seeking import PAGE_BYTES, SLICE, Row, Walk, in_turns
+from gateway.namespace.seeking import PAGE_BYTES, SLICE, Walk
+from gateway.namespace.walk_state import Row
 
 _NAMES = re.compile(b"[^/]*/")
 """Names of directories, one behind the other."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gateway.journal.tables import Bucket
 from gateway.namespace.keys import behind
+from gateway.namespace.listing_turns import in_turns
 from gateway.namespace.pages import ListedVersion, VersionPage
 from gateway.namespace.reading import Reads, find
 from gateway.namespace.remembered import LOOKED_UP, REMEMBERED, Source, by_parent, some_are_stale
-from gateway.namespace.seeking import PAGE_BYTES, SLICE, Row, Walk, in_turns
+from gateway.namespace.seeking import PAGE_BYTES, SLICE, Walk
 from gateway.namespace.versions import NULL, parse, spell, text_of
+from gateway.namespace.walk_state import Row
 
 
 class _All:

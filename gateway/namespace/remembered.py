@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gateway.journal.packed import CHECKSUM_KIND_BYTES
 from gateway.namespace.reading import Reads
-from gateway.namespace.seeking import Row
+from gateway.namespace.walk_state import Row
 
 
 class Source(NamedTuple):

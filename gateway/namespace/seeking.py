@@ -13,14 +13,12 @@ each directory on it, and `HELD_ROWS` rows.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
 
 from gateway.namespace.keys import SLASH, behind, directory_of, rolled_up, split, successor
 from gateway.namespace.reading import DESCENT_LEVELS, Reads, descend
+from gateway.namespace.walk_state import CountedReads, Frame, Row, Seek, Table
 
 SLICE = 1024
 """Items of a turn, about: what is read without giving the loop to others. A page of S3's usual size is one turn."""
@@ -45,90 +43,6 @@ LEVELS = 16
 FIRST_BATCH = 16
 """Rows that are fetched at first where a delimiter may roll them all up."""
 
-TURNS = 128
-"""Turns of a page. One that needs more ends early, with at least one item: S3 allows that, and clients go on behind
-it."""
-
-Row = tuple[Any, ...]
-"""(name, size, …, node, parent): size None for a directory."""
-
-
-class Table(Protocol):
-    """Which entries a walk meets."""
-
-    count: str
-    """The column of `dir` that counts them."""
-    dead: str
-    """SQL that says of an entry `e` that it is met."""
-
-    def entries(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
-        """The first entries of a directory, names from *low* up to before *high*, in order."""
-
-    def directories(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[bytes] | None:
-        """The names of the same entries, much quicker, where all of them are directories; None where one is not."""
-
-    def only_files(self, reads: Reads, parent: int, low: bytes, high: bytes | None, most: int) -> list[Row]:
-        """The same, quick where there is no directory among them."""
-
-    def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
-        """All entries of the directories in a JSON list, each directory's in order."""
-
-
-class _Frame:
-    """A directory that the walk is in: the rows at hand, and whether there are more behind them."""
-
-    __slots__ = ("at", "batch", "end", "high", "low", "more", "node", "rows")
-
-    def __init__(self, node: int, end: int, low: bytes, high: bytes | None, batch: int) -> None:
-        self.node = node
-        self.end = end
-        """Bytes of its path, which is the beginning of the walk's."""
-        self.low = low
-        self.high = high
-        self.batch = batch
-        self.rows: list[Row] = []
-        self.at = 0
-        self.more = True
-
-
-class _Counted:
-    """Counts the queries that a walk makes."""
-
-    __slots__ = ("_reads", "count")
-
-    def __init__(self, reads: Reads) -> None:
-        self._reads = reads
-        self.count = 0
-
-    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        self.count += 1
-        return self._reads.query(statement, values)
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        return self._reads.snapshot()
-
-    def apart(self) -> AbstractAsyncContextManager[Reads]:
-        return self._reads.apart()
-
-
-class _Seek:
-    """The way to the key that a walk begins at."""
-
-    __slots__ = ("above", "at", "end", "low", "names", "node")
-
-    def __init__(self, low: bytes, names: list[bytes], above: int, root: int) -> None:
-        self.low = low
-        self.names = names
-        """The key's directories."""
-        self.above = above
-        """So many of them are the prefix's."""
-        self.at = 0
-        """How many of them were entered."""
-        self.end = 0
-        """Bytes of their path."""
-        self.node = root
-
-
 Tell = Callable[[bytes, list[Row], int], tuple[int, int]]
 """(path, rows that are no directories, room): tells what they stand for, as many as there is room for. Answers how many
 rows that was, and how many items."""
@@ -145,7 +59,7 @@ class Walk:
     """A walk over the keys below *root* that begin with *prefix*, rolled up by *delimiter*."""
 
     def __init__(self, reads: Reads, table: Table, root: int, prefix: bytes, delimiter: bytes) -> None:
-        self._reads = _Counted(reads)
+        self._reads = CountedReads(reads)
         self._table = table
         self._root = root
         self._prefix = prefix
@@ -158,12 +72,12 @@ class Walk:
         """Rows that were added to `_ahead` in this turn."""
         self._path = bytearray()
         """Of the deepest frame."""
-        self._frames: list[_Frame] = []
+        self._frames: list[Frame] = []
         self._held = 0
         """Rows of all frames."""
         self._emptied = 0
         """The frames before this one hold no rows."""
-        self._seek: _Seek | None = None
+        self._seek: Seek | None = None
 
     def first(self, after: bytes) -> bytes | None:
         """The least key that may be told behind *after*; None when there can be none. What is rolled up is told only
@@ -183,7 +97,7 @@ class Walk:
         self._seek = None
         if low.startswith(self._prefix):
             above = split(directory_of(self._prefix))[:-1]
-            self._seek = _Seek(low, split(low)[:-1], len(above), self._root)
+            self._seek = Seek(low, split(low)[:-1], len(above), self._root)
             if not above:
                 self._enter_base(self._root)
 
@@ -211,7 +125,7 @@ class Walk:
 
     # --- frames ---
 
-    def _push(self, frame: _Frame) -> None:
+    def _push(self, frame: Frame) -> None:
         """Enter a directory, whose path is the walk's by now. Shallow frames give up rows where there are too many."""
         frames = self._frames
         while self._held > HELD_ROWS and self._emptied < len(frames):
@@ -223,14 +137,14 @@ class Walk:
         frames.append(frame)
         self._held += len(frame.rows)
 
-    def _leave(self, frame: _Frame) -> None:
+    def _leave(self, frame: Frame) -> None:
         self._hold(frame, [])
         frames = self._frames
         frames.pop()
         self._emptied = min(self._emptied, max(0, len(frames) - 1))
         del self._path[frames[-1].end if frames else 0 :]
 
-    def _hold(self, frame: _Frame, rows: list[Row]) -> None:
+    def _hold(self, frame: Frame, rows: list[Row]) -> None:
         """These are the rows at hand of a frame now."""
         self._held += len(rows) - len(frame.rows)
         frame.rows, frame.at = rows, 0
@@ -243,9 +157,9 @@ class Walk:
         self._path += base
         batch = SLICE if self._ends_at_slash else FIRST_BATCH
         assert self._seek is not None
-        self._push(_Frame(node, len(base), b"", successor(self._prefix[len(base) :]), batch))
+        self._push(Frame(node, len(base), b"", successor(self._prefix[len(base) :]), batch))
 
-    def _descend(self, seek: _Seek) -> None:
+    def _descend(self, seek: Seek) -> None:
         """Enter the next directories on the way to where the walk begins; behind the last, the walk can begin."""
         names = seek.names[seek.at : seek.at + SEEK_LEVELS]
         rolled = seek.low.find(self._delimiter, len(self._prefix)) if self._delimiter else -1
@@ -258,7 +172,7 @@ class Walk:
                 self._frames[-1].low = _past(name)
                 self._path += name
                 batch = SLICE if self._ends_at_slash else FIRST_BATCH
-                self._push(_Frame(node, end, b"", None, batch))
+                self._push(Frame(node, end, b"", None, batch))
             elif seek.at == seek.above - 1:
                 self._enter_base(node)
             seek.at, seek.node, seek.end = seek.at + 1, node, end
@@ -266,7 +180,7 @@ class Walk:
             self._arrive(seek)
         return None
 
-    def _arrive(self, seek: _Seek) -> None:
+    def _arrive(self, seek: Seek) -> None:
         if self._frames:
             self._frames[-1].low = seek.low[seek.end :]
         self._seek = None
@@ -276,7 +190,7 @@ class Walk:
         self._reads.count += SEEK_QUERIES * len(names) // SEEK_LEVELS
         return descend(self._reads, node, names, self._table.dead)
 
-    def _fetch(self, frame: _Frame, room: int, roll: Roll) -> int:
+    def _fetch(self, frame: Frame, room: int, roll: Roll) -> int:
         """The next rows of a directory, the quickest way. Answers how many items were told already."""
         most = min(frame.batch, self._fitting(frame, room), SLICE)
         place = (self._reads, frame.node, frame.low, frame.high, most)
@@ -294,11 +208,11 @@ class Walk:
         return 0
 
     @staticmethod
-    def _fitting(frame: _Frame, room: int) -> int:
+    def _fitting(frame: Frame, room: int) -> int:
         """How many items of a directory may be told at once."""
         return min(room, max(1, PAGE_BYTES // (frame.end + 1)))
 
-    def _roll_up(self, frame: _Frame, names: list[bytes], most: int, roll: Roll) -> int:
+    def _roll_up(self, frame: Frame, names: list[bytes], most: int, roll: Roll) -> int:
         """Tell directories, none of which is entered."""
         path = bytes(self._path)
         roll([path + name for name in names] if path else names)
@@ -310,7 +224,7 @@ class Walk:
 
     # --- telling ---
 
-    def _go_on(self, frame: _Frame, room: int, tell: Tell, roll: Roll) -> int:
+    def _go_on(self, frame: Frame, room: int, tell: Tell, roll: Roll) -> int:
         """Tells the rows at hand, until one leads down, they end or the room does. Answers the room left."""
         path, rows = bytes(self._path), frame.rows
         delimiter, begins = self._delimiter, len(self._prefix)
@@ -346,7 +260,7 @@ class Walk:
         return room
 
     @staticmethod
-    def _alike_from(frame: _Frame, room: int, *, directories: bool) -> list[Row]:
+    def _alike_from(frame: Frame, room: int, *, directories: bool) -> list[Row]:
         """The rows at hand, as many as there is room for, that like the next one are directories, or are not."""
         rows, at = frame.rows, frame.at
         end, last = at, min(at + room, len(rows))
@@ -354,7 +268,7 @@ class Walk:
             end += 1
         return rows[at:end] if at or end < len(rows) else rows
 
-    def _step_over(self, frame: _Frame, rolled: bytes) -> None:
+    def _step_over(self, frame: Frame, rolled: bytes) -> None:
         """Go on behind all that begins with the common prefix."""
         beginning = rolled[frame.end :]
         rows = frame.rows
@@ -373,11 +287,11 @@ class Walk:
             if frame.at - told > 1:
                 frame.batch = FIRST_BATCH
 
-    def _below(self, frame: _Frame, node: int, room: int) -> _Frame:
+    def _below(self, frame: Frame, node: int, room: int) -> Frame:
         if node not in self._ahead and self._ahead_held <= HELD_ROWS:
             beside = [row[-2] for row in frame.rows[frame.at : frame.at + min(room, AHEAD)] if row[1] is None]
             self._fetch_ahead([node, *beside], room)
-        below = _Frame(node, len(self._path), b"", None, SLICE if self._ends_at_slash else FIRST_BATCH)
+        below = Frame(node, len(self._path), b"", None, SLICE if self._ends_at_slash else FIRST_BATCH)
         rows = self._ahead.pop(node, None)
         if rows is not None:
             below.rows, below.more = rows, False
@@ -415,37 +329,3 @@ class Walk:
             chosen.append(node)
             room -= count
         return chosen
-
-
-class Listing(Protocol):
-    """A page that is being read, a turn at a time."""
-
-    @property
-    def count(self) -> int:
-        """Items so far."""
-
-    def turn(self) -> bool:
-        """Read on. Returns whether the page is complete."""
-
-
-L = TypeVar("L", bound=Listing)
-
-
-async def in_turns(reads: Reads, begin: Callable[[Reads], L]) -> L:
-    """The listing that *begin* makes over a store, read until it is complete, or has used up `TURNS`.
-
-    Whatever it takes, it reads one snapshot. The first turn reads the store itself, and is nearly always enough; where
-    it is not, the listing begins again on a connection of its own, and the loop has others' work between its turns. A
-    caller that is cancelled stops there."""
-    with reads.snapshot():
-        listing = begin(reads)
-        if listing.turn():
-            return listing
-    await asyncio.sleep(0)
-    async with reads.apart() as still:
-        listing = begin(still)
-        turns = 1
-        while not listing.turn() and (turns < TURNS or not listing.count):
-            turns += 1
-            await asyncio.sleep(0)
-    return listing

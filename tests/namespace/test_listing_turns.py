@@ -17,7 +17,7 @@ from gateway.journal.sqlite.reading import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import EMPTY_HEAD, Batch
 from gateway.journal.tables import BUCKET, DIR, ENTRY, FILE, Bucket
-from gateway.namespace import listing, listing_versions, reading, seeking
+from gateway.namespace import listing, listing_turns, listing_versions, reading, seeking
 from tests.namespace import volume
 from tests.namespace.world import Mirror
 
@@ -147,7 +147,7 @@ async def test_a_page_of_deep_versions_is_read_in_turns_of_bounded_work() -> Non
 
 
 async def test_a_page_that_needs_too_many_turns_ends_early_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeking, "TURNS", 8)
+    monkeypatch.setattr(listing_turns, "TURNS", 8)
     tree = Tree()
     keys = sorted(b"%02d/" % n + b"a/" * DEPTH + b"k" for n in range(12))
     for key in keys:

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from gateway.errors import InvalidKey, NotEmpty, Refused
 from gateway.journal.tables import Kind, Versioning
-from gateway.namespace import depth, listing, listing_versions, paths, reading, seeking
+from gateway.namespace import depth, listing, listing_turns, listing_versions, paths, reading, seeking
 from gateway.namespace.buckets import DropBucket, SetVersioning
 from gateway.namespace.copies import CopyObject, MoveObject, Source
 from gateway.namespace.keys import KEY_BYTES
@@ -346,8 +346,9 @@ def test_any_history_is_that_of_a_plain_dictionary():
 
 
 def test_a_page_that_takes_many_turns_is_that_of_a_plain_dictionary(monkeypatch: pytest.MonkeyPatch):
-    for name, value in {"QUERIES": 1, "TURNS": 1_000_000, "HELD_ROWS": 1, "SEEK_LEVELS": 3, "SLICE": 3}.items():
+    for name, value in {"QUERIES": 1, "HELD_ROWS": 1, "SEEK_LEVELS": 3, "SLICE": 3}.items():
         monkeypatch.setattr(seeking, name, value)
+    monkeypatch.setattr(listing_turns, "TURNS", 1_000_000)
     for module in (listing, listing_versions):
         monkeypatch.setattr(module, "SLICE", 3)
     for module in (depth, paths):
