@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.endpoint import Endpoint, started
+from gateway.timing import VARIABLE
+from tests.endpoint import CALM, Endpoint, started
 from tests.logs import whole_lines
 from tests.new_sites import TEMPLATES, committer_in_thread, new_site
 from tests.servers.moto import moto
@@ -88,7 +89,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         access_key, secret_key = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
         yield Endpoint(url, access_key, secret_key, "us-east-1", base, base / "log")
         return
-    with started(base / "site") as (running, _):
+    with started(base / "site", environment={VARIABLE: CALM}) as (running, _):
         yield running
     faults = [line for line in whole_lines(running.log.read_bytes()) if is_own_fault(line)]
     assert not faults, f"the server wrote what no client may ever cause: {faults[:5]}"

@@ -25,6 +25,8 @@ EXECUTED = [sys.executable, "-m", "gateway.cli.main"]
 """The same, whose processes are executed and not forked (`tests.fork_server`): none shares memory with another."""
 QUICK = "scale=0.2"
 """The timing of served sites: background work looks again sooner than in production (`gateway.timing`)."""
+CALM = "scale=3"
+"""The timing of sites that many tests share: where nothing is asked of them, they take little processor time."""
 START_WITHIN_S = 180
 STOP_WITHIN_S = 180
 

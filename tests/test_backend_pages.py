@@ -60,6 +60,7 @@ def policy(page: str) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_the_page_about_minio(tmp_path: Path, moto_server: S3Server) -> None:
     keys = {
         "AWS_ACCESS_KEY_ID": "admin",
@@ -70,6 +71,7 @@ def test_the_page_about_minio(tmp_path: Path, moto_server: S3Server) -> None:
     assert (tmp_path / "site" / "minio.secret").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_the_page_about_aws(tmp_path: Path, moto_server: S3Server) -> None:
     (tmp_path / "policy.json").write_text(policy("aws"))
     keys = {"AWS_ACCESS_KEY_ID": "admin", "AWS_SECRET_ACCESS_KEY": "admin-secret", "AWS_DEFAULT_REGION": "us-east-1"}

@@ -91,6 +91,7 @@ def test_every_command_explains_itself_and_each_of_its_options(words, command):
         assert any("--json" in parameter.opts for parameter in command.params), "every answer comes as JSON, too"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_operators_page_print_what_it_says(tmp_path: Path):
     (block,) = [each for each in fences(ROOT / "docs" / "operating.md") if each.language == "console"]
     typed = steps(block)

@@ -27,10 +27,12 @@ def check(rows: list[Row], count: int) -> None:
     assert all(row.measured and min(row.measured) > 0 for row in rows), rows
 
 
+@pytest.mark.slow
 def test_the_s3_backend_is_measured_beside_obstore() -> None:
     check(clouds.rows(tiny("s3 backend")), 4)
 
 
+@pytest.mark.slow
 def test_reconciles_decisions_are_measured() -> None:
     check(deciding.rows(tiny("decides")), 3)
 

@@ -15,7 +15,8 @@ from gateway.engine.types import Meta
 from gateway.posix.bodies import Whole
 from gateway.posix.filesystem import EntrepotFileSystem
 from gateway.posix.over_http import OverHttp
-from tests.endpoint import Endpoint, started
+from gateway.timing import VARIABLE
+from tests.endpoint import CALM, Endpoint, started
 from tests.new_sites import new_site
 from tests.posix.meddling import BadLine
 from tests.posix.talking import connected
@@ -37,7 +38,8 @@ class Way(NamedTuple):
 @pytest.fixture(scope="session")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A gateway that all who go over HTTP share."""
-    with started(tmp_path_factory.mktemp("served") / "site", ["--workers", "2"]) as (running, _):
+    folder = tmp_path_factory.mktemp("served") / "site"
+    with started(folder, ["--workers", "2"], {VARIABLE: CALM}) as (running, _):
         yield running
 
 

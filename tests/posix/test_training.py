@@ -17,6 +17,7 @@ def torch_is_there() -> None:
     need_torch()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_pytorchs_loader_reads_with_workers_and_a_checkpoint_comes_back(torch_is_there, reach, bucket, start):
     options = {name: str(value) for name, value in reach.items()} | {"bucket": bucket, "start": start}

@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from gateway.timing import Timing, parse_timing
 from s3api.observing import Observed
 from s3api.server import Serving, make_server, serve
 from s3api.settings import S3Settings
+from tests.clocks import AheadClock
 from tests.endpoint import ACCESS_KEY
 from tests.new_sites import new_site
 from tests.s3api.client import Signer
@@ -131,8 +133,14 @@ def settings() -> S3Settings:
 
 
 @pytest.fixture
-def timing() -> Timing:
-    return parse_timing("connections.linger_seconds=1")
+def clock() -> AheadClock:
+    """The server's clock."""
+    return AheadClock()
+
+
+@pytest.fixture
+def timing(clock: AheadClock) -> Timing:
+    return replace(parse_timing("connections.linger_seconds=1"), clock=clock)
 
 
 @pytest.fixture(scope="session")

@@ -125,8 +125,9 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("step", STEPS)
+# between two steps `found` changes nothing, so that a cut before a step is one after the step before it
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "when"), [(STEPS[0], "before"), *((step, "after") for step in STEPS)])
 async def test_init_that_was_cut_short_anywhere_can_be_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:

@@ -103,6 +103,7 @@ def keys_in(server: S3Server, bucket: str) -> list[str]:
     return [line["Key"] for line in client.list_objects_v2(Bucket=bucket).get("Contents", ())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "confirmed"), CONFIRMED)
 def test_a_bucket_is_tried_for_every_promise_by_name_and_left_as_it_was(
     name: str, confirmed: str, site: Site, bucket: str, request: pytest.FixtureRequest

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.endpoint import run_entrepot, started
+from tests.files import block_files
 from tests.new_sites import new_site
 from tests.site.running import client, counted, until
 
@@ -49,5 +50,4 @@ def uploads_of(folder: Path) -> int:
 
 def sealed(folder: Path) -> list[Path]:
     """The blocks on the disk."""
-    control = folder / "blocks" / ".entrepot"
-    return [each for each in (folder / "blocks").rglob("*") if each.is_file() and control not in each.parents]
+    return block_files(folder / "blocks")
