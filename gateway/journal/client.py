@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,8 @@ from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconf
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.paths import JournalPaths
-from gateway.journal.slots import TOO_MANY, Slots
+from gateway.journal.slots import TOO_MANY, WAITERS_MAX, Slots
+from gateway.journal.turns import Turns
 from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames
 from gateway.timing import Timing, timing_from_environment
 
@@ -68,7 +69,7 @@ class Journal(asyncio.Protocol):
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._slots = Slots()
-        self._heavy = asyncio.Semaphore(HEAVY_SLOTS)
+        self._heavy = Turns(deque(range(HEAVY_SLOTS)), WAITERS_MAX, TOO_MANY)
         self._sent: dict[int, _Sent] = {}
         self._sent_bytes = 0
         self._outgoing: list[_Sent] = []
@@ -114,18 +115,14 @@ class Journal(asyncio.Protocol):
             raise CommitterGone("this connection was opened before a fork: open another")
         if weight_of(command) < HEAVY_WEIGHT:
             return await self._send(command)
-        try:
-            async with asyncio.timeout(self.timing.journal.slot_seconds):
-                await self._heavy.acquire()
-        except TimeoutError:
-            raise Busy(TOO_MANY) from None
+        slot = await self._heavy.take(_user_of(command), self.timing.journal.slot_seconds)
         try:
             return await self._send(command)
         finally:
-            self._heavy.release()
+            self._heavy.release(slot)
 
     async def _send(self, command: Any) -> Any:
-        slot, number = await self._slots.take(self.timing.journal.slot_seconds)
+        slot, number = await self._slots.take(_user_of(command), self.timing.journal.slot_seconds)
         try:
             if self._closing:
                 raise CommitterGone(CLOSED)
@@ -353,6 +350,12 @@ class Reading:
             self._reads[self._number] = left
         else:
             del self._reads[self._number]
+
+
+def _user_of(command: Any) -> Hashable:
+    """For whom *command* is sent; 0 where it is nobody's in particular."""
+    user: Hashable = getattr(command, "user", 0)
+    return user
 
 
 def _judged(sent: _Sent, error: EntrepotError) -> EntrepotError:

@@ -9,8 +9,10 @@ import pytest
 
 from gateway import errors
 from gateway.journal.client import HEAVY_SLOTS, Journal, _Sent
+from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.session_commands import EndSession
 from gateway.journal.slots import SLOTS
+from gateway.journal.wire import packed_command
 from gateway.namespace.objects import DeleteObject
 from gateway.timing import Timing
 
@@ -116,3 +118,24 @@ async def test_heavy_commands_leave_slots_to_the_light_ones(tmp_path: Path) -> N
     for task in (*sending, light):
         task.cancel()
     await asyncio.gather(*sending, light, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("key", "at_once"), [(b"k", SLOTS), (b"a/" * 300 + b"k", HEAVY_SLOTS)])
+async def test_users_take_turns_with_the_slots_of_a_process(tmp_path: Path, key: bytes, at_once: int) -> None:
+    """Also with those for heavy commands, such as deletions of keys of hundreds of levels."""
+    journal = Journal(tmp_path, "test", Timing())
+    alice, bob = (DeleteObject("b", key, user, False) for user in (1, 2))
+    sending = [asyncio.create_task(journal.send(alice)) for _ in range(at_once + 20)]
+    await asyncio.sleep(0)
+    sending.append(asyncio.create_task(journal.send(bob)))
+    await asyncio.sleep(0)
+    assert len(journal._sent) == at_once
+    for slot, number in [(slot, sent.number) for slot, sent in journal._sent.items()][:2]:
+        journal._answers([(slot, number, "", "done")])
+        for _ in range(5):
+            await asyncio.sleep(0)
+    flat = COMMAND_CODEC.flat(bob)
+    assert [slot for slot, sent in journal._sent.items() if sent.packed == packed_command(slot, sent.number, flat)]
+    for each in sending:
+        each.cancel()
+    await asyncio.gather(*sending, return_exceptions=True)
