@@ -78,7 +78,7 @@ async def test_a_folder_with_a_long_path_has_a_short_socket(tmp_path: Path, monk
 
 @pytest.mark.usefixtures("committer")
 async def test_more_than_a_process_may_have_waiting_is_busy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slots, "WAITERS_MAX", 50)
+    monkeypatch.setattr(slots, "WAITERS_MAX", 100)  # of which one user may have half
     journal = await Journal.open(folder, "worker")
     sending = [journal.send(OpenSession("many")) for _ in range(slots.SLOTS + 100)]
     answers = await asyncio.gather(*sending, return_exceptions=True)
