@@ -43,12 +43,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """Choose the run's temporary folder. The processes of pytest-xdist inherit it from the one that starts them."""
     if TEMPLATES in os.environ:
         return
+    _remove_what_ended_runs_left()
     if config.option.basetemp is None and _has_room(MEMORY):
-        config.option.basetemp = tempfile.mkdtemp(prefix="entrepot-tests-", dir=MEMORY)
+        config.option.basetemp = tempfile.mkdtemp(prefix=f"entrepot-tests-{os.getpid()}-", dir=MEMORY)
         config.add_cleanup(lambda: _remove_if_empty(Path(config.option.basetemp)))
-    templates = tempfile.mkdtemp(prefix="entrepot-templates-", dir=MEMORY if _has_room(MEMORY) else None)
+    memory = MEMORY if _has_room(MEMORY) else None
+    templates = tempfile.mkdtemp(prefix=f"entrepot-templates-{os.getpid()}-", dir=memory)
     os.environ[TEMPLATES] = templates
     config.add_cleanup(lambda: shutil.rmtree(templates, ignore_errors=True))
+
+
+def _remove_what_ended_runs_left() -> None:
+    """Free the memory of runs that were killed, or whose failed tests left files: those stay until the next run."""
+    for folder in MEMORY.glob("entrepot-t*-*-*"):
+        process = folder.name.split("-")[2]
+        if process.isdigit() and not Path("/proc", process).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _has_room(folder: Path) -> bool:
