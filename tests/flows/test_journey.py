@@ -44,7 +44,6 @@ async def journey(tmp_path: Path, server: S3Server) -> AsyncIterator[Journey]:
 
 
 @pytest.mark.slow
-@pytest.mark.alone  # it starts again and again on one port, which another test could take meanwhile
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("cloud", CLOUDS, ids=lambda cloud: cloud.__name__)
 async def test_from_one_shore_to_the_other_every_byte_arrives(

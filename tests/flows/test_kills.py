@@ -53,7 +53,6 @@ async def look_at_all(sailing: Voyage) -> None:
     print(sailing.log())
 
 
-@pytest.mark.alone  # it starts again and again on one port, which another test could take meanwhile
 async def test_killed_a_few_times_nothing_acknowledged_is_lost_and_nothing_is_left_over(tmp_path: Path) -> None:
     async with voyage(tmp_path) as sailing:
         for _ in range(3):
