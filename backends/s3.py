@@ -1,8 +1,8 @@
 """The S3 driver: values as objects below a prefix of a bucket, on AWS, MinIO, Ceph and everything alike.
 
-Bytes go through a client of our own (`s3_store`); finding the bucket, its keys, and the marker go through aiobotocore
+Bytes go through aiohttp (`s3_store`, `s3_http`); finding the bucket, its keys, and the marker go through aiobotocore
 (`s3_control`). One value is one object, stored by one PUT, which S3 makes visible whole or not at all. Nothing outside
-the prefix is ever listed, read, written or deleted. Neither client retries; `retrying` does.
+the prefix is ever listed, read, written or deleted. Neither client retries what was answered; `retrying` does.
 
 Of use on the event loop that it was opened on, in the process that opened it.
 """
@@ -225,7 +225,7 @@ class S3(base.Backend):
             return
         async with self._claiming, self._learning:
             self._closed = True
-            self._store.close()
+            await self._store.close()
             self._hashing.shutdown(wait=False)
             await self._control.close()
 

@@ -1,6 +1,6 @@
 """What S3 servers and the way to them say, in the words of `backends.errors`: one table of codes, one of states.
 
-Our own client for values answers with the server's XML; botocore with parsed fields. Both raise exceptions of their own
+The client for values answers with the server's XML; botocore with parsed fields. Both raise exceptions of their own
 where there was no answer. All become a `Said`, and a `Said` becomes one error that tells what, where, and what to do.
 Quoted are a server's code and message alone: the rest of such a body may hold what was signed.
 """
@@ -150,7 +150,7 @@ class Said(NamedTuple):
 
 
 def said_by_http(error: Exception) -> Said:
-    """Why there was no answer, from what `backends.http` raises."""
+    """Why there was no answer, from what `s3_http` raises."""
     return Said(message=f"{type(error).__name__}: {error}")
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import aiohttp
 from aiobotocore.httpsession import AIOHTTPSession
 
+from backends.s3_connections import bound_heads
+
 ANSWER_BYTES_MAX = 64 << 10
 """Of what is read and parsed at once on the event loop: refusals, and what is asked about a bucket."""
 
@@ -59,8 +61,10 @@ class BoundedSession(AIOHTTPSession):  # type: ignore[misc] # aiobotocore has no
     async def _get_session(self, proxy_url: str | None) -> _Session:
         async with self._sessions_lock:
             if proxy_url not in self._sessions:
+                connector = await self._create_connector(proxy_url)
+                bound_heads(connector)
                 session = aiohttp.ClientSession(
-                    connector=await self._create_connector(proxy_url),
+                    connector=connector,
                     timeout=self._timeout,
                     skip_auto_headers={"CONTENT-TYPE"},
                     auto_decompress=False,

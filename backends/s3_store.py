@@ -1,7 +1,7 @@
 """The four requests that carry the bytes of values: PUT, HEAD and GET of an object, and GET of a range of it.
 
-They go through a client of our own (`backends.http`) that bounds every answer, refusals included, and follows no
-redirect. It retries nothing that the server may have heard, so that the retries of `retrying` do not multiply.
+They go through `s3_http`, which bounds every answer, refusals included, and follows no redirect. It repeats a request
+once where the connection ends before an answer; all other retries are those of `retrying`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from awscrt import checksums
 
 from backends import base, errors
 from backends.base import Buffer, Stat
-from backends.http.answers import REFUSAL_BYTES_MAX, Answer
-from backends.http.client import HttpClient
-from backends.http.errors import BodyTooLong, HttpError
 from backends.s3_control import Control
 from backends.s3_credentials import Credentials
 from backends.s3_errors import said_by_http, said_in, translated
+from backends.s3_http import REFUSAL_BYTES_MAX, Answer, BodyTooLong, HttpClient, HttpError
 from backends.s3_settings import S3Settings
 from backends.s3_signing import EMPTY_SHA256, UNSIGNED, Signer
 
@@ -62,7 +60,7 @@ class Store:
             self._client = HttpClient(
                 address,
                 tls if self._is_https else None,
-                idle_max=settings.connections,
+                connections_max=settings.connections,
                 connect_timeout_s=settings.timing.connect_seconds,
                 timeout_s=settings.timeout_s,
                 idle_timeout_s=settings.timing.idle_seconds,
@@ -127,9 +125,9 @@ class Store:
         if size > VALUE_BYTES_MAX:
             raise self._damaged(key, f"{size} bytes are no value's, which have at most {VALUE_BYTES_MAX}")
 
-    def close(self) -> None:
-        """Close the connections, those in use when their request ends."""
-        self._client.close()
+    async def close(self) -> None:
+        """Close the connections, or have the last request that runs close them."""
+        await self._client.close()
 
     async def _request(
         self,

@@ -81,6 +81,7 @@ ENDLESS = {
     "announced": (head("200 OK", Content_Length=HUGE, **META), b"x" * 65_536),
     "in chunks": (head("200 OK", Transfer_Encoding="chunked", **META), CHUNK),
     "until the end": (head("200 OK", Connection="close", **META), b"x" * 65_536),
+    "answers 1xx": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 2_000),
     "a range, announced": (head("206 Partial Content", Content_Length=HUGE, **RANGE), b"x" * 65_536),
     "a range, in chunks": (head("206 Partial Content", Transfer_Encoding="chunked", **RANGE), CHUNK),
     "a range, until the end": (head("206 Partial Content", Connection="close", **RANGE), b"x" * 65_536),
