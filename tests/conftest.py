@@ -53,6 +53,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(templates, ignore_errors=True))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with clients of other projects and of whole sites are slow, and those that need a server of another
+    project, which takes many seconds to start."""
+    folder = Path(__file__).parent
+    for item in items:
+        if {folder / "clients", folder / "flows"} & set(item.path.parents):
+            item.add_marker(pytest.mark.slow)
+        callspec = getattr(item, "callspec", None)
+        uses = {*getattr(item, "fixturenames", ()), f"{callspec.params.get('server')}_server" if callspec else ""}
+        if uses & {"radosgw_server", "moto_server", "minio_server"}:
+            item.add_marker(pytest.mark.slow)
+
+
 def _remove_what_ended_runs_left() -> None:
     """Free the memory of runs that were killed, or whose failed tests left files: those stay until the next run."""
     for folder in MEMORY.glob("entrepot-t*-*-*"):

@@ -265,6 +265,7 @@ def in_folder(folder: Path, command: list[str]) -> list[str]:
     return [paths.get(each, each) for each in command]
 
 
+@pytest.mark.slow
 def test_commands_on_a_site_whose_folder_has_such_a_name_succeed_and_print_nothing_harmful(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

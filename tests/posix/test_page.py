@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.endpoint import ROOT, command_environment, started
 from tests.pages import Fence, fences, steps
 
@@ -64,11 +66,13 @@ def run(folder: Path, commands: list[str], page: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_block_in_process_does_what_the_page_says(tmp_path: Path):
     near, _ = parts()
     assert "made site" in run(tmp_path, typed(near), program(near))
 
 
+@pytest.mark.slow
 def test_every_block_over_http_does_what_the_page_says(tmp_path: Path):
     _, far = parts()
     with started(tmp_path / "site") as (running, _):

@@ -63,6 +63,7 @@ def inputs(fs, bucket) -> dict[str, bytes]:
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", WAYS)
 def test_a_loaders_workers_read_and_write_with_the_file_system_of_their_parent(fs, bucket, inputs, start):
     with multiprocessing.get_context(start).Pool(2) as pool:
@@ -159,6 +160,7 @@ def test_fsspec_and_boto3_see_the_same_at_once(endpoint):
     fs.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", WAYS)
 def test_loaders_work_beside_a_gateway(endpoint, start):
     fs, s3 = EntrepotFileSystem(site=endpoint.dir), client(endpoint)
