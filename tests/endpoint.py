@@ -141,4 +141,5 @@ def started(
     finally:
         if process.poll() is None:
             status = stop(process)
-            assert status == 0, f"the server ended with {status}\n{log.read_text()[-4000:]}"
+            # a test that kills a server may leave the block before the server's end is known here
+            assert status in (0, -signal.SIGKILL), f"the server ended with {status}\n{log.read_text()[-4000:]}"
