@@ -1,13 +1,14 @@
 """A listening TLS socket: connections count from when they are accepted, handshakes are bounded and have a deadline.
 
-asyncio's own TLS server tells nobody of a connection before its handshake is done. This one accepts by itself:
+asyncio's own TLS server reports a connection only when its handshake is done. This module accepts connections itself.
+A connection passes these states:
 
     accepted     counted in `Admission.crowd`, or closed at once
-    handshaking  a task of its own awaits the loop's handshake; counted in `Admission.handshakes` besides
-    connected    `Connection.connection_made` has taken its place in the crowd, and the task ends
+    handshaking  a task of its own awaits the loop's handshake; the connection also counts in `Admission.handshakes`
+    connected    `Connection.connection_made` has replaced the handshake in the crowd, and the task ends
 
-A handshake that does not end within `handshake_seconds` is cut. Where `HANDSHAKES_MOST` are under way, the next one
-takes the place of the oldest one of the address that has the most.
+A handshake that does not end within `handshake_seconds` is cut off. While `HANDSHAKES_MOST` are under way, a new one
+replaces the oldest handshake of the address that has the most.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
     from s3api.connection import Connection
 
 HANDSHAKES_MOST = 1_000
-"""Under way at once in one worker. Each takes some 60 KiB."""
+"""How many handshakes may be under way at once in one worker. Each takes about 60 KiB."""
 ACCEPTED_MOST = 64
-"""In one turn of the loop."""
+"""How many connections are accepted in one turn of the event loop."""
 
 log = logging.getLogger("entrepot.s3.connections")
 
 Context = Callable[[], ssl.SSLContext]
-"""The context that a new connection gets; another one once the certificate was replaced."""
+"""Answers the TLS context for a new connection: another one after the certificate was replaced."""
 
 
 class TlsListener:
-    """Accepts connections on *sock*, until it is closed. *connect* makes the protocol of a connection, to which it is
-    told who was counted for it so far."""
+    """Accepts connections on *sock* until the listener is closed. *connect* makes the protocol of a connection; its
+    argument is the handshake that was counted for that connection so far."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class TlsListener:
                 self._under_way.add(handshake)
 
     def ended(self, handshake: Handshake) -> None:
-        """*handshake* is done, or was given up."""
+        """Forget *handshake*, which is done or was given up."""
         self._under_way.discard(handshake)
 
     def close(self) -> None:
@@ -105,10 +106,10 @@ class Handshake:
         self._sock = sock
         self._task: asyncio.Task[None] | None = None
         self._begun = False
-        """The socket is a transport's, which closes it."""
+        """Whether a transport owns the socket already, and will close it."""
 
     def begin(self) -> bool:
-        """Whether there is room for it; otherwise it ends."""
+        """Start the handshake if there is room for it; otherwise close the connection. Answers whether it started."""
         if not (self._admission.crowd.enter(self) and self._admission.handshakes.enter(self)):
             self._leave()
             self._sock.close()
@@ -118,7 +119,7 @@ class Handshake:
         return True
 
     def make_room(self) -> None:
-        """Cut it."""
+        """Cut the handshake off."""
         self._leave()
         if self._task is not None:
             self._task.cancel()
@@ -126,7 +127,7 @@ class Handshake:
             self._sock.close()
 
     def connected(self, connection: Connection) -> bool:
-        """It is done: *connection* is counted from here on. Whether this one still was."""
+        """The handshake is done: count *connection* in its place. Answers whether the handshake was still counted."""
         still = self._admission.crowd.replace(self, connection)
         self._leave()
         return still
@@ -144,7 +145,7 @@ class Handshake:
                 ssl_handshake_timeout=self._owner.timing.handshake_seconds,
                 ssl_shutdown_timeout=self._owner.timing.tls_close_seconds,  # `closing` has a better limit
             )  # fmt: skip
-        except OSError as error:  # a client that leaves, is silent, or speaks no TLS that this server does
+        except OSError as error:  # the client left, was silent, or has no TLS version in common
             log.debug("no TLS with %s: %s", self.address, error)
         except Exception:
             log.exception("a TLS handshake failed")

@@ -1,13 +1,14 @@
 """A fork server for tests: it starts Entrepot's processes without importing Entrepot each time.
 
-Importing takes most of the time of a short command, and of the start of a site with its four processes. So each process
-of a test run that starts any keeps one fork server: a process without threads that has imported all that Entrepot's
-processes import, and forks one for each request. What is forked has the environment, arguments, working directory,
-descriptors and session that it would have had, runs the same module or command, and ends as a Python process ends. Its
-parent is the fork server, which tells its exit status to whoever asked for it.
+Imports take most of the time of a short command, and of the start of a site with its four processes. So each test
+process that starts processes of Entrepot keeps one fork server. That server is a process without threads which has
+imported everything that Entrepot's processes import. It forks one process for each request. The forked process has the
+environment, arguments, working directory, descriptors and session that an executed process would have. It runs the same
+module or command, and ends as a Python process ends. Its parent is the fork server, which sends the exit status to the
+process that asked for the fork.
 
-`Forked` stands in for `subprocess.Popen`. In forked processes `take_over` has it start Entrepot's own processes, too.
-Tests of packaging, memory or the first start, and soaks, run the real commands.
+`Forked` replaces `subprocess.Popen`. In forked processes `take_over` makes that replacement, so the processes that they
+start in turn are forked, too. Tests of packaging, memory or the first start, and soaks, run the real commands.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from pathlib import Path
 from typing import Any
 
 ADDRESS = "ENTREPOT_TEST_FORK_SERVER"
-"""The environment variable that names the fork server's socket to those whom it forked."""
+"""The environment variable that names the fork server's socket to forked processes."""
 COMMAND_LINE = "from gateway.cli.main import main; main()"
 ENTRIES = ("gateway.site.committing", "gateway.site.keeping", "gateway.cli.working")
-"""The modules that Entrepot's processes run by `python -P -m`. They are executed in each process, and not imported."""
+"""The modules that Entrepot's processes run by `python -P -m`. Each process executes its module as `__main__`."""
 REQUEST_BYTES_MAX = 4 << 20
 TITLE_BYTES = 8192
-"""Room for the arguments of a forked process, which tests look for in /proc."""
+"""Length of the fork server's own command line, over which a forked process writes its arguments for /proc."""
 _FIRST_DESCRIPTOR = 500
 
 _popen = subprocess.Popen
@@ -55,7 +56,7 @@ def can_fork(arguments: Sequence[Any]) -> bool:
 
 
 class Forked(_popen[Any]):
-    """As `subprocess.Popen`, for arguments that `can_fork` allows; others are executed."""
+    """A `subprocess.Popen` that forks for arguments that `can_fork` allows, and executes all others."""
 
     _status_fd = -1
 
@@ -123,8 +124,8 @@ class Forked(_popen[Any]):
 
 
 def _address(environment: Mapping[str, str]) -> str:
-    """The socket of the fork server for this environment. Python's start-up reads PYTHONPATH (a test may put a
-    `sitecustomize` there), so there is one for each value."""
+    """The socket of the fork server for this environment. There is one server for each value of PYTHONPATH, which
+    Python reads when it starts: a test may put a `sitecustomize` there."""
     path = environment.get("PYTHONPATH", "")
     if (inherited := os.environ.get(ADDRESS)) is not None:
         return inherited
@@ -159,7 +160,7 @@ def _stop(process: subprocess.Popen[bytes], folder: str) -> None:
 
 
 def _ask(address: str, request: Mapping[str, Any], descriptors: Sequence[int]) -> int:
-    """Send one request. Answers the process id of what was forked."""
+    """Send one request. Answers the id of the forked process."""
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(address)
         data = json.dumps(request).encode()
@@ -177,8 +178,8 @@ Run = Callable[[], None]
 
 
 def serve(listening: socket.socket) -> Run:
-    """Fork a process for each request; ends when the one that started this server is gone. Returns in each forked
-    process, with what it is to run."""
+    """Fork a process for each request. In a forked process this returns the function that it is to run. In the server
+    it never returns, and exits when the process that started the server is gone."""
     poll = select.poll()
     poll.register(listening, select.POLLIN)
     poll.register(0, select.POLLIN)
@@ -210,12 +211,13 @@ def serve(listening: socket.socket) -> Run:
 
 
 def _fork(line: socket.socket) -> tuple[int, int] | Run | None:
-    """The process id and the pipe for its status; in the forked process, what it runs; None where nobody asked."""
+    """Read one request and fork. In the server: the process id and the pipe for its status, or None if the request is
+    incomplete. In the forked process: the function to run."""
     head, descriptors, _, _ = socket.recv_fds(line, 4, 64)
     length, data = int.from_bytes(head), b""
     while len(data) < length and (chunk := line.recv(REQUEST_BYTES_MAX)):
         data += chunk
-    if not data or len(data) < length:  # whoever asked was killed meanwhile
+    if not data or len(data) < length:  # the requester was killed meanwhile
         for each in descriptors:
             os.close(each)
         return None
@@ -226,14 +228,14 @@ def _fork(line: socket.socket) -> tuple[int, int] | Run | None:
             os.close(each)
         with contextlib.suppress(
             OSError
-        ):  # whoever asked may be gone; what was forked ends by itself, as it would then
+        ):  # the requester may be gone; the forked process ends by itself, as it would then
             line.sendall(pid.to_bytes(8))
         return pid, descriptors[0]
     return lambda: _become(request, descriptors[1:])
 
 
 def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
-    """Be what *request* asks for."""
+    """Turn this forked process into the one that *request* describes, and run it."""
     if request["session"]:
         os.setsid()
     _place(descriptors, request["targets"])
@@ -265,7 +267,7 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
 
 
 def _place(descriptors: Sequence[int], targets: Sequence[int]) -> None:
-    """Give each descriptor the number that it had for whoever asked; close all others."""
+    """Give each received descriptor its number in *targets*, and close all others."""
     high = [os.dup2(each, _FIRST_DESCRIPTOR + at) for at, each in enumerate(descriptors)]
     os.closerange(3, _FIRST_DESCRIPTOR)
     for each, target in zip(high, targets, strict=True):
@@ -274,7 +276,7 @@ def _place(descriptors: Sequence[int], targets: Sequence[int]) -> None:
 
 
 def _entitle(arguments: Sequence[str]) -> None:
-    """Have /proc show *arguments* as this process's."""
+    """Make /proc show *arguments* as this process's command line."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[45]), int(fields[46])
     shown = b"".join(each.encode() + b"\0" for each in arguments)[: end - start]
@@ -284,7 +286,7 @@ def _entitle(arguments: Sequence[str]) -> None:
 
 
 class _Adapted:
-    """What `asyncio.create_subprocess_exec` answers, as far as Entrepot uses it."""
+    """The part of `asyncio.subprocess.Process` that Entrepot uses, over a `Forked`."""
 
     def __init__(self, forked: Forked) -> None:
         self._forked = forked
@@ -310,7 +312,7 @@ class _Adapted:
 
 
 def take_over() -> None:
-    """From here on, this process starts Entrepot's own processes by the fork server."""
+    """Make this process start Entrepot's own processes through the fork server from here on."""
     execute = asyncio.create_subprocess_exec
 
     async def fork_or_execute(*arguments: Any, **options: Any) -> Any:
@@ -323,7 +325,7 @@ def take_over() -> None:
 
 
 def preload() -> None:
-    """Import what Entrepot's processes import."""
+    """Import everything that Entrepot's processes import."""
     import gateway.cli
     import gateway.cli.main
 
@@ -342,7 +344,7 @@ def preload() -> None:
 
 
 def main(descriptor: str) -> None:
-    """Be the fork server that listens on *descriptor*; in a forked process, be that."""
+    """Serve forks on the socket *descriptor*. A forked process goes on here, and runs what its request asked for."""
     listening = socket.socket(fileno=int(descriptor))
     preload()
     gc.collect()

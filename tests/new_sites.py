@@ -1,5 +1,6 @@
-"""New sites for tests, made quickly: a test run founds one, and each test gets a copy of it; a committer runs in a
-thread of the test's own process. Tests of `init`, and those that need sites of different identity, run the command."""
+"""New sites for tests, made quickly. Each test run makes one template site for each sealing mode, and each test gets a
+copy of it. A committer may run in a thread of the test's own process. Tests of `entrepot init`, and tests that need
+sites with different site ids, run the command instead."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ SECRET_KEY = "test/root+secret=key0123456789abcdefghij"
 TEMPLATES = "ENTREPOT_TEST_TEMPLATES"
 """The environment variable that names the folder in which a test run keeps its template sites."""
 _NOT_COPIED = shutil.ignore_patterns("desk-*", "*.sock", "socket", "reserve", "answered-*")
-"""What a site's processes make again when they start."""
+"""Files that a site's processes make again when they start."""
 
 
 def new_site(folder: Path, sealing: str = "aes-256-gcm") -> Path:
@@ -36,13 +37,13 @@ def new_site(folder: Path, sealing: str = "aes-256-gcm") -> Path:
 
 
 def copy_site(source: Path, target: Path) -> None:
-    """Copy the folder of a stopped site. Intake logs, which are empty then, and other files of a fixed size that the
-    processes make again are left out."""
+    """Copy the folder of a stopped site, except the files that its processes make again when they start. Among these
+    are the intake logs, which are empty while the site is stopped."""
     shutil.copytree(source, target, ignore=_NOT_COPIED, dirs_exist_ok=True)
 
 
 def _template(sealing: str) -> Path:
-    """The template site with this sealing mode; the first caller of the run makes it."""
+    """The template site with this sealing mode. The first caller in a test run makes it."""
     base = Path(os.environ[TEMPLATES])
     base.mkdir(parents=True, exist_ok=True)
     made = base / sealing
@@ -63,8 +64,8 @@ async def _found(folder: Path, sealing: str) -> None:
 
 @contextmanager
 def committer_in_thread(folder: Path) -> Iterator[None]:
-    """Commit to the journal of the site in *folder* from a thread until the block ends, so that those who open the site
-    meanwhile start no committer process."""
+    """Run the committer of the site in *folder* in a thread until the `with` block ends. Clients that open the site
+    meanwhile then start no committer process."""
     paths = JournalPaths(journal_folder(folder, load(folder)))
     with ExitStack() as held:
         held.enter_context(held_lock(paths))

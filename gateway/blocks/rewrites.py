@@ -1,26 +1,33 @@
-"""New packs of the compactor: when extents move there, and the old packs go.
+"""When the compactor moves extents from old packs to the new pack that it wrote, and when it lets the old packs go.
 
-A backend that confirms a put may lose the value all the same, and a policy's writes may be confirmed by fewer places
-than should hold a block in the end. So extents move to a new pack by the rule by which copies are dropped elsewhere
-(`gateway/reconcile/old_copies.py`), in this order:
+A backend may confirm a put and lose the value all the same. A policy may also let a write be acknowledged by fewer
+places than should hold the block in the end. So the compactor moves extents by the same rule by which old copies are
+dropped (`gateway/reconcile/old_copies.py`). A rewrite (one new pack, made from one or more old packs) passes these
+steps, in this order:
 
-1. *Rewritten*: the new pack's bytes are durable where its policy's writes have to be. A record names the pack and which
-   extents it holds copies of. The runs still name the old extents, so every read goes to the old packs.
-2. *Placed*: no work is left on the new pack's copies, so every place that should hold it has confirmed it. A record
-   says since when, by the site's clock.
+1. *Rewritten*: the new pack's bytes are durable on the places that its policy's writes wait for. A record names the new
+   pack and the extents that it holds copies of. The runs still name the old extents, so every read goes to the old
+   packs.
+2. *Placed*: the new pack has no row of work left, so every place that should hold it has confirmed it. A record says
+   since when, by the site's clock.
 3. *Confirmed*: `Topology.recheck_seconds` later each of these places is asked for the pack again, and one copy is read
-   back. Where one has lost it, the rewrite is given up: nothing has moved, and the old packs are as good as they were.
-   A place that cannot be asked is asked later.
-4. *Moved*: records move the extents of each run that is still as it was read. An old pack dies with its last extent,
-   and goes when nobody reads it any more. A last record ends the rewrite.
+   back. If a place has lost the pack, the rewrite is given up: no extent has moved, and the old packs are as good as
+   they were. A place that cannot be asked now is asked later.
+4. *Moved*: records move the extents of each run that has not changed since the compactor read it. An old pack dies with
+   its last extent, and is deleted when nobody reads it any more. A last record ends the rewrite.
 
-**The crash argument.** Killed before 1, the new pack is unnamed, and swept with its session. From then on its row
-stands, and it lives without members, so that nothing deletes it. Killed between 1 and 4, the row says how far things
-have come, and since when: a restart neither skips the wait nor begins it again. What was confirmed is remembered in
-memory alone, and confirmed again. Killed within 4, some runs have moved: the others do so behind another confirmation,
-and those that have are not as they were read any more, and are passed over. Whatever adds work on the new pack's copies
-(a suspect, another policy) makes the conditions of 3 and 4 fail, and the wait begins again. A new pack that died since,
-because all that had moved there was deleted, is not brought back to life: its rewrite ends, and the rest stays.
+**The crash argument.**
+
+- Killed before 1: no record names the new pack, so the sweeper deletes it with what its session left.
+- From 1 on: the new pack has a row in `rewrite`. It lives although no run names it, so nothing deletes it.
+- Killed between 1 and 4: the row says which step the rewrite has reached, and since when. A restart neither skips the
+  wait nor begins it again. Confirmations are remembered in memory alone, so they are made again.
+- Killed within 4: some runs have moved. The others move after another confirmation. Those that have moved are no longer
+  as they were read, so they are passed over.
+
+Whatever adds work on the new pack's copies (a suspect, another policy) makes the conditions of 3 and 4 fail, and the
+wait begins again. A new pack may die before its rewrite ends, if everything that had moved there was deleted. It is not
+revived: its rewrite ends, and the extents that have not moved stay in the old packs.
 """
 
 from __future__ import annotations
@@ -41,9 +48,9 @@ from gateway.journal.site_clock import SiteClock, moments
 from gateway.timing import Timing
 
 REWRITES_MAX = 4_096
-"""New packs that wait at a time; at most so many blocks are written twice."""
+"""How many new packs may wait at a time, so that at most so many blocks are stored twice."""
 MOVES = 200
-"""Extents that one command moves, but for those of one run, which move together."""
+"""About how many extents one command moves. All extents of one run move in one command."""
 
 _ROWS = (
     "SELECT r.block, r.placed_ns, r.backends, b.backends, b.died, b.ring_key, b.size, b.crc32c, w.block IS NOT NULL "
@@ -67,7 +74,7 @@ class _Row(NamedTuple):
 
 
 class Rewrites:
-    """The new packs whose extents have not moved there yet. Used by the compactor."""
+    """The rewrites that have not ended: new packs to which extents are still to be moved. Used by the compactor."""
 
     def __init__(
         self,
@@ -79,7 +86,7 @@ class Rewrites:
         *,
         timing: Timing,
     ) -> None:
-        """*budget* bounds what is read back."""
+        """*budget* bounds the memory for packs that are read back."""
         self._store = store
         self._journal = journal
         self._lookup = lookup
@@ -91,19 +98,19 @@ class Rewrites:
         self._looks_at = 0.0
         self._site_clock = SiteClock(store.query, moments(timing.clock))
         self._put_off: dict[bytes, float] = {}
-        """Packs that a place could not be asked for, and when that is tried again."""
+        """New packs about which a place could not be asked, and when that is tried again."""
         self.moved = 0
-        """Extents so far."""
+        """Extents moved so far."""
         self.absent = 0
-        """New packs so far that a place had confirmed, and did not have when it was asked again."""
+        """How many new packs a place had confirmed but did not have when it was asked again."""
 
     def sources(self) -> set[bytes] | None:
-        """The old packs that are written anew already; None where no more may be."""
+        """The old packs whose extents were copied to a waiting new pack; None while no more rewrites may begin."""
         rows = self._store.query("SELECT sources FROM rewrite LIMIT ?", (REWRITES_MAX,))
         return {block for (packed,) in rows for block in unpack(packed)} if len(rows) < REWRITES_MAX else None
 
     async def step(self) -> bool:
-        """Bring one of them on. Answers whether there was one to be brought on now."""
+        """Advance one rewrite. Answers whether there was one that could be advanced now."""
         now = self._clock.monotonic()
         if now < self._looks_at:
             return False
@@ -115,11 +122,11 @@ class Rewrites:
         return False
 
     def look_soon(self) -> None:
-        """A new pack was named."""
+        """Have the next `step` look at all rewrites. The caller has just recorded a new pack."""
         self._looks_at = 0.0
 
     async def _bring_on(self, row: _Row) -> bool:
-        """Answers whether anything came of it."""
+        """Take the next step of one rewrite. Answers whether that changed the journal."""
         if row.died is None or row.died:
             return bool(await self._journal.send(EndRewrite(row.block)))
         if row.has_work:
@@ -142,7 +149,7 @@ class Rewrites:
         return bool(await self._journal.send(EndRewrite(row.block)))
 
     async def _is_there(self, row: _Row) -> bool | None:
-        """As `is_there`, of all places that hold the pack by the journal."""
+        """As `is_there`, for all places that hold the pack according to the journal."""
         targets = self._lookup.copies_of(BlockFacts(row.ring_key, row.size, row.backends))
         if len(targets) < len(self._lookup.members(row.backends)):
             return None
@@ -164,7 +171,7 @@ class Rewrites:
 
 
 def _slices(copies: Sequence[Rewritten]) -> Iterator[tuple[Rewritten, ...]]:
-    """*copies* in slices of some `MOVES`, all of a run in one."""
+    """*copies* in slices of about `MOVES` extents; those of one run are in one slice."""
     found: list[Rewritten] = []
     for each in sorted(copies):
         if len(found) >= MOVES and found[-1].run != each.run:

@@ -1,12 +1,15 @@
 """Ends a committer whose commit thread hangs while its event loop goes on.
 
-Such a process renews leases and answers nothing: its supervisor and its clients hear of it, and take it for well.
+Such a committer still renews leases but answers no command. Its supervisor and its clients still hear
+from it, so they take it for healthy.
 
-Why ending it is safe: nothing in the batch that the thread works on was answered, so this is the crash between two
-answers of `committing.py`. Either the transaction is durable, and clients that send the same commands again get its
-answers, or nothing of it stands. It ends by SIGKILL: a hung thread cannot be stopped, and whatever it would still do
-when it came back must not happen beside a successor. The kernel releases the journal's lock only once all threads of
-the process are gone, so no successor begins before.
+Why ending the process is safe: no command of the batch that the hung thread works on has been answered. So the kill is
+the same as a crash between two answers, which `committing.py` allows for. Either the transaction is durable, and
+clients that send the same commands again get its answers, or the transaction left nothing behind.
+
+The process ends by SIGKILL, since a hung thread cannot be stopped, and since a thread that resumes must not write
+beside a successor. The kernel releases the journal's lock only once all threads of the process are gone, so no
+successor starts earlier.
 """
 
 from __future__ import annotations
@@ -30,16 +33,16 @@ def end_process() -> None:
 
 
 class CommitWatch:
-    """Knows which piece of work the commit thread is at, and counts how long."""
+    """Measures how long the commit thread has been busy with its current piece of work."""
 
     def __init__(self, timing: Timing, end: Callable[[], None] = end_process) -> None:
         self._timing, self._end = timing, end
-        self._thread = 0  # the kernel's id of the thread that works; 0: none does
+        self._thread = 0  # the kernel's id of the working thread; 0 while it is idle
         self._pieces = 0
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Entered by the commit thread for each piece of work."""
+        """Mark one piece of work. The commit thread enters this context around each of them."""
         self._pieces += 1
         self._thread = threading.get_native_id()
         try:
@@ -48,7 +51,7 @@ class CommitWatch:
             self._thread = 0
 
     async def run(self) -> None:
-        """Until cancelled, or a piece of work hangs: then the process ends."""
+        """Watch the commit thread until cancelled. Ends the process when a piece of work hangs."""
         times = self._timing.processes
         heartbeat, seen = Heartbeat(times), 0
         while not heartbeat.hangs(ready=True):

@@ -1,18 +1,19 @@
-"""The site's own clock: how much time has passed, for whatever is deleted because it is old.
+"""The site's own clock. It measures the age of everything that is deleted because it is old.
 
-The machine's wall clock may be wrong by years, for a while or for good, so a stored wall-clock time that is compared
-with "now" could expire everything at once: backups' pins, uploads, what ended sessions left. The site's clock only
-goes forward, and by no more than the time that has passed:
+The machine's wall clock may be wrong by years, for a while or for good. If stored wall-clock times were compared with
+the present one, everything could expire at once: backups' pins, uploads, and what ended sessions left. The site's clock
+only goes forward, and by no more than the time that has passed:
 
-- While the machine is up, by CLOCK_BOOTTIME, which counts seconds, sleep included, and which nobody sets.
-- While it was off, by what the wall clock says has passed since the clock was last kept, but at most `OFF_MOST_NS`.
+- While the machine runs, it advances by CLOCK_BOOTTIME, which counts seconds, sleep included, and which nobody sets.
+- For the time that the machine was off, it advances by what the wall clock says has passed since the site's clock was
+  last stored, but by at most `OFF_MOST_NS`.
 
-So a wrong wall clock costs at most a day, once for each start of the machine. Where a machine was off for longer,
-what waits to be deleted is kept for longer. The clock begins with the wall clock's time, so its stamps and those that
-older versions took from the journal's time can be compared.
+So a wrong wall clock advances the site's clock by at most a day too much, once for each start of the machine. If a
+machine was off for longer than a day, whatever waits to be deleted is kept for longer. The clock begins with the wall
+clock's time. So its timestamps can be compared with those that older versions took from the journal's time.
 
-The committer keeps the clock in the journal's file (`clock`, scratch); whoever reads that file, on the same machine,
-can tell the time. Times that people see are the wall clock's.
+The committer stores the clock in the journal's file (table `clock`, scratch). Any process on the same machine that can
+read the file can tell the time. Times that people see are the wall clock's.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from gateway.journal.sqlite.store import SqliteStore
 
 OFF_MOST_NS = 24 * 3600 * 10**9
-"""So much time at most passes while the machine is off."""
+"""How far the site's clock advances, at most, for the time that the machine was off."""
 KEEP_NS = 3600 * 10**9
-"""How often the committer writes down where the clock stands."""
+"""How often the committer stores the clock."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Another text after each start of the machine (random(4))."""
+"""This file holds another text after each start of the machine (random(4))."""
 
 _CLOCK = "SELECT site_ns, wall_ns, boot, boot_ns FROM clock"
 _HEAD = "SELECT at_ns FROM head"
@@ -44,17 +45,17 @@ Query = Callable[[str], Sequence[tuple[Any, ...]]]
 
 
 class Moment(NamedTuple):
-    """What the machine's clocks say."""
+    """The readings of the machine's clocks at one time."""
 
     wall_ns: int
     boot: str
-    """Which start of the machine this is."""
+    """The kernel's id of this start of the machine."""
     boot_ns: int
-    """Since then."""
+    """Nanoseconds since this start of the machine, by CLOCK_BOOTTIME."""
 
 
 class Anchor(NamedTuple):
-    """Where the site's clock stood at some moment: the row of `clock`."""
+    """The site's time at some moment, with the readings of the machine's clocks then: the row of `clock`."""
 
     site_ns: int
     wall_ns: int
@@ -69,13 +70,13 @@ class Anchor(NamedTuple):
 
 
 def moments(clock: Clock) -> Callable[[], Moment]:
-    """Tells what *clock* says at each call."""
+    """A function that reads *clock* at each call."""
     return lambda: Moment(clock.wall_ns(), _boot(), int(clock.boottime() * 1e9))
 
 
 @cache
 def _boot() -> str:
-    """Which start of the machine this is; one of this process's own where the kernel does not tell."""
+    """The kernel's id of this start of the machine; a random one for this process if the kernel has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -83,7 +84,7 @@ def _boot() -> str:
 
 
 class SiteClock:
-    """The clock, read from the tables at each look."""
+    """The site's clock for processes that only read it: each call reads the table `clock`."""
 
     def __init__(self, query: Query, moment: Callable[[], Moment]) -> None:
         """*query* runs a statement on the site's tables; *moment* is one of `moments`."""
@@ -91,8 +92,8 @@ class SiteClock:
         self._moment = moment
 
     def now_ns(self) -> int:
-        """The site's time, nanoseconds. In a file where no committer kept it yet it is the wall clock's, but at most
-        `OFF_MOST_NS` behind the last batch."""
+        """The site's time in nanoseconds. In a file in which no committer has stored it yet, it is the wall clock's
+        time, but at most `OFF_MOST_NS` later than the last batch."""
         moment = self._moment()
         for row in self._query(_CLOCK):
             return Anchor._make(row).at(moment)
@@ -102,10 +103,10 @@ class SiteClock:
 
 
 class KeptClock:
-    """The clock, as the committer keeps it. Of a file, one at a time."""
+    """The site's clock for the committer, which also stores it. At most one exists at a time for each file."""
 
     def __init__(self, store: SqliteStore, moment: Callable[[], Moment] | None = None) -> None:
-        """*moment* is one of `moments`; None: it is that of the machine's clocks."""
+        """*moment* is one of `moments`; None: it reads the machine's clocks."""
         moment = moment or moments(SystemClock())
         self._store = store
         self._moment = moment
@@ -113,11 +114,11 @@ class KeptClock:
         self._write()
 
     def now_ns(self) -> int:
-        """The site's time, nanoseconds."""
+        """The site's time in nanoseconds."""
         return self._anchor.at(self._moment())
 
     def keep(self) -> None:
-        """Write down where the clock stands, where that is due. For the thread that writes the store."""
+        """Store the clock if that is due. Called by the thread that writes the store."""
         if self.now_ns() - self._anchor.site_ns >= KEEP_NS:
             self._anchor = self._now(self.now_ns())
             self._write()

@@ -1,4 +1,4 @@
-"""Waiting by turns: users who wait for the same thing get it one after the other, however often one of them waits."""
+"""A pool of resources that waiting users get round-robin, so that one user with many waiters does not delay others."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Things that are handed out one at a time. For one event loop.
+    """A pool of things, each lent to one task at a time, with one queue per user. For one event loop.
 
-    Those of one user wait in a line of their own; a thing that becomes free goes to the first in the line of the user
-    whose turn it is, and that user's next one waits for all others. At most *waiters_max* wait, and of one user as many
-    as there is room for still: so one user alone never keeps others from waiting."""
+    A thing that becomes free goes to the first task in the queue of the user whose turn it is. That user's next task
+    then waits until each other waiting user has had a turn. At most *waiters_max* tasks wait. One user's queue may be
+    at most as long as the room that is left, so one user alone never keeps others from waiting."""
 
     def __init__(self, things: deque[T], waiters_max: int, what: str) -> None:
-        """*what* there are too many of, for the text of `Busy`."""
+        """*things* are free at first. *what* is the text of `Busy`: it says what there are too many of."""
         self._free = things
         self._waiters_max = waiters_max
         self._what = what
         self._lines: dict[Hashable, deque[asyncio.Future[T]]] = {}
-        """In the order of their turns."""
+        """The queue of each user who waits. The user whose turn is next comes first."""
         self._waiting = 0
 
     @property
     def free(self) -> int:
-        """How many nobody has."""
+        """How many things are in the pool now."""
         return len(self._free)
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """How many tasks wait for a thing."""
         return self._waiting
 
     async def take(self, user: Hashable, wait_seconds: float) -> T:
-        """A thing that is free. Raises `Busy` where too many wait already, or none becomes free within
-        *wait_seconds*."""
+        """Take a thing from the pool, or wait for one. Raises `Busy` if too many tasks wait already, or if *user* gets
+        none within *wait_seconds*."""
         return self._free.popleft() if self._free else await self._turn(user, wait_seconds)
 
     def release(self, thing: T) -> None:
-        """Hand *thing* to whose turn it is: if it were laid down, somebody who never waited might take it first."""
+        """Hand *thing* to the task whose turn it is. Were it put back, a task that never waited might take it first."""
         while self._lines:
             user, line = next(iter(self._lines.items()))
             del self._lines[user]

@@ -1,14 +1,15 @@
-"""Completing an upload of many parts, without holding the committer up.
+"""Completing a multipart upload of many parts without delaying the committer's other commands.
 
-One command that looks at thousands of parts would hold it up for as long as all those rows take. So the process that
-asks looks at the parts itself, in slices (`gather_parts`), and prepares all that follows from them (`prepared`): the
-body's packed columns, ETag and checksums. One command, `CompletePrepared`, makes the object of that, on condition that
-no part has come since (the upload's `last_part`); it looks at no part. The parts' rows are dropped afterwards, in
-slices, as those of an aborted upload.
+A command that read the rows of thousands of parts would occupy the committer for as long as reading them takes. So the
+calling process reads the parts itself, in slices (`gather_parts`). From them it computes the body's packed columns,
+ETag and checksums (`prepared`). It then sends one command, `CompletePrepared`, which makes the object from these values
+and reads no part. The command does nothing if a part was added after the process read them; it compares the upload's
+`last_part` to find out. The rows of the parts are deleted afterwards, in slices, like those of an aborted upload.
 
-**The crash argument.** What is prepared is in memory alone: killed before the command is durable, the upload is open
-and whole. The command makes the object and ends the upload in one batch. From then on the parts' rows hold nothing
-(`Upload.joined`); killed before they are dropped, the upload's row in `freed` says that they are to be.
+**The crash argument.** The prepared values are in memory alone. After a kill before the command is durable, the upload
+is still open and complete. The command makes the object and ends the upload in one batch. From then on the parts' rows
+own no bytes (`Upload.joined`). After a kill before these rows are deleted, the upload's row in `freed` says that they
+are still to be deleted.
 """
 
 from __future__ import annotations
@@ -42,18 +43,19 @@ from gateway.namespace.versions import parse_upload
 from gateway.namespace.wholes import checksums_of, etag_of
 
 GATHERED = 500
-"""Parts that are read at once."""
+"""How many parts one query reads."""
 NO_PART = -1
-"""No part's id."""
+"""An id that no part has."""
 PREPARED_FEATURE = 9
-"""The journal's level that completions need whose parts are dropped afterwards."""
+"""The journal's feature level that `CompletePrepared` needs: parts' rows are deleted after the completion."""
 
 
 @command(127, weight=weigh_key)
 class CompletePrepared:
-    """The current version of *key* is made of what was prepared of the upload's parts; as of `PartsTakenOver`.
+    """Make the current version of *key* from values that the caller computed from the upload's parts. Emits
+    `PartsTakenOver`.
 
-    Answers as `CompleteUpload`, and None where a part has come since they were looked at: then nothing was done.
+    Answers as `CompleteUpload` does, or None if a part was added after the caller read them: then nothing is changed.
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `PreconditionFailed`, `NoSuchKey`."""
 
     bucket: str
@@ -62,13 +64,13 @@ class CompletePrepared:
     root: bool
     upload: str
     digest: bytes
-    """`digest_of` what the client named."""
+    """`digest_of` the list of parts that the client sent."""
     last_part: int
-    """Of the upload's row, when its parts were looked at."""
+    """`last_part` of the upload's row when the caller read its parts."""
     size: int
     etag: str
     checksums: bytes
-    """packed."""
+    """The object's checksums, packed."""
     pieces: bytes
     facts: bytes
     joined: bytes
@@ -96,12 +98,13 @@ def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
     return finish(asked, upload, place, body, asked.size, asked.etag, asked.checksums, asked.digest, tx)
 
 
-# ---- for the process that asks ---------------------------------------------------------------------------------------
+# ---- in the calling process ------------------------------------------------------------------------------------------
 
 
 async def prepared(reads: Reads, asked: CompleteUpload) -> CompletePrepared | None:
-    """The command that does what *asked* does without looking at parts; None where only *asked* itself can. Whether the
-    caller may use the bucket is checked by the command, and better before. Raises as `CompleteUpload`."""
+    """The `CompletePrepared` that has the effect of *asked* but reads no parts. None if the caller must send *asked*
+    itself. The command checks whether the user may use the bucket; callers should check that before, too. Raises what
+    `CompleteUpload` raises."""
     upload = reading.upload(reads, asked.bucket, asked.key, parse_upload(asked.upload))
     if upload is None:
         raise NoSuchUpload(asked.upload)
@@ -111,7 +114,8 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> CompletePrepared | No
 
 
 async def gather_parts(reads: Reads, upload: Upload) -> dict[int, Part]:
-    """The upload's parts by number, read in slices: they are of one moment only if `last_part` does not change."""
+    """The upload's parts by number, read in slices. They are a consistent snapshot only if the upload's `last_part`
+    does not change meanwhile."""
     found: dict[int, Part] = {}
     after = 0
     while True:
@@ -128,9 +132,9 @@ async def gather_parts(reads: Reads, upload: Upload) -> dict[int, Part]:
 
 
 def _prepare(asked: CompleteUpload, upload: Upload, standing: Mapping[int, Part]) -> CompletePrepared | None:
-    """The command that completes the open *upload* of the parts *standing*. Takes a while where they are many: for a
-    thread. None where a part is a body of its own, whose runs have to be counted: then *asked* itself is to be sent.
-    Raises as `CompleteUpload` where it is about parts."""
+    """The command that completes the open *upload* from its stored parts, *standing*. Takes a while for many parts, so
+    callers run it in a thread. None if a part is a body of its own, whose runs have to be counted: then the caller
+    sends *asked* itself. Raises those errors of `CompleteUpload` that concern parts."""
     check_order(asked.parts)
     parts = judged(asked, upload, standing.get)
     if any(part.shape == Shape.BODY for part in parts):
@@ -149,7 +153,7 @@ def _prepare(asked: CompleteUpload, upload: Upload, standing: Mapping[int, Part]
 
 
 def _repeat(asked: CompleteUpload) -> CompletePrepared:
-    """The command that answers a repeat of a completion, and does nothing else."""
+    """The command for an upload that is already completed: it answers the repeated request and changes nothing."""
     head = (asked.bucket, asked.key, asked.user, asked.root, asked.upload, digest_of(asked.parts))
     return CompletePrepared(*head, NO_PART, 0, "", b"", b"", b"", b"")
 

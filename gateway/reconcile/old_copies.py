@@ -1,24 +1,30 @@
-"""Old copies: when a block may lose the copies that it has outside the backends that should hold it.
+"""When a moved block's old copies, on backends that should no longer hold the block, may be deleted.
 
-A backend that confirms a put may lose the value all the same. So an old copy goes only after every backend that should
-hold the block was asked again, some time after it had confirmed. In this order:
+A backend may confirm a put and lose the value all the same. So an old copy is deleted only after every backend that
+should hold the block has been asked for it again, some time after that backend's confirmation. A block passes these
+steps, in this order:
 
-1. *Placed*: every backend that should hold the block has confirmed it. The block's set still names the old holders, so
-   that readers find their copies. The row of work says since when (`placed_ns`, by the site's clock) and is due when
-   the wait is over (`Topology.recheck_seconds` later), so nobody looks at it before that.
+1. *Placed*: every backend that should hold the block has confirmed it. The block's set of holders still names the old
+   ones, so readers find their copies. The block's row of work says since when (`placed_ns`, by the site's clock). The
+   row is due when the wait is over (`Topology.recheck_seconds` later), so nobody looks at it before that.
 2. *Confirmed*: each backend that should hold the block is asked for it again, and one copy is read back whole. A copy
-   that is not there is a suspect from then on: it is made anew from an old one, and the wait starts again.
-3. *Dropped*: one record, conditional on the set and on `placed_ns` as they were read, takes the old holders out of the
-   set. Their bytes are strays from here on.
-4. *Deleted*: once the fence of the journal stands there up to that record (`gateway/site/fencing.py`), no reader and no
-   backup can be led to the old copies, and unless that was a moment ago, all are confirmed once more; only then their
-   bytes go, and after them the row.
+   that is absent becomes a suspect: it is made again from an old copy, and the wait starts again.
+3. *Dropped*: one record removes the old holders from the set, if the set and `placed_ns` are still as they were read.
+   From here on the old copies are strays.
+4. *Deleted*: the strays are deleted, and then the row of work, once all of these conditions hold:
+   - The fence on each stray's backend covers the record of step 3 (`gateway/site/fencing.py`).
+   - No reader and no backup can still be led to the old copies.
+   - The copies that should exist are confirmed once more, unless they were confirmed a moment ago.
 
-**The crash argument.** Killed before 3, the set names all copies, and `placed_ns` is durable: a restart neither skips
-the wait nor begins it again. Killed between 3 and 4, the row names the strays and keeps `placed_ns`. Killed during 4,
-some bytes are gone, all of which were to go; deleting twice is harmless. What was confirmed is remembered in memory
-alone: after a restart it is confirmed again. A record that adds a holder or suspects a copy resets `placed_ns`, so a
-wait never counts for copies that were made after it began.
+**The crash argument.**
+
+- Killed before 3: the set names all copies, and `placed_ns` is durable. A restart neither skips the wait nor begins it
+  again.
+- Killed between 3 and 4: the row names the strays and keeps `placed_ns`.
+- Killed during 4: some strays are gone. All of them were to be deleted, and deleting one twice is harmless.
+
+Confirmations are remembered in memory alone, so a restart makes them again. A record that adds a holder or suspects a
+copy resets `placed_ns`, so the wait never counts for a copy that was made after the wait began.
 """
 
 from __future__ import annotations
@@ -40,7 +46,7 @@ from gateway.reconcile.wishes import Wishes
 from gateway.timing import Timing
 
 FRESH_BLOCKS = 65_536
-"""How many confirmations are remembered; one that was forgotten is made again."""
+"""How many blocks' confirmations are remembered. A forgotten one is made again."""
 
 _log = logging.getLogger(__name__)
 
@@ -75,17 +81,17 @@ class OldCopies:
         self._confirmed: OrderedDict[bytes, tuple[float, frozenset[int]]] = OrderedDict()
         self._warned: dict[int, float] = {}
         self.held_back = False
-        """During this pass over the rows, some waited only for readers."""
+        """Whether a row was passed over in this pass although only readers or a fence held it back."""
         self.deleted = self.vanished = 0
         """Old copies deleted so far; copies that were confirmed and then not found."""
 
     def begin_pass(self) -> None:
-        """The rows are looked at from the first one on again."""
+        """Forget what held for the last pass. The mover calls this when it starts again with the first row."""
         self._floors = None
         self.held_back = False
 
     def begin_wait(self) -> tuple[int, int]:
-        """For a block of which every backend that should hold it has just confirmed it: `placed_ns` and `due_ns`."""
+        """`placed_ns` and `due_ns` for a block that every backend that should hold it has just confirmed."""
         return self._site_clock.now_ns(), self._put_off.clock.now_ns() + self._wait_ns
 
     @property
@@ -93,8 +99,8 @@ class OldCopies:
         return int(self._wishes.recheck_seconds * 1e9)
 
     async def drop(self, task: Task, members: tuple[int, ...], should: frozenset[int]) -> bool:
-        """All of *should* hold the block and others do, too: take those out of its set once that is safe. True if
-        something came of it. Raises `Trouble`."""
+        """Steps 2 and 3, for a block that all of *should* hold, and others, too: take the others out of its set once
+        that is safe. True if that recorded anything. Raises `Trouble`."""
         if await self._waits(task):
             return True
         absent = await self._absent_from(task, should)
@@ -108,8 +114,8 @@ class OldCopies:
         return bool(dropped)
 
     async def clear(self, task: Task, should: frozenset[int]) -> bool:
-        """The set of the block is *should*: delete its bytes elsewhere once that is safe, and then its row. True if
-        something came of it. Raises `Trouble`."""
+        """Step 4, for a block whose set is *should*: delete its strays once that is safe, and then its row of work.
+        True if that recorded anything. Raises `Trouble`."""
         strays = [each for each in task.strays if each not in should and each not in self._wishes.lost]
         if strays:
             if await self._waits(task):
@@ -135,7 +141,7 @@ class OldCopies:
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
 
     async def _waits(self, task: Task) -> bool:
-        """Whether the wait of the block goes on. If so, the row is not due before it is over."""
+        """Whether the block still has to wait. If so, its row of work is made due at the end of the wait."""
         now_ns = self._site_clock.now_ns()
         placed_ns = task.placed_ns if 0 < task.placed_ns <= now_ns else now_ns
         left_ns = placed_ns + self._wait_ns - now_ns
@@ -146,15 +152,15 @@ class OldCopies:
         return True
 
     async def _readers(self) -> tuple[int, int]:
-        """The number up to which no reader and no backup looks anything up, and the same without backups. Both are
-        asked for once a pass."""
+        """Two record numbers: up to the first, no reader and no backup looks anything up; up to the second, no reader
+        does. Both are fetched once per pass."""
         if self._floors is None:
             without_pins = await self._journal.floors(pins=False)  # first: a reader who ends now is no backup
             self._floors = await self._journal.floors(), without_pins
         return self._floors
 
     async def _absent_from(self, task: Task, should: frozenset[int]) -> set[int] | None:
-        """Those of *should* that do not have the block; None if one of them cannot be asked now."""
+        """The backends of *should* that do not have the block; None if one of them cannot be asked now."""
         now = self._troubles.clock()
         at, places = self._confirmed.get(task.block, (0.0, frozenset()))
         if places == should and now - at < self._timing.confirmed_seconds:
@@ -177,7 +183,7 @@ class OldCopies:
         return absent
 
     async def _suspect(self, task: Task, absent: Collection[int]) -> bool:
-        """Have the copies made anew that backends confirmed and do not have."""
+        """Record the copies that the backends *absent* confirmed and do not have as suspects, to be made again."""
         now = self._troubles.clock()
         for place in sorted(absent):
             self.vanished += 1

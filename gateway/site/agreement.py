@@ -1,34 +1,39 @@
-"""Whether a site goes on elsewhere, decided from what the markers of all its places say. No I/O.
+"""Whether another instance of this site has taken over ("the site goes on elsewhere"), decided from the markers of all
+its places. Pure: no I/O.
 
-Two kinds of marker say so: one of a later incarnation (`RestoredElsewhere`: the site was restored from a backup), and
-one with the fence of another copy of this site's folder (`StampedElsewhere`, see `fencing`). A real second site claims
-or stamps every place that it reaches. But a marker is what a store answers, and one broken or hostile store must not
-end a site whose other places are well. So there are two rules, one for the place and one for the site:
+Two kinds of marker say that the site goes on elsewhere. One names a later incarnation (`RestoredElsewhere`: the site
+was restored from a backup). The other bears the fence of another copy of this site's folder (`StampedElsewhere`, see
+`fencing`). A real second instance claims or stamps every place that it reaches. But a marker is only what a store
+answers, and one broken or hostile store must not end a site whose other places are well. So there is one rule for a
+single place, and one for the site:
 
 1. **The place.** Whatever the other places say, this process writes nothing and deletes nothing on a place whose marker
-   says that the site goes on elsewhere. It is set aside: metrics, `status` and the log say so, until its marker is this
-   site's again.
-2. **The site.** The process ends where one of its folders says so, since this machine reads those itself, or where more
-   than half of all places do. Places that cannot be reached count among "all", and say nothing.
+   says that the site goes on elsewhere. That place is set aside: metrics, `status` and the log report it until its
+   marker is this site's again.
+2. **The site.** The process ends if the marker of one local folder says that the site goes on elsewhere, since this
+   machine reads its folders itself. It also ends if the markers of more than half of all places say so. A place that
+   cannot be reached counts among all places, but not among those that say so.
 
 **Why no acknowledged data is deleted by the wrong copy.** Let X be the original and Y the copy that started later.
 
-- One place only: it is a folder, or more than half of all. So its word ends X.
-- Y stamped a folder of X's, or more than half of X's places: X ends within two looks at its markers. What X deletes in
-  between, `fencing` allows for.
-- Y stamped fewer, since it could not reach the others, or since the others are folders of X's machine that Y has copies
-  of. X goes on with the others. On those that Y stamped, X deletes nothing (rule 1, and `Guarded.delete`, which demands
-  X's own token), so everything that Y names is safe there. On the others Y deletes nothing, since it has not stamped
-  them, so everything that X names is safe there. When Y reaches them later, it finds fences of X's with numbers that
-  are not in its own history: they are set aside for Y, and more than half of them, or a folder, end Y.
-- What X had on a place before Y stamped it, Y may delete, but not before `journal.fork_grace_hours` have passed: Y pins
-  what dies in its history, and leaves the sessions that it inherited and unknown ones alone for as long. Until then X's
-  alarms are on. A block of X's with copies elsewhere loses none of those. So an operator who lets the grace pass may
-  lose in X what lies on Y's places alone, and nothing else; `entrepot takeover` on either copy prevents it.
-- A store that forges a fence or an incarnation costs X the use of that store. It could refuse its service just as well.
+- The site has one place only. That place is a folder, or is more than half of all places. So its marker ends X.
+- Y stamped one of X's folders, or more than half of X's places. X ends within two looks at its markers. `fencing` says
+  why what X deletes in between is safe.
+- Y stamped fewer places. Either Y could not reach the others, or the others are folders of X's machine, of which Y has
+  copies. X goes on with the places that Y has not stamped.
+  - On the places that Y stamped, X deletes nothing (rule 1, and `Guarded.delete`, which demands X's own token). So
+    everything that Y names is safe there.
+  - On the other places Y deletes nothing, since it has not stamped them. So everything that X names is safe there. When
+    Y reaches them later, it finds X's fences, with numbers that are not in Y's own history. Those places are set aside
+    for Y; one folder among them, or more than half of all places, ends Y.
+- Y may delete what X had on a place before Y stamped it, but only after `journal.fork_grace_hours`. Until then Y pins
+  what dies in its history, and does not sweep the sessions that it inherited or does not know. X's alarms are on all
+  that time. A block of X's with copies on other places keeps those copies. So if the operator lets the grace pass, X
+  may lose what lies on Y's places alone, and nothing else; `entrepot takeover` on either copy prevents that.
+- A store that forges a fence or an incarnation costs X the use of that store. The store could as well refuse service.
 
-**Restoring** draws an incarnation above every one that the places bear. One store must not drive that number up until
-none is left, so `believed` looks only a few steps beyond what a backup says or the places agree on.
+**Restoring** draws an incarnation above every one that the places' markers bear. One store must not be able to use up
+these numbers, so `believed` accepts at most a few steps beyond what the backup says or the places agree on.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ from gateway.errors import Misconfigured
 from gateway.topology import BackendPlace
 
 INCARNATION_STEPS = 16
-"""How many restores a backup may be behind, by the word of a single place."""
+"""How many restores a single place may claim beyond those that the backup or the agreeing places know of."""
 
 
 class GoesOnElsewhere(errors.Foreign):
@@ -56,12 +61,12 @@ class StampedElsewhere(GoesOnElsewhere):
 
 
 class Parted(Misconfigured):
-    """The places agree that another copy of this site's folder goes on with them. args: a sentence."""
+    """The places agree that another copy of this site's folder has taken them over. args: a sentence."""
 
 
 def goes_on_elsewhere(places: Mapping[str, BackendPlace], say_so: Collection[str]) -> bool:
-    """Whether the places agree. *places*: all that the config names, by name. *say_so*: the names of those whose marker
-    says that the site goes on elsewhere."""
+    """Whether enough *places* say that the site goes on elsewhere: one folder, or more than half of all. *places*: all
+    that the config names, by name. *say_so*: the names of those whose marker says so."""
     heard = places.keys() & set(say_so)
     return any(places[name].s3 is None for name in heard) or 2 * len(heard) > len(places)
 
@@ -81,8 +86,11 @@ def see_that_it_goes_on_here(places: Mapping[str, BackendPlace], say_so: Mapping
 
 
 def believed(places: Mapping[str, BackendPlace], heard: Mapping[str, int], known: int) -> int:
-    """The greatest incarnation in *heard* (what each place bears) that is believed: one that the places agree on (at
-    least as great where it counts), or one at most `INCARNATION_STEPS` above that and above *known*, the backup's."""
+    """The greatest incarnation in *heard* (which maps each place to the one in its marker) that is credible.
+
+    The places agree on an incarnation if one folder, or more than half of all places, bear it or a greater one. An
+    incarnation is credible if it is at most `INCARNATION_STEPS` above the greater of two numbers: the greatest one that
+    the places agree on, and *known*, the backup's."""
     agreed = [
         incarnation
         for incarnation in heard.values()

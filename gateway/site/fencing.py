@@ -1,27 +1,39 @@
 """Fencing: only the committer that started last may have anything deleted on a backend.
 
-**The rule.** Each start of a committer draws a token (`DrawToken`). The keeper, or whoever else deletes or writes for
-that committer, stamps each backend's marker with it by compare-and-set, together with the number and hash of the
-journal at that moment, and does so again as the journal grows. On a backend nothing is deleted, but for what this
-process wrote itself, unless its marker bears the current token; and nothing that died at record n, unless the marker's
-number is n or more. A backend that cannot be reached is not stamped, delays nobody, and keeps everything.
+**The rule.** Each start of a committer draws a token (`DrawToken`). The keeper, and any other process that writes or
+deletes for that committer, stamps the token into the marker of each backend by compare-and-set. A stamp (a *fence*)
+also holds the number and the hash of the journal's end at that moment, and is renewed as the journal grows. A block on
+a backend may be deleted only if both of these hold:
 
-**A marker is read against the journal.** Where the journal has the marker's hash at the marker's number, the committer
-that stamped it belongs to this history, and its stamp may be replaced. Otherwise another copy of this journal has gone
-on: this folder is older, or the two have parted. This process writes and deletes nothing there any more, and where its
-places agree (`agreement`, which says why that is safe), it ends, and starts again only by `entrepot takeover`.
+- The backend's marker bears the current token, or this process wrote the block itself.
+- If the block died at record n, the number in the marker is n or more.
 
-**Why neither of two copies loses what it acknowledged.** Let X be the original, Y a copy of its journal as of record F,
-and let Y stamp a backend. Y found a marker there whose number m is not above F, or it would have ended. From then on
-X's stamps fail, so X deletes nothing that died behind m. What died at m or before is dead in Y's history as well, and
-no session that was open then can name it again in Y. So X may go on deleting until it notices, and Y misses nothing.
-What Y deletes died in Y's history, behind F, and is kept by a pin for the grace that follows such a start; and the
-sessions that X goes on with end unseen in Y's history (`gateway/journal/server.py`). The ids that both draw differ, so
-what one writes is under no id that the other sweeps. No clock is compared, but for the length of the grace.
+A backend that cannot be reached is not stamped. It delays nobody, and nothing is deleted there.
 
-**Kills.** Between the token's record and the first stamp: the next start draws another token and finds markers of this
-history. Between two backends: each marker alone says what may be deleted there. Behind a stamp whose answer was lost:
-the marker bears the current token, or, read again, an older one, and is stamped again.
+**How a marker is compared with the journal.** If the journal has the marker's hash at the marker's number, then the
+committer that stamped the marker belongs to this history, and its stamp may be replaced. Otherwise another copy of this
+journal has gone on: this folder is older than that copy, or the two have diverged. This process then writes and deletes
+nothing more on that backend. If the places agree (`agreement`, which says why that is safe), the process ends, and
+starts again only after `entrepot takeover`.
+
+**Why neither of two copies loses what it acknowledged.** Let X be the original, Y a copy of X's journal as of record F,
+and let Y stamp a backend. The marker that Y found there had a number m of at most F, or Y would have ended.
+
+- What X deletes: from Y's stamp on, X's stamps fail, so X deletes nothing that died after record m. What died at m or
+  before is dead in Y's history, too, and no session that was open then can name it again in Y. So X may go on deleting
+  until it notices Y's stamp, and Y misses nothing.
+- What Y deletes: it died in Y's history, after F, and a pin keeps it for the grace that follows such a start. The
+  sessions with which X goes on are ended in Y's history, which X does not see (`gateway/journal/server.py`).
+- X and Y draw different ids, so neither sweeps an id under which the other writes.
+
+No clocks are compared; only the length of the grace is measured.
+
+**Kills.**
+
+- Between the token's record and the first stamp: the next start draws another token and finds markers of this history.
+- Between the stamps of two backends: each backend's marker alone says what may be deleted there.
+- After a stamp whose answer was lost: the marker is read again. It bears the current token, or an older one, and then
+  it is stamped again.
 """
 
 from __future__ import annotations
@@ -42,7 +54,7 @@ _BATCH = "SELECT number + records_count - 1, hash FROM journal WHERE number <= ?
 
 
 class Relation(Enum):
-    """What a fence says to a history."""
+    """How a fence is related to this journal's history."""
 
     NONE = "never stamped"
     CURRENT = "stamped by the committer that started last here"
@@ -51,7 +63,7 @@ class Relation(Enum):
 
 
 class Position(NamedTuple):
-    """A place in a journal."""
+    """A position in a journal: a record's number and the running hash there."""
 
     number: int
     hash: str
@@ -59,10 +71,10 @@ class Position(NamedTuple):
 
 
 class Fencing:
-    """A journal's side of the fences, and what this process may do with them."""
+    """Compares backends' fences with this journal, and makes the fences that this process stamps."""
 
     def __init__(self, rows: Rows, session: Callable[[], int], clock: Clock, *, stamps: bool) -> None:
-        """*session*: of this process, now; 0 for none. *stamps*: this process stamps backends."""
+        """*session* answers this process's current session; 0: it has none. *stamps*: this process stamps backends."""
         self._rows = rows
         self._session = session
         self._clock = clock
@@ -70,8 +82,8 @@ class Fencing:
         self._has_tokens = False
 
     def token(self) -> tuple[int, str] | None:
-        """The token of the committer that started last; None where none ever drew one, as in a journal that an older
-        version made and still serves."""
+        """The token (counter and nonce) of the committer that started last. None if no committer ever drew one, as in
+        a journal that an older version made and still serves."""
         if not self._has_tokens:
             self._has_tokens = bool(self._rows.query(_HAS_TOKENS))
         if not self._has_tokens:
@@ -80,7 +92,7 @@ class Fencing:
         return (int(found[0][0]), str(found[0][1])) if found else None
 
     def judge(self, fence: Fence | None) -> Relation:
-        """What *fence* says to this journal."""
+        """How *fence* is related to this journal."""
         token = self.token()
         if fence is None or token is None:
             return Relation.NONE
@@ -94,7 +106,7 @@ class Fencing:
         return head(self._rows)
 
     def stamped(self, marker: Marker) -> Marker | None:
-        """*marker*, as it is read, with the current token and the journal's end; None where there is no token."""
+        """*marker*, as read, with a new fence: the current token and the journal's end. None if there is no token."""
         token = self.token()
         if token is None:
             return None
@@ -102,8 +114,8 @@ class Fencing:
         return marker._replace(fence=Fence(*token, *self.head(), self._clock.wall_ns(), replaces, lineage(self._rows)))
 
     def owns(self, key: str) -> bool:
-        """Whether the block under *key* is of this process's own session: no other history ever names it, and this
-        process knows whether its own does."""
+        """Whether this process's own session wrote the block under *key*. No other history ever names such a block, and
+        this process knows whether its own history does."""
         block = block_id(key)
         return block is not None and session_of(block) == self._session() != 0
 
@@ -115,7 +127,7 @@ def head(rows: Rows) -> Position:
 
 
 def contains(rows: Rows, number: int, hashed: str) -> bool:
-    """Whether the journal has this running hash behind this record."""
+    """Whether the journal's running hash after record *number* is *hashed* (hex)."""
     found = rows.query(_BATCH, (number,))
     return bool(found) and found[0][0] == number and found[0][1].hex() == hashed
 

@@ -1,22 +1,24 @@
-"""Ends a committer that hangs and that no supervisor watches: one that a client of the library started.
+"""Ends a hung committer that no supervisor watches: one that a client of the library started.
 
-A hung committer still listens (the kernel accepts connections for it) and still holds the journal's lock, so nobody
-could take its place for good. Its clients ask it now and then for something that its loop answers at once, without a
-session; where it stays silent for `hung_seconds` of the client's own ticks while the kernel lets it run, that client
-says so and ends it by SIGKILL, and starts another.
+A hung committer still listens (the kernel accepts connections for it) and still holds the journal's lock, so no other
+committer could ever replace it. So each client now and then sends it a request that needs no session and that its event
+loop answers at once. If no answer comes for `hung_seconds` of the client's own ticks, although the kernel lets the
+committer run, the client logs that, kills the committer with SIGKILL, and starts another.
 
-Why that is safe, whoever does it and however many do:
+Why this is safe, whichever client does it, and also if several clients do:
 
-- The process that is killed is the one at the other end of the connection (SO_PEERCRED), held by a pidfd since before
-  it was asked. A connection that is still open says that this process still lives, so its id is not another's.
-- Killing a committer is a crash, which its commits are made for (`gateway/journal/committing.py`): what was answered is
-  durable, and what was not is sent again under the same slot and number.
-- Two committers never commit at once: the kernel releases the journal's lock when the killed process is gone, not when
-  the signal is sent, and each successor takes that lock before it opens the journal. Of several that are started one
-  gets it; the others end. Fencing is not needed for this; it is about copies of the folder, which have a lock each.
-- One that was only slow is killed as well as one that hangs. That costs a restart and no byte.
+- The client kills exactly the process at the other end of its connection (SO_PEERCRED). It opens a pidfd of that
+  process before it sends the request. While the connection is open the process lives, so its id cannot belong to
+  another one.
+- A kill is a crash, which commits survive (`gateway/journal/committing.py`): commands that were answered are durable,
+  and clients send the others again under the same slot and number.
+- Two committers never commit at once. The kernel releases the journal's lock when the killed process is gone, not when
+  the signal is sent, and each successor takes that lock before it opens the journal. If several successors start, one
+  gets the lock and the others end. Fencing is not needed for this: it is about copies of the folder, each of which has
+  a lock of its own.
+- A committer that is only slow may be killed, too. That costs a restart and loses nothing.
 
-Where a supervisor serves the site, it watches its committer itself (`gateway/journal/heartbeat.py`).
+A supervisor that serves the site watches its committer itself (`gateway/journal/heartbeat.py`).
 """
 
 from __future__ import annotations
@@ -42,16 +44,17 @@ _log = logging.getLogger(__name__)
 
 
 async def watch_for_hang(folder: Path, journal_folder: Path, timing: Timing) -> None:
-    """Look every `silence_seconds` whether the committer hangs, and end one that does. Until cancelled."""
+    """Check every `silence_seconds` whether the committer hangs, and kill it if it does. Runs until cancelled."""
     while True:
         await timing.clock.sleep(timing.processes.silence_seconds)
         await end_if_hung(folder, journal_folder, timing)
 
 
 async def end_if_hung(folder: Path, journal_folder: Path, timing: Timing) -> bool:
-    """Ask who commits to *journal_folder*, of the site in *folder*. Returns False with its first word, where nobody
-    listens or where a supervisor serves the site; and True once a committer that was silent for `hung_seconds` is
-    gone."""
+    """Send a request to the committer of *journal_folder*, of the site in *folder*, and kill it if it stays silent.
+
+    Returns True once a committer that was silent for `hung_seconds` is gone. Returns False as soon as the committer
+    answers, and if nobody listens or a supervisor serves the site."""
     if read_serving(folder) is not None:
         return False
     try:
@@ -60,7 +63,7 @@ async def end_if_hung(folder: Path, journal_folder: Path, timing: Timing) -> boo
         return False
     with closing(writer):
         pid = _peer(writer.get_extra_info("socket"))
-        if pid in (0, os.getpid()):  # outside of our namespace of process ids; or this process commits itself
+        if pid in (0, os.getpid()):  # in another pid namespace, or this process is the committer
             return False
         process = _open_process(pid)
         if process is None:
@@ -95,7 +98,7 @@ async def _end_if_silent(
 
 
 async def _is_silent(reader: asyncio.StreamReader, pid: int, timing: Timing) -> bool:
-    """Whether nothing comes, not even the end of the connection, for `hung_seconds` of ticks."""
+    """Whether *reader* gets nothing, not even the end of the connection, for `hung_seconds` of ticks."""
     heartbeat, times = Heartbeat(timing.processes), timing.processes
     word = asyncio.create_task(reader.read(1))
     try:
@@ -114,7 +117,7 @@ async def _is_silent(reader: asyncio.StreamReader, pid: int, timing: Timing) -> 
 
 
 def _open_process(pid: int) -> int | None:
-    """A pidfd; None where the process is gone, or the kernel has none."""
+    """A pidfd of process *pid*; None if the process is gone or the kernel has no pidfds."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -122,6 +125,6 @@ def _open_process(pid: int) -> int | None:
 
 
 def _peer(connected: socket.socket) -> int:
-    """The process that listens at the other end; 0 where it is outside of our namespace of process ids."""
+    """The id of the process that listens at the other end; 0 if it is in another pid namespace."""
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER_CREDENTIALS.size)
     return int(_PEER_CREDENTIALS.unpack(raw)[0])

@@ -1,7 +1,7 @@
-"""Every duration that the code decides itself, and the clocks: one immutable `Timing`, made once for each process.
+"""`Timing`: every duration that the code chooses itself, and the clocks. Immutable, and made once for each process.
 
-Durations that an operator chooses (leases, deadlines, recovery points) are the config's. Sizes and counts stand where
-they are used.
+The config holds the durations that an operator chooses (leases, deadlines, recovery points). Sizes and counts are
+constants in the modules that use them.
 """
 
 from gateway.timing.clock import Clock, SystemClock

@@ -1,8 +1,9 @@
 """All durations, in groups, with their defaults.
 
-A `Pause` is how long somebody waits before looking, trying or doing again: a shorter one only costs more processor
-time, so tests shorten them all at once. A `Limit` is after how long somebody gives up, or counts something as settled,
-forgotten or in trouble: a shorter one makes a busy machine fail, so each is changed by name only.
+A `Pause` is a wait before something is looked at, tried or done again. A shorter pause only costs more processor
+time, so tests shorten all pauses at once. A `Limit` is the time after which a caller gives up, or after which something
+counts as settled, forgotten or in trouble. A shorter limit makes a busy machine fail, so each limit is changed by name
+only.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class JournalTiming:
     """The committer and its clients (`gateway/journal`)."""
 
     answer_seconds: Limit = 10.0
-    """How long a command waits for its answer, whoever commits, before its caller is told that nobody does."""
+    """How long a command waits for its answer, across restarts of the committer, before it fails."""
     slot_seconds: Limit = 10.0
     """How long a command waits for one of the slots of its process."""
     reconnect_seconds: Pause = 0.05
@@ -28,15 +29,15 @@ class JournalTiming:
     tidy_seconds: Pause = 0.5
     """Between two looks of the committer at its reserve, and at whether it can write the WAL into the file."""
     loop_commit_seconds: Limit = 0.002
-    """While small commits usually take longer than this, none is made on the event loop."""
+    """While small commits usually take longer than this, every commit is made in the commit thread."""
     hiccup_seconds: Limit = 0.008
-    """A single commit counts as at most so long for what is usual."""
+    """In the estimate of how long commits usually take, a single commit counts as at most this long."""
     checkpoint_seconds: Pause = 1.0
     """Before the next try to write the WAL into the file, where readers kept the last one from finishing."""
     busy_seconds: Limit = 1.0
     """How long the committer's connections to SQLite wait for another process that holds the file's lock."""
     read_busy_seconds: Limit = 2.0
-    """The same of connections that only read."""
+    """How long connections that only read wait for another process that holds the lock of SQLite's file."""
     draw_again_seconds: Pause = 1.0
     """Before a committer that starts tries again to draw its token, where the disk was full."""
     backup_pause_seconds: Pause = 0.001
@@ -52,7 +53,7 @@ class WorkersTiming:
     idle_seconds: Pause = 5.0
     """After which an idle worker looks for work in any case: some falls due with time."""
     held_back_seconds: Pause = 0.5
-    """The same while there is work that only waits for readers."""
+    """After which an idle worker looks again while there is work that only waits for readers."""
     failed_most_seconds: Pause = 30.0
     """Longest pause after a step that failed; the first one is `poll_seconds`, and each next one twice as long."""
 
@@ -64,14 +65,14 @@ class SweeperTiming:
     retry_seconds: Pause = 30.0
     """Before a session that could not be listed on every backend is tried again, and such a backend is listed again."""
     list_seconds: Limit = 10.0
-    """Of one step, for listing a session's prefix on a backend and deleting what is found there."""
+    """How long one step may list a session's prefix on a backend and delete what it finds there."""
     upload_most_seconds: Limit = 3_600.0
-    """So long after the end of a session no put of it is on its way any more. A shorter one may lose bytes."""
+    """How long after the end of a session one of its puts may still arrive, at most. A shorter limit may lose bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakedownTiming:
-    """Taking apart what was let go of (`gateway/blocks/takedown.py`)."""
+    """Taking deleted objects and ended uploads apart (`gateway/blocks/takedown.py`)."""
 
     remember_seconds: Limit = 86_400.0
     """How long a completed upload is remembered, so that a repeated completion gets its answer."""
@@ -86,11 +87,11 @@ class BlocksTiming:
     fill_seconds: Limit = 2.0
     """How long a block may be filling while others wait for bytes: at 4 MiB a second it is full by then."""
     landing_seconds: Limit = 5.0
-    """How long copies that nobody awaits may take before they count as missing and somebody looks for them."""
+    """How long copies that no write waits for may take before they count as missing and are looked for."""
     doubt_seconds: Limit = 600.0
     """How long a command whose answer never came may still be committed. A shorter one may lose bytes."""
     report_again_seconds: Pause = 60.0
-    """Between two reports that the same copy is no good."""
+    """Between two reports that the same copy is absent or damaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +103,10 @@ class RoutesTiming:
     window_seconds: Limit = 30.0
     """How long the calls of a backend are counted together, of which a share must fail to open its circuit."""
     open_first_seconds: Pause = 1.0
-    """How long a backend that does not work is asked last, before one call finds out whether it works again; twice as
-    long after each one that fails."""
+    """How long reads ask a failing backend last before one call tests whether it works again; twice as long after each
+    test that fails."""
     open_most_seconds: Pause = 60.0
-    """Longest such time."""
+    """Longest time for which reads ask a failing backend last before the next test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +122,8 @@ class CompactorTiming:
     """Writing packs anew (`gateway/blocks/compactor.py`)."""
 
     rest_seconds: Pause = 60.0
-    """Before the next pack is written anew, after a new one was not where it had been put; and before a new one that
-    could not be asked for is asked for again."""
+    """Before the next pack is rewritten, after a new pack was absent from a place that had confirmed it; and before a
+    place that could not be asked for a new pack is asked again."""
     look_seconds: Pause = 5.0
     """Between two looks at the new packs that wait to be used, of which there may be thousands."""
 
@@ -132,10 +133,11 @@ class MoverTiming:
     """Making and dropping copies (`gateway/reconcile/mover.py`)."""
 
     look_seconds: Pause = 0.25
-    """Before the next look, where the last one found fewer blocks than there is room for: what is written one by one
-    is then looked up and copied together."""
+    """Before the next look, if the last one found fewer blocks than there is room for. Blocks that are written one by
+    one are then looked up and copied together."""
     gather_seconds: Pause = 0.1
-    """Before the journal hears of a copy, in the same case, so that one command names several."""
+    """How long a finished copy waits to be recorded, if the last look found fewer blocks than there is room for, so
+    that one command names several copies."""
     revisit_seconds: Pause = 0.5
     """Shortest time after which blocks that were passed over are looked at again."""
     skip_seconds: Pause = 0.000_1
@@ -144,10 +146,10 @@ class MoverTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class OldCopiesTiming:
-    """Letting go of the copies of moved blocks (`gateway/reconcile/old_copies.py`)."""
+    """Deleting the old copies of moved blocks (`gateway/reconcile/old_copies.py`)."""
 
     confirmed_seconds: Limit = 60.0
-    """How long it counts that every backend that should hold a block was found to have it."""
+    """How long the confirmation counts that every backend that should hold a block has it."""
     warn_again_seconds: Pause = 60.0
     """Between two warnings that a backend does not have what it confirmed."""
 
@@ -173,7 +175,7 @@ class BackendBackoffTiming:
     first_seconds: Pause = 1.0
     """How long a backend is left alone after its first failure; twice as long after each next one."""
     most_seconds: Pause = 60.0
-    """Longest such pause, also where the backend asks for more."""
+    """Longest time for which a backend is left alone, also if the backend asks for more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +189,7 @@ class ThrottleTiming:
     look_seconds: Pause = 0.25
     """Between two looks at the kernel's figures."""
     calm_seconds: Pause = 2.0
-    """For so long clients must have left the processors alone before copies are made at full speed."""
+    """How long clients must have left the processors alone before copies are made at full speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,14 +223,14 @@ class BackendsTiming:
     """Opening and leaving backends (`gateway/site`)."""
 
     open_seconds: Limit = 10.0
-    """How long opening one may take before it counts as away."""
+    """How long opening a backend may take before it counts as unavailable."""
     close_seconds: Limit = 120.0
     """How long calls under way may take where a backend leaves the config or is opened anew; a longer deadline of the
     backend counts instead."""
     reopen_seconds: Pauses = (0.5, 1.0, 2.0, 5.0, 10.0)
-    """Between two tries to open one that is away."""
+    """Between two tries to open a backend that is unavailable."""
     claim_seconds: Pause = 5.0
-    """Between two tries to claim those that could not be claimed yet."""
+    """Between two tries to claim backends that could not be claimed yet."""
     lost_look_seconds: Pause = 1.0
     """Between two looks at which backends were given up as lost."""
     report_close_seconds: Limit = 2.0
@@ -251,7 +253,7 @@ class ReloadTiming:
     refused_first_seconds: Pause = 5.0
     """Before an edit that was refused for a reason that may pass is tried again; twice as long each next time."""
     refused_most_seconds: Pause = 300.0
-    """Longest such pause."""
+    """Longest pause before an edit that was refused is tried again."""
     prepare_seconds: Limit = 120.0
     """How long the keeper may take to make what is new known."""
     adopt_seconds: Limit = 60.0
@@ -267,11 +269,11 @@ class CommittersTiming:
     listening_seconds: Pause = 0.005
     """Between two looks of a committer at whether its socket is there."""
     tend_seconds: Pause = 0.1
-    """Between two looks of a client at whether somebody commits."""
+    """Between two looks of a client at whether a committer is running."""
     held_seconds: Pause = 0.2
-    """Before the next try where somebody holds the journal's lock and does not answer."""
+    """Before the next try, if a process holds the journal's lock and does not answer."""
     held_most_seconds: Limit = 10.0
-    """How long that may last."""
+    """How long a process may hold the journal's lock without answering."""
     failed_seconds: Pause = 2.0
     """Before the next try where no committer could be started."""
     supervised_seconds: Limit = 3.0
@@ -291,17 +293,17 @@ class ProcessesTiming:
     report_seconds: Pause = 1.0
     """Between two reports of a process, and between two ticks by which the supervisor counts those that are missing."""
     silence_seconds: Limit = 15.0
-    """A process that reported nothing for so long is not well."""
+    """A process that has reported nothing for this long counts as unhealthy."""
     hung_seconds: Limit = 60.0
-    """One that reported nothing for so long, though it could run, hangs, and is killed: a thousand times what a turn of
-    its event loop should take, and six times the lease of its session."""
+    """A process that has reported nothing for this long, although the kernel let it run, hangs, and is killed. This is
+    a thousand times what a turn of its event loop should take, and six times the lease of its session."""
     hung_starting_seconds: Limit = 300.0
-    """The same for one that is not ready yet: it may have a large journal to recover."""
+    """`hung_seconds` for a process that is not ready yet: it may have a large journal to recover."""
     restart_seconds: Pauses = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
     """Before a process that ended is started again."""
     restart_ready_seconds: Pause = 0.2
-    """Longest such pause for one that was ready before it ended, however often it ends: a successor takes over within
-    two seconds."""
+    """Longest pause before a process that was ready when it ended is started again, however often it ends: a successor
+    takes over within two seconds."""
     settled_seconds: Limit = 30.0
     """A process that lived so long is started again without a pause."""
     start_seconds: Limit = 60.0
@@ -311,9 +313,9 @@ class ProcessesTiming:
     address_seconds: Limit = 5.0
     """How long an address may be taken before starting fails: workers of a killed supervisor may be finishing."""
     address_try_seconds: Pause = 0.2
-    """Between two tries to listen there."""
+    """Between two tries to listen on an address that is taken."""
     lock_try_seconds: Pause = 0.05
-    """Between two tries to take the lock of who serves, which those who look hold for a moment."""
+    """Between two tries to take the lock of the serving process, which a process that only looks holds for a moment."""
     answer_seconds: Limit = 5.0
     """How long the supervisor may take to answer a command of the command line."""
 
@@ -323,17 +325,17 @@ class ProbesTiming:
     """Readiness and gauges (`gateway/site/probing.py`, `overview.py`, `gauging.py`, `keeping.py`)."""
 
     quick_seconds: Limit = 1.0
-    """How long a probe waits for backends that no policy needs for an answer."""
+    """How long a probe waits for backends that no policy's writes wait for."""
     backend_seconds: Limit = 5.0
     """How long a backend may take for a probe, whatever its own deadline is."""
     commit_seconds: Limit = 5.0
-    """How long a commit may take, where readiness is asked for."""
+    """How long a commit of a readiness probe may take."""
     readiness_seconds: Pause = 1.0
-    """How long a readiness counts before it is probed again."""
+    """How long the result of a readiness probe is reused."""
     backlog_seconds: Pause = 5.0
     """Between two counts of what waits for the keeper."""
     copies_seconds: Pause = 15.0
-    """Between two counts of what lies where."""
+    """Between two counts of the blocks on each backend."""
     connection_seconds: Limit = 60.0
     """How long a connection to the address for metrics and probes may stay open, from when it is accepted."""
 
@@ -349,7 +351,7 @@ class MetricsTiming:
     tick_seconds: Pause = 0.05
     """Between two measurements of how late the event loop is."""
     lag_seconds: Pause = 1.0
-    """Over which the greatest of these is told."""
+    """The period over which the greatest of these measurements is reported."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,12 +369,13 @@ class ConnectionsTiming:
     handshake_seconds: Limit = 10.0
     """How long a TLS handshake may take."""
     accept_again_seconds: Pause = 1.0
-    """Before the next try to accept a connection, where there were no descriptors left."""
+    """Before the next try to accept a connection, after there were no file descriptors left."""
     close_seconds: Limit = 1.0
     """How long a client has to take some more of what is unsent when its connection ends, or, where nothing is unsent,
     for the close_notify of TLS."""
     tls_close_seconds: Limit = 86_400.0
-    """The event loop's own limit on how long a TLS connection takes to end: never reached, for the one above is."""
+    """The event loop's own limit on how long a TLS connection takes to end: never reached, since `close_seconds` ends
+    it first."""
     linger_seconds: Limit = 5.0
     """How long an unread body is read and dropped after an answer, so that the client sees the answer."""
     probe_seconds: Pause = 1.0
@@ -391,9 +394,9 @@ class FilesTiming:
     kept_seconds: Limit = 300.0
     """How long a gateway keeps the answer to a change, so that a repeated request is not run again."""
     answers_open_seconds: Limit = 5.0
-    """How long a worker waits for others that make the file of answers."""
+    """How long a worker waits for another worker that is making the file of answers."""
     answers_wait_seconds: Limit = 0.1
-    """How long a worker waits for the write of another one; each takes microseconds."""
+    """How long a worker waits for another worker's write to the file of answers; each takes microseconds."""
     hello_seconds: Limit = 10.0
     """How long a gateway may take to answer a client's first request."""
     retry_seconds: Limit = 60.0
@@ -410,9 +413,9 @@ class FilesTiming:
     session_seconds: Limit = 10.0
     """How long a write in process waits for a new session, from the first failure on."""
     session_look_seconds: Pause = 0.01
-    """Between two looks at whether there is one."""
+    """Between two looks at whether there is a new session."""
     leave_seconds: Limit = 5.0
-    """How long what is open may take to close when its event loop or its process ends."""
+    """How long open files and connections may take to close when their event loop or their process ends."""
 
 
 @dataclass(frozen=True, kw_only=True)

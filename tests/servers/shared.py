@@ -1,9 +1,10 @@
-"""One radosgw for all processes of a test run. The first test that asks for it starts it; it ends when the last process
-that uses it has ended, however that ended.
+"""One radosgw for all processes of a test run. The first test that asks for the server starts it. The server ends when
+the last process that uses it has ended, whether by itself or by a kill.
 
-A process of its own runs the server and then waits for an exclusive lock on `users.lock`, of which each process that
-uses the server holds a shared lock. Tests share the server with others that run at the same time: they use buckets of
-their own, and put `between` before it where they disturb it or count connections.
+Each process that uses the server holds a shared lock on `users.lock`. A separate process runs the server and waits for
+an exclusive lock on that file, which it gets once nobody uses the server. Several tests use the server at the same
+time, so each test uses buckets of its own. A test that disturbs the server or counts its connections puts the proxy
+`between` in front of it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def shared_radosgw() -> Iterator[S3Server]:
-    """This run's radosgw, for as long as the block lasts."""
+    """This test run's radosgw, which stays up at least until the `with` block ends."""
     require()
     folder = shared_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +41,7 @@ def shared_radosgw() -> Iterator[S3Server]:
 
 
 def shared_folder() -> Path:
-    """Where the shared radosgw keeps its files, those of `radosgw()` in `data`."""
+    """The folder with the lock files, the log and the address of the shared radosgw; its data is in `data`."""
     return Path(os.environ[TEMPLATES]) / "radosgw"
 
 
@@ -55,13 +56,13 @@ def _start(folder: Path, address: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Run the server until nobody uses it."""
+    """Run the server until no process uses it."""
     address, half = folder / "address.json", folder / "address.half"
     with radosgw(folder / "data") as server:
         half.write_text(json.dumps(asdict(server)))
         half.rename(address)
         with _locked(folder / "users.lock", fcntl.LOCK_EX):
-            address.unlink()  # who waits for the lock starts another
+            address.unlink()  # a process that waits for the lock will start another server
 
 
 @contextmanager
