@@ -298,7 +298,7 @@ class ProcessesTiming:
     """A process that has reported nothing for this long, although the kernel let it run, hangs, and is killed. This is
     a thousand times what a turn of its event loop should take, and six times the lease of its session."""
     hung_starting_seconds: Limit = 300.0
-    """`hung_seconds` for a process that is not ready yet: it may have a large journal to recover."""
+    """The same limit as `hung_seconds`, for a process that is not ready yet: it may have a large journal to recover."""
     restart_seconds: Pauses = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
     """Before a process that ended is started again."""
     restart_ready_seconds: Pause = 0.2
