@@ -62,7 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if {folder / "clients", folder / "flows"} & set(item.path.parents):
             item.add_marker(pytest.mark.slow)
         callspec = getattr(item, "callspec", None)
-        uses = {*getattr(item, "fixturenames", ()), f"{callspec.params.get('server')}_server" if callspec else ""}
+        named = callspec.params.values() if callspec else ()
+        uses = {*getattr(item, "fixturenames", ()), *(f"{value}_server" for value in named if isinstance(value, str))}
         if uses & {"radosgw_server", "moto_server", "minio_server"}:
             item.add_marker(pytest.mark.slow)
 
