@@ -20,7 +20,7 @@ PORT ?= 9000
 MINUTES ?= 30
 MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
 PARALLEL := -n 4 --dist worksteal
-SERVING := -n 3 --dist worksteal
+SLOW_PARALLEL := -n 3 --dist worksteal
 QUICK := not slow and not alone and not soak and not bench
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --quiet
@@ -76,7 +76,7 @@ docs: env ## the docs' links, anchors and code blocks
 .PHONY: test
 test: env clients lint ## the lint, then every test once
 	@$(PYTEST) $(PARALLEL) --durations=20 -m "$(QUICK)"
-	$(PYTEST) $(SERVING) --durations=20 -m "slow and not alone and not soak and not bench"
+	$(PYTEST) $(SLOW_PARALLEL) --durations=20 -m "slow and not alone and not soak and not bench"
 	$(PYTEST) --durations=5 -m "alone and not soak and not bench"
 
 .PHONY: fast

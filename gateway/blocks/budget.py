@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from gateway.errors import Busy
 
@@ -75,6 +76,17 @@ class Budget:
         self.used -= count
         assert self.used >= 0, "more bytes came back than were taken"
         self._grant()
+
+    @asynccontextmanager
+    async def charged(self, size: int) -> AsyncIterator[None]:
+        """Hold *size* bytes for as long as the block runs, or all that there are where *size* is more than the limit.
+        Waits for them as long as it takes."""
+        count = min(self.limit, size)
+        await self.take(count)
+        try:
+            yield
+        finally:
+            self.give(count)
 
     def _taken(self, count: int) -> None:
         self.used += count

@@ -134,12 +134,8 @@ class Compactor(Worker):
             living.extend(self._living_in(pack.id))
             if len(living) >= MEMBERS:
                 break
-        size = min(self._writer.budget.limit, sum(each.extent.length for each in living))
-        await self._writer.budget.take(size)
-        try:
+        async with self._writer.budget.charged(sum(each.extent.length for each in living)):
             stored = await self._store_all(living, stamp)
-        finally:
-            self._writer.budget.give(size)
         found: dict[bytes, list[tuple[_Living, StoredRun]]] = {}
         for each, run in stored:
             found.setdefault(run.extents[0].block, []).append((each, run))

@@ -153,12 +153,8 @@ class Rewrites:
         targets = self._lookup.copies_of(BlockFacts(row.ring_key, row.size, row.backends))
         if len(targets) < len(self._lookup.members(row.backends)):
             return None
-        size = min(self._budget.limit, row.size)
-        await self._budget.take(size)
-        try:
+        async with self._budget.charged(row.size):
             return await is_there(Awaited(row.block, row.size, row.crc32c), targets)
-        finally:
-            self._budget.give(size)
 
     async def _move(self, row: _Row) -> None:
         ((packed,),) = self._store.query("SELECT copies FROM rewrite WHERE block = ?", (row.block,)) or ((b"",),)

@@ -253,11 +253,8 @@ class Mover(Worker):
             return await self._old.clear(task, should)
         if not task.suspects and should < set(have):
             return await self._old.drop(task, members, should)
-        await self._budget.take(min(self._budget.limit, task.size))
-        try:
+        async with self._budget.charged(task.size):
             return await self._make(task, members, have, should)
-        finally:
-            self._budget.give(min(self._budget.limit, task.size))
 
     async def _make(self, task: Task, members: tuple[int, ...], have: list[int], should: frozenset[int]) -> bool:
         began = self.troubles.clock()

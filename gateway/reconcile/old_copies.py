@@ -168,12 +168,8 @@ class OldCopies:
         if not all(self._troubles.answers(place, task.block) for place in should):
             return None
         self._troubles.asking(should, task.block)
-        size = min(self._budget.limit, task.size)
-        await self._budget.take(size)
-        try:
+        async with self._budget.charged(task.size):
             absent = await self._hands.absent_from(task, should)
-        finally:
-            self._budget.give(size)
         self._troubles.did(should, now)
         if not absent:
             self._confirmed[task.block] = self._troubles.clock(), should
