@@ -2,7 +2,7 @@
 
 Each unbounded repeat of each pattern is attacked: what leads to it, then many of what it takes, then what cannot
 follow.
-Compared is the processor time of one length and of twice that length, so no machine is too slow for this test.
+Compared is the processor time of one length and of four times that length, so no machine is too slow for this test.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ PACKAGES = (s3api, gateway, backends)
 FULL_LENGTH = 64 << 10
 MEASURABLE_SECONDS = 0.004
 """Below this a time is noise. What takes less at the full length cannot block a worker either."""
-LINEAR, QUADRATIC = 2.0, 4.0
-"""How much longer twice the length takes."""
+LINEAR, QUADRATIC = 4.0, 16.0
+"""How much longer four times the length takes."""
+ROUNDS = 2
 PROBES = " \t\"',-./019aAfz_%<>=?~:;*&+@[]\x00é"
 TAILS = ("\x00", '"', "x")
 _parser, _constants = re._parser, re._constants  # type: ignore[attr-defined]
@@ -121,16 +122,19 @@ def attacks(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def is_quadratic(run: Callable[[Any], Any], text: Callable[[int], Any]) -> bool:
-    """Whether twice the length takes clearly more than twice the time, as soon as it can be measured."""
+    """Whether four times the length takes clearly more than four times the time, as soon as it can be measured."""
     length = 1 << 10
     while length <= FULL_LENGTH:
         if seconds(run, text(length)) > MEASURABLE_SECONDS:
-            return all(
-                seconds(run, text(length * 2)) > (LINEAR + QUADRATIC) / 2 * seconds(run, text(length))
-                for _ in range(3)  # the machine may have been busy with others the first time
-            )
+            return growth(run, text(length), text(length * 4)) > (LINEAR * QUADRATIC) ** 0.5
         length *= 4
     return False
+
+
+def growth(run: Callable[[Any], Any], short: Any, long: Any) -> float:
+    """How many times longer *long* takes than *short*. The least of several times is what others disturbed least."""
+    pairs = [(seconds(run, short), seconds(run, long)) for _ in range(ROUNDS)]
+    return min(after for _, after in pairs) / min(before for before, _ in pairs)
 
 
 def seconds(run: Callable[[Any], Any], text: str | bytes) -> float:
