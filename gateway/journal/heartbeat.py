@@ -43,6 +43,11 @@ class Heartbeat:
         """It was heard lately."""
         return self._silent_seconds < self._times.silence_seconds
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long it has said nothing, with the time for which the kernel did not let it run."""
+        return self._silent_seconds
+
     def hangs(self, *, ready: bool) -> bool:
         """It is to be ended. *ready*: whether it has said that it does its work."""
         return self._hung_seconds >= (self._times.hung_seconds if ready else self._times.hung_starting_seconds)
@@ -50,10 +55,19 @@ class Heartbeat:
 
 def is_suspended(pid: int, thread: int | None = None) -> bool:
     """Whether a process, or one thread of it, is stopped, traced or in an uninterruptible wait. False for one that is
-    gone. (proc_pid_stat(5): states T, t and D.)"""
+    gone."""
+    return scheduler_state(pid, thread) in SUSPENDED
+
+
+SUSPENDED = frozenset({"T", "t", "D"})
+"""States of a process that does not run: stopped, stopped by a debugger, in an uninterruptible wait."""
+
+
+def scheduler_state(pid: int, thread: int | None = None) -> str:
+    """The kernel's letter for the state of a process, or of one thread of it (proc_pid_stat(5)); "" if it is gone."""
     path = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
     try:
         stat = Path(path).read_text(errors="replace")
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"], ["D"])
+        return ""
+    return "".join(stat.rpartition(")")[2].split()[:1])

@@ -38,14 +38,17 @@ class Committer:
     async def ensure(cls, folder: Path, journal: Path, timing: Timing) -> Committer:
         """Make sure that somebody commits to the *journal* folder of the site in *folder*.
 
-        Raises `CommitterGone`, with what the process said, if that is in vain, and where who holds the journal's lock
-        does not answer for long; `Misconfigured` where there is no journal's folder."""
+        Raises `CommitterGone` if the process that is started fails (with what it said) or does not listen within
+        `hung_starting_seconds`, and if a process holds the journal's lock and does not listen; `Misconfigured` if there
+        is no folder for the journal."""
         check_folder(JournalPaths(journal))
         if await _answers(journal):
             return cls(None, timing)
         log, clock, times = journal / LOG_NAME, timing.clock, timing.committers
         said_before, process = _size(log), _start(folder, log)
         deadline = clock.monotonic() + times.held_most_seconds
+        starting_most = timing.processes.hung_starting_seconds
+        last = clock.monotonic() + starting_most
         while not await _answers(journal):
             ended = process.poll()
             if ended is not None and not await _answers(journal):
@@ -56,6 +59,11 @@ class Committer:
                     raise CommitterGone(f"somebody holds the lock of {journal}, and does not answer")
                 await clock.sleep(times.held_seconds)
                 said_before, process = _size(log), _start(folder, log)
+            if clock.monotonic() > last:
+                raise CommitterGone(
+                    f"the committer that was started for {journal} (process {process.pid}) does not listen after"
+                    f" {starting_most:g} s: see whether the disk of that folder answers"
+                )
             await clock.sleep(times.try_seconds)
         return cls(process, timing)
 
@@ -162,8 +170,11 @@ async def _answers(journal: Path) -> bool:
 
 
 async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, Committer]:
-    """A session with whoever commits, and the committer if it had to be started for it. Where one that nobody watches
-    does not answer, this waits until it is known whether that one hangs, and then starts another."""
+    """Open a session with the committer, and start the committer first if there is none. If a committer without a
+    supervisor does not answer, it is watched until it answers or hangs; one that hangs is replaced.
+
+    Raises `Misconfigured`, and `CommitterGone` after a bounded time (`hung_committer.py`) if no committer answers and
+    none can be started."""
     try:
         return await _open_journal(folder, journal, kind, timing)
     except CommitterGone:

@@ -18,6 +18,11 @@ Why this is safe, whichever client does it, and also if several clients do:
   a lock of its own.
 - A committer that is only slow may be killed, too. That costs a restart and loses nothing.
 
+A committer that the kernel does not let run is left alone: somebody has stopped it, or it waits for a disk or a network
+file system, and then a kill takes effect only when that wait ends. The client waits for such a committer for a bounded
+time and then raises `CommitterGone`, with a message that says what an operator can do. The same holds for a committer
+that may not be killed, since it belongs to another user, and for one that does not end although it was killed.
+
 A supervisor that serves the site watches its committer itself (`gateway/journal/heartbeat.py`).
 """
 
@@ -29,10 +34,12 @@ import os
 import signal
 import socket
 import struct
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from gateway.journal.heartbeat import Heartbeat, is_suspended
+from gateway.errors import CommitterGone
+from gateway.journal.heartbeat import SUSPENDED, Heartbeat, scheduler_state
 from gateway.journal.paths import JournalPaths
 from gateway.journal.wire import Kind, frame
 from gateway.site.locks import read_serving
@@ -40,21 +47,39 @@ from gateway.timing import Timing
 
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7))
 
+_REASONS = {
+    "T": "(process {pid}) is stopped: let it go on (kill -CONT {pid}) or end it (kill -KILL {pid}), and try again",
+    "t": "(process {pid}) is stopped by a debugger: let it go on or end it (kill -KILL {pid}), and try again",
+    "D": "(process {pid}) waits for a disk or a network file system: try again once that answers; until then it"
+    " cannot be ended",
+}
+"""What an operator can do about a committer that does not run, by its state."""
+
 _log = logging.getLogger(__name__)
 
 
 async def watch_for_hang(folder: Path, journal_folder: Path, timing: Timing) -> None:
-    """Check every `silence_seconds` whether the committer hangs, and kill it if it does. Runs until cancelled."""
+    """Check every `silence_seconds` whether the committer hangs, and kill it if it does. Runs until cancelled. A
+    committer that hangs and cannot be killed is logged once, until the reason changes or the committer answers."""
+    told = ""
     while True:
         await timing.clock.sleep(timing.processes.silence_seconds)
-        await end_if_hung(folder, journal_folder, timing)
+        try:
+            await end_if_hung(folder, journal_folder, timing)
+            told = ""
+        except (CommitterGone, OSError) as error:
+            why = str(error)
+            if why != told:
+                _log.warning("the watch for a hung committer of %s: %s", journal_folder, why)
+            told = why
 
 
 async def end_if_hung(folder: Path, journal_folder: Path, timing: Timing) -> bool:
     """Send a request to the committer of *journal_folder*, of the site in *folder*, and kill it if it stays silent.
 
     Returns True once a committer that was silent for `hung_seconds` is gone. Returns False as soon as the committer
-    answers, and if nobody listens or a supervisor serves the site."""
+    answers, and if nobody listens or a supervisor serves the site. Raises `CommitterGone` if the committer is silent
+    and cannot be ended, and after twice `hung_seconds` if the kernel does not let it run: the message says why."""
     if read_serving(folder) is not None:
         return False
     try:
@@ -69,36 +94,55 @@ async def end_if_hung(folder: Path, journal_folder: Path, timing: Timing) -> boo
         if process is None:
             return False
         try:
-            return await _end_if_silent(reader, writer, pid, process, journal_folder, timing)
+            writer.write(frame(Kind.FLOORS, 1, False))
+            if not await _is_silent(reader, pid, journal_folder, timing):
+                return False
+            await _end(reader, pid, process, journal_folder, timing)
+            return True
         finally:
             os.close(process)
 
 
-async def _end_if_silent(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    pid: int,
-    process: int,
-    journal_folder: Path,
-    timing: Timing,
-) -> bool:
-    writer.write(frame(Kind.FLOORS, 1, False))
-    if not await _is_silent(reader, pid, timing):
-        return False
+async def _end(reader: asyncio.StreamReader, pid: int, process: int, journal_folder: Path, timing: Timing) -> None:
+    """Kill a committer and wait until it is gone. Raises `CommitterGone` if that fails."""
+    hung = timing.processes.hung_seconds
     _log.warning(
         "the committer of %s (process %d) has not answered for more than %g s; it is killed, and another one started",
         journal_folder,
         pid,
-        timing.processes.hung_seconds,
+        hung,
     )
-    signal.pidfd_send_signal(process, signal.SIGKILL)
-    with suppress(OSError):
-        await reader.read()  # to the end: the kernel closes the connection when the process is gone
-    return True
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # another client has killed it
+    except OSError as error:
+        raise CommitterGone(
+            f"the committer of {journal_folder} (process {pid}) does not answer, and this process may not kill it"
+            f" ({error.strerror}): end it as the user that it belongs to (kill -KILL {pid})"
+        ) from error
+    if not await _ends(reader, timing):
+        raise CommitterGone(
+            f"the committer of {journal_folder} (process {pid}) was killed after {hung:g} s without an answer, but is"
+            " not gone yet: it waits for a disk or a network file system. Another one is started once that answers"
+        )
 
 
-async def _is_silent(reader: asyncio.StreamReader, pid: int, timing: Timing) -> bool:
-    """Whether *reader* gets nothing, not even the end of the connection, for `hung_seconds` of ticks."""
+async def _ends(reader: asyncio.StreamReader, timing: Timing) -> bool:
+    """Whether the other end of *reader* is closed, which the kernel does when the process is gone, within
+    `hung_seconds`."""
+    end = asyncio.create_task(reader.read())
+    deadline = asyncio.create_task(timing.clock.sleep(timing.processes.hung_seconds))
+    try:
+        await asyncio.wait((end, deadline), return_when=asyncio.FIRST_COMPLETED)
+        return end.done()
+    finally:
+        await _drop(end, deadline)
+
+
+async def _is_silent(reader: asyncio.StreamReader, pid: int, journal_folder: Path, timing: Timing) -> bool:
+    """Whether *reader* gets nothing, not even the end of the connection, for `hung_seconds` of ticks in which the
+    kernel lets process *pid* run. Raises `CommitterGone` after twice as many ticks of any kind."""
     heartbeat, times = Heartbeat(timing.processes), timing.processes
     word = asyncio.create_task(reader.read(1))
     try:
@@ -108,12 +152,20 @@ async def _is_silent(reader: asyncio.StreamReader, pid: int, timing: Timing) -> 
             if word.done():
                 tick.cancel()
                 return False
-            heartbeat.tick(suspended=is_suspended(pid))
+            state = scheduler_state(pid)
+            heartbeat.tick(suspended=state in SUSPENDED)
+            if state in SUSPENDED and heartbeat.silent_seconds >= 2 * times.hung_seconds:
+                raise CommitterGone(f"the committer of {journal_folder} {_REASONS[state].format(pid=pid)}")
         return not word.done()
     finally:
-        word.cancel()
-        with suppress(asyncio.CancelledError, OSError):
-            await word
+        await _drop(word)
+
+
+async def _drop(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel *tasks* and wait for them, whatever has become of them."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _open_process(pid: int) -> int | None:

@@ -1,16 +1,19 @@
 """The address for those who watch: /metrics, /healthz (alive) and /readyz (able). Plain HTTP, no names, no secrets.
 
-Whoever reaches it can take neither descriptors nor memory from the supervisor: there are at most `CONNECTIONS_MAX`
-connections, of which the oldest makes room for a new one, and each is closed after `connection_seconds`, whether its
-request has ended, its answer was read, or not. So connections that are left open keep no scraper out: a scrape takes
-milliseconds, and one that comes on a closed connection is sent again on another.
+Clients can take neither descriptors nor memory from the supervisor. There are at most `CONNECTIONS_MAX` connections. A
+new one beyond that replaces the oldest idle one; if none is idle, the oldest one whose client has not read its answer
+yet. A connection for which an answer is being made is never ended for another one: if all are, the new one is refused,
+which lasts no longer than a probe. Each connection also ends `connection_seconds` after it was accepted; one that is
+busy then may finish its answer within `last_answer_seconds`. So connections that are left open keep no scraper out,
+and a scraper that finds its idle connection closed opens another.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 from aiohttp import web
@@ -31,7 +34,7 @@ class _Server(web.Server):
 
     def __init__(self, answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], timing: Timing) -> None:
         super().__init__(cast("Any", answer))
-        self._seconds = timing.probes.connection_seconds
+        self._times = timing.probes
         self._open: dict[_Connection, asyncio.TimerHandle] = {}
         """Oldest first, with what ends each."""
 
@@ -47,12 +50,28 @@ class _Server(web.Server):
         )
 
     def made(self, connection: _Connection) -> None:
-        """Count a new connection."""
+        """Count a new connection, and end another one for it or refuse it if there are too many."""
         if len(self._open) >= CONNECTIONS_MAX:
-            oldest = next(iter(self._open))
-            self.lost(oldest)
-            oldest.abort()
-        self._open[connection] = self._loop.call_later(self._seconds, connection.abort)
+            least = self._least_needed()
+            if least is None:
+                connection.abort()
+                return
+            self.lost(least)
+            least.abort()
+        self._open[connection] = self._loop.call_later(self._times.connection_seconds, self._expire, connection)
+
+    def _least_needed(self) -> _Connection | None:
+        """The oldest connection that is idle, or else the oldest one whose answer is made but not read; None if an
+        answer is being made for each."""
+        left = [each for each in self._open if not each.answering]
+        return next((each for each in left if not each.unsent), left[0] if left else None)
+
+    def _expire(self, connection: _Connection) -> None:
+        if connection.answering or connection.unsent:
+            connection.close()  # once its answers are sent
+            self._open[connection] = self._loop.call_later(self._times.last_answer_seconds, connection.abort)
+        else:
+            connection.abort()
 
     def lost(self, connection: _Connection) -> None:
         """Count it no more. Harmless where it is not counted."""
@@ -62,11 +81,31 @@ class _Server(web.Server):
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ("_owner",)
+    __slots__ = ("_making", "_owner")
 
     def __init__(self, owner: _Server, **options: Any) -> None:
         super().__init__(owner, **options)
         self._owner = owner
+        self._making = False
+
+    @property
+    def answering(self) -> bool:
+        """Whether a whole request has arrived for which no answer has been made yet."""
+        return self._making or bool(self._messages)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether a part of an answer was not sent yet, because the client does not read."""
+        return self.transport is not None and self.transport.get_write_buffer_size() > 0
+
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """While the answer to a request is made."""
+        self._making = True
+        try:
+            yield
+        finally:
+            self._making = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -133,6 +172,10 @@ class Overview:
             await self._runner.cleanup()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        with cast("_Connection", request.protocol).making():
+            return await self._answer_to(request)
+
+    async def _answer_to(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in {"GET", "HEAD"}:
             return web.Response(status=405, headers={"Allow": "GET, HEAD"})
         match request.path:

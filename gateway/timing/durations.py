@@ -338,6 +338,8 @@ class ProbesTiming:
     """Between two counts of the blocks on each backend."""
     connection_seconds: Limit = 60.0
     """How long a connection to the address for metrics and probes may stay open, from when it is accepted."""
+    last_answer_seconds: Limit = 60.0
+    """How long a connection whose time is over may take to finish the answer that it is busy with."""
 
 
 @dataclass(frozen=True, kw_only=True)
