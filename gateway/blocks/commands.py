@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.errors import InvalidArgument
+from gateway.journal.apply_work import ids_in
 from gateway.journal.commands import CommandTable, Tx, command
 from gateway.journal.packed import Rewritten, extents, pieces
 from gateway.journal.records.bytes import (
@@ -21,7 +22,7 @@ from gateway.journal.records.bytes import (
     TakenApart,
 )
 from gateway.journal.records.site import SessionForgotten, SessionSwept
-from gateway.journal.records.work import BlockBackendsSet, WorkBegun, WorkNoted
+from gateway.journal.records.work import BlockBackendsSet, CopySuspected, WorkBegun, WorkNoted
 from gateway.journal.rows import Wanted
 from gateway.journal.tables import (
     BACKEND_SET,
@@ -117,12 +118,13 @@ def rewrite_pack(asked: RewritePack, tx: Tx) -> bool:
 
 @command(68, weight=lambda asked: 3)
 class PlaceRewrite:
-    """The compactor's: as of `RewritePlaced`. Answers whether the new pack was still held by the set *backends*, with
-    no work on its copies."""
+    """The compactor's: as of `RewritePlaced`. Answers whether the new pack was still held by the set *backends*, and
+    its copies on *suspects*, and on no other backends, were suspected."""
 
     block: bytes
     placed_ns: int
     backends: int
+    suspects: tuple[int, ...] = ()
 
 
 def place_rewrite(asked: PlaceRewrite, tx: Tx) -> bool:
@@ -130,7 +132,8 @@ def place_rewrite(asked: PlaceRewrite, tx: Tx) -> bool:
     block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
     if row is None or block is None or block.died or block.backends != asked.backends:
         return False
-    if tx.get(WORK, (asked.block,)) is not None:
+    work = tx.get(WORK, (asked.block,))
+    if work is not None and ids_in(work.suspects) != asked.suspects:
         return False
     tx.emit(RewritePlaced(asked.block, asked.placed_ns, asked.backends))
     return True
@@ -138,22 +141,25 @@ def place_rewrite(asked: PlaceRewrite, tx: Tx) -> bool:
 
 @command(69, weight=lambda asked: 2 * len(asked.copies))
 class MoveRewritten:
-    """The compactor's: extents move to a new pack, of each run that is still as it was read, if no place that should
-    hold the pack has lost it since it was *placed_ns*. *copies*: all of a run that lie in this pack. Answers how many
-    extents moved; None where that condition does not hold (any more)."""
+    """The compactor's: extents move to a new pack, of each run that is still as it was read. *copies*: all of a run
+    that lie in this pack. Answers how many extents moved.
+
+    Answers None, and nothing moves, unless the new pack is still held by the set that it was *placed_ns* with, no copy
+    of it was suspected since, and each old pack is still held by the set that *sources* name: (old pack, set)."""
 
     block: bytes
     placed_ns: int
     copies: tuple[Rewritten, ...]
+    sources: tuple[tuple[bytes, int], ...] = ()
 
 
 def move_rewritten(asked: MoveRewritten, tx: Tx) -> int | None:
-    tx.want([(table, (asked.block,)) for table in (BLOCK, WORK, REWRITE)])
+    tx.want([(table, (asked.block,)) for table in (BLOCK, REWRITE)])
     block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
     # what died may be swept at any moment: a worker who did not write it must not bring it back to life
     if row is None or block is None or block.died or not asked.placed_ns or row.placed_ns != asked.placed_ns:
         return None
-    if tx.get(WORK, (asked.block,)) is not None or row.backends != block.backends:
+    if row.backends != block.backends:
         return None
     runs: dict[int, list[Rewritten]] = {}
     for each in asked.copies:
@@ -165,9 +171,17 @@ def move_rewritten(asked: MoveRewritten, tx: Tx) -> int | None:
         for each in copies:
             wanted += [(BLOCK, (each.before.block,)), (MEMBER, (each.before.block, run)), (MEMBER, (asked.block, run))]
     tx.want(wanted)
+    if not _are_held(tx, {each.before.block for copies in standing.values() for each in copies}, dict(asked.sources)):
+        return None
     for run, copies in standing.items():
         tx.emit(ExtentsMoved(run, tuple(each.nth for each in copies), tuple(each.after for each in copies), ()))
     return sum(map(len, standing.values()))
+
+
+def _are_held(tx: Tx, blocks: set[bytes], sets: dict[bytes, int]) -> bool:
+    """Whether each of *blocks* is held by its set in *sets*."""
+    found = ((each, tx.get(BLOCK, (each,))) for each in blocks)
+    return all(row is not None and sets.get(each) == row.backends for each, row in found)
 
 
 def _stands(tx: Tx, run: int, copies: list[Rewritten]) -> bool:
@@ -177,17 +191,25 @@ def _stands(tx: Tx, run: int, copies: list[Rewritten]) -> bool:
     return all(each.nth < len(placed) and placed[each.nth] == each.before for each in copies)
 
 
-@command(70, weight=lambda asked: 2)
+@command(70, weight=lambda asked: 4)
 class EndRewrite:
-    """The compactor's: as of `RewriteEnded`. Answers whether that was news."""
+    """The compactor's: as of `RewriteEnded`. *absent*: backends that confirmed the new pack and do not have it; where
+    extents have moved there already, those copies are suspected, so that the mover makes them again. Answers whether
+    there was such a rewrite."""
 
     block: bytes
+    absent: tuple[int, ...] = ()
 
 
 def end_rewrite(asked: EndRewrite, tx: Tx) -> bool:
-    tx.want([(table, (asked.block,)) for table in (BLOCK, REWRITE)])
+    tx.want([(SITE, (0,)), *((table, (asked.block,)) for table in (BLOCK, WORK, REWRITE))])
     if tx.get(REWRITE, (asked.block,)) is None:
         return False
+    block = tx.get(BLOCK, (asked.block,))
+    if block is not None and not block.died and block.members:
+        for backend in asked.absent:
+            raise_feature(tx)
+            tx.emit(CopySuspected(asked.block, backend, "it was confirmed, and is not there", tx.at_ns))
     tx.emit(RewriteEnded(asked.block))
     return True
 

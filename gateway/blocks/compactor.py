@@ -6,8 +6,10 @@ fifths of it live: what lives, lives in at most 1.25 times its bytes. Below a ha
 that and four fifths only once nothing waits to be taken apart, so that a long deletion does not have the same bytes
 rewritten again and again.
 
-A new pack is written here and named by a record. Its extents move there, and the old packs go, only once all places
-that should hold it have kept it for a while (`rewrites`, with the crash argument).
+A new pack is written here and named by a record. Its extents move there, and the old packs go, only once the places
+that must hold it have kept it for a while (`rewrites`, with the crash argument). The packs that one new pack replaces
+are of one policy, and the same backends hold them. Where such packs cannot be rewritten, since a backend is away, they
+are left alone for a while, longer each time, and others are rewritten.
 """
 
 from __future__ import annotations
@@ -18,13 +20,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from backends.errors import BackendError
 from gateway import errors, failpoints
 from gateway.blocks.commands import RewritePack
 from gateway.blocks.lookup import Lookup
 from gateway.blocks.reader import Reader
-from gateway.blocks.rewrites import Rewrites
+from gateway.blocks.rewrites import REWRITES_MAX, Begun, Group, Rewrites, full
 from gateway.blocks.values import BLOCK_BYTES, Stamp, Want
-from gateway.blocks.working import Journal, Tables, Worker
+from gateway.blocks.working import Journal, Tables, Wanted, Worker
 from gateway.blocks.writer import StoredRun, Writer
 from gateway.journal.packed import Extent, Rewritten
 from gateway.timing import Timing
@@ -33,8 +36,9 @@ CANDIDATES = 64
 MEMBERS = 1_000
 """Extents of one step at most."""
 
-Restamp = Callable[[int, int], Stamp]
-"""The stamp under which what was written with (ring key id, policy id) is written today."""
+Restamp = Callable[[int, int, frozenset[int]], Stamp]
+"""The stamp under which what was written with (ring key id, policy id), and should lie on these backends, is written
+today."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,8 +49,14 @@ class _Sparse(NamedTuple):
     id: bytes
     ring_key: int
     policy: int
+    backends: int
     plain: int
     live: int
+
+    @property
+    def group(self) -> Group:
+        """What such packs wait with."""
+        return self.policy, self.backends
 
 
 class _Living(NamedTuple):
@@ -70,11 +80,10 @@ class Compactor(Worker):
         reader: Reader,
         writer: Writer,
         restamp: Restamp,
-        recheck_seconds: Callable[[], float],
+        wanted: Wanted,
         *,
         timing: Timing,
     ) -> None:
-        """*recheck_seconds*: `Topology.recheck_seconds`, as it is now."""
         super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
@@ -82,9 +91,8 @@ class Compactor(Worker):
         self._writer = writer
         self._restamp = restamp
         self._unreadable: set[bytes] = set()
-        self._rewrites = Rewrites(store, journal, lookup, writer.budget, recheck_seconds, timing=timing)
-        self._rest_seconds = timing.compactor.rest_seconds
-        self._rests_until = 0.0
+        self._wanted = wanted
+        self._rewrites = Rewrites(store, journal, lookup, writer.budget, wanted, timing=timing)
 
     @property
     def moved(self) -> int:
@@ -92,50 +100,51 @@ class Compactor(Worker):
         return self._rewrites.moved
 
     async def step(self) -> bool:
-        absent = self._rewrites.absent
-        if await self._rewrites.step():
-            if self._rewrites.absent > absent:
-                self._rests_until = self._clock.monotonic() + self._rest_seconds
-            return True
-        if self._clock.monotonic() < self._rests_until:
+        if not self._wanted.refresh():
             return False
-        packs = self._candidates()
+        if await self._rewrites.step():
+            return True
+        begun = self._rewrites.begun()
+        if begun is None:
+            return True
+        packs = self._candidates(begun)
         if not packs:
             return False
-        stamp = (packs[0].ring_key, packs[0].policy)
         chosen: list[_Sparse] = []
         size = 0
         for pack in packs:
-            if (pack.ring_key, pack.policy) == stamp and (not chosen or size + pack.live <= BLOCK_BYTES):
+            alike = (pack.ring_key, pack.group) == (packs[0].ring_key, packs[0].group)
+            if alike and (not chosen or size + pack.live <= BLOCK_BYTES):
                 chosen.append(pack)
                 size += pack.live
         with self._journal.reading():
-            return await self._rewrite(chosen, self._restamp(*stamp)) > 0
+            return await self._rewrite(chosen) > 0
 
-    def _candidates(self) -> list[_Sparse]:
-        waiting = self._rewrites.sources()
-        if waiting is None:
+    def _candidates(self, begun: Sequence[Begun]) -> list[_Sparse]:
+        """Packs that may be rewritten now, those first of which least lives. *begun*: what is being rewritten."""
+        if len(begun) >= REWRITES_MAX:
             return []
-        passed_over = self._unreadable | waiting
+        passed_over = self._unreadable.union(*(each.sources for each in begun))
+        groups = full(begun).union(self._rewrites.groups.now_resting())
         rows = self.store.query(
-            "SELECT id, ring_key, policy, plain, live FROM block "
-            "WHERE died = 0 AND live * 5 < plain * 4 ORDER BY live LIMIT ?",
-            (CANDIDATES + len(passed_over),),
+            "SELECT id, ring_key, policy, backends, plain, live FROM block "
+            f"WHERE died = 0 AND live * 5 < plain * 4{' AND NOT (policy = ? AND backends = ?)' * len(groups)} "
+            "ORDER BY live LIMIT ?",
+            (*itertools.chain.from_iterable(groups), CANDIDATES + len(passed_over)),
         )
         packs = [pack for pack in map(_Sparse._make, rows) if pack.id not in passed_over]
         if self.store.query("SELECT 1 FROM freed LIMIT 1"):
             return [pack for pack in packs if pack.live * 2 < pack.plain]
         return packs
 
-    async def _rewrite(self, packs: Sequence[_Sparse], stamp: Stamp) -> int:
-        """Write what lives in *packs* anew. Answers how many new packs there are."""
-        living: list[_Living] = []
-        for pack in packs:
-            living.extend(self._living_in(pack.id))
-            if len(living) >= MEMBERS:
-                break
-        async with self._writer.budget.charged(sum(each.extent.length for each in living)):
-            stored = await self._store_all(living, stamp)
+    async def _rewrite(self, packs: Sequence[_Sparse]) -> int:
+        """Write what lives in *packs*, which are of one group and one ring key, anew. Answers how many new packs there
+        are."""
+        try:
+            stored = await self._copied(packs)
+        except (errors.EntrepotError, BackendError) as error:
+            self._rewrites.groups.trouble(packs[0].group, str(error))  # so that the next step rewrites others
+            raise
         found: dict[bytes, list[tuple[_Living, StoredRun]]] = {}
         for each, run in stored:
             found.setdefault(run.extents[0].block, []).append((each, run))
@@ -151,6 +160,18 @@ class Compactor(Worker):
             raise
         self._rewrites.look_soon()
         return count
+
+    async def _copied(self, packs: Sequence[_Sparse]) -> list[tuple[_Living, StoredRun]]:
+        """What lives in *packs*, as far as it can be read and one step takes it, stored in new packs."""
+        policy, set_id = packs[0].group
+        stamp = self._restamp(packs[0].ring_key, policy, self._wanted.should(policy, self._lookup.members(set_id)))
+        living: list[_Living] = []
+        for pack in packs:
+            living.extend(self._living_in(pack.id))
+            if len(living) >= MEMBERS:
+                break
+        async with self._writer.budget.charged(sum(each.extent.length for each in living)):
+            return await self._store_all(living, stamp)
 
     async def _store_all(self, living: Sequence[_Living], stamp: Stamp) -> list[tuple[_Living, StoredRun]]:
         """All that can be read, stored in new packs. Where one cannot be stored, none is kept."""

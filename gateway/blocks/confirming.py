@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from backends import errors as backend_errors
-from backends.base import Buffer, crc32c_of
+from backends.base import Buffer, Stat, crc32c_of
 from gateway.blocks.values import Target, block_key
 
 
@@ -20,28 +20,57 @@ class Awaited(NamedTuple):
     crc32c: int
 
 
-async def is_there(block: Awaited, targets: Sequence[Target]) -> bool | None:
-    """Whether each of *targets* has *block*: it tells the right size, and one gives the block back byte for byte. The
-    others tell the MD5 of those bytes, if they tell one; where it differs, which says nothing by itself, their copy is
-    read as well. None where one cannot be asked now. Reads whole copies into memory."""
-    key = block_key(block.id)
+class Answers(NamedTuple):
+    """What backends said about a block. A backend in neither field has it."""
+
+    absent: frozenset[int]
+    """The backends, by id, that do not have the block, or not whole."""
+    failed: Mapping[int, backend_errors.BackendError]
+    """The backends that could not be asked now, and why."""
+
+
+async def ask_for(block: Awaited, targets: Sequence[Target]) -> Answers:
+    """Ask each of *targets* for *block*.
+
+    All are asked at once for its size; then one copy is read back byte for byte. The others have the block if they tell
+    the MD5 of those bytes, or none; where the MD5 differs, which says nothing by itself, their copy is read as well.
+    Reads whole copies into memory, one at a time."""
+    answers = await asyncio.gather(*(_size_and_md5(block, target) for target in targets))
+    absent, failed = set[int](), dict[int, backend_errors.BackendError]()
     md5 = ""
+    for target, told in zip(targets, answers, strict=True):
+        found: str | Stat | backend_errors.BackendError | None = told
+        if isinstance(told, Stat) and not (md5 and told.md5 in ("", md5)):
+            found = await _read_back(block, target)
+        if isinstance(found, backend_errors.BackendError):
+            failed[target.id] = found
+        elif found is None:
+            absent.add(target.id)
+        elif isinstance(found, str):
+            md5 = found
+    return Answers(frozenset(absent), failed)
+
+
+async def _size_and_md5(block: Awaited, target: Target) -> Stat | backend_errors.BackendError | None:
+    """What *target* tells of a value of the right size; None if it has none."""
     try:
-        for target in targets:
-            found = await target.backend.stat(key)
-            if found.size != block.size:
-                return False
-            if md5 and found.md5 in ("", md5):
-                continue
-            copy = await target.backend.get(key)
-            if crc32c_of([copy]) != block.crc32c:
-                return False
-            md5 = await asyncio.to_thread(_md5, copy)
+        found = await target.backend.stat(block_key(block.id))
     except (backend_errors.NotFound, backend_errors.Damaged):
-        return False
-    except backend_errors.BackendError:
         return None
-    return bool(targets)
+    except backend_errors.BackendError as error:
+        return error
+    return found if found.size == block.size else None
+
+
+async def _read_back(block: Awaited, target: Target) -> str | backend_errors.BackendError | None:
+    """The MD5 of the copy on *target*; None if it is not the block."""
+    try:
+        copy = await target.backend.get(block_key(block.id))
+    except (backend_errors.NotFound, backend_errors.Damaged):
+        return None
+    except backend_errors.BackendError as error:
+        return error
+    return None if crc32c_of([copy]) != block.crc32c else await asyncio.to_thread(_md5, copy)
 
 
 def _md5(copy: Buffer) -> str:

@@ -45,6 +45,20 @@ class Tables(Protocol):
     def snapshot(self) -> AbstractContextManager[None]: ...
 
 
+class Wanted(Protocol):
+    """What workers ask of the policies. `gateway.reconcile.wishes.Wishes` answers it."""
+
+    def refresh(self) -> bool:
+        """Learn the policies of today. False while nothing can be said yet; asked before each question below."""
+
+    def should(self, policy: int, held: tuple[int, ...], /) -> frozenset[int]:
+        """The backends that should hold a block that was written under *policy* and is held by *held*."""
+
+    @property
+    def recheck_seconds(self) -> float:
+        """How long what is given up for a new copy is kept before the new copy is asked for again."""
+
+
 Covers = Callable[[int, int], bool]
 """Whether what died at a record (the second argument) may be deleted on a backend (the first, its id): its marker must
 bear the fence of the journal up to there. False: not yet."""

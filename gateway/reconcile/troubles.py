@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
+from gateway.placement.resting import Resting
 from gateway.reconcile.copying import Odd, Task, Trouble
-from gateway.reconcile.resting import Resting
 from gateway.reconcile.wishes import Wishes
 from gateway.timing import Timing
 
@@ -18,9 +18,10 @@ class Troubles:
 
     def __init__(self, wishes: Wishes, timing: Timing) -> None:
         self._wishes = wishes
-        self.resting = Resting(timing)
+        pauses = timing.backend_backoff
+        self.resting: Resting[int] = Resting(timing.clock, pauses.first_seconds, pauses.most_seconds)
         """Those that do nothing that they are asked, and"""
-        self.full = Resting(timing)
+        self.full: Resting[int] = Resting(timing.clock, pauses.first_seconds, pauses.most_seconds)
         """those that store nothing."""
         self.clock = self.resting.clock
 

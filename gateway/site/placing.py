@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 from typing import TypeVar
 
@@ -60,12 +59,18 @@ class Placing:
         """There is more than one policy."""
         return len(self._topology.policies) > 1
 
-    def of(self, policy: int) -> Targets:
+    def of(self, policy: int, wanted: Collection[int]) -> Targets:
         """Where what was written under the policy of this id is written anew today. One that the config no longer has
-        goes where the default one does, and keeps its name."""
+        keeps its name and what it has: there it goes to *wanted*, the ids of the backends that should hold what is
+        written anew. Raises `Unavailable` where it cannot go there now."""
         rows = self._rows.query("SELECT name FROM policy WHERE id = ?", (policy,))
         named = self._topology.policies.get(rows[0][0]) if rows else None
-        return self._remembered(replace(self.default, policy=policy)) if named is None else self._of(named)
+        if named is not None:
+            return self._of(named)
+        if not wanted or not all(each in self._backends for each in wanted):
+            raise Unavailable("nothing can be written anew: a backend that keeps it is not open")
+        copies = tuple(Target(self._backends[each], each) for each in sorted(wanted))
+        return self._remembered(Targets(policy, self._set(wanted), copies))
 
     def _of(self, policy: Policy) -> Targets:
         self._look()

@@ -48,9 +48,9 @@ def workers_of(site: Site) -> list[Worker]:
     """Everything that is done in the background at a site."""
     store, journal, warehouse = site.store, site.journal, site.warehouse
 
-    def restamp(ring_key: int, policy: int) -> Stamp:
+    def restamp(ring_key: int, policy: int, wanted: frozenset[int]) -> Stamp:
         (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
-        return Stamp(site.ring.active(row[0]), warehouse.placing.of(policy))
+        return Stamp(site.ring.active(row[0]), warehouse.placing.of(policy, wanted))
 
     wishes = Wishes(store, lambda: warehouse.topology)
     timing, lookup = site.timing, warehouse.lookup
@@ -73,7 +73,7 @@ def workers_of(site: Site) -> list[Worker]:
             warehouse.reader,
             warehouse.writer,
             restamp,
-            lambda: warehouse.topology.recheck_seconds,
+            wishes,
             timing=timing,
         ),
         Expiry(store, journal, timing=timing, expire_seconds=expire_seconds(site.config)),

@@ -122,8 +122,10 @@ class CompactorTiming:
     """Writing packs anew (`gateway/blocks/compactor.py`)."""
 
     rest_seconds: Pause = 60.0
-    """Before the next pack is rewritten, after a new pack was absent from a place that had confirmed it; and before a
-    place that could not be asked for a new pack is asked again."""
+    """How long a place that could not be asked for a new pack is left alone after the first failure, and packs that lie
+    on the same places after one of them could not be rewritten; twice as long after each next failure."""
+    rest_most_seconds: Pause = 3_600.0
+    """Longest time for which they are left alone."""
     look_seconds: Pause = 5.0
     """Between two looks at the new packs that wait to be used, of which there may be thousands."""
 
@@ -170,7 +172,7 @@ class BlockBackoffTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendBackoffTiming:
-    """Backends that copies failed on (`gateway/reconcile/resting.py`)."""
+    """Backends that copies failed on (`gateway/placement/resting.py`)."""
 
     first_seconds: Pause = 1.0
     """How long a backend is left alone after its first failure; twice as long after each next one."""

@@ -21,7 +21,7 @@ from gateway.blocks.reader import Reader
 from gateway.blocks.sweeper import Sweeper
 from gateway.blocks.takedown import Takedown
 from gateway.blocks.values import Stamp, Target, Targets
-from gateway.blocks.working import Worker
+from gateway.blocks.working import Wanted, Worker
 from gateway.blocks.writer import StoredRun, Writer
 from gateway.crypto.ring import new_ring_key
 from gateway.crypto.sealing import BlockKeys
@@ -89,6 +89,23 @@ class Rash(Client):
         return self._site.store.head()
 
 
+class AsHeld:
+    """Blocks should be held by those backends that hold them."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def refresh(self) -> bool:
+        return True
+
+    def should(self, policy: int, held: tuple[int, ...]) -> frozenset[int]:
+        return frozenset(held)
+
+    @property
+    def recheck_seconds(self) -> float:
+        return self._site.recheck_seconds
+
+
 class Site:
     """One bucket `b` of one user."""
 
@@ -122,6 +139,7 @@ class Site:
         copies = Copies(self.lookup.facts, self.lookup.copies_of, opened, self.lookup.extent_at, timing=timing)
         self.reader = Reader(copies, Budget(64 << 20))
         self.writer = self.new_writer(self.journal)
+        self.wanted: Wanted = AsHeld(self)
         self.worker_journal = self.client()
         journal = self.worker_journal
         self.takedown = Takedown(self.store, journal, timing=timing, remember_seconds=3600)
@@ -133,8 +151,8 @@ class Site:
             self.lookup,
             self.reader,
             self.new_writer(journal),
-            lambda _, policy: self.stamp(policy),
-            lambda: self.recheck_seconds,
+            lambda _, policy, wanted: self.stamp(policy),
+            self.wanted,
             timing=timing,
         )
         self.workers: list[Worker] = [self.expiry, self.takedown, self.compactor, self.sweeper]

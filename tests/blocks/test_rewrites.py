@@ -55,13 +55,16 @@ class Packed(Site):
             self.lookup,
             self.reader,
             self.new_writer(self.worker_journal),
-            lambda _, policy: self.stamp(policy),
-            lambda: self.recheck_seconds,
+            lambda _, policy, wanted: self.restamp(policy, wanted),
+            self.wanted,
             timing=self.timing,
         )
         self.workers[self.workers.index(next(each for each in self.workers if isinstance(each, Compactor)))] = (
             self.compactor
         )
+
+    def restamp(self, policy: int, wanted: frozenset[int]) -> Stamp:
+        return self.stamp(policy)
 
     def values(self, place: int) -> dict[str, bytes]:
         return self.inner[place]._values
@@ -179,15 +182,15 @@ async def test_a_place_that_cannot_be_asked_is_asked_later(site: Packed) -> None
     assert await site.is_whole()
 
 
-async def test_work_on_the_copies_of_a_new_pack_makes_the_wait_begin_again(site: Packed) -> None:
+async def test_a_suspected_copy_of_a_new_pack_makes_the_wait_begin_again(site: Packed) -> None:
     (new,) = site.new
-    block = block_id(new)
+    block, place = block_id(new), list(site.backends)[1]
     assert block is not None
     await site.later(WAIT_SECONDS - 60)
-    await site.journal.send(reconcile.SuspectCopy(block, 1, "absent"))
+    await site.journal.send(reconcile.SuspectCopy(block, place, "absent"))
     await site.later(120)
     assert site.compactor.moved == 0
-    await site.journal.send(reconcile.ClearCopies(block, (1,)))
+    await site.journal.send(reconcile.ClearCopies(block, (place,)))
     ((set_id,),) = site.store.query("SELECT backends FROM block WHERE id = ?", (block,))
     assert await site.journal.send(reconcile.FinishWork((reconcile.Finish(block, set_id, ()),))) == (True,)
     await site.later(60)
@@ -195,23 +198,6 @@ async def test_work_on_the_copies_of_a_new_pack_makes_the_wait_begin_again(site:
     assert site.compactor.moved == 0
     await site.later(120)
     assert site.compactor.moved == 2
-
-
-async def test_a_new_pack_that_lies_where_its_write_had_to_be_alone_waits_for_its_other_copies(tmp_path: Path) -> None:
-    site = Packed(tmp_path)
-    await site.fill()
-    site.settled = False
-    await site.work()
-    assert site.rows("work") == 1
-    await site.later(2 * WAIT_SECONDS)
-    assert site.compactor.moved == 0
-    ((block, set_id),) = site.store.query("SELECT b.id, b.backends FROM block b JOIN work w ON w.block = b.id")
-    assert await site.journal.send(reconcile.FinishWork((reconcile.Finish(block, set_id, ()),))) == (True,)
-    await site.later(60)
-    await site.later(WAIT_SECONDS)
-    assert site.compactor.moved == 2
-    assert await site.is_whole()
-    site.close()
 
 
 async def test_what_is_deleted_during_the_wait_does_not_move_and_counts_as_dead_in_the_new_pack(site: Packed) -> None:

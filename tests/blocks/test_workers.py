@@ -34,6 +34,7 @@ from gateway.journal.packed import Rewritten, extents
 from gateway.timing import parse_timing
 from tests.blocks.site import Site
 from tests.blocks.world import chunks
+from tests.clocks import manual_timing
 
 MIB = 1 << 20
 DATA = random.Random(6).randbytes(20 * MIB)
@@ -207,14 +208,17 @@ async def test_a_move_of_extents_that_are_not_as_they_were_read_is_not_made(site
         await site.journal.send(replace(rewrite, copies=(right._replace(after=extent),)))
     assert await site.journal.send(rewrite) is True
     assert await site.journal.send(rewrite) is False
-    move = MoveRewritten(block.id, 7, (right,))
+    held = ((extent.block, block.backends),)
+    move = MoveRewritten(block.id, 7, (right,), held)
     assert await site.journal.send(move) is None, "nobody said that it is where it should be"
     assert await site.journal.send(PlaceRewrite(block.id, 7, block.backends + 99)) is False
     assert await site.journal.send(PlaceRewrite(block.id, 7, block.backends)) is True
     wrong = right._replace(before=extent._replace(offset=extent.offset + 1))
     for copy in (wrong, right._replace(run=run + 999), right._replace(nth=1)):
-        assert await site.journal.send(MoveRewritten(block.id, 7, (copy,))) == 0
-    assert await site.journal.send(MoveRewritten(block.id, 8, (right,))) is None
+        assert await site.journal.send(MoveRewritten(block.id, 7, (copy,), held)) == 0
+    assert await site.journal.send(MoveRewritten(block.id, 8, (right,), held)) is None
+    for other in ((), ((extent.block, block.backends + 99),)):
+        assert await site.journal.send(MoveRewritten(block.id, 7, (right,), other)) is None, "the old pack was moved"
     assert await site.journal.send(move) == 1
     assert await site.journal.send(EndRewrite(block.id)) is True
     assert await site.journal.send(EndRewrite(block.id)) is False
@@ -257,7 +261,8 @@ async def test_a_pack_is_kept_if_the_new_one_is_not_where_it_was_put(
     tmp_path: Path, place: int, instead: Callable[[bytes], bytes | None]
 ) -> None:
     places = (Forgetful(), Forgetful())
-    site = Site(tmp_path, *places)
+    timing, clock = manual_timing()
+    site = Site(tmp_path, *places, timing=timing)
     await asyncio.gather(*(site.put(b"%d" % n, DATA[n : n + 1000]) for n in range(10)))
     for n in range(8):
         await site.delete(b"%d" % n)
@@ -270,7 +275,7 @@ async def test_a_pack_is_kept_if_the_new_one_is_not_where_it_was_put(
     for n in (8, 9):
         assert await site.get(b"%d" % n) == DATA[n : n + 1000]
     places[place].instead = None
-    site.compactor._rests_until = 0.0
+    clock.advance(timing.compactor.rest_seconds)
     await site.work()
     assert site.compactor.moved == 2
     assert len(await site.stored(0)) == len(await site.stored(1)) == 1

@@ -33,6 +33,7 @@ from gateway.journal.packed import (
     pack_all,
     pack_ranges,
     rewritten,
+    unpack,
 )
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.tables import (
@@ -358,8 +359,11 @@ def go_on_compacting(h: History, r: random.Random, b: Any, who: Any) -> Any:
         return row and EndRewrite(row.block)
     if not row.placed_ns:
         return PlaceRewrite(row.block, h.at_ns, block.backends)
-    move = MoveRewritten(row.block, row.placed_ns, tuple(rewritten(row.copies)))
-    return r.choice([move, move, EndRewrite(row.block)])
+    olds = (h.pick(BLOCK, lambda each, old=old: each.id == old) for old in unpack(row.sources))
+    sources = tuple((old.id, old.backends) for old in olds if old is not None)
+    move = MoveRewritten(row.block, row.placed_ns, tuple(rewritten(row.copies)), sources)
+    backend = h.pick(BACKEND)
+    return r.choice([move, move, EndRewrite(row.block, (backend.id,) if backend else ())])
 
 
 # --- copies -------------------------------------------------------------------------------------------------------

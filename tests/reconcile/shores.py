@@ -9,6 +9,7 @@ from typing import Any
 from backends.base import Backend
 from backends.memory import Memory
 from gateway import reconcile
+from gateway.blocks.compactor import Compactor
 from gateway.blocks.values import Stamp, Target, Targets
 from gateway.journal.local import LocalCommitter
 from gateway.placement.commands import NameBackendSet
@@ -51,6 +52,19 @@ class Shores(Site):
 
     def new_planner(self, timing: Timing | None = None) -> Planner:
         return Planner(self.store, self.worker_journal, self.lookup, self.wishes, timing=timing or self.timing)
+
+    def new_compactor(self) -> Compactor:
+        """One that asks the policies of today where packs should be."""
+        return Compactor(
+            self.store,
+            self.worker_journal,
+            self.lookup,
+            self.reader,
+            self.new_writer(self.worker_journal),
+            lambda _, policy, wanted: self.stamp(policy),
+            self.wishes,
+            timing=self.timing,
+        )
 
     def new_mover(self, **options: Any) -> Mover:
         given = {"timing": self.timing} | options

@@ -10,8 +10,8 @@ import pytest
 from backends import errors
 from backends.faulty import Fault, Faulty, Kind, Plan
 from backends.memory import Memory
+from gateway.placement import resting
 from gateway.placement.commands import NamePolicy
-from gateway.reconcile import resting
 from gateway.timing import parse_timing
 from tests.reconcile.shores import PATIENCE, Shores
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,21 @@ async def test_rules_say_where_writes_go(site: Site) -> None:
     for key, size in (("small", 1), ("large", 1024), ("safe/large", 1024), ("unknown", 1)):
         assert await get(site, key) == b"x" * size
     assert not site.store.query("SELECT 1 FROM block WHERE policy NOT IN (SELECT policy FROM run)")
+
+
+async def test_what_is_written_anew_stays_where_it_is_once_the_config_lacks_its_policy(site: Site) -> None:
+    placing, topology = site.warehouse.placing, site.warehouse.topology
+    ids = dict(site.store.query("SELECT name, id FROM backend"))
+    ((safe,),) = site.store.query("SELECT id FROM policy WHERE name = 'safe'")
+    assert {each.id for each in placing.of(safe, {ids["disk"]}).copies} == set(ids.values())
+    rest = {name: policy for name, policy in topology.policies.items() if name != "safe"}
+    placing.learn(replace(topology, policies=rest, rules=()))
+    targets = placing.of(safe, set(ids.values()))
+    assert (targets.policy, {each.id for each in targets.copies}) == (safe, set(ids.values()))
+    assert [each.id for each in placing.of(safe, {ids["vault"]}).copies] == [ids["vault"]]
+    for nowhere in (set(), {ids["disk"], 99}):
+        with pytest.raises(Unavailable):
+            placing.of(safe, nowhere)
 
 
 async def test_parts_count_as_large(site: Site) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.reconcile.resting import ODD_BLOCKS, Resting
+from gateway.placement.resting import ODD_BLOCKS, Resting
 from gateway.timing import Timing
 from tests.clocks import ManualClock
 
@@ -18,11 +18,11 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def resting(clock: ManualClock) -> Resting:
-    return Resting(Timing(clock=clock))
+def resting(clock: ManualClock) -> Resting[int]:
+    return Resting(clock, FIRST_SECONDS, MOST_SECONDS)
 
 
-def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Resting, clock: ManualClock) -> None:
+def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Resting[int], clock: ManualClock) -> None:
     waited = []
     for _ in range(9):
         assert resting.trouble(1, "down")
@@ -33,7 +33,7 @@ def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Res
     assert waited == [min(FIRST_SECONDS * 2**n, MOST_SECONDS) for n in range(9)]
 
 
-def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Resting, clock: ManualClock) -> None:
+def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Resting[int], clock: ManualClock) -> None:
     assert resting.trouble(1, "down")
     for _ in range(10):
         assert not resting.trouble(1, "down too")
@@ -42,7 +42,9 @@ def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Rest
     assert 1 not in resting
 
 
-def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(resting: Resting, clock: ManualClock) -> None:
+def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(
+    resting: Resting[int], clock: ManualClock
+) -> None:
     for _ in range(5):
         resting.trouble(1, "down")
         clock.now += MOST_SECONDS
@@ -57,7 +59,7 @@ def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(restin
     assert 1 not in resting
 
 
-def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Resting, clock: ManualClock) -> None:
+def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Resting[int], clock: ManualClock) -> None:
     one, two = b"one", b"two"
     assert resting.admits(1, one)
     resting.trouble(1, "down")
@@ -79,7 +81,7 @@ def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Re
     assert resting.admits(1, one)
 
 
-def test_what_was_begun_before_the_trouble_says_nothing_against_it(resting: Resting, clock: ManualClock) -> None:
+def test_what_was_begun_before_the_trouble_says_nothing_against_it(resting: Resting[int], clock: ManualClock) -> None:
     began = clock.monotonic()
     clock.now += 1.0
     resting.trouble(1, "down")
@@ -90,7 +92,7 @@ def test_what_was_begun_before_the_trouble_says_nothing_against_it(resting: Rest
     assert not resting
 
 
-def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(resting: Resting, clock: ManualClock) -> None:
+def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(resting: Resting[int], clock: ManualClock) -> None:
     resting.trouble(1, "slow down", 7.0)
     clock.now += 6.5
     assert 1 in resting
@@ -101,7 +103,7 @@ def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(resting: Resti
     assert 2 not in resting
 
 
-def test_one_block_that_is_said_to_be_damaged_is_its_own_fault_and_many_in_a_row_are_not(resting: Resting) -> None:
+def test_one_block_that_is_said_to_be_damaged_is_its_own_fault_and_many_in_a_row_are_not(resting: Resting[int]) -> None:
     for _ in range(20):
         assert not resting.odd(1, b"one")
     found = [resting.odd(1, bytes([n])) for n in range(ODD_BLOCKS)]
@@ -111,7 +113,7 @@ def test_one_block_that_is_said_to_be_damaged_is_its_own_fault_and_many_in_a_row
     assert not resting.odd(1, b"two"), "it stored something in between"
 
 
-def test_a_trouble_is_told_no_more_once_nobody_has_asked_for_long(resting: Resting, clock: ManualClock) -> None:
+def test_a_trouble_is_told_no_more_once_nobody_has_asked_for_long(resting: Resting[int], clock: ManualClock) -> None:
     resting.trouble(1, "down")
     clock.now += FIRST_SECONDS + MOST_SECONDS
     assert resting.words() == {1: "down"}
