@@ -78,11 +78,11 @@ class Budget:
         self._grant()
 
     @asynccontextmanager
-    async def charged(self, size: int) -> AsyncIterator[None]:
+    async def charged(self, size: int, within_seconds: float | None = None) -> AsyncIterator[None]:
         """Hold *size* bytes for as long as the block runs, or all that there are where *size* is more than the limit.
-        Waits for them as long as it takes."""
+        Waits for them for *within_seconds*, or as long as it takes. Raises `Busy`."""
         count = min(self.limit, size)
-        await self.take(count)
+        await self.take(count, within_seconds)
         try:
             yield
         finally:

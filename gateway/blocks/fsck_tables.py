@@ -17,7 +17,7 @@ from typing import Any
 from gateway.blocks.findings import Report, Severity
 from gateway.blocks.fsck_statements import CHECKS, FILLING, TEMPORARY, Check
 from gateway.errors import Damaged
-from gateway.journal.packed import in_ranges, unpack
+from gateway.journal.packed import in_ranges, staged, unpack
 
 BATCH = 2_000
 
@@ -34,7 +34,8 @@ def check_tables(path: Path, report: Report, progress: Callable[[int, int], None
         for table in TEMPORARY:
             connection.execute(f"CREATE TEMP TABLE {table}")
         steps: list[Callable[[], object]] = [partial(connection.execute, statement) for statement in FILLING]
-        steps += [partial(_tally_runs, connection, report), partial(_tally_bodies, connection, report)]
+        tallies = (_tally_staged, _tally_runs, _tally_bodies)
+        steps += [partial(tally, connection, report) for tally in tallies]
         steps += [partial(_run, connection, check, report) for check in CHECKS]
         for done, step in enumerate(steps, 1):
             step()
@@ -53,6 +54,15 @@ def _is_joined(number: int, packed: bytes) -> bool:
 @lru_cache(maxsize=16)
 def _ranges(packed: bytes) -> tuple[tuple[int, int], ...]:
     return tuple(unpack(packed))
+
+
+def _tally_staged(connection: sqlite3.Connection, report: Report) -> None:
+    """The bodies that uploads hold until they are completed."""
+    for rows in _batches(connection.execute("SELECT staged FROM upload WHERE staged <> x''")):
+        connection.executemany(
+            "INSERT INTO held_body VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET refs = refs + 1",
+            ((body,) for (packed,) in rows for body in staged(packed).bodies),
+        )
 
 
 def _tally_runs(connection: sqlite3.Connection, report: Report) -> None:

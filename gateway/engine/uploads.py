@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Any
+
 from gateway.engine.counter import Counter, preconditions
 from gateway.engine.types import (
     NO_CONDITIONS,
@@ -15,6 +18,7 @@ from gateway.engine.types import (
 )
 from gateway.errors import Busy
 from gateway.journal.packed import checksum, pack_map
+from gateway.journal.turns import Turns
 from gateway.namespace import completing, holdings, keys, preparing
 from gateway.namespace.completing import CompleteUpload
 from gateway.namespace.uploads import AbortUpload, CreateUpload
@@ -23,9 +27,17 @@ PARTS_AT_ONCE = 256
 """Parts that one command may look at: a few milliseconds of the committer's time."""
 TRIES = 5
 """How often parts are looked at anew, because another one came meanwhile."""
+PREPARED_AT_ONCE = 2
+"""Completions of many parts that one process prepares at a time."""
+WAITERS_MAX = 256
+"""Completions that wait for that, each of which holds the client's list of parts."""
 
 
 class Uploads(Counter):
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._preparing = Turns(deque(range(PREPARED_AT_ONCE)), WAITERS_MAX, "completions of many parts")
+
     async def create_upload(
         self, caller: Caller, bucket: str, key: bytes, meta: Meta, checksum_algorithm: str, checksum_type: str
     ) -> str:
@@ -72,7 +84,8 @@ class Uploads(Counter):
         """Make an object of the parts that are named. Asked again with the same list, it answers the same.
 
         Raises `NoSuchUpload`, `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `BadChecksum`,
-        `PreconditionFailed`."""
+        `PreconditionFailed`, `InvalidArgument`; `Busy` if too many completions of many parts wait, or parts come all
+        the time."""
         algorithm, value = promised_checksum or ("", "")
         command = CompleteUpload(
             bucket, key, caller.user_id, caller.root, upload, tuple(_wanted(each) for each in wanted),
@@ -82,16 +95,39 @@ class Uploads(Counter):
         return Stored(etag, version, size, modified_ns, checksum(packed))
 
     async def _complete(self, caller: Caller, command: CompleteUpload) -> completing.Finished:
-        """Send the command, or, where it names many parts, one that was prepared of them."""
+        """Send *command*, or the commands that are prepared of it if it names many parts, or parts that were copied
+        from several runs."""
         if len(command.parts) <= PARTS_AT_ONCE:
-            return tuple(await self._send(command))
-        for _ in range(TRIES):
-            self._bucket(caller, command.bucket)
-            prepared = await preparing.prepared(self._store, command)
-            finished = await self._send(command if prepared is None else prepared)
+            finished: completing.Finished | None = await self._send(command)
             if finished is not None:
-                return tuple(finished)
+                return finished
+        turn = await self._preparing.take(caller.user_id, self._journal.timing.journal.slot_seconds)
+        try:
+            for _ in range(TRIES):
+                self._bucket(caller, command.bucket)
+                finished = await self._prepare_and_send(command)
+                if finished is not None:
+                    return finished
+        finally:
+            self._preparing.release(turn)
         raise Busy("parts of the upload come all the time while it is completed")
+
+    async def _prepare_and_send(self, command: CompleteUpload) -> completing.Finished | None:
+        """None if parts come meanwhile."""
+        needed = preparing.memory_bytes(self._store, command)
+        async with self._writer.budget.charged(needed, self._writer.wait_seconds):
+            prepared = await preparing.prepared(self._store, command)
+            if prepared is None:
+                return None
+            staged = 0
+            for slice_of_pieces in prepared.slices:
+                if slice_of_pieces.nth < staged:
+                    continue  # an earlier try did it
+                staged = await self._send(slice_of_pieces)
+                if staged is None:
+                    return None
+            finished: completing.Finished | None = await self._send(prepared.completion)
+            return finished
 
     async def abort_upload(self, caller: Caller, bucket: str, key: bytes, upload: str) -> None:
         """Raises `NoSuchUpload`."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import assert_never
 
 from gateway.journal.apply_counts import count_content
-from gateway.journal.packed import Piece, in_ranges, pack_all, pieces, unpack
+from gateway.journal.packed import Piece, Staged, in_ranges, pack, pack_all, pieces, staged, unpack
 from gateway.journal.records.uploads import (
     PartPut,
     PartsDropped,
     PartsJoined,
     PartsTakenOver,
+    PiecesStaged,
     UploadEnded,
     UploadForgotten,
     UploadMade,
@@ -52,6 +53,8 @@ def apply_uploads(record: UploadRecord, rows: Rows) -> None:
             _upload_forgotten(record, rows)
         case UploadsCutOff():
             _uploads_cut_off(record, rows)
+        case PiecesStaged():
+            _pieces_staged(record, rows)
         case _:
             assert_never(record)
 
@@ -116,13 +119,38 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
             _let_go(rows, part)
     size = sum(piece.length for piece in joined)
     rows.put(BODY, Body(record.id, 0, size, pack_all(joined), pack_all(record.facts)))
-    _count_parts(rows, (record.bucket, record.key, record.upload), -len(record.numbers))
+    key = (record.bucket, record.key, record.upload)
+    _count_parts(rows, key, -len(record.numbers))
+    _let_go_of_staged(rows, key)
+
+
+def _pieces_staged(record: PiecesStaged, rows: Rows) -> None:
+    key = (record.bucket, record.key, record.upload)
+    if staged(must(rows, UPLOAD, key).staged).digest != record.digest:
+        _let_go_of_staged(rows, key)
+    upload = must(rows, UPLOAD, key)
+    bodies = (*staged(upload.staged).bodies, record.id)
+    rows.put(UPLOAD, upload._replace(staged=pack(Staged(record.digest, bodies))))
+    count_content(rows, Shape.BODY, record.id, 1)
+
+
+def _let_go_of_staged(rows: Rows, key: tuple[str, bytes, int]) -> None:
+    upload = must(rows, UPLOAD, key)
+    if upload.staged:
+        for body in staged(upload.staged).bodies:
+            rows.put(FREED, Freed(body, Shape.BODY, body, 0))
+        rows.put(UPLOAD, upload._replace(staged=b""))
 
 
 def _parts_taken_over(record: PartsTakenOver, rows: Rows) -> None:
-    """A run's one count passes from the part to the piece, so neither row changes."""
+    """The counts of the runs pass to the new body, so the rows of the runs do not change: from the parts, whose rows
+    stand until they are dropped, and from the staged bodies, whose rows go at once."""
     rows.put(BODY, Body(record.id, 0, record.size, record.pieces, record.facts))
     upload = must(rows, UPLOAD, (record.bucket, record.key, record.upload))
+    if record.with_staged:
+        for body in staged(upload.staged).bodies:
+            rows.drop(BODY, (body,))
+        upload = upload._replace(staged=b"")
     rows.put(UPLOAD, upload._replace(joined=record.joined))
 
 
@@ -163,6 +191,7 @@ def _parts_dropped(record: PartsDropped, rows: Rows) -> None:
     _count_parts(rows, key, -len(record.numbers))
     if must(rows, UPLOAD, key).parts == 0:
         rows.drop(FREED, (record.upload,))
+        _let_go_of_staged(rows, key)
 
 
 def _upload_forgotten(record: UploadForgotten, rows: Rows) -> None:

@@ -57,6 +57,15 @@ class UploadAt(NamedTuple):
     id: int
 
 
+class Staged(NamedTuple):
+    """Bodies that an upload holds until its completion takes over what they hold (`namespace/preparing.py`)."""
+
+    digest: bytes = b""
+    """BLAKE2b-128 over all pieces that the completion needs counted."""
+    bodies: tuple[int, ...] = ()
+    """Their ids. The n-th holds the n-th slice of these pieces."""
+
+
 class Checksum(NamedTuple):
     """A checksum of a whole object, as S3 shows it."""
 
@@ -136,6 +145,10 @@ first element's head, the two bytes before a blob of 24. Of more extents it is n
 
 def pieces(packed: bytes) -> list[Piece]:
     return [Piece._make(each) for each in unpack(packed) or ()]
+
+
+def staged(packed: bytes) -> Staged:
+    return Staged._make(unpack(packed) or Staged())
 
 
 def parts(packed: bytes) -> list[PartFact]:

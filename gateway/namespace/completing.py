@@ -3,7 +3,8 @@
 No bytes move: a part's count on its run passes to the body's piece. A repeat of the same completion has the same
 answer, from the upload's row.
 
-A completion of few parts is one command, `CompleteUpload`, which looks at each part. `preparing` has that of many.
+A completion of few parts is one command, `CompleteUpload`, which looks at each part. `preparing` has that of many, and
+of parts that were copied from several runs.
 """
 
 from __future__ import annotations
@@ -30,12 +31,11 @@ from gateway.journal.packed import (
     checksum,
     pack,
     pack_all,
-    pieces,
     unpack,
 )
 from gateway.journal.records.uploads import PartsJoined, UploadEnded
-from gateway.journal.rows import Wanted, must
-from gateway.journal.tables import BODY, BUCKET, PART, RUN, Part, Shape, Upload, UploadState
+from gateway.journal.rows import must
+from gateway.journal.tables import BUCKET, PART, Part, Shape, Upload, UploadState
 from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.objects import name_object
 from gateway.namespace.paths import Place, find, seen, want_neighbours, weigh_key
@@ -47,7 +47,7 @@ LEAST_PART_BYTES = 5 * 1024**2
 """Of every part but the last."""
 MOST_OBJECT_BYTES = 5 * 1024**4
 MOST_PIECES = 100_000
-"""Of a body. A copy of the largest object part by part has a tenth; what has more would hold everybody up."""
+"""Of a body. A copy of the largest object part by part has a tenth of that."""
 
 
 class WantedPart(NamedTuple):
@@ -63,7 +63,8 @@ class WantedPart(NamedTuple):
 class CompleteUpload:
     """The named parts, in ascending order, become the current version of *key*.
 
-    Answers (version or None, LastModified in ns, etag, size, packed checksums).
+    Answers (version or None, LastModified in ns, etag, size, packed checksums); None if a part is a body of its own,
+    whose runs have to be counted: then nothing is changed, and the caller completes the upload as `preparing` says.
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `Invalid`, `InvalidArgument`, `InvalidPart`,
     `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
 
@@ -95,7 +96,7 @@ class Asked(Protocol):
 Finished = tuple[str | None, int, str, int, bytes]
 
 
-def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished:
+def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished | None:
     check_order(asked.parts)
     upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     if upload.state != UploadState.OPEN:
@@ -107,12 +108,12 @@ def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished:
     # one of the first `upload.parts + 1` is missing.
     tx.want([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
     parts = judged(asked, upload, lambda number: tx.get(PART, (upload.id, number)))
-    tx.want(_bodies_in(parts))
+    if any(part.shape == Shape.BODY for part in parts):
+        return None
     if asked.conditions is not None:
         check_write(asked.conditions, asked.key, seen(tx, place.entry))
     checksums = checksums_of(parts, upload.checksum, upload.checksum_type)
     check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
-    _want_runs(tx, parts)
     return _join(asked, upload, place, parts, checksums, tx)
 
 
@@ -184,25 +185,6 @@ def check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, si
         raise InvalidArgument(f"the upload carries {computed.algorithm}, not {asked.promised_algorithm}")
     if asked.promised_value not in (computed.value, computed.value.partition("-")[0]):
         raise BadChecksum(computed.algorithm, asked.promised_value, computed.value)
-
-
-def _bodies_in(parts: list[Part]) -> list[Wanted]:
-    return [(BODY, (part.content,)) for part in parts if part.shape == Shape.BODY]
-
-
-def _want_runs(tx: Tx, parts: list[Part]) -> None:
-    """A part that was copied from slices is a body of its own, whose runs are counted anew."""
-    count = len(parts)
-    runs: dict[int, None] = {}
-    for part in parts:
-        if part.shape == Shape.BODY:
-            inner = pieces(must(tx.rows, BODY, (part.content,)).pieces)
-            count += len(inner)
-            if count > MOST_PIECES:
-                raise InvalidArgument(f"the object would have more than {MOST_PIECES} pieces")
-            runs.update(dict.fromkeys(piece.run for piece in inner))
-    if runs:
-        tx.want([(RUN, (run,)) for run in runs])
 
 
 def _join(

@@ -6,25 +6,37 @@ ETag and checksums (`prepared`). It then sends one command, `CompletePrepared`, 
 and reads no part. The command does nothing if a part was added after the process read them; it compares the upload's
 `last_part` to find out. The rows of the parts are deleted afterwards, in slices, like those of an aborted upload.
 
-**The crash argument.** The prepared values are in memory alone. After a kill before the command is durable, the upload
-is still open and complete. The command makes the object and ends the upload in one batch. From then on the parts' rows
-own no bytes (`Upload.joined`). After a kill before these rows are deleted, the upload's row in `freed` says that they
-are still to be deleted.
+The new body holds a count on the run of each of its pieces. A part that is a run passes its own count on. A part that
+was copied from several runs is a body of its own, which may be shared, so the runs of its pieces have to be counted
+anew: thousands of rows. That happens before, in slices: each `StagePieces` makes a *staged body* of some of these
+pieces, which counts their runs, and which the upload holds. `CompletePrepared` takes over what the staged bodies hold.
+
+**The crash argument.** The prepared values are in memory alone. After a kill before `CompletePrepared` is durable, the
+upload is still open and complete. The command makes the object and ends the upload in one batch. From then on the rows
+of the parts named in `Upload.joined` own no content. After a kill before the parts' rows are deleted, the upload's row
+in `freed` says that they are still to be deleted. A staged body counts its runs while these live (a run that is gone is
+not counted but refused), so counts are right after each slice. What a completion has staged stays with the upload
+until a completion takes it over, one that needs other pieces replaces it, or the upload's last part is deleted: then
+`freed` has the staged bodies. A repeated completion that needs the same pieces goes on where the first one stopped.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
-from gateway.errors import NoSuchUpload
+from gateway.errors import InvalidArgument, NoSuchUpload
 from gateway.journal.commands import Tx, command
-from gateway.journal.packed import Piece, pack_all, pack_ranges
-from gateway.journal.records.uploads import PartsTakenOver
-from gateway.journal.tables import Part, Shape, Upload, UploadState
+from gateway.journal.packed import Checksum, Piece, pack_all, pack_ranges, pieces, staged
+from gateway.journal.records.bytes import BodyMade
+from gateway.journal.records.uploads import PartsTakenOver, PiecesStaged
+from gateway.journal.tables import RUN, Part, Shape, Upload, UploadState
 from gateway.namespace import reading
 from gateway.namespace.completing import (
+    MOST_PIECES,
     CompleteUpload,
     Finished,
     check_order,
@@ -42,20 +54,80 @@ from gateway.namespace.uploads import any_upload
 from gateway.namespace.versions import parse_upload
 from gateway.namespace.wholes import checksums_of, etag_of
 
+T = TypeVar("T")
+
 GATHERED = 500
-"""How many parts one query reads."""
+"""How many parts or bodies one query reads."""
+STAGED_PIECES = 200
+"""How many pieces one `StagePieces` counts: a few milliseconds of the committer's time."""
+PIECE_BYTES_MAX = 28
+"""How many bytes a packed piece takes at most."""
+WEIGHT_BYTES = 1 << 10
+"""The committer needs about as long for so many bytes of a command as for one row."""
+PART_BYTES = 1 << 10
+"""About how much memory the completing process needs for one part,"""
+BODY_PIECES_BYTES = 16 << 20
+"""and for the pieces of copied parts, of which there are at most `MOST_PIECES`."""
 NO_PART = -1
 """An id that no part has."""
 PREPARED_FEATURE = 9
 """The journal's feature level that `CompletePrepared` needs: parts' rows are deleted after the completion."""
+STAGED_FEATURE = 10
+"""The level that `StagePieces` needs."""
 
 
-@command(127, weight=weigh_key)
+@command(128, weight=lambda asked: len(asked.pieces))
+class StagePieces:
+    """Count the runs of the *nth* slice of the pieces that a completion needs counted. Emits `BodyMade` and
+    `PiecesStaged`.
+
+    Answers how many slices the upload has staged under *digest*, which is more than *nth*. Answers None if the upload
+    has changed: it was completed, a part was added, or slices before this one are missing. Repeating a slice is
+    harmless. Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    upload: str
+    last_part: int
+    """As in `CompletePrepared`."""
+    digest: bytes
+    """BLAKE2b-128 over all slices."""
+    nth: int
+    pieces: tuple[Piece, ...]
+
+
+def stage_pieces(asked: StagePieces, tx: Tx) -> int | None:
+    upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
+    if upload.state != UploadState.OPEN or upload.last_part != asked.last_part:
+        return None
+    before = staged(upload.staged)
+    done = len(before.bodies) if before.digest == asked.digest else 0
+    if asked.nth != done:
+        return done if asked.nth < done else None
+    wanted = [(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in asked.pieces)]
+    tx.want(wanted)
+    if any(tx.get(*run) is None for run in wanted):
+        return None
+    tx.need_feature(STAGED_FEATURE)
+    made = tx.new_id()
+    tx.emit(BodyMade(made, tuple((int(Shape.RUN), *piece) for piece in asked.pieces)))
+    tx.emit(PiecesStaged(asked.bucket, asked.key, upload.id, asked.digest, made))
+    return done + 1
+
+
+def _weigh(asked: CompletePrepared) -> int:
+    return weigh_key(asked) + asked.slices + (len(asked.pieces) + len(asked.facts)) // WEIGHT_BYTES
+
+
+@command(127, weight=_weigh)
 class CompletePrepared:
     """Make the current version of *key* from values that the caller computed from the upload's parts. Emits
     `PartsTakenOver`.
 
-    Answers as `CompleteUpload` does, or None if a part was added after the caller read them: then nothing is changed.
+    Answers as `CompleteUpload` does, or None if a part was added after the caller read them, or what it has staged is
+    not there any more: then nothing is changed.
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `PreconditionFailed`, `NoSuchKey`."""
 
     bucket: str
@@ -75,6 +147,10 @@ class CompletePrepared:
     facts: bytes
     joined: bytes
     conditions: Preconditions | None = None
+    staged: bytes = b""
+    """`StagePieces.digest`, if pieces had to be staged,"""
+    slices: int = 0
+    """and in how many slices."""
 
 
 def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
@@ -82,6 +158,9 @@ def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
     if upload.state != UploadState.OPEN:
         return repeated(asked, asked.digest, upload, tx)
     if upload.last_part != asked.last_part:
+        return None
+    before = staged(upload.staged)
+    if asked.slices and (before.digest, len(before.bodies)) != (asked.staged, asked.slices):
         return None
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
     if place.entry is not None:
@@ -92,7 +171,8 @@ def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
     body = tx.new_id()
     tx.emit(
         PartsTakenOver(
-            asked.bucket, asked.key, upload.id, body, asked.size, asked.pieces, asked.facts, asked.joined
+            asked.bucket, asked.key, upload.id, body, asked.size, asked.pieces, asked.facts, asked.joined,
+            asked.slices > 0,
         )
     )  # fmt: skip
     return finish(asked, upload, place, body, asked.size, asked.etag, asked.checksums, asked.digest, tx)
@@ -101,16 +181,41 @@ def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
 # ---- in the calling process ------------------------------------------------------------------------------------------
 
 
-async def prepared(reads: Reads, asked: CompleteUpload) -> CompletePrepared | None:
-    """The `CompletePrepared` that has the effect of *asked* but reads no parts. None if the caller must send *asked*
-    itself. The command checks whether the user may use the bucket; callers should check that before, too. Raises what
-    `CompleteUpload` raises."""
-    upload = reading.upload(reads, asked.bucket, asked.key, parse_upload(asked.upload))
+class Prepared(NamedTuple):
+    """The commands that complete an upload, each of bounded work: the slices in order, then the completion."""
+
+    slices: Sequence[StagePieces]
+    completion: CompletePrepared
+
+
+def memory_bytes(reads: Reads, asked: CompleteUpload) -> int:
+    """About how much memory `prepared` needs at most."""
+    ((count, shape),) = reads.query("SELECT count(*), max(shape) FROM part WHERE upload = ?", (_upload_id(asked),))
+    return int(count) * PART_BYTES + (BODY_PIECES_BYTES if shape == Shape.BODY else 0)
+
+
+async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
+    """The commands that have the effect of *asked*, none of which reads a part. None if the parts change meanwhile. The
+    commands check whether the user may use the bucket; callers should check that before, too. Raises what
+    `CompleteUpload` raises, and `InvalidArgument` for an object of more than `MOST_PIECES` pieces."""
+    upload = reading.upload(reads, asked.bucket, asked.key, _upload_id(asked))
     if upload is None:
         raise NoSuchUpload(asked.upload)
     if upload.state != UploadState.OPEN:
-        return await asyncio.to_thread(_repeat, asked)
-    return await asyncio.to_thread(_prepare, asked, upload, await gather_parts(reads, upload))
+        return Prepared((), await asyncio.to_thread(_repeat, asked))
+    standing = await gather_parts(reads, upload)
+    parts, checksums = await asyncio.to_thread(_judge, asked, upload, standing)
+    copied = [part.content for part in parts if part.shape == Shape.BODY]
+    if not copied:
+        return await asyncio.to_thread(commands, asked, upload, parts, checksums, {})
+    bodies = await _gather_bodies(reads, copied, MOST_PIECES + len(copied) - len(parts))
+    if bodies is None:
+        return None
+    return await asyncio.to_thread(commands, asked, upload, parts, checksums, bodies)
+
+
+def _upload_id(asked: CompleteUpload) -> int:
+    return parse_upload(asked.upload)
 
 
 async def gather_parts(reads: Reads, upload: Upload) -> dict[int, Part]:
@@ -131,25 +236,92 @@ async def gather_parts(reads: Reads, upload: Upload) -> dict[int, Part]:
         await asyncio.sleep(0)
 
 
-def _prepare(asked: CompleteUpload, upload: Upload, standing: Mapping[int, Part]) -> CompletePrepared | None:
-    """The command that completes the open *upload* from its stored parts, *standing*. Takes a while for many parts, so
-    callers run it in a thread. None if a part is a body of its own, whose runs have to be counted: then the caller
-    sends *asked* itself. Raises those errors of `CompleteUpload` that concern parts."""
+async def _gather_bodies(reads: Reads, copied: Sequence[int], pieces_max: int) -> dict[int, bytes] | None:
+    """The packed pieces of the bodies *copied*, which may name one several times; None if one is gone. Raises
+    `InvalidArgument` if they have more than *pieces_max* pieces together, before it reads much more than that."""
+    sizes: dict[int, int] = {}
+    for some in _in_slices(dict.fromkeys(copied), GATHERED):
+        marks = ", ".join("?" * len(some))
+        sizes.update(reads.query(f"SELECT id, length(pieces) FROM body WHERE id IN ({marks})", some))
+        await asyncio.sleep(0)
+    if any(body not in sizes for body in copied):
+        return None
+    if sum(sizes[body] for body in copied) > MOST_PIECES * PIECE_BYTES_MAX:
+        raise _too_many()
+    found: dict[int, bytes] = {}
+    for body in sizes:
+        rows = reads.query("SELECT pieces FROM body WHERE id = ?", (body,))
+        if not rows:
+            return None
+        found[body] = rows[0][0]
+        await asyncio.sleep(0)
+    counts = await asyncio.to_thread(lambda: {body: len(pieces(packed)) for body, packed in found.items()})
+    if sum(counts[body] for body in copied) > pieces_max:
+        raise _too_many()
+    return found
+
+
+def _too_many() -> InvalidArgument:
+    return InvalidArgument(f"the object would have more than {MOST_PIECES} pieces")
+
+
+def _judge(
+    asked: CompleteUpload, upload: Upload, standing: Mapping[int, Part]
+) -> tuple[list[Part], Sequence[Checksum]]:
+    """The named parts and the object's checksums. Takes a while for many parts, so callers run it in a thread. Raises
+    those errors of `CompleteUpload` that concern parts."""
     check_order(asked.parts)
     parts = judged(asked, upload, standing.get)
-    if any(part.shape == Shape.BODY for part in parts):
-        return None
     checksums = checksums_of(parts, upload.checksum, upload.checksum_type)
-    size = sum(part.size for part in parts)
-    check_promised(asked, upload, checksums[0], size)
-    return CompletePrepared(
-        *(asked.bucket, asked.key, asked.user, asked.root, asked.upload, digest_of(asked.parts)),
-        *(upload.last_part, size, etag_of(parts), pack_all(checksums)),
-        pack_all(Piece(part.content, 0, part.size) for part in parts if part.shape == Shape.RUN),
-        pack_all(map(fact_of, parts)),
-        pack_ranges(part.number for part in parts),
-        asked.conditions,
+    check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
+    return parts, checksums
+
+
+def commands(
+    asked: CompleteUpload,
+    upload: Upload,
+    parts: Sequence[Part],
+    checksums: Iterable[Checksum],
+    bodies: Mapping[int, bytes],
+) -> Prepared:
+    """The commands that complete the open *upload* of *parts*. *bodies* has the packed pieces of the parts that are
+    bodies. Takes a while for many parts, so callers run it in a thread."""
+    head = (asked.bucket, asked.key, asked.user, asked.root, asked.upload)
+    counted = list(_in_slices(_pieces_of(parts, bodies, (Shape.BODY,)), STAGED_PIECES))
+    digest = _digest_of_slices(counted) if counted else b""
+    completion = CompletePrepared(
+        *(*head, digest_of(asked.parts), upload.last_part, sum(part.size for part in parts), etag_of(parts)),
+        *(pack_all(checksums), pack_all(_pieces_of(parts, bodies, (Shape.RUN, Shape.BODY)))),
+        *(pack_all(map(fact_of, parts)), pack_ranges(part.number for part in parts if part.shape != Shape.BODY)),
+        conditions=asked.conditions,
+        staged=digest,
+        slices=len(counted),
     )
+    slices = [StagePieces(*head, upload.last_part, digest, nth, some) for nth, some in enumerate(counted)]
+    return Prepared(slices, completion)
+
+
+def _pieces_of(parts: Iterable[Part], bodies: Mapping[int, bytes], shapes: Sequence[Shape]) -> Iterator[Piece]:
+    """The pieces of those *parts* that have one of *shapes*."""
+    for part in parts:
+        if part.shape in shapes:
+            if part.shape == Shape.RUN:
+                yield Piece(part.content, 0, part.size)
+            else:
+                yield from pieces(bodies[part.content])
+
+
+def _digest_of_slices(slices: Iterable[tuple[Piece, ...]]) -> bytes:
+    found = hashlib.blake2b(digest_size=16)
+    for each in slices:
+        found.update(pack_all(each))
+    return found.digest()
+
+
+def _in_slices(values: Iterable[T], length: int) -> Iterator[tuple[T, ...]]:
+    left = iter(values)
+    while some := tuple(islice(left, length)):
+        yield some
 
 
 def _repeat(asked: CompleteUpload) -> CompletePrepared:
@@ -158,4 +330,4 @@ def _repeat(asked: CompleteUpload) -> CompletePrepared:
     return CompletePrepared(*head, NO_PART, 0, "", b"", b"", b"", b"")
 
 
-HANDLERS: dict[type[Any], Any] = {CompletePrepared: complete_prepared}
+HANDLERS: dict[type[Any], Any] = {CompletePrepared: complete_prepared, StagePieces: stage_pieces}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,15 +12,15 @@ from gateway.blocks.fsck_tables import check_tables
 from gateway.blocks.takedown import Takedown
 from gateway.engine import uploads
 from gateway.engine.desk import Engine
-from gateway.engine.types import Caller, Meta, Promised, WantedPart
-from gateway.errors import AccessDenied, Busy, InvalidPart, NoSuchUpload
+from gateway.engine.types import ByteRange, Caller, Conditions, Meta, Promised, WantedPart
+from gateway.errors import AccessDenied, Busy, CommitterGone, InvalidPart, NoSuchUpload, PreconditionFailed
 from gateway.journal.paths import JournalPaths
 from gateway.namespace import completing, preparing
 from gateway.namespace.completing import CompleteUpload
-from gateway.namespace.preparing import CompletePrepared
+from gateway.namespace.preparing import CompletePrepared, StagePieces
 from gateway.site.site import Site
 from gateway.site.upkeep import workers_of
-from tests.engine.bodies import Bytes, get
+from tests.engine.bodies import Bytes, get, put
 
 
 @pytest.fixture(autouse=True)
@@ -27,17 +28,18 @@ def few_parts_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that tests need few parts, and small ones."""
     monkeypatch.setattr(uploads, "PARTS_AT_ONCE", 2)
     monkeypatch.setattr(preparing, "GATHERED", 2)
+    monkeypatch.setattr(preparing, "STAGED_PIECES", 2)
     monkeypatch.setattr(completing, "LEAST_PART_BYTES", 1)
 
 
 @pytest.fixture
 def sent(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The commands that complete uploads, as they are sent."""
+    """The commands that complete uploads, or prepare that, as they are sent."""
     found: list[Any] = []
     send = site.journal.send
 
     async def listed(command: Any) -> Any:
-        if isinstance(command, CompleteUpload | CompletePrepared):
+        if isinstance(command, CompleteUpload | CompletePrepared | StagePieces):
             found.append(command)
         return await send(command)
 
@@ -122,3 +124,143 @@ async def test_parts_that_come_meanwhile_have_the_others_looked_at_anew_and_not_
         await engine.complete_upload(root, "tree", b"k", upload, parts)
     left[0] = 0
     await engine.complete_upload(root, "tree", b"k", upload, parts)
+
+
+async def copied(engine: Engine, root: Caller, key: bytes) -> tuple[str, list[WantedPart], bytes]:
+    """An upload of three parts, of which two are copied from several runs; and the bytes of the whole."""
+    source, named = await uploaded(engine, root, b"source", 5)
+    await engine.complete_upload(root, "tree", b"source", source, named)
+    data = await get(engine, root, b"source")
+    upload = await engine.create_upload(root, "tree", key, Meta(), "", "")
+    own = await engine.put_part(root, "tree", key, upload, 2, Bytes(b"own"), Promised(3))
+    first = await engine.copy_part(root, "tree", key, upload, 1, "tree", b"source", None, ByteRange(500, 3_499))
+    last = await engine.copy_part(root, "tree", key, upload, 3, "tree", b"source", None, None)
+    parts = [WantedPart(1, first.part.etag), WantedPart(2, own.etag), WantedPart(3, last.part.etag)]
+    return upload, parts, data[500:3_500] + b"own" + data
+
+
+async def nothing_is_left(site: Site) -> None:
+    """Take apart all that nobody holds, and see that the tables agree at each step."""
+    takedown = next(each for each in workers_of(site) if isinstance(each, Takedown))
+    while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
+        await takedown.step()
+        assert findings(site) == {}
+
+
+@pytest.mark.parametrize("at_once", [2, 256], ids=["many parts", "few parts"])
+async def test_runs_of_copied_parts_are_counted_in_slices_before_the_upload_is_completed(
+    site: Site, engine: Engine, root: Caller, sent: list[Any], monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(uploads, "PARTS_AT_ONCE", at_once)
+    upload, parts, data = await copied(engine, root, b"k")
+    sent.clear()
+    done = await engine.complete_upload(root, "tree", b"k", upload, parts)
+    slices = [each for each in sent if isinstance(each, StagePieces)]
+    assert isinstance(sent[-1], CompletePrepared)
+    assert [len(each.pieces) for each in slices] == [2, 2, 2, 2, 1], "9 runs, 2 at a time"
+    assert findings(site) == {}
+    assert await get(engine, root, b"k") == data
+    assert await engine.complete_upload(root, "tree", b"k", upload, parts) == done
+    await nothing_is_left(site)
+    assert site.store.query("SELECT count(*) FROM body") == [(2,)], "the source's, and the new one"
+    await engine.delete(root, "tree", b"k")
+    await engine.delete(root, "tree", b"source")
+    await nothing_is_left(site)
+    assert site.store.query("SELECT count(*) FROM body, run") == [(0,)]
+
+
+async def test_a_completion_that_was_cut_short_goes_on_where_it_stopped(
+    site: Site, engine: Engine, root: Caller, sent: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload, parts, data = await copied(engine, root, b"k")
+    send = site.journal.send
+
+    async def killed(command: Any) -> Any:
+        if isinstance(command, StagePieces) and command.nth == 2:
+            raise CommitterGone("the process that completes is killed")
+        return await send(command)
+
+    with monkeypatch.context() as killing:
+        killing.setattr(site.journal, "send", killed)
+        with pytest.raises(CommitterGone):
+            await engine.complete_upload(root, "tree", b"k", upload, parts)
+    assert findings(site) == {}
+    sent.clear()
+    await engine.complete_upload(root, "tree", b"k", upload, parts)
+    assert [each.nth for each in sent if isinstance(each, StagePieces)] == [0, 2, 3, 4]
+    assert await get(engine, root, b"k") == data
+    await nothing_is_left(site)
+
+
+@pytest.mark.parametrize("end", ["abort", "another list", "a part replaced", "a condition"])
+async def test_what_a_completion_has_staged_in_vain_is_let_go_of(
+    site: Site, engine: Engine, root: Caller, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    upload, parts, data = await copied(engine, root, b"k")
+    await put(engine, root, b"k", b"older")
+    with pytest.raises(PreconditionFailed):
+        await engine.complete_upload(root, "tree", b"k", upload, parts, Conditions(if_none_match=("*",)))
+    assert site.store.query("SELECT count(*) FROM upload WHERE staged <> x''") == [(1,)]
+    assert findings(site) == {}
+    expected = b"older"
+    match end:
+        case "abort":
+            await engine.abort_upload(root, "tree", b"k", upload)
+        case "another list":
+            await engine.complete_upload(root, "tree", b"k", upload, parts[:2])
+            expected = data[:3_003]
+        case "a part replaced":
+            stored = await engine.put_part(root, "tree", b"k", upload, 1, Bytes(b"other"), Promised(5))
+            await engine.complete_upload(root, "tree", b"k", upload, [WantedPart(1, stored.etag), parts[2]])
+            expected = b"other" + data[3_003:]
+        case _:
+            await engine.complete_upload(root, "tree", b"k", upload, parts, Conditions(if_match=("*",)))
+            expected = data
+    assert findings(site) == {}
+    assert await get(engine, root, b"k") == expected
+    await nothing_is_left(site)
+    held = site.store.query("SELECT count(*) FROM body WHERE id NOT IN (SELECT content FROM file WHERE shape = 2)")
+    assert held == [(0,)]
+
+
+async def test_one_process_prepares_few_completions_at_a_time_and_users_take_turns(
+    engine: Engine, root: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "PARTS_AT_ONCE", 0)
+    begun = [await uploaded(engine, root, b"%d" % number, 2) for number in range(6)]
+    other = root._replace(user="other", user_id=root.user_id + 1)  # a second root user
+    gather, order, under_way, most = preparing.gather_parts, list[bytes](), [0], [0]
+
+    async def counted(reads: Any, row: Any) -> Any:
+        order.append(row.key)
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        await asyncio.sleep(0.01)
+        under_way[0] -= 1
+        return await gather(reads, row)
+
+    monkeypatch.setattr(preparing, "gather_parts", counted)
+    callers = [root, root, root, root, root, other]
+    await asyncio.gather(
+        *(
+            engine.complete_upload(caller, "tree", b"%d" % number, *begun[number])
+            for number, caller in enumerate(callers)
+        )
+    )
+    assert most == [2]
+    assert order.index(b"5") <= 3, "it waits for one of the other user's"
+
+
+async def test_a_completion_is_charged_to_the_bytes_in_flight_while_it_is_prepared(
+    site: Site, engine: Engine, root: Caller
+) -> None:
+    budget = site.warehouse.writer.budget
+    upload, parts = await uploaded(engine, root, b"k", 3)
+    await budget.take(budget.limit)
+    completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))
+    while not (budget.wanted or completing_it.done()):
+        await asyncio.sleep(0)
+    assert budget.wanted == 3 * preparing.PART_BYTES
+    budget.give(budget.limit)
+    await completing_it
+    assert budget.used == 0

@@ -25,14 +25,11 @@ from gateway.journal import session_commands as site
 from gateway.journal.apply_work import ids_in
 from gateway.journal.packed import (
     Extent,
-    PartFact,
-    Piece,
     Rewritten,
     UploadAt,
     extents,
-    pack_all,
-    pack_ranges,
     rewritten,
+    staged,
     unpack,
 )
 from gateway.journal.records.bytes import NewBlock
@@ -41,6 +38,7 @@ from gateway.journal.tables import (
     BACKEND,
     BACKEND_SET,
     BLOCK,
+    BODY,
     BUCKET,
     DIR,
     ENTRY,
@@ -63,7 +61,7 @@ from gateway.journal.tables import (
 )
 from gateway.namespace import buckets, completing, copies, names, nodes, objects, preparing, renaming, uploads
 from gateway.namespace.versions import spell
-from gateway.namespace.wholes import checksums_of, etag_of
+from gateway.namespace.wholes import checksums_of
 from gateway.placement import commands as placement
 from gateway.reconcile import commands as reconcile
 
@@ -217,7 +215,7 @@ def part(h: History, r: random.Random, b: Any, who: Any) -> Any:
     if row is None:
         return None
     head = (row.bucket, row.key, row.owner, False, spell(row.id), r.choice([1, 2, 3]))
-    if not r.randrange(4):
+    if not r.randrange(2):
         source = h.pick(FILE, lambda row: row.size >= 8 * MIB and row.shape == Shape.RUN)
         named = source and h.pick(ENTRY, lambda row: row.node == source.id)
         at = named and h.pick(DIR, lambda row: row.id == named.parent and row.parent == 0)
@@ -231,16 +229,16 @@ def part(h: History, r: random.Random, b: Any, who: Any) -> Any:
 STEPS["another part"] = STEPS["part"]
 
 
-def _prepared(asked: completing.CompleteUpload, row: Any, parts: list[Any]) -> preparing.CompletePrepared:
-    """As `preparing.prepared`, whatever the sizes of the parts."""
+def _prepared(h: History, r: random.Random, asked: completing.CompleteUpload, row: Any, parts: list[Any]) -> Any:
+    """One of the commands of `preparing.prepared`, whatever the sizes of the parts: the next one that would be sent."""
     checksums = checksums_of(parts, row.checksum, row.checksum_type)
-    facts = [PartFact(each.number, each.size, each.etag, 0, each.checksum) for each in parts]
-    joined = [Piece(each.content, 0, each.size) for each in parts if each.shape == Shape.RUN]
-    return preparing.CompletePrepared(
-        *(asked.bucket, asked.key, asked.user, asked.root, asked.upload, completing.digest_of(asked.parts)),
-        *(row.last_part, sum(each.size for each in parts), etag_of(parts), pack_all(checksums)),
-        *(pack_all(joined), pack_all(facts), pack_ranges(each.number for each in parts)),
-    )
+    bodies = {each.id: each.pieces for each in h.shown.dump(BODY)}
+    slices, completion = preparing.commands(asked, row, parts, checksums, bodies)
+    if r.randrange(4):
+        found = staged(row.staged)
+        done = len(found.bodies) if slices and found.digest == slices[0].digest else 0
+        return slices[done] if done < len(slices) else completion
+    return r.choice([*slices, completion])
 
 
 @step
@@ -254,13 +252,28 @@ def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
         some = parts if r.randrange(3) else parts[:1]
         named = tuple(completing.WantedPart(each.number, each.etag) for each in some)
         asked = completing.CompleteUpload(*head, named)
-        if row.state == UploadState.OPEN and all(each.shape != Shape.BODY for each in some) and r.randrange(2):
-            return _prepared(asked, row, some)
+        if row.state == UploadState.OPEN and (r.randrange(2) or any(each.shape == Shape.BODY for each in some)):
+            return _prepared(h, r, asked, row, some)
         return asked
     if row.state == UploadState.OPEN:
         return uploads.AbortUpload(*head)
     numbers = tuple(each.number for each in parts)
     return uploads.DropParts(*head[:2], row.id, numbers) if numbers else uploads.ForgetUpload(*head[:2], row.id)
+
+
+@step
+def complete_what_was_copied(h: History, r: random.Random, b: Any, who: Any) -> Any:
+    copied = {each.upload for each in h.shown.dump(PART) if each.shape == Shape.BODY}
+    row = h.pick(UPLOAD, lambda row: row.id in copied and row.state == UploadState.OPEN)
+    if row is None:
+        return None
+    parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
+    named = tuple(completing.WantedPart(each.number, each.etag) for each in parts)
+    asked = completing.CompleteUpload(row.bucket, row.key, row.owner, False, spell(row.id), named)
+    return _prepared(h, r, asked, row, parts)
+
+
+STEPS["complete again what was copied"] = STEPS["complete_what_was_copied"]
 
 
 @step

@@ -237,6 +237,7 @@ def test_uploads_of_an_older_file_are_as_old_as_they_were(tmp_path: Path) -> Non
         "ALTER TABLE upload DROP COLUMN site_ns",
         "ALTER TABLE upload DROP COLUMN last_part",
         "ALTER TABLE upload DROP COLUMN joined",
+        "ALTER TABLE upload DROP COLUMN staged",
         "CREATE INDEX upload_open ON upload (made_ns) WHERE state = 0",
         "CREATE INDEX upload_ended ON upload (ended_ns) WHERE state > 0",
     ):
@@ -246,7 +247,7 @@ def test_uploads_of_an_older_file_are_as_old_as_they_were(tmp_path: Path) -> Non
         (2, UploadState.COMPLETED, 70),
         (3, UploadState.ABORTED, 80),
     ):
-        row = Upload("b", b"k", number, state, 1, 60 + number, ended_ns, 0, "", "", b"", b"", b"")[:-3]
+        row = Upload("b", b"k", number, state, 1, 60 + number, ended_ns, 0, "", "", b"", b"", b"")[:-4]
         base.execute(f"INSERT INTO upload VALUES ({', '.join('?' * len(row))})", row)
     for number, part in ((1, 21), (2, 20)):  # the second one came first
         row = Part(1, number, part, 1, int(Shape.NONE), 0, "", b"", "", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gateway.journal.packed import extents, in_ranges, pieces, unpack
+from gateway.journal.packed import extents, in_ranges, pieces, staged, unpack
 from gateway.journal.tables import Shape
 from gateway.namespace import depth
 from tests.namespace.world import World
@@ -127,6 +127,8 @@ def _check_content(world: World) -> None:
     parts = [part for part in tables["part"].values() if not in_ranges(part.number, uploads[part.upload])]
     for row in [*tables["file"].values(), *parts, *tables["freed"].values()]:
         held[(row.shape, row.content)] += 1
+    for upload in tables["upload"].values():
+        held.update((Shape.BODY, body) for body in staged(upload.staged).bodies)
     cut = {row.content: row.cursor for row in tables["freed"].values() if row.shape == Shape.BODY}
     for body in tables["body"].values():
         assert body.refs == held[(Shape.BODY, body.id)], body

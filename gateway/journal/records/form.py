@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-FEATURE_LEVEL = 9
+FEATURE_LEVEL = 10
 """The newest level that this code knows. 2: blocks are brought where they should be (tags 90 and up). 3: a bucket goes
 although uploads into it are open (tags 44 and 85). 4: old copies of a block that was moved are kept for a while (tag
 98). 5: each start of a committer draws a fencing token (tag 4), and the end of a session says whether its process was
 seen alive (tag 21). 6: a journal may begin with tables that were restored without their records (tag 8). 7: tall
 directories keep their height (tag 62). 8: a new pack is kept for a while before extents move there (tags 77 to 79).
-9: the parts of a completed upload are dropped afterwards (tag 86)."""
+9: the parts of a completed upload are dropped afterwards (tag 86). 10: the runs of copied parts are counted before the
+upload is completed (tag 87)."""
 
 T = TypeVar("T")
 

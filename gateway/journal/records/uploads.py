@@ -112,8 +112,30 @@ class PartsTakenOver:
     facts: bytes
     joined: bytes
     """packed ranges, as in the upload's row."""
+    with_staged: bool = False
+    """Whether the body also takes over what the upload's staged bodies hold; these bodies go."""
+
+
+@record(tag=87, feature=10)
+class PiecesStaged:
+    """The upload holds the body *id*, which nobody counted, beside those that it has staged under the same *digest*.
+    Bodies that were staged under another digest are let go of."""
+
+    bucket: str
+    key: bytes
+    upload: int
+    digest: bytes
+    id: int
 
 
 UploadRecord = (
-    PartsTakenOver | PartsJoined | UploadMade | PartPut | UploadEnded | PartsDropped | UploadForgotten | UploadsCutOff
+    PartsTakenOver
+    | PartsJoined
+    | UploadMade
+    | PartPut
+    | UploadEnded
+    | PartsDropped
+    | UploadForgotten
+    | UploadsCutOff
+    | PiecesStaged
 )

@@ -190,6 +190,12 @@ def _parts_dropped_later(base: Database) -> None:
     )
 
 
+def _pieces_staged(base: Database) -> None:
+    """Uploads remember the bodies that a completion has staged."""
+    if "staged" not in base["upload"].columns_dict:
+        base.execute("ALTER TABLE upload ADD COLUMN staged BLOB NOT NULL DEFAULT x''")
+
+
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
     _names_remember,
@@ -201,6 +207,7 @@ STEPS: tuple[Callable[[Database], None], ...] = (
     _heights,
     _rewrites,
     _parts_dropped_later,
+    _pieces_staged,
 )
 """The n-th step makes schema n + 1 out of schema n."""
 

@@ -45,6 +45,9 @@ class Upload(NamedTuple):
     joined: bytes = b""
     """packed: ranges of the numbers of parts whose contents a body has taken over. Their rows, which still stand for a
     while, hold nothing."""
+    staged: bytes = b""
+    """packed: `Staged`, the bodies that a completion has made so far to count the runs of copied parts, and that the
+    upload holds. Empty if there are none."""
 
 
 class Part(NamedTuple):
