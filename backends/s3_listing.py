@@ -3,7 +3,9 @@
 Pages are parsed here, in a thread: botocore's parser holds the event loop for 80 µs a line. A server may be broken or
 hostile, so a page is bounded in bytes, lines and depth, has no document type (and so no entities), and each page must
 get on: a listing that repeats itself, goes backwards, names what was not asked for, or goes on without saying where,
-raises `Damaged`. One that goes on for ever in order cannot be told from a long one: whoever walks it bounds the walk.
+raises `Damaged`. Names that are no keys of ours are passed over, so the caller cannot bound them: a listing with too
+many of them, or of pages without a key, raises `Damaged`, too. Keys that go on for ever, in order, cannot be told from
+many keys: whoever walks a listing bounds the walk.
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ PAGE_BYTES_MAX = 4 << 20
 """A line has at most 1,024 bytes of key, each spelt as three, and some hundred bytes more."""
 EMPTY_PAGES_MAX = 100
 """Pages without a line, of which the last says that more follows. S3 allows them, and none sends many in a row."""
+STRANGERS_MAX = 1_000_000
+"""Names in one listing that are no keys of ours: what people put below the prefix by hand, although it is ours."""
+KEYLESS_PAGES_MAX = 10_000
+"""Pages in one listing without a key of ours: ten times as many as `STRANGERS_MAX` names fill."""
 
 _DEPTH_MAX = 8
 _PIECE_BYTES = 64 << 10  # between two of them other threads run
@@ -67,7 +73,8 @@ class _Progress:
 
     def __init__(self, root: str, prefix: str) -> None:
         self._root, self._prefix = root, prefix
-        self._last, self._last_key, self._empty = "", "", 0
+        self._last, self._last_key = "", ""
+        self._empty = self._keyless = self._strangers = 0
 
     def keys_of(self, page: Page) -> list[Listed]:
         """The lines of *page* that are values. Raises `ValueError` where it does not continue the ones before it."""
@@ -83,6 +90,7 @@ class _Progress:
             found.append(Listed(key, line.size))
             self._last_key = key
         self._see_that_it_gets_on(page)
+        self._see_that_it_holds_keys(page, found)
         return found
 
     def _see_that_it_gets_on(self, page: Page) -> None:
@@ -93,6 +101,21 @@ class _Progress:
         if page.lines and last <= self._last:
             raise ValueError(f"a page ends with {last[:100]!r}, and the one before it with {self._last[:100]!r}")
         self._last = max(last, self._last)
+
+    def _see_that_it_holds_keys(self, page: Page, found: list[Listed]) -> None:
+        """Bound what is passed over: the caller sees nothing of it."""
+        self._strangers += len(page.lines) - len(found)
+        self._keyless += not found
+        if self._strangers > STRANGERS_MAX:
+            raise ValueError(
+                f"below {self._prefix!r} it has more than {STRANGERS_MAX:,} names that are no keys of Entrepot's, up "
+                f"to {self._last[:100]!r}; move them elsewhere, since the prefix is for Entrepot alone"
+            )
+        if self._keyless > KEYLESS_PAGES_MAX:
+            raise ValueError(
+                f"below {self._prefix!r} it has more than {KEYLESS_PAGES_MAX:,} pages without a key of Entrepot's, up "
+                f"to {self._last[:100]!r}"
+            )
 
 
 def parse_page(raw: bytes) -> Page:

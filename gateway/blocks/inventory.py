@@ -9,6 +9,7 @@ more keys that the journal does not name than `ListingLimits` allows, or the lis
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class _Row(NamedTuple):
 
 
 class UnusableListing(backend_errors.Damaged):
-    """A backend's listing is out of order, too slow, or has more keys than can be explained."""
+    """A backend's listing is wrong, out of order, too slow, or has more keys than can be explained."""
 
 
 @dataclass(frozen=True)
@@ -129,16 +130,24 @@ async def _walk(store: Tables, place: int, backend: Backend, timing: Timing) -> 
 
 async def _lines(backend: Backend, timing: Timing) -> AsyncIterator[Listed]:
     """What *backend* lists, as long as that goes on in order and at a bearable speed. Only time that the backend takes
-    counts."""
+    counts; a key that does not come is not waited for any longer than that."""
     clock, waited, count, last = timing.clock, 0.0, 0, ""
     async with aclosing(backend.list()) as lines:  # type: ignore[type-var] # every backend's is a generator
         while True:
             asked = clock.monotonic()
-            line = await anext(lines, None)
+            allowed = timing.inventory.thousand_keys_seconds * (1 + (count + 1) / 1_000)
+            try:
+                async with asyncio.timeout(max(0.0, allowed - waited)):
+                    line = await anext(lines, None)
+            except TimeoutError:
+                message = f"its listing was given up behind {last!r}: {count} keys took more than {allowed:.0f} s"
+                raise UnusableListing(message, backend=backend.name) from None
+            except backend_errors.Damaged as error:
+                raise UnusableListing(error.message, backend=backend.name) from error
             if line is None:
                 return
             waited, count = waited + clock.monotonic() - asked, count + 1
-            if waited > timing.inventory.thousand_keys_seconds * (1 + count / 1_000):
+            if waited > allowed:
                 message = f"its listing was given up at {line.key!r}: {count} keys took {waited:.0f} s"
                 raise UnusableListing(message, backend=backend.name)
             if line.key <= last:

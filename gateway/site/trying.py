@@ -20,6 +20,7 @@ from gateway.crypto.sealing import new_block_id
 from gateway.errors import InvalidArgument, Misconfigured
 from gateway.site.guarded import check_marker
 from gateway.site.opening import open_s3
+from gateway.timing import Timing
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
@@ -71,7 +72,7 @@ async def try_backend(site: Site, name: str, seconds: float) -> Tried:
     if backend is None:
         raise InvalidArgument(f"the config names no backend {name!r}")
     number = next(each for each, other in site.warehouse.backends.items() if other is backend)
-    trial = _Trial(backend, site.journal.session)
+    trial = _Trial(backend, site.journal.session, site.timing)
     promises = [Promise(OURS, await _broken(lambda: _ours(backend, number, site)))]
     speeds: list[Speed] = []
     traits: dict[str, str] = {}
@@ -125,8 +126,9 @@ async def _broken(check: Callable[[], Awaitable[str]]) -> str:
 
 
 class _Trial:
-    def __init__(self, backend: Backend, session: int) -> None:
+    def __init__(self, backend: Backend, session: int, timing: Timing) -> None:
         self._backend = backend
+        self._list_seconds = timing.inventory.thousand_keys_seconds * LISTED_MAX / 1_000
         self._session = session
         self._keys: set[str] = set()
         self._value = os.urandom(100_000)
@@ -207,11 +209,15 @@ class _Trial:
     async def _listed(self) -> str:
         mine = {await self._put(b"%d" % n) for n in range(5)}
         found: list[str] = []
-        async with aclosing(self._backend.list(session_prefix(self._session))) as lines:  # type: ignore[type-var]
-            async for listed in lines:
-                found.append(listed.key)
-                if len(found) > LISTED_MAX:
-                    return f"more than {LISTED_MAX} keys were listed below a prefix with a few"
+        lines = self._backend.list(session_prefix(self._session))
+        try:
+            async with asyncio.timeout(self._list_seconds), aclosing(lines):  # type: ignore[type-var]
+                async for listed in lines:
+                    found.append(listed.key)
+                    if len(found) > LISTED_MAX:
+                        return f"more than {LISTED_MAX} keys were listed below a prefix with a few"
+        except TimeoutError:
+            return f"a listing of a few keys did not end within {self._list_seconds:g} s; it had shown {len(found)}"
         if found != sorted(found):
             return "they are out of order"
         return "" if mine <= set(found) else f"{len(mine - set(found))} of {len(mine)} were not listed"

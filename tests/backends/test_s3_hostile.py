@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from backends import errors
+from backends import errors, s3_listing
 from backends.base import Backend, Marker
 from backends.marker import marker_text
 from backends.s3 import S3
@@ -362,6 +362,37 @@ async def test_a_listing_that_cannot_be_is_damaged_and_ends(pages: Callable[[int
 async def test_a_listing_may_have_pages_without_a_line_and_names_of_others_in_any_order() -> None:
     pages = [page(token="t")] * EMPTY_PAGES_MAX + [page("p/b", "p/Z", "p/A", "p/c", token="t"), page("p/d")]
     assert await walked(lambda number: pages[number - 1]) == ["b", "c", "d"]
+
+
+def strangers(number: int) -> bytes:
+    """A page of ascending names that are no keys."""
+    return page(*(f"p/Photo-{number:06}-{line:04}" for line in range(LINES)), token="t")
+
+
+def few_keys(number: int) -> bytes:
+    """A key, and then as many pages without one as there may be in a row."""
+    return page(f"p/{number:06}" if number % EMPTY_PAGES_MAX == 1 else f"p/{number:06}-X", token="t")
+
+
+@pytest.mark.parametrize(
+    ("pages", "why"),
+    [
+        (strangers, "more than 5,000 names that are no keys of Entrepot's, up to 'p/Photo-000006-0999'"),
+        (few_keys, "more than 200 pages without a key of Entrepot's, up to 'p/000204-X'"),
+    ],
+)
+async def test_a_listing_of_what_is_not_ours_comes_to_an_end(
+    pages: Callable[[int], bytes], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_listing, "STRANGERS_MAX", 5_000)
+    monkeypatch.setattr(s3_listing, "KEYLESS_PAGES_MAX", 200)
+    with pytest.raises(errors.Damaged, match=f"backend 's3': its listing is wrong: below 'p/' it has {why}"):
+        await walked(lambda number: pages(number) if number < 1_000 else page())
+
+
+async def test_many_names_that_are_not_ours_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_listing, "STRANGERS_MAX", 5_000)
+    assert await walked(lambda number: strangers(number) if number <= 5 else page("p/a")) == ["a"]
 
 
 def test_a_page_is_read_as_it_is_spelt() -> None:

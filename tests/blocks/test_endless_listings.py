@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import Listed, crc32c_of
+from backends.errors import Damaged
 from backends.memory import Memory
 from gateway.blocks.findings import Severity
 from gateway.blocks.fsck import check
@@ -40,6 +42,10 @@ class Odd(Memory):
             self.taken += 1
             if self.tail == "slow":
                 CLOCK.advance(3.0)
+            if self.tail == "wrong":
+                raise Damaged("its listing is wrong", backend=self.name)
+            if self.tail == "silent":
+                await asyncio.Event().wait()
             key = {"strange": f"zz/{number:09}", "repeating": "zz/the-same"}.get(self.tail, f"{ORPHAN}{number:032x}")
             yield Listed(key, 1)
 
@@ -68,6 +74,7 @@ ENDLESS = {
     "strange": "more than 50 keys",
     "repeating": "behind",
     "slow": "took",
+    "wrong": "its listing is wrong",
 }
 
 
@@ -84,6 +91,16 @@ async def test_fsck_gives_an_endless_listing_up_and_checks_all_else(
     assert report.kinds["block-orphan"] >= 1, "the other backend was looked at"
     assert odd.taken < 200
     assert (report.counted["frames"] > 0) == read
+
+
+async def test_a_listing_that_shows_no_further_key_is_given_up(site: Site, odd: Odd) -> None:
+    """As one of a store that sends page after page of what is not ours."""
+    odd.tail = "silent"
+    timing = replace(LIMITS.timing, inventory=replace(LIMITS.timing.inventory, thousand_keys_seconds=0.05))
+    report = await check(site.path, site.store, site.backends, limits=replace(LIMITS, timing=timing))
+    [finding] = [each for each in report.findings if each.kind == "listing-unusable"]
+    assert "its listing was given up behind" in finding.what
+    assert report.kinds["block-orphan"] >= 1, "the other backend was looked at"
 
 
 @pytest.mark.parametrize(("tail", "why"), ENDLESS.items())

@@ -13,6 +13,10 @@ from typing import Any
 import boto3
 import pytest
 
+from backends.faulty import Fault, Faulty, Kind, Plan
+from gateway.site.site import Site as OpenSite
+from gateway.site.trying import try_backend
+from gateway.timing import parse_timing
 from tests.endpoint import ENTREPOT, command_environment
 from tests.new_sites import new_site
 from tests.ports import free_port
@@ -149,3 +153,16 @@ def test_wrong_keys_are_told_in_one_line(site: Site, radosgw_server: S3Server) -
     told = only_line(tried(site(radosgw_server), "not/the+secret=key"))
     assert "the secret key does not belong to the access key" in told
     assert "not/the+secret=key" not in told
+
+
+async def test_a_place_whose_listings_do_not_end_breaks_that_promise_alone(new_folder: Path) -> None:
+    async with await OpenSite.open(new_folder, timing=parse_timing("inventory.thousand_keys_seconds=0.05")) as site:
+        ((number,),) = site.store.query("SELECT id FROM backend")
+        guarded: Any = site.warehouse.backends[number]
+        guarded.inner = Faulty(guarded.inner, Plan([Fault(Kind.DELAY, "list", seconds=3_600)]))
+        found = await try_backend(site, "disk", 0.1)
+    assert {each.what: each.broken for each in found.promises if each.broken} == {
+        "listings are in order, by prefix, and show what was put": (
+            "a listing of a few keys did not end within 0.05 s; it had shown 0"
+        )
+    }
