@@ -1,5 +1,7 @@
 """Bytes in flight: one budget a process, from which every body and every read-ahead takes before it buffers.
 
+Users take turns where they have to wait, so that one with many bodies under way does not keep another one waiting.
+
 Rule: whoever waits for bytes holds none but those that come back by themselves (blocks being stored). So there is
 always somebody who can go on, and nobody waits in a ring.
 """
@@ -7,15 +9,18 @@ always somebody who can go on, and nobody waits in a ring.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 
 from gateway.errors import Busy
+from gateway.journal.turns import FairQueue
+
+BACKGROUND = ""
+"""The user in whose name a process does its own work."""
 
 
 class Budget:
-    """A semaphore of bytes, first come first served. For one event loop."""
+    """A semaphore of bytes, which waiting users get in turns. For one event loop."""
 
     __slots__ = ("_waiters", "greatest", "limit", "on_wait", "used")
 
@@ -30,7 +35,7 @@ class Budget:
         """The greatest `used` so far."""
         self.on_wait: Callable[[], None] = _nothing
         """Called whenever somebody has to wait."""
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiters: FairQueue[tuple[int, asyncio.Future[None]]] = FairQueue()
 
     @property
     def wanted(self) -> int:
@@ -44,22 +49,22 @@ class Budget:
         self._taken(count)
         return True
 
-    async def take(self, count: int, within_seconds: float | None = None) -> None:
-        """Take *count* bytes, waiting behind those who asked before; *within_seconds*, or as long as it takes. More
-        than the limit is a `ValueError`. Raises `Busy`."""
+    async def take(self, count: int, within_seconds: float | None = None, user: Hashable = BACKGROUND) -> None:
+        """Take *count* bytes. Waits for them for *within_seconds*, or as long as it takes: behind what *user* asked for
+        before, and in turns with other users. A count above the limit is a `ValueError`. Raises `Busy`."""
         if count > self.limit:
             raise ValueError(f"{count} bytes never fit into a budget of {self.limit}")
         if self.take_now(count):
             return
         try:
             async with asyncio.timeout(within_seconds):
-                await self._wait(count)
+                await self._wait(count, user)
         except TimeoutError:
             raise Busy("bytes in flight") from None
 
-    async def _wait(self, count: int) -> None:
+    async def _wait(self, count: int, user: Hashable) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append((count, granted))
+        self._waiters.push(user, (count, granted))
         self.on_wait()
         try:
             await granted
@@ -67,7 +72,7 @@ class Budget:
             if granted.done() and not granted.cancelled():
                 self.give(count)
             else:
-                self._waiters.remove((count, granted))
+                self._waiters.remove(user, (count, granted))
                 self._grant()
             raise
 
@@ -78,11 +83,13 @@ class Budget:
         self._grant()
 
     @asynccontextmanager
-    async def charged(self, size: int, within_seconds: float | None = None) -> AsyncIterator[None]:
+    async def charged(
+        self, size: int, within_seconds: float | None = None, user: Hashable = BACKGROUND
+    ) -> AsyncIterator[None]:
         """Hold *size* bytes for as long as the block runs, or all that there are where *size* is more than the limit.
-        Waits for them for *within_seconds*, or as long as it takes. Raises `Busy`."""
+        Waits for them as `take` does. Raises `Busy`."""
         count = min(self.limit, size)
-        await self.take(count, within_seconds)
+        await self.take(count, within_seconds, user)
         try:
             yield
         finally:
@@ -94,12 +101,12 @@ class Budget:
 
     def _grant(self) -> None:
         while self._waiters:
-            count, granted = self._waiters[0]
+            count, granted = self._waiters.first()
             if granted.done():
                 return  # cancelled: it takes itself away
             if self.used + count > self.limit:
                 return
-            self._waiters.popleft()
+            self._waiters.pop()
             self._taken(count)
             granted.set_result(None)
 

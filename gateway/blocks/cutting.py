@@ -128,7 +128,7 @@ class Cutter:
             await self._ship()
         self._release_ahead()
         wanted = max(size, min(PRESSED_BYTES, self._left or PRESSED_BYTES))
-        await self._writer.budget.take(wanted, self._writer.wait_seconds)
+        await self._writer.budget.take(wanted, self._writer.wait_seconds, self._stamp.user)
         self._ahead = wanted
 
     def _release_ahead(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,6 +46,8 @@ class Stamp:
     key: ActiveKey
     """The ring key of the tenant who writes."""
     targets: Targets
+    user: Hashable = field(default="", compare=False)
+    """Who writes: users take turns where they wait for memory."""
 
 
 class BlockFacts(NamedTuple):

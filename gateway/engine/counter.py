@@ -88,7 +88,7 @@ class Counter:
     def _stamp(self, caller: Caller, bucket: Owned, key: bytes, size: int | None) -> Stamp:
         """Under what *size* bytes of this key are written; None where nobody knows how many there will be."""
         targets = self._placing.for_write(bucket.name, key, size, caller.user)
-        return Stamp(self._ring.active(bucket.tenant), targets)
+        return Stamp(self._ring.active(bucket.tenant), targets, caller.user_id)
 
     async def _send(self, command: Any) -> Any:
         failpoints.reach("command-ready")

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from gateway.journal.turns import FairQueue
+
 TURN_WEIGHT = 256
 """Weight of the light jobs that are taken at once: a few milliseconds of work."""
 HEAVY_WEIGHT = 64
@@ -34,8 +36,7 @@ class JobQueue:
     def __init__(self) -> None:
         self._light: deque[tuple[int, Job]] = deque()
         """With their weights."""
-        self._heavy: dict[int, deque[Job]] = {}
-        """By user, in the order of their turns."""
+        self._heavy: FairQueue[Job] = FairQueue()
         self._count = 0
         self.size = 0
         """Bytes of all jobs."""
@@ -49,7 +50,7 @@ class JobQueue:
         if weight < HEAVY_WEIGHT:
             self._light.append((weight, job))
         else:
-            self._heavy.setdefault(getattr(job.command, "user", 0), deque()).append(job)
+            self._heavy.push(getattr(job.command, "user", 0), job)
         self._count += 1
         self.size += job.size
 
@@ -64,26 +65,17 @@ class JobQueue:
             size += job.size
             taken.append(job)
         if self._heavy and len(taken) < jobs_max and size < bytes_max:
-            job = self._next_heavy()
+            job = self._heavy.pop()
             size += job.size
             taken.append(job)
         self._count -= len(taken)
         self.size -= size
         return taken
 
-    def _next_heavy(self) -> Job:
-        """The first job of the user whose turn it is. Its next one waits for all other users."""
-        user, lane = next(iter(self._heavy.items()))
-        del self._heavy[user]
-        job = lane.popleft()
-        if lane:
-            self._heavy[user] = lane
-        return job
-
     def clear(self) -> list[Job]:
         """Remove and return all jobs."""
         jobs = [job for _, job in self._light]
-        jobs += [job for lane in self._heavy.values() for job in lane]
+        jobs += self._heavy
         self._light.clear()
         self._heavy.clear()
         self._count = self.size = 0

@@ -1,15 +1,70 @@
-"""A pool of resources that waiting users get round-robin, so that one user with many waiters does not delay others."""
+"""Queues that serve users round-robin, so that one user who waits for many things does not delay others."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from gateway.errors import Busy
 
 T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """One queue per user. The users take turns; what one user has added is first come, first served. Pure."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[T]] = {}
+        """By user; the one whose turn is next comes first. None is empty."""
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[T]:
+        return (item for line in self._lines.values() for item in line)
+
+    def count(self, user: Hashable) -> int:
+        """How many items of *user* are in the queue."""
+        return len(self._lines.get(user, ()))
+
+    def push(self, user: Hashable, item: T) -> None:
+        """Add *item* behind the other items of *user*."""
+        self._lines.setdefault(user, deque()).append(item)
+        self._count += 1
+
+    def first(self) -> T:
+        """The item that `pop` returns. The queue must not be empty."""
+        return next(iter(self._lines.values()))[0]
+
+    def pop(self) -> T:
+        """Remove and return the first item of the user whose turn it is. That user's next item then waits until each
+        other user in the queue has had a turn. The queue must not be empty."""
+        user, line = next(iter(self._lines.items()))
+        del self._lines[user]
+        item = line.popleft()
+        if line:
+            self._lines[user] = line
+        self._count -= 1
+        return item
+
+    def remove(self, user: Hashable, item: T) -> bool:
+        """Remove *item* of *user*. Returns False if it is not in the queue."""
+        line = self._lines.get(user)
+        if line is None or item not in line:
+            return False
+        line.remove(item)
+        if not line:
+            del self._lines[user]
+        self._count -= 1
+        return True
+
+    def clear(self) -> None:
+        """Remove all items."""
+        self._lines.clear()
+        self._count = 0
 
 
 class Turns(Generic[T]):
@@ -24,9 +79,7 @@ class Turns(Generic[T]):
         self._free = things
         self._waiters_max = waiters_max
         self._what = what
-        self._lines: dict[Hashable, deque[asyncio.Future[T]]] = {}
-        """The queue of each user who waits. The user whose turn is next comes first."""
-        self._waiting = 0
+        self._queue: FairQueue[asyncio.Future[T]] = FairQueue()
 
     @property
     def free(self) -> int:
@@ -36,7 +89,7 @@ class Turns(Generic[T]):
     @property
     def waiting(self) -> int:
         """How many tasks wait for a thing."""
-        return self._waiting
+        return len(self._queue)
 
     async def take(self, user: Hashable, wait_seconds: float) -> T:
         """Take a thing from the pool, or wait for one. Raises `Busy` if too many tasks wait already, or if *user* gets
@@ -45,25 +98,18 @@ class Turns(Generic[T]):
 
     def release(self, thing: T) -> None:
         """Hand *thing* to the task whose turn it is. Were it put back, a task that never waited might take it first."""
-        while self._lines:
-            user, line = next(iter(self._lines.items()))
-            del self._lines[user]
-            turn = line.popleft()
-            self._waiting -= 1
-            if line:
-                self._lines[user] = line
+        while self._queue:
+            turn = self._queue.pop()
             if not turn.done():
                 turn.set_result(thing)
                 return
         self._free.append(thing)
 
     async def _turn(self, user: Hashable, wait_seconds: float) -> T:
-        line = self._lines.get(user, deque())
-        if len(line) + 1 > self._waiters_max - self._waiting:
+        if self._queue.count(user) + 1 > self._waiters_max - len(self._queue):
             raise Busy(self._what)
         turn: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(user, line).append(turn)
-        self._waiting += 1
+        self._queue.push(user, turn)
         try:
             async with asyncio.timeout(wait_seconds):
                 return await turn
@@ -71,15 +117,7 @@ class Turns(Generic[T]):
             if turn.done() and not turn.cancelled():
                 self.release(turn.result())
             else:
-                self._leave(user, turn)
+                self._queue.remove(user, turn)
             if isinstance(error, TimeoutError):
                 raise Busy(self._what) from None
             raise
-
-    def _leave(self, user: Hashable, turn: asyncio.Future[T]) -> None:
-        line = self._lines.get(user)
-        if line is not None and turn in line:
-            line.remove(turn)
-            self._waiting -= 1
-            if not line:
-                del self._lines[user]

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.journal.tables import ENTRY
+from gateway.journal.tables import ENTRY, PART, UPLOAD, Part, Upload
 from gateway.namespace import holdings, listing, listing_versions
 from gateway.namespace.pages import Page, VersionPage
+from gateway.namespace.versions import spell
 from tests.namespace import volume
 from tests.namespace.world import Mirror
 
@@ -127,3 +128,25 @@ async def test_a_slice_gives_way_to_others():
     await listing.list_objects(mirror, bucket, limit=2900)
     task.cancel()
     assert turns >= 3
+
+
+async def test_open_uploads_cost_only_the_page_that_tells_them():
+    """So their number needs no limit: no process keeps anything for an open upload but its rows."""
+    steps = {}
+    for count in (2_000, 50_000):
+        mirror = Mirror()
+        bucket = volume.bucket(mirror, 0)
+        mirror.fill(
+            UPLOAD,
+            (Upload("b", b"d%d/%08d" % (n % 2, n), n + 10, 0, 7, 1, 0, 1, "", "", b"", b"", b"") for n in range(count)),
+        )
+        mirror.fill(PART, (Part(n + 10, 1, n + 10**6, 5, 0, 0, "e" * 32, b"", "", 0) for n in range(count)))
+        mirror.count_steps(True)
+        page = await holdings.list_uploads(mirror, bucket, limit=100)
+        assert len(page.uploads) == 100
+        page = await holdings.list_uploads(mirror, bucket, b"", b"/")
+        assert page.prefixes == [b"d0/", b"d1/"]
+        parts = holdings.list_parts(mirror, bucket, b"d1/%08d" % (count - 1), spell(count + 9))
+        assert len(parts.parts) == 1
+        steps[count] = mirror.steps
+    assert steps[50_000] < 1.1 * steps[2_000]
