@@ -21,7 +21,7 @@ class Awaited(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """What backends said about a block. A backend in neither field has it."""
+    """What backends said about a block. Where none of them failed, those that are not absent have it."""
 
     absent: frozenset[int]
     """The backends, by id, that do not have the block, or not whole."""
@@ -34,19 +34,24 @@ async def ask_for(block: Awaited, targets: Sequence[Target]) -> Answers:
 
     All are asked at once for its size; then one copy is read back byte for byte. The others have the block if they tell
     the MD5 of those bytes, or none; where the MD5 differs, which says nothing by itself, their copy is read as well.
-    Reads whole copies into memory, one at a time."""
+    Once a backend has failed nothing is read any more: all of them have to be asked again in any case. Reads whole
+    copies into memory, one at a time."""
     answers = await asyncio.gather(*(_size_and_md5(block, target) for target in targets))
-    absent, failed = set[int](), dict[int, backend_errors.BackendError]()
+    told = list(zip(targets, answers, strict=True))
+    absent = {target.id for target, answer in told if answer is None}
+    failed = {target.id: answer for target, answer in told if isinstance(answer, backend_errors.BackendError)}
     md5 = ""
-    for target, told in zip(targets, answers, strict=True):
-        found: str | Stat | backend_errors.BackendError | None = told
-        if isinstance(told, Stat) and not (md5 and told.md5 in ("", md5)):
-            found = await _read_back(block, target)
+    for target, answer in told:
+        if failed:
+            break
+        if not isinstance(answer, Stat) or (md5 and answer.md5 in ("", md5)):
+            continue
+        found = await _read_back(block, target)
         if isinstance(found, backend_errors.BackendError):
             failed[target.id] = found
         elif found is None:
             absent.add(target.id)
-        elif isinstance(found, str):
+        else:
             md5 = found
     return Answers(frozenset(absent), failed)
 

@@ -42,6 +42,7 @@ from gateway.journal.apply_work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.tables import SessionState
 from gateway.journal.whereabouts import FORK_GRACE_SECONDS
+from gateway.placement.resting import Resting
 from gateway.timing import Timing
 
 _DEAD = (
@@ -85,8 +86,10 @@ class Sweeper(Worker):
         self._upload_ns_max = int(timing.sweeper.upload_most_seconds * 1e9)
         self._covers = covers
         self._fork_grace_ns = int(fork_grace_seconds * 1e9)
-        self._after = (0, b"")  # how far this pass over the dead has come, and
-        self._away: set[int] = set()  # who did not answer during it
+        self._after = (0, b"")  # how far this pass over the dead has come
+        pauses = timing.backend_backoff
+        self._away: Resting[int] = Resting(timing.clock, pauses.first_seconds, pauses.most_seconds)
+        """Backends on which something could not be deleted."""
         self._put_off: dict[int, float] = {}  # sessions that could not be swept, and when they are tried again
         self._listed: dict[tuple[int, int], dict[int, str | None]] = {}
         """By session and state, how far each backend is listed: to behind which key, or None: to its end."""
@@ -112,7 +115,7 @@ class Sweeper(Worker):
             [
                 (block, places)
                 for block, died, places in wanted
-                if not places & self._away and all(self._covers(place, died) for place in places)
+                if all(place not in self._away and self._covers(place, died) for place in places)
             ]
         )
         dead = tuple(Dead(block, died) for block, died, _, _ in rows if block in gone)
@@ -120,9 +123,8 @@ class Sweeper(Worker):
             failpoints.reach("dead-deleted")
             await self._journal.send(ForgetBlocks(dead))
             failpoints.reach("dead-forgotten")
-        if len(rows) < BLOCKS:  # the next pass begins with the first again, and asks everybody
+        if len(rows) < BLOCKS:  # the next pass begins with the first again
             self._after = (0, b"")
-            self._away.clear()
             return bool(dead)
         self._after = (rows[-1][1], rows[-1][0])
         return True
@@ -143,12 +145,14 @@ class Sweeper(Worker):
             backend = self._backends.get(place)
             if backend is None or place in self._away:
                 return False  # it comes back, or somebody drains it
+            began = self._clock.monotonic()
             try:
                 await backend.delete(block_key(block))
             except backend_errors.BackendError as error:
-                _log.warning("dead blocks stay for now: %s", error)
-                self._away.add(place)
+                if self._away.trouble(place, str(error), error.retry_after_s):
+                    _log.warning("dead blocks stay for now: %s", error)
                 return False
+            self._away.well([place], began)
         self.deleted += 1
         return True
 

@@ -16,6 +16,9 @@ steps, in this order:
    - No reader and no backup can still be led to the old copies.
    - The copies that should exist are confirmed once more, unless they were confirmed a moment ago.
 
+Asking backends may take minutes, and the policies may change meanwhile. So they are asked again before steps 3 and 4: a
+copy that is wanted again is neither dropped nor deleted. The next pass looks at the block under the new policies.
+
 **The crash argument.**
 
 - Killed before 3: the set names all copies, and `placed_ns` is durable. A restart neither skips the wait nor begins it
@@ -108,6 +111,8 @@ class OldCopies:
             return False
         if absent:
             return await self._suspect(task, absent)
+        if not self._still_wanted(task, members, should):
+            return False
         failpoints.reach("copies-confirmed")
         dropped = await self._drop.send(Drop(task.block, task.set_id, members, tuple(sorted(should)), task.placed_ns))
         failpoints.reach("copies-settled")
@@ -136,9 +141,16 @@ class OldCopies:
                 return False
             if absent:
                 return await self._suspect(task, absent)
+            if not self._still_wanted(task, tuple(sorted(should)), should):
+                return False
             await self._delete(task, strays)
             failpoints.reach("strays-deleted")
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
+
+    def _still_wanted(self, task: Task, members: tuple[int, ...], should: frozenset[int]) -> bool:
+        """Whether the policies of today, too, want the block, which *members* hold, on the backends *should*: they may
+        have changed while backends were asked."""
+        return self._wishes.refresh() and self._wishes.should(task.policy, members) == should
 
     async def _waits(self, task: Task) -> bool:
         """Whether the block still has to wait. If so, its row of work is made due at the end of the wait."""

@@ -16,6 +16,7 @@ from gateway.blocks.digests import Digests
 from gateway.blocks.values import session_prefix
 from gateway.timing import parse_timing
 from tests.blocks.site import Client, Site
+from tests.blocks.test_rewrites_apart import BOTH, FIRST, Apart
 from tests.blocks.world import chunks
 
 
@@ -102,3 +103,24 @@ async def test_a_long_listing_goes_on_where_it_was(site: Site, odd: Odd) -> None
     number = int(second.removeprefix(session_prefix(client.session)), 16)
     assert number >= sweeper.KEYS
     assert number % sweeper.KEYS == 0, "behind the last one that was dealt with"
+
+
+async def test_a_place_that_deletes_nothing_is_asked_less_and_less_often(tmp_path: Path) -> None:
+    site = Apart(tmp_path)
+    for key, count in ((b"a", BOTH), (b"b", FIRST), (b"c", BOTH)):
+        site.count = count
+        await site.put(key, b"data" * 100)
+    site.away("delete")
+    for key in (b"a", b"b"):
+        await site.delete(key)
+    for _ in range(3):
+        await site.work()
+    assert len(site.plans[1].struck) == 1
+    assert site.rows("block") == 2, "what lies on the other place alone is gone"
+    await site.later(site.timing.backend_backoff.first_seconds)
+    await site.later(site.timing.backend_backoff.first_seconds)
+    assert len(site.plans[1].struck) == 2
+    site.plans[1].clear()
+    await site.later(site.timing.backend_backoff.first_seconds)
+    assert site.rows("block") == 1
+    site.close()

@@ -416,12 +416,14 @@ class Stubborn(Memory):
 
 
 async def test_a_block_whose_deletion_fails_keeps_its_row_until_it_is_gone(tmp_path: Path) -> None:
-    site = Site(tmp_path, Memory(), Stubborn())
+    timing, clock = manual_timing()
+    site = Site(tmp_path, Memory(), Stubborn(), timing=timing)
     await site.put(b"k", DATA[: 9 * MIB])
     await site.delete(b"k")
     await site.work()
     assert site.rows("block") == 2
     Stubborn.stubborn = False
+    clock.advance(timing.backend_backoff.first_seconds)
     await site.work()
     assert site.rows("block") == 0
     assert await site.stored(0) == await site.stored(1) == {}

@@ -154,6 +154,49 @@ async def test_a_copy_that_was_confirmed_and_is_not_there_is_made_again_from_the
     assert await site.get(b"k") == DATA
 
 
+def when_asked(backend: Memory, act: Callable[[], None]) -> None:
+    """Run *act* once when *backend* is asked for the size of a value."""
+    stat = backend.stat
+
+    async def act_first(key: str) -> Stat:
+        backend.stat = stat  # type: ignore[method-assign]
+        act()
+        return await stat(key)
+
+    backend.stat = act_first  # type: ignore[method-assign]
+
+
+async def test_a_policy_that_wants_an_old_copy_again_while_others_are_asked_keeps_it(site: Waiting) -> None:
+    await moved(site, "b1")
+    site.clock.ahead_seconds += WAIT_SECONDS + 1
+    when_asked(site.inner[1], lambda: site.keep("b0", "b1"))
+    for _ in range(3):
+        await site.mover.step()
+    assert site.held() == [(0, 1)], "it was not let go of under the old policy"
+    site.plans[0].add(Fault(Kind.DELAY, "put", seconds=0.0))  # to be counted
+    await site.settle()
+    await site.settle()
+    assert site.held() == [(0, 1)]
+    assert (site.asked(0), site.work_rows()) == ([], [])
+
+
+async def test_a_policy_that_wants_an_old_copy_again_keeps_its_bytes(site: Waiting) -> None:
+    await moved(site, "b1")
+    with site.journal.reading():
+        await site.later(WAIT_SECONDS + 1)
+        assert site.held() == [(1,)]
+    bytes_there = dict(site.values(0))
+    assert bytes_there
+    site.mover = site.restarted()  # which has to ask again
+    when_asked(site.inner[1], lambda: site.keep("b0", "b1"))
+    for _ in range(3):
+        await site.mover.step()
+    assert site.values(0) == bytes_there
+    await site.settle()
+    await site.settle()
+    assert site.held() == [(0, 1)]
+
+
 @pytest.mark.parametrize("place", [1, 2])
 async def test_each_backend_that_should_have_a_block_is_asked_again(site: Waiting, place: int) -> None:
     await moved(site, "b1", "b2")
