@@ -3,6 +3,7 @@
 Temporary folders are kept in memory (`/dev/shm`) where it has room: most tests do not ask whether bytes reach a disk,
 and a sync of a shared disk takes longer than all else that they do. Tests that do ask take `disk_path`."""
 
+import gc
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from gateway.timing import VARIABLE
 from tests.endpoint import CALM, Endpoint, started
+from tests.fork_server import take_over
 from tests.logs import whole_lines
 from tests.new_sites import TEMPLATES, committer_in_thread, new_site
 from tests.servers.moto import moto
@@ -22,7 +24,7 @@ from tests.servers.running import S3Server
 from tests.servers.shared import shared_radosgw
 
 # No test fails on a clock: a busy machine is no defect. CI draws the same examples each time; `make soak` draws many.
-for _profile, _examples in (("entrepot", 40), ("soak", 1000)):
+for _profile, _examples in (("entrepot", 25), ("soak", 1000)):
     settings.register_profile(
         _profile,
         max_examples=_examples,
@@ -66,6 +68,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         uses = {*getattr(item, "fixturenames", ()), *(f"{value}_server" for value in named if isinstance(value, str))}
         if uses & {"radosgw_server", "moto_server", "minio_server"}:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Fork the committers that clients in this process start, and let the garbage collector pass over what the whole
+    run needs: modules and tests."""
+    take_over()
+    gc.collect()
+    gc.freeze()
 
 
 def _remove_what_ended_runs_left() -> None:

@@ -7,8 +7,9 @@ environment, arguments, working directory, descriptors and session that an execu
 module or command, and ends as a Python process ends. Its parent is the fork server, which sends the exit status to the
 process that asked for the fork.
 
-`Forked` replaces `subprocess.Popen`. In forked processes `take_over` makes that replacement, so the processes that they
-start in turn are forked, too. Tests of packaging, memory or the first start, and soaks, run the real commands.
+`Forked` replaces `subprocess.Popen`. `take_over` makes that replacement in the processes that run tests, and in forked
+processes, so the processes that they start in turn are forked, too. Tests of packaging, memory or the first start, and
+soaks, run the real commands.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ REQUEST_BYTES_MAX = 4 << 20
 TITLE_BYTES = 8192
 """Length of the fork server's own command line, over which a forked process writes its arguments for /proc."""
 _FIRST_DESCRIPTOR = 500
+_PYTHON = sys.executable
+"""The interpreter of the fork server. What a test puts in its place is executed."""
 
 _popen = subprocess.Popen
 _servers: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
@@ -50,7 +53,7 @@ _servers: dict[str, tuple[str, subprocess.Popen[bytes]]] = {}
 def can_fork(arguments: Sequence[Any]) -> bool:
     """Whether *arguments* run one of Entrepot's commands or processes."""
     given = [str(each) for each in arguments]
-    return given[:1] == [sys.executable] and (
+    return given[:1] == [_PYTHON] and (
         given[1:3] == ["-c", COMMAND_LINE] or (given[1:3] == ["-P", "-m"] and given[3] in ENTRIES)
     )
 

@@ -39,6 +39,7 @@ async def backed_up(folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch)
         await journal.send(OpenSession("meanwhile"))
         behind += 1
     manifest = await copying
+    await journal.send(OpenSession("after the backup"))
     store = ReadStore(JournalPaths(folder).database)
     assert await journal.floors() <= manifest.number
     assert store.head() > manifest.number
