@@ -144,6 +144,15 @@ def restore(
             show_default=False,
         ),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            metavar="NAME",
+            help="Leave out this backend, which is gone for good: it counts as lost. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     tables_only: Annotated[
         bool, typer.Option("--tables-only", help="Of a backup whose journal is damaged: take the tables as they are.")
     ] = False,
@@ -153,11 +162,16 @@ def restore(
 
     It takes over the blocks of the site that was backed up, and shuts that one out of them. What was written after
     the backup is no longer named. Nothing is written outside DIR but the backends' markers."""
+    from gateway.site.left_out import spell as spell_left_out
     from gateway.site.restore import plain
     from gateway.site.restore import restore as restore_site
     from gateway.timing import timing_from_environment
 
-    restored = asyncio.run(restore_site(target, folder, master_key, anyway=claim_anyway or (), tables_only=tables_only))
+    restored = asyncio.run(
+        restore_site(
+            *(target, folder, master_key), anyway=claim_anyway or (), without=without or (), tables_only=tables_only
+        )
+    )
     aged = timing_from_environment().clock.wall_ns() > restored.until_ns
     lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
     lines += [
@@ -165,6 +179,7 @@ def restore(
         for setting, named in restored.moved.items()
     ]
     lines += [f"backend {name} was NOT claimed, and takes no writes: {why}" for name, why in restored.unclaimed.items()]
+    lines += spell_left_out(restored, folder)
     if restored.unverified:
         lines.append(restored.unverified)
     if aged:

@@ -80,7 +80,8 @@ async def claim_again(site: Site, name: str, *, anyway: bool) -> Claimed:
 async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: Collection[str] = ()) -> dict[str, str]:
     """Mark every backend as this site's, once each of them was checked. *anyway*: names of those that are marked also
     where none of the blocks that should lie there does. Answers those that were left as they are, by name, and why:
-    their markers are of a later incarnation, and the others do not agree (`agreement`).
+    their markers are of a later incarnation, and the others do not agree (`agreement`). Backends that were given up as
+    lost are not asked at all.
 
     Raises `Misconfigured`, and has claimed none, where one bears a marker that does not give way, or bears none and
     either lacks the blocks that should lie there or holds what is not this site's."""
@@ -90,7 +91,9 @@ async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: 
     try:
         for name, place in topology.backends.items():
             number, lost = ids[name]
-            awaited = bool(_sample(number, store)) and not lost
+            if lost:
+                continue
+            awaited = bool(_sample(number, store))
             opened[name] = await (
                 _opened(place, timing) if awaited else open_backend(place, writes_much=False, make=True, timing=timing)
             )

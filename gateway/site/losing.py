@@ -79,6 +79,27 @@ async def losses(
     return await _listed(site, found, which, remaining.absent)
 
 
+def given_up(store: Reads) -> frozenset[str]:
+    """The names of the backends that were given up as lost."""
+    return frozenset(name for (name,) in store.query("SELECT name FROM backend WHERE lost = 1"))
+
+
+def lost_by_the_journal(store: Reads, database: Path) -> Losses:
+    """What lies on backends that were given up and nowhere else, by the journal in the file *database* alone: no other
+    backend is asked. In a thread: walks every name."""
+    names: dict[int, str] = dict(store.query("SELECT id, name FROM backend WHERE lost = 1"))
+    gone = set(names)
+    only = sorted({each for place in gone for each in _sets(store, place, gone, elsewhere=False)})
+    both = sorted({each for place in gone for each in _sets(store, place, gone, elsewhere=True)})
+    blocks, size, objects = _search(database, f"backends IN ({', '.join(map(str, only))})", ())
+    marks = ", ".join("?" * len(both))
+    ((unchecked,),) = store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks}) AND died = 0", both)
+    return Losses(
+        " and ".join(sorted(names.values())), blocks, size, objects[:LISTED], max(0, len(objects) - LISTED), True,
+        unchecked=unchecked,
+    )  # fmt: skip
+
+
 async def _gone_with(site: Site, name: str, forget: bool) -> tuple[int, set[int], bool]:
     """The id of that backend, those that do not count once it is lost, and whether it counts as lost."""
     rows = site.store.query("SELECT id, lost FROM backend WHERE name = ?", (name,))

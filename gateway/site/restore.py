@@ -7,6 +7,11 @@ restored site keeps both inside its own folder, and its config says so.
 **What is checked first.** The master key opens everything that the backup has wrapped, before anything is made. The
 folder bears a mark that names the backup: a restore that was cut short can be run again, one of another backup cannot
 go on in its place.
+
+**Without a backend.** A backend that is gone for good can be left out. The restored site has given it up, as after
+`entrepot backend lost --forget`: nobody asks it, nothing is put there, and its copies count as gone. This is recorded
+before any backend is claimed, and the new folder is no site before both are done. So a restore that failed since a
+backend was away can be run again without it; what was given up once stays so.
 """
 
 from __future__ import annotations
@@ -16,7 +21,8 @@ import hashlib
 import json
 import os.path
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +41,14 @@ from gateway.journal import backup as journal_backup
 from gateway.journal.backup import Manifest
 from gateway.journal.paths import JournalPaths, make_folder
 from gateway.journal.sqlite.reading import ReadStore
+from gateway.placement.policy import remarks
 from gateway.site.agreement import believed
 from gateway.site.claiming import claim_all
 from gateway.site.files import write_file
 from gateway.site.founding import unfinished
 from gateway.site.guarded import site_row
+from gateway.site.left_out import check_left_out, give_up, lost_in
+from gateway.site.losing import Losses, given_up
 from gateway.site.opening import open_backend
 from gateway.site.paths import journal_folder, master_key
 from gateway.timing import Timing, timing_from_environment
@@ -61,21 +70,35 @@ class Restored(NamedTuple):
     """Backends that were left as they are, and why. The restored site writes nothing there."""
     unverified: str = ""
     """What could not be verified, where the tables alone were restored."""
+    lost: Losses | None = None
+    """What cannot be read, by the journal, since it lies on backends that were given up and nowhere else; None if no
+    backend was given up."""
+    remarks: tuple[str, ...] = ()
+    """What should be changed in the config of the restored site, since backends were given up."""
 
 
 async def restore(
-    target: Path, folder: Path, key_file: Path, *, anyway: Collection[str] = (), tables_only: bool = False
+    target: Path,
+    folder: Path,
+    key_file: Path,
+    *,
+    anyway: Collection[str] = (),
+    without: Collection[str] = (),
+    tables_only: bool = False,
 ) -> Restored:
     """Make the site that was backed up to *target* anew in *folder*, with its master key from *key_file*.
 
     It claims the backends in a new incarnation; *anyway* names those that it claims although none of the blocks that
-    should lie there does. *tables_only*: the journal is damaged; take the tables as they are, and begin its chain of
-    hashes anew. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
+    should lie there does. *without* names those that are gone for good: the restored site gives them up as lost. These,
+    and what the backup's site had given up, are not asked. *tables_only*: the journal is damaged; take the tables as
+    they are, and begin its chain of hashes anew. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
     manifest = journal_backup.read_manifest(target)
     if not (target / CONFIG_NAME).exists():
         raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
     text, moved = _own_config(read(target / CONFIG_NAME), folder)
-    _check_names(anyway, load_text(text, folder).topology(folder))
+    _check_names(anyway, without, load_text(text, folder).topology(folder))
+    without = frozenset(without)
+    gone = check_left_out(target / journal_backup.DATABASE, without, load_text(text, folder).topology(folder).backends)
     key = key_file.read_bytes()
     _check_key(master.parse(key, key_file), target / journal_backup.DATABASE)
     with unfinished(folder, "restore", _identity(manifest, text, tables_only)):
@@ -85,16 +108,34 @@ async def restore(
         topology = config.topology(folder)
         paths, timing = JournalPaths(journal_folder(folder, config)), timing_from_environment()
         if not paths.database.exists():
-            above = await _greatest_incarnation(topology, manifest, timing)
+            with _saying_what_may_help():
+                above = await _greatest_incarnation(topology, gone, manifest, timing)
             journal_backup.restore(target, paths.folder, above=above, tables_only=tables_only)
+        give_up(paths, without, timing)
         unverified = await asyncio.to_thread(_unverified, paths.database, manifest) if tables_only else ""
         store = ReadStore(paths.database)
         try:
             failpoints.reach("restore-made")
-            unclaimed = await claim_all(topology, store, timing, anyway=anyway)
-            return Restored(*site_row(store), manifest.until_ns, moved, unclaimed, unverified)
+            with _saying_what_may_help():
+                unclaimed = await claim_all(topology, store, timing, anyway=anyway)
+            lost = await asyncio.to_thread(lost_in, paths.database)
+            told = tuple(remarks(topology, given_up(store)))
+            return Restored(*site_row(store), manifest.until_ns, moved, unclaimed, unverified, lost, told)
         finally:
             store.close()
+
+
+@contextmanager
+def _saying_what_may_help() -> Iterator[None]:
+    """Add to the error of a backend that cannot be used that it can be left out."""
+    try:
+        yield
+    except Misconfigured as error:
+        cause = error.__cause__
+        if isinstance(cause, backend_errors.BackendError) and not isinstance(cause, backend_errors.Foreign):
+            hint = f". If that backend is gone for good, leave it out: --without {cause.backend}"
+            raise Misconfigured(f"{error}{hint}") from cause
+        raise
 
 
 def _own_config(text: str, folder: Path) -> tuple[str, dict[str, str]]:
@@ -120,14 +161,18 @@ def _is_inside(path: Path, folder: Path) -> bool:
     return os.path.commonpath([root, os.path.realpath(path)]) == root and os.path.realpath(path) != root
 
 
-def _check_names(names: Collection[str], topology: Topology) -> None:
-    for name in names:
+def _check_names(anyway: Collection[str], without: Collection[str], topology: Topology) -> None:
+    for name in (*anyway, *without):
         if name not in topology.backends:
             raise Misconfigured(f"the backup's config names no backend {name!r}")
+    for name in anyway:
+        if name in without:
+            raise Misconfigured(f"backend {name!r} cannot be both claimed anyway and left out")
 
 
 def _identity(manifest: Manifest, text: str, tables_only: bool) -> str:
-    """What tells this restore of this backup from every other one."""
+    """What tells this restore of this backup from every other one. Not the backends that are left out: more of them may
+    be when it is run again."""
     said = json.dumps([manifest.plain(), text, tables_only], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
@@ -169,11 +214,14 @@ def _unverified(database: Path, manifest: Manifest) -> str:
     )
 
 
-async def _greatest_incarnation(topology: Topology, manifest: Manifest, timing: Timing) -> int:
+async def _greatest_incarnation(topology: Topology, gone: Collection[str], manifest: Manifest, timing: Timing) -> int:
     """The greatest incarnation of the backup's site whose marker a backend bears, as far as it is believed
-    (`agreement`); 0 if none does. Raises `Misconfigured` for a marker of another site, before anything was made."""
+    (`agreement`); 0 if none does. Those that are *gone* are not asked. Raises `Misconfigured` for a marker of another
+    site, before anything was made."""
     site, heard = manifest.site, dict[str, int]()
     for place in topology.backends.values():
+        if place.name in gone:
+            continue
         if place.s3 is None and not os.path.isdir(place.path):
             continue  # `claim_all` makes it if no block should lie there
         try:
@@ -204,4 +252,5 @@ def _may_be_made(place: BackendPlace) -> bool:
 
 def plain(restored: Restored, folder: Path, *, aged: bool) -> dict[str, Any]:
     """Plain values."""
-    return {"folder": str(folder), **restored._asdict(), "aged": aged}
+    lost = None if restored.lost is None else restored.lost._asdict()
+    return {"folder": str(folder), **restored._asdict(), "lost": lost, "aged": aged}
