@@ -101,7 +101,8 @@ class Uploads(Counter):
             finished: completing.Finished | None = await self._send(command)
             if finished is not None:
                 return finished
-        turn = await self._preparing.take(caller.user_id, self._journal.timing.journal.slot_seconds)
+        wait_seconds = self._writer.wait_seconds or self._journal.timing.journal.slot_seconds
+        turn = await self._preparing.take(caller.user_id, wait_seconds)
         try:
             for _ in range(TRIES):
                 self._bucket(caller, command.bucket)

@@ -3,9 +3,9 @@
 Clients can take neither descriptors nor memory from the supervisor. There are at most `CONNECTIONS_MAX` connections. A
 new one beyond that replaces the oldest idle one; if none is idle, the oldest one whose client has not read its answer
 yet. A connection for which an answer is being made is never ended for another one: if all are, the new one is refused,
-which lasts no longer than a probe. Each connection also ends `connection_seconds` after it was accepted; one that is
-busy then may finish its answer within `last_answer_seconds`. So connections that are left open keep no scraper out,
-and a scraper that finds its idle connection closed opens another.
+and each of the others ends with the answer that is being made for it. Each connection also ends `connection_seconds`
+after it was accepted; one that is busy then may finish its answer within `last_answer_seconds`. So connections that are
+left open keep no scraper out, and a scraper that finds its idle connection closed opens another.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class _Server(web.Server):
         if len(self._open) >= CONNECTIONS_MAX:
             least = self._least_needed()
             if least is None:
+                for each in self._open:
+                    each.close()  # with the answer that is being made
                 connection.abort()
                 return
             self.lost(least)
@@ -90,8 +92,9 @@ class _Connection(web.RequestHandler):
 
     @property
     def answering(self) -> bool:
-        """Whether a whole request has arrived for which no answer has been made yet."""
-        return self._making or bool(self._messages)
+        """Whether a whole request has arrived for which no answer has been made yet. Requests that wait until the
+        client reads the answers before theirs do not count."""
+        return self._making or (bool(self._messages) and not self.unsent)
 
     @property
     def unsent(self) -> bool:

@@ -13,7 +13,15 @@ from gateway.blocks.takedown import Takedown
 from gateway.engine import uploads
 from gateway.engine.desk import Engine
 from gateway.engine.types import ByteRange, Caller, Conditions, Meta, Promised, WantedPart
-from gateway.errors import AccessDenied, Busy, CommitterGone, InvalidPart, NoSuchUpload, PreconditionFailed
+from gateway.errors import (
+    AccessDenied,
+    Busy,
+    CommitterGone,
+    InvalidArgument,
+    InvalidPart,
+    NoSuchUpload,
+    PreconditionFailed,
+)
 from gateway.journal.paths import JournalPaths
 from gateway.namespace import completing, preparing
 from gateway.namespace.completing import CompleteUpload
@@ -221,6 +229,22 @@ async def test_what_a_completion_has_staged_in_vain_is_let_go_of(
     await nothing_is_left(site)
     held = site.store.query("SELECT count(*) FROM body WHERE id NOT IN (SELECT content FROM file WHERE shape = 2)")
     assert held == [(0,)]
+
+
+@pytest.mark.parametrize("bytes_max", [28, 1], ids=["counted", "too long to be counted"])
+async def test_an_object_of_too_many_pieces_is_refused_before_anything_is_staged(
+    site: Site, engine: Engine, root: Caller, sent: list[Any], monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
+    upload, parts, data = await copied(engine, root, b"k")
+    monkeypatch.setattr(preparing, "PIECE_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(preparing, "MOST_PIECES", 9)
+    sent.clear()
+    with pytest.raises(InvalidArgument, match="the object would have more than 9 pieces"):
+        await engine.complete_upload(root, "tree", b"k", upload, parts)
+    assert sent == []
+    monkeypatch.undo()
+    await engine.complete_upload(root, "tree", b"k", upload, parts[:1])
+    assert await get(engine, root, b"k") == data[:3_000]
 
 
 async def test_one_process_prepares_few_completions_at_a_time_and_users_take_turns(
