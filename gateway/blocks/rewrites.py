@@ -44,7 +44,7 @@ extents that have not moved stay in the old packs.
 
 **Bounds.** Rewrites are looked at in slices, and a step asks about one new pack at most. All its places are asked at
 once, and one that does not answer is left alone for a while, longer each time. So a store that hangs costs the others
-one deadline now and then, however many rewrites wait for it.
+two deadlines each time (one to ask it, one to read a copy back), however many rewrites wait for it.
 """
 
 from __future__ import annotations
@@ -158,8 +158,6 @@ class Rewrites:
         """Packs that could not be rewritten: they are left alone for a while."""
         self.moved = 0
         """Extents moved so far."""
-        self.absent = 0
-        """How many new packs a place had confirmed but did not have when it was asked again."""
 
     def begun(self) -> list[Begun] | None:
         """The rewrites that have not ended; None while not all of them have been looked at."""
@@ -268,7 +266,6 @@ class Rewrites:
                 _log.warning("new packs wait for a place that cannot be asked for them now: %s", error)
         if not answers.absent:
             return not answers.failed
-        self.absent += 1
         names = ", ".join(repr(each.backend.name) for each in targets if each.id in answers.absent)
         _log.error("old packs stay: %s confirmed the new pack %s and lacks it", names, row.block.hex())
         self.groups.trouble(self._begun[row.block].group, "a new pack was confirmed, and was not there")
