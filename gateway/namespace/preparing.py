@@ -7,9 +7,10 @@ and reads no part. The command does nothing if a part was added after the proces
 `last_part` to find out. The rows of the parts are deleted afterwards, in slices, like those of an aborted upload.
 
 The new body holds a count on the run of each of its pieces. A part that is a run passes its own count on. A part that
-was copied from several runs is a body of its own, which may be shared, so the runs of its pieces have to be counted
-anew: thousands of rows. That happens before, in slices: each `StagePieces` makes a *staged body* of some of these
-pieces, which counts their runs, and which the upload holds. `CompletePrepared` takes over what the staged bodies hold.
+was copied from several runs, or from a range of one, is a body of its own, which may be shared, so the runs of its
+pieces have to be counted anew: thousands of rows. That happens before, in slices: each `StagePieces` makes a *staged
+body* of some of these pieces, which counts their runs, and which the upload holds. `CompletePrepared` takes over what
+the staged bodies hold.
 
 **The crash argument.** The prepared values are in memory alone. After a kill before `CompletePrepared` is durable, the
 upload is still open and complete. The command makes the object and ends the upload in one batch. From then on the rows

@@ -10,11 +10,15 @@ import pytest
 from gateway.engine.desk import Engine
 from gateway.engine.types import Caller
 from gateway.site.site import Site
+from gateway.timing import parse_timing
+
+TIMING = parse_timing("journal.beat_seconds=0.02")
+"""What was let go of is taken apart once the session has said that it reads no more of it."""
 
 
 @pytest.fixture
 async def site(new_folder: Path) -> AsyncIterator[Site]:
-    async with await Site.open(new_folder) as opened:
+    async with await Site.open(new_folder, timing=TIMING) as opened:
         yield opened
 
 
