@@ -16,7 +16,7 @@ from botocore.config import Config
 from tests.endpoint import Endpoint
 
 MIB = 1 << 20
-SIZES = {"nothing": 0, "just over a part": 5 * MIB + 1, "many parts": 100 * MIB}
+SIZES = {"nothing": 0, "just over a part": 5 * MIB + 1, "many parts": 40 * MIB}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.clients.conftest import digest_of, files_below
 from tests.clients.odd_keys import odd_keys
+from tests.endpoint import ROOT
 
 AWS = str(Path(sys.executable).with_name("aws"))
 CANNOT = {
@@ -17,22 +18,30 @@ CANNOT = {
 }
 
 
+@pytest.fixture(scope="module")
+def forks():
+    """The process that forks for each command (`tests.clients.aws_forks`)."""
+    command = [sys.executable, "-m", "tests.clients.aws_forks"]
+    utf8 = {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, env=os.environ | utf8, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.fixture
-def aws(endpoint, tmp_path):
+def aws(endpoint, forks, tmp_path):
     """Runs one `aws` command in a directory of the test's own and returns what it printed."""
+    out, err = tmp_path.with_name(tmp_path.name + ".out"), tmp_path.with_name(tmp_path.name + ".err")
 
     def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [AWS, *arguments],
-            env=endpoint.environment | {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"},
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
-        assert done.returncode == 0, f"aws {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        asked = {"arguments": arguments, "environment": endpoint.environment, "folder": str(tmp_path)}
+        forks.stdin.write(json.dumps(asked | {"out": str(out), "err": str(err)}) + "\n")
+        forks.stdin.flush()
+        status = int(forks.stdout.readline())
+        assert status == 0, f"aws {' '.join(arguments)}\n{out.read_text()}\n{err.read_text()}"
+        return out.read_text()
 
     return run
 
