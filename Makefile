@@ -20,7 +20,6 @@ PORT ?= 9000
 MINUTES ?= 30
 MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
 PARALLEL := -n 4 --dist worksteal
-SLOW_PARALLEL := -n 3 --dist worksteal
 QUICK := not slow and not alone and not soak and not bench
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-emit-index-url --quiet
@@ -71,12 +70,11 @@ lint: env ## ruff, mypy --strict, and who may import whom
 docs: env ## the docs' links, anchors and code blocks
 	@$(PYTEST) -q tests/test_docs.py
 
-# Each test runs once: the quick ones four at a time, since many of them wait; then the slow ones; then those that measure
-# a whole process, by themselves. `make soak` runs what repeats.
+# Each test runs once: four at a time, since many of them wait; then those that measure a whole process, by themselves.
+# `make soak` runs what repeats.
 .PHONY: test
 test: env clients lint ## the lint, then every test once
-	@$(PYTEST) $(PARALLEL) --durations=20 -m "$(QUICK)"
-	$(PYTEST) $(SLOW_PARALLEL) --durations=20 -m "slow and not alone and not soak and not bench"
+	@$(PYTEST) $(PARALLEL) --durations=20 -m "not alone and not soak and not bench"
 	$(PYTEST) --durations=5 -m "alone and not soak and not bench"
 
 .PHONY: fast

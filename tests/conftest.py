@@ -55,19 +55,27 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(templates, ignore_errors=True))
 
 
+SERVERS = {"radosgw_server", "moto_server", "minio_server"}
+OWN_PROCESSES = {"started", "multiprocessing"}
+"""What modules import whose tests start a server or processes of their own."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests with clients of other projects and of whole sites are slow, and those that need a server of another
-    project, which takes many seconds to start."""
+    """Mark as slow what needs clients or servers of other projects, or starts processes of its own. Slow tests come
+    first, since a run should not end with one process that is busy with a long one."""
     folder = Path(__file__).parent
     for item in items:
-        if {folder / "clients", folder / "flows"} & set(item.path.parents):
-            item.add_marker(pytest.mark.slow)
         callspec = getattr(item, "callspec", None)
         named = callspec.params.values() if callspec else ()
         uses = {*getattr(item, "fixturenames", ()), *(f"{value}_server" for value in named if isinstance(value, str))}
-        if uses & {"radosgw_server", "moto_server", "minio_server"}:
+        if (
+            {folder / "clients", folder / "flows"} & set(item.path.parents)
+            or uses & {*SERVERS, "committer"}
+            or OWN_PROCESSES & vars(getattr(item, "module", item)).keys()
+        ):
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(trylast=True)

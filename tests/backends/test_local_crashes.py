@@ -20,6 +20,8 @@ from tests.backends.contract import key, listed, put
 from tests.backends.mounts import mounted
 from tests.backends.putter import value_of
 
+pytestmark = pytest.mark.slow
+
 
 async def open_warm(folder: Path) -> Local:
     backend = await Local.open(str(folder), intake_bytes=LOG_BYTES_MIN)

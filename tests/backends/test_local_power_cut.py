@@ -16,6 +16,8 @@ from backends.local import Local
 from tests.backends.contract import SITE, listed
 from tests.backends.recorded_disk import Disk, Recorder
 
+pytestmark = pytest.mark.slow
+
 MODULES = [desk, direct, intake_log, local_files, local_listing, local_marker, local_values, stock]
 SIZES = [0, 100, 4_096, 5_000, 20_000, 300_000]
 

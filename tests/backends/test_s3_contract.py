@@ -16,6 +16,8 @@ from tests.backends.contract import Contract
 from tests.servers.minio import WHY_NOT, is_there
 from tests.servers.running import S3Server
 
+pytestmark = pytest.mark.slow
+
 
 class TestS3(Contract):
     @pytest.fixture

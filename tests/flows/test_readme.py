@@ -35,20 +35,12 @@ def test_the_commands_of_the_readme_print_what_it_says(reader, background):
     reader.follow([step for block in blocks("") for step in steps(block)])
 
 
-def test_the_three_commands_that_a_start_prints_work_as_printed(reader, background):
-    (serve,) = [step for block in blocks("in the background") for step in steps(block)]
-    background.append(reader.start(serve))
-    tries = reader.tries()
-    assert len(tries) == 3, reader.background.read_text()
-    path = next(step for block in blocks("") for step in steps(block) if step.command.startswith("export PATH="))
-    reader.type([path, *map(Step, tries)])
-
-
-def test_a_second_start_finds_the_first_ones_data_and_its_commands_work_again(reader, background):
+def test_the_three_commands_that_a_start_prints_work_and_work_again_after_a_second_start(reader, background):
     (serve,) = [step for block in blocks("in the background") for step in steps(block)]
     path = next(step for block in blocks("") for step in steps(block) if step.command.startswith("export PATH="))
     background.append(reader.start(serve))
     first = reader.tries()
+    assert len(first) == 3, reader.background.read_text()
     reader.type([path, *map(Step, first)])
     interrupt(background.pop())
     background.append(reader.start(serve))

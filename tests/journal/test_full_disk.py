@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_site_on_a_full_disk_still_reads_and_deletes(tmp_path: Path) -> None:
     command = ["unshare", "--map-root-user", "--mount", sys.executable, "-m", "tests.journal.full_disk", str(tmp_path)]

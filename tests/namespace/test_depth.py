@@ -13,6 +13,8 @@ from gateway.namespace.objects import DeleteObject
 from gateway.namespace.renaming import How, Rename
 from tests.namespace.world import USER, World
 
+pytestmark = pytest.mark.slow
+
 
 class Tree:
     """Directories by their paths, over a world."""

@@ -21,6 +21,8 @@ from gateway.namespace import listing, listing_turns, listing_versions, reading,
 from tests.namespace import volume
 from tests.namespace.world import Mirror
 
+pytestmark = pytest.mark.slow
+
 DEPTH = 500
 
 

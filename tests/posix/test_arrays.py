@@ -16,6 +16,8 @@ from zarr.storage import FsspecStore
 from gateway.posix.filesystem import EntrepotFileSystem
 from tests.endpoint import command_environment
 
+pytestmark = pytest.mark.slow
+
 
 def texts(reach: dict) -> dict:
     """The options as a program says them that knows nothing of paths."""

@@ -12,6 +12,8 @@ from fsspec.tests.abstract import (
     AbstractPutTests,
 )
 
+pytestmark = pytest.mark.slow
+
 
 class Fixtures(AbstractFixtures):
     @pytest.fixture
