@@ -21,12 +21,15 @@ comes to the new one. So the current policies are asked at steps 2, 3 and 4, bef
 - Every place that holds an old pack, and should hold it, has a copy of the new pack that nobody suspects. So no extent
   has fewer of the wanted copies after its move than before. The record that moves extents is conditional on the sets
   of backends that were read, of the old packs and of the new one.
+- At least as many places have the new pack as hold each old pack, or as many as should hold it. The mover keeps a copy
+  that is no longer wanted until all wanted copies exist, and so does the compactor.
 - Every place that should hold the new pack has it, or a row of work says that it is to be brought there.
 
 A rewrite that does not meet this rule waits. The planner makes the row of work, which needs no backend, and the mover
-makes the copy. While a wanted place is away, only those old packs wait that have a copy there, which their extents
-would lose; the place comes back, or is given up as lost, or the policy no longer wants it, and the rewrite goes on by
-itself. A new pack that nobody is going to bring where it must be, or of which no good copy is left, is given up.
+makes the copy. While a wanted place is away, only those old packs wait that have a copy there, or elsewhere in its
+stead: their extents would lose it. The place comes back, or is given up as lost, or the policy no longer wants it, and
+the rewrite goes on by itself. A new pack that nobody is going to bring where it must be, or of which no good copy is
+left, is given up.
 
 **The crash argument.**
 
@@ -211,17 +214,20 @@ class Rewrites:
     def _placement(self, row: _Row) -> _Placement:
         """Compare where the new pack is with where the policies of today want it and the old packs."""
         sources = self._live(row)
-        needed = set[int]()
+        needed, copies = set[int](), 0
         for source in sources:
             held = self._lookup.members(source.backends)
-            needed |= self._wanted.should(source.policy, held).intersection(held)
+            wanted = self._wanted.should(source.policy, held)
+            needed |= wanted.intersection(held)
+            copies = max(copies, min(len(held), len(wanted)))
         members = self._lookup.members(row.backends)
         should = self._wanted.should(row.policy, members)
         good = frozenset(members).difference(ids_in(row.suspects))
         is_coming = bool(row.has_work)
-        met = bool(good) and needed <= good and (is_coming or should <= good)
+        places = good & (needed | should) or good
+        met = bool(good) and needed <= good and len(places) >= copies and (is_coming or should <= good)
         hopeless = not good or (not met and not is_coming and should <= good)
-        return _Placement(met, hopeless, good & (needed | should) or good, sources)
+        return _Placement(met, hopeless, places, sources)
 
     async def _advance(self, row: _Row) -> bool:
         """Take the next step of one rewrite. Answers whether something was recorded, or a backend was asked."""

@@ -41,8 +41,8 @@ class Compacting(Shores):
 
     def __init__(self, folder: Path) -> None:
         timing, self.clock = manual_timing("planner.second_walk_seconds=1e9")
-        self.inner = [Asked("b0"), Asked("b1")]
-        self.away = [Plan(), Plan()]
+        self.inner = [Asked("b0"), Asked("b1"), Asked("b2")]
+        self.away = [Plan(), Plan(), Plan()]
         super().__init__(folder, *map(Faulty, self.inner, self.away), timing=timing)
         self.topology = replace(self.topology, recheck_seconds=WAIT_SECONDS)
         self.settled = True
@@ -192,6 +192,29 @@ async def test_a_copy_on_a_place_that_is_away_is_given_up_only_once_the_place_is
     for _ in range(2):
         await site.later(WAIT_SECONDS + 60)
     assert site.compactor.moved == 2
+    assert await all_is_read(site)
+
+
+async def test_extents_stay_in_an_old_pack_of_which_more_copies_exist_than_of_the_new_one(site: Compacting) -> None:
+    site.keep("b0", "b1")
+    await site.settle()
+    site.settled = False
+    await site.leave(2)
+    site.keep("b0", "b2")  # the copy on b1 is kept until b2 has one
+    await site.settle()
+    assert site.held_by(site.old) == (0, 1)
+    await site.empty()
+    for _ in range(3):
+        await site.later(WAIT_SECONDS + 60)
+        await site.move()
+    assert site.places_of() == [(0, 1)]
+    assert site.compactor.moved == 0
+    site.away[2].clear()
+    for _ in range(4):
+        await site.later(WAIT_SECONDS + 60)
+        await site.move()
+    assert site.compactor.moved == 2
+    assert site.places_of() == [(0, 2)]
     assert await all_is_read(site)
 
 
