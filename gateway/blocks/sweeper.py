@@ -57,6 +57,8 @@ BLOCKS = 256
 """Dead blocks of one step."""
 AT_ONCE = 16
 """Deletions under way at a time."""
+REFUSED_MAX = 1_024
+"""Blocks that are remembered because a backend refused to delete them."""
 KEYS = 256
 """Keys of a listing that are looked up at once."""
 
@@ -89,7 +91,9 @@ class Sweeper(Worker):
         self._after = (0, b"")  # how far this pass over the dead has come
         pauses = timing.backend_backoff
         self._away: Resting[int] = Resting(timing.clock, pauses.first_seconds, pauses.most_seconds)
-        """Backends on which something could not be deleted."""
+        """Backends on which nothing could be deleted."""
+        self._refused: Resting[bytes] = Resting(timing.clock, pauses.most_seconds, pauses.most_seconds)
+        """Blocks that a backend that deletes others refused to delete: it may hold them under a retention rule."""
         self._put_off: dict[int, float] = {}  # sessions that could not be swept, and when they are tried again
         self._listed: dict[tuple[int, int], dict[int, str | None]] = {}
         """By session and state, how far each backend is listed: to behind which key, or None: to its end."""
@@ -115,7 +119,8 @@ class Sweeper(Worker):
             [
                 (block, places)
                 for block, died, places in wanted
-                if all(place not in self._away and self._covers(place, died) for place in places)
+                if block not in self._refused
+                and all(place not in self._away and self._covers(place, died) for place in places)
             ]
         )
         dead = tuple(Dead(block, died) for block, died, _, _ in rows if block in gone)
@@ -149,12 +154,25 @@ class Sweeper(Worker):
             try:
                 await backend.delete(block_key(block))
             except backend_errors.BackendError as error:
-                if self._away.trouble(place, str(error), error.retry_after_s):
-                    _log.warning("dead blocks stay for now: %s", error)
+                self._note(error, place, block)
                 return False
             self._away.well([place], began)
+        self._refused.well([block])
         self.deleted += 1
         return True
+
+    def _note(self, error: backend_errors.BackendError, place: int, block: bytes) -> None:
+        """Leave the backend alone for a while, or *block* alone, if it alone is refused."""
+        if isinstance(error, backend_errors.Unavailable):
+            is_alone = False
+        else:
+            is_alone = not self._away.odd(place, block) and len(self._refused) < REFUSED_MAX
+        if is_alone:
+            is_news = self._refused.trouble(block, str(error))
+        else:
+            is_news = self._away.trouble(place, str(error), error.retry_after_s)
+        if is_news:
+            _log.warning("dead blocks stay for now: %s", error)
 
     # ---- sessions -----------------------------------------------------------------------------------------------
 

@@ -10,10 +10,12 @@ import pytest
 
 from backends import errors
 from backends.base import Listed
+from backends.faulty import Fault, Kind
 from backends.memory import Memory
 from gateway.blocks import sweeper
 from gateway.blocks.digests import Digests
-from gateway.blocks.values import session_prefix
+from gateway.blocks.values import block_key, session_prefix
+from gateway.placement.resting import ODD_BLOCKS
 from gateway.timing import parse_timing
 from tests.blocks.site import Client, Site
 from tests.blocks.test_rewrites_apart import BOTH, FIRST, Apart
@@ -123,4 +125,42 @@ async def test_a_place_that_deletes_nothing_is_asked_less_and_less_often(tmp_pat
     site.plans[1].clear()
     await site.later(site.timing.backend_backoff.first_seconds)
     assert site.rows("block") == 1
+    site.close()
+
+
+async def test_a_block_that_a_place_refuses_to_delete_holds_up_no_other(tmp_path: Path) -> None:
+    site = Apart(tmp_path)
+    for n in range(20):
+        await site.put(b"%d" % n, b"data %d" % n)
+    for n in range(20):
+        await site.delete(b"%d" % n)
+    while await site.takedown.step():
+        pass
+    ((refused,),) = site.store.query("SELECT id FROM block WHERE died > 0 ORDER BY died, id LIMIT 1")
+    site.plans[1].add(Fault(Kind.ERROR, "delete", key=block_key(refused), error=errors.Denied))
+    for _ in range(3):
+        await site.work()
+    assert site.store.query("SELECT id FROM block") == [(refused,)]
+    assert len(site.plans[1].struck) == 1
+    await site.later(site.timing.backend_backoff.most_seconds)
+    assert len(site.plans[1].struck) == 2
+    site.plans[1].clear()
+    await site.later(site.timing.backend_backoff.most_seconds)
+    assert site.rows("block") == 0
+    site.close()
+
+
+async def test_a_place_that_refuses_to_delete_anything_is_left_alone(tmp_path: Path) -> None:
+    site = Apart(tmp_path)
+    for n in range(20):
+        await site.put(b"%d" % n, b"data %d" % n)
+        await site.delete(b"%d" % n)
+    site.plans[1].add(Fault(Kind.ERROR, "delete", error=errors.Denied))
+    for _ in range(3):
+        await site.work()
+    assert len(site.plans[1].struck) == ODD_BLOCKS
+    site.plans[1].clear()
+    for _ in range(2):
+        await site.later(site.timing.backend_backoff.most_seconds)
+    assert site.rows("block") == 0
     site.close()
