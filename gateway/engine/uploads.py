@@ -115,7 +115,7 @@ class Uploads(Counter):
 
     async def _prepare_and_send(self, command: CompleteUpload) -> completing.Finished | None:
         """None if parts come meanwhile."""
-        needed = preparing.memory_bytes(self._store, command)
+        needed = await preparing.memory_bytes(self._store, command)
         async with self._writer.budget.charged(needed, self._writer.wait_seconds, command.user):
             prepared = await preparing.prepared(self._store, command)
             if prepared is None:

@@ -67,8 +67,10 @@ WEIGHT_BYTES = 1 << 10
 """The committer needs about as long for so many bytes of a command as for one row."""
 PART_BYTES = 1 << 10
 """About how much memory the completing process needs for one part,"""
-BODY_PIECES_BYTES = 16 << 20
-"""and for the pieces of copied parts, of which there are at most `MOST_PIECES`."""
+PIECE_BYTES = 420
+"""and for a piece of a copied part,"""
+PACKED_PIECE_BYTES = 12
+"""which takes at least about so many bytes as it is packed."""
 NO_PART = -1
 """An id that no part has."""
 PREPARED_FEATURE = 9
@@ -189,10 +191,22 @@ class Prepared(NamedTuple):
     completion: CompletePrepared
 
 
-def memory_bytes(reads: Reads, asked: CompleteUpload) -> int:
+async def memory_bytes(reads: Reads, asked: CompleteUpload) -> int:
     """About how much memory `prepared` needs at most."""
-    ((count, shape),) = reads.query("SELECT count(*), max(shape) FROM part WHERE upload = ?", (_upload_id(asked),))
-    return int(count) * PART_BYTES + (BODY_PIECES_BYTES if shape == Shape.BODY else 0)
+    upload, after, count, packed = _upload_id(asked), 0, 0, 0
+    while True:
+        rows = reads.query(
+            "SELECT p.number, coalesce(length(b.pieces), 0) FROM part p "
+            "LEFT JOIN body b ON p.shape = ? AND b.id = p.content WHERE p.upload = ? AND p.number > ? "
+            "ORDER BY p.number LIMIT ?",
+            (int(Shape.BODY), upload, after, GATHERED),
+        )
+        count += len(rows)
+        packed += sum(int(length) for _, length in rows)
+        if len(rows) < GATHERED:
+            return count * PART_BYTES + min(packed // PACKED_PIECE_BYTES, MOST_PIECES) * PIECE_BYTES
+        after = rows[-1][0]
+        await asyncio.sleep(0)
 
 
 async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:

@@ -288,3 +288,19 @@ async def test_a_completion_is_charged_to_the_bytes_in_flight_while_it_is_prepar
     budget.give(budget.limit)
     await completing_it
     assert budget.used == 0
+
+
+async def test_a_completion_of_copied_parts_is_charged_for_the_pieces_that_they_have(
+    site: Site, engine: Engine, root: Caller
+) -> None:
+    budget = site.warehouse.writer.budget
+    upload, parts, _ = await copied(engine, root, b"k")
+    await budget.take(budget.limit)
+    completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))
+    while not (budget.wanted or completing_it.done()):
+        await asyncio.sleep(0)
+    for_pieces = budget.wanted - 3 * preparing.PART_BYTES
+    assert 8 * preparing.PIECE_BYTES <= for_pieces <= 8 * 3 * preparing.PIECE_BYTES, "of eight pieces in two parts"
+    budget.give(budget.limit)
+    await completing_it
+    assert budget.used == 0
