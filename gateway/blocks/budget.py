@@ -64,7 +64,8 @@ class Budget:
 
     async def _wait(self, count: int, user: Hashable) -> None:
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.push(user, (count, granted))
+        waiter = count, granted
+        self._waiters.push(user, waiter)
         self.on_wait()
         try:
             await granted
@@ -72,7 +73,7 @@ class Budget:
             if granted.done() and not granted.cancelled():
                 self.give(count)
             else:
-                self._waiters.remove(user, (count, granted))
+                self._waiters.remove(user, waiter)
                 self._grant()
             raise
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
@@ -13,38 +13,41 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """One queue per user. The users take turns; what one user has added is first come, first served. Pure."""
+    """One queue per user. The users take turns; what one user has added is first come, first served. Pure.
+
+    Items are told apart by identity. Removing one takes the same time however many there are: thousands of tasks that
+    wait may be cancelled at once."""
 
     def __init__(self) -> None:
-        self._lines: dict[Hashable, deque[T]] = {}
-        """By user; the one whose turn is next comes first. None is empty."""
+        self._lines: dict[Hashable, OrderedDict[int, T]] = {}
+        """By user, and then by `id`; the user whose turn is next comes first. None is empty."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[T]:
-        return (item for line in self._lines.values() for item in line)
+        return (item for line in self._lines.values() for item in line.values())
 
     def count(self, user: Hashable) -> int:
         """How many items of *user* are in the queue."""
         return len(self._lines.get(user, ()))
 
     def push(self, user: Hashable, item: T) -> None:
-        """Add *item* behind the other items of *user*."""
-        self._lines.setdefault(user, deque()).append(item)
+        """Add *item*, which is not in the queue, behind the other items of *user*."""
+        self._lines.setdefault(user, OrderedDict())[id(item)] = item
         self._count += 1
 
     def first(self) -> T:
         """The item that `pop` returns. The queue must not be empty."""
-        return next(iter(self._lines.values()))[0]
+        return next(iter(next(iter(self._lines.values())).values()))
 
     def pop(self) -> T:
         """Remove and return the first item of the user whose turn it is. That user's next item then waits until each
         other user in the queue has had a turn. The queue must not be empty."""
         user, line = next(iter(self._lines.items()))
         del self._lines[user]
-        item = line.popleft()
+        _, item = line.popitem(last=False)
         if line:
             self._lines[user] = line
         self._count -= 1
@@ -53,9 +56,9 @@ class FairQueue(Generic[T]):
     def remove(self, user: Hashable, item: T) -> bool:
         """Remove *item* of *user*. Returns False if it is not in the queue."""
         line = self._lines.get(user)
-        if line is None or item not in line:
+        if line is None or id(item) not in line:
             return False
-        line.remove(item)
+        del line[id(item)]
         if not line:
             del self._lines[user]
         self._count -= 1

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import Busy
 from gateway.journal.slots import SLOTS, Slots
-from gateway.journal.turns import Turns
+from gateway.journal.turns import FairQueue, Turns
 
 
 def turns(things: int = 1, waiters_max: int = 100) -> Turns[int]:
@@ -84,3 +84,26 @@ async def test_slots_are_given_by_turns_and_never_twice_under_one_number() -> No
     assert {await waiting[0], await waiting[3]} == {(slot, 2) for slot, _ in held[:2]}
     for each in waiting[1:3]:
         each.cancel()
+
+
+class Item:
+    """Counts how often items are compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Item.compared += 1
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+def test_removing_an_item_looks_at_no_other() -> None:
+    queue, items = FairQueue[Item](), [Item() for _ in range(100)]
+    for item in items:
+        queue.push("alice", item)
+    assert not queue.remove("bob", items[0])
+    assert all(queue.remove("alice", item) for item in reversed(items[1:]))
+    assert not queue.remove("alice", items[1])
+    assert (len(queue), queue.count("alice"), queue.pop() is items[0]) == (1, 1, True)
+    assert Item.compared == 0, "thousands of tasks that wait may be cancelled at once"
