@@ -33,6 +33,8 @@ from gateway.journal.packed import Extent, Rewritten
 from gateway.timing import Timing
 
 CANDIDATES = 64
+SLICE = 500
+"""How many packs one query reads."""
 MEMBERS = 1_000
 """Extents of one step at most."""
 
@@ -107,7 +109,7 @@ class Compactor(Worker):
         begun = self._rewrites.begun()
         if begun is None:
             return True
-        packs = self._candidates(begun)
+        packs = await self._candidates(begun)
         if not packs:
             return False
         chosen: list[_Sparse] = []
@@ -120,22 +122,31 @@ class Compactor(Worker):
         with self._journal.reading():
             return await self._rewrite(chosen) > 0
 
-    def _candidates(self, begun: Sequence[Begun]) -> list[_Sparse]:
-        """Packs that may be rewritten now, those first of which least lives. *begun*: what is being rewritten."""
+    async def _candidates(self, begun: Sequence[Begun]) -> list[_Sparse]:
+        """Packs that may be rewritten now, those first of which least lives. *begun*: what is being rewritten, which
+        may be tens of thousands of packs: so they are read in slices."""
         if len(begun) >= REWRITES_MAX:
             return []
         passed_over = self._unreadable.union(*(each.sources for each in begun))
         groups = full(begun).union(self._rewrites.groups.now_resting())
-        rows = self.store.query(
-            "SELECT id, ring_key, policy, backends, plain, live FROM block "
-            f"WHERE died = 0 AND live * 5 < plain * 4{' AND NOT (policy = ? AND backends = ?)' * len(groups)} "
-            "ORDER BY live LIMIT ?",
-            (*itertools.chain.from_iterable(groups), CANDIDATES + len(passed_over)),
-        )
-        packs = [pack for pack in map(_Sparse._make, rows) if pack.id not in passed_over]
+        found: dict[bytes, _Sparse] = {}
+        after = (-1, 0, b"")
+        while len(found) < CANDIDATES:
+            rows = self.store.query(
+                "SELECT id, ring_key, policy, backends, plain, live FROM block WHERE died = 0 AND live * 5 < plain * 4 "
+                f"AND (live, plain, id) > (?, ?, ?){' AND NOT (policy = ? AND backends = ?)' * len(groups)} "
+                "ORDER BY live, plain, id LIMIT ?",
+                (*after, *itertools.chain.from_iterable(groups), SLICE),
+            )
+            packs = list(map(_Sparse._make, rows))
+            found.update((pack.id, pack) for pack in packs if pack.id not in passed_over)
+            if len(packs) < SLICE:
+                break
+            after = packs[-1].live, packs[-1].plain, packs[-1].id
+            await asyncio.sleep(0)
         if self.store.query("SELECT 1 FROM freed LIMIT 1"):
-            return [pack for pack in packs if pack.live * 2 < pack.plain]
-        return packs
+            return [pack for pack in found.values() if pack.live * 2 < pack.plain]
+        return list(found.values())
 
     async def _rewrite(self, packs: Sequence[_Sparse]) -> int:
         """Write what lives in *packs*, which are of one group and one ring key, anew. Answers how many new packs there

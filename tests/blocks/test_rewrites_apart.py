@@ -11,7 +11,7 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.faulty import Fault, Kind
-from gateway.blocks import rewrites
+from gateway.blocks import compactor, rewrites
 from gateway.blocks.commands import MoveRewritten
 from gateway.blocks.rewrites import Begun, full
 from gateway.blocks.values import Stamp, Target, Targets, block_id
@@ -231,3 +231,26 @@ async def test_packs_that_cannot_be_rewritten_hold_up_no_others(site: Apart, ver
     for _ in range(2):
         await site.later(WAIT_SECONDS + 60)
     assert site.compactor.moved == 5
+
+
+async def test_packs_that_wait_are_read_in_slices_when_others_are_looked_for(
+    site: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compactor, "SLICE", 2)
+    read: list[int] = []
+    query = site.store.query
+
+    def counted(statement: str, *values: Any) -> list[Any]:
+        rows = query(statement, *values)
+        if "live * 5 < plain * 4" in statement:
+            read.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(site.store, "query", counted)
+    for count in range(1, 6):
+        await site.pack(b"%d-" % count, BOTH)
+        await site.work()
+        assert site.rows("rewrite") == count
+    assert max(read) == 2
+    await site.later(WAIT_SECONDS + 60)
+    assert site.compactor.moved == 10
