@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import math
 import pkgutil
 import re
 import time
@@ -29,7 +30,7 @@ MEASURABLE_SECONDS = 0.004
 """Below this a time is noise. What takes less at the full length cannot block a worker either."""
 LINEAR, QUADRATIC = 4.0, 16.0
 """How much longer four times the length takes."""
-ROUNDS = 2
+ROUNDS = 6
 PROBES = " \t\"',-./019aAfz_%<>=?~:;*&+@[]\x00é"
 TAILS = ("\x00", '"', "x")
 _parser, _constants = re._parser, re._constants  # type: ignore[attr-defined]
@@ -126,15 +127,20 @@ def is_quadratic(run: Callable[[Any], Any], text: Callable[[int], Any]) -> bool:
     length = 1 << 10
     while length <= FULL_LENGTH:
         if seconds(run, text(length)) > MEASURABLE_SECONDS:
-            return growth(run, text(length), text(length * 4)) > (LINEAR * QUADRATIC) ** 0.5
+            return grows(run, text(length), text(length * 4))
         length *= 4
     return False
 
 
-def growth(run: Callable[[Any], Any], short: Any, long: Any) -> float:
-    """How many times longer *long* takes than *short*. The least of several times is what others disturbed least."""
-    pairs = [(seconds(run, short), seconds(run, long)) for _ in range(ROUNDS)]
-    return min(after for _, after in pairs) / min(before for before, _ in pairs)
+def grows(run: Callable[[Any], Any], short: Any, long: Any) -> bool:
+    """Whether *long* takes clearly more than four times as long as *short*, however often it is measured. The least
+    of several times is what others disturbed least."""
+    before = after = math.inf
+    for _ in range(ROUNDS):
+        before, after = min(before, seconds(run, short)), min(after, seconds(run, long))
+        if after < (LINEAR * QUADRATIC) ** 0.5 * before:
+            return False
+    return True
 
 
 def seconds(run: Callable[[Any], Any], text: str | bytes) -> float:

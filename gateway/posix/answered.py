@@ -24,6 +24,7 @@ takes some fifty microseconds on the event loop, and two milliseconds where it h
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
 from collections.abc import Callable
@@ -112,11 +113,12 @@ class AnsweredMemory:
                 _remove(path)
                 self._file = _opened(path, timing.files)
             self.name = self._named(boot)
+            self._file.execute(f"PRAGMA busy_timeout = {round(timing.files.answers_wait_seconds * 1000)}")
         except (sqlite3.Error, OSError) as error:
             raise Misconfigured(f"the memory of answers in {folder} cannot be used: {error}") from error
-        for old in folder.glob(f"{STEM}*.sqlite"):
-            if old != path:
-                _remove(old)
+        for old in folder.glob(f"{STEM}*"):
+            if not old.name.startswith(path.name):
+                old.unlink(missing_ok=True)
 
     def _named(self, boot: str) -> str:
         name = f"{boot}-{secrets.token_hex(8)}"
@@ -270,17 +272,34 @@ def _charge(answer: bytes) -> int:
 
 
 def _opened(path: Path, timing: FilesTiming) -> sqlite3.Connection:
+    if not path.exists():
+        _make(path)
     file = sqlite3.connect(path, timeout=timing.answers_open_seconds, isolation_level=None)
     try:
-        file.execute("PRAGMA journal_mode = WAL")
         file.execute("PRAGMA synchronous = OFF")
         file.execute(f"PRAGMA max_page_count = {PAGES_MOST}")
         file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
-        file.execute(f"PRAGMA busy_timeout = {round(timing.answers_wait_seconds * 1000)}")
     except sqlite3.Error:
         file.close()
         raise
     return file
+
+
+def _make(path: Path) -> None:
+    """Make the file, in WAL mode, unless another process does so first. It gets its name when it is complete: SQLite
+    lets nobody wait who changes the mode of a file that others have open, but refuses at once."""
+    new = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
+    file = sqlite3.connect(new, isolation_level=None)
+    try:
+        file.execute("PRAGMA journal_mode = WAL")
+        file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
+    finally:
+        file.close()
+    try:
+        with suppress(FileExistsError):
+            os.link(new, path)
+    finally:
+        _remove(new)
 
 
 def _remove(path: Path) -> None:

@@ -48,11 +48,11 @@ async def test_parts_sent_at_once_are_one_object(client, bucket, payloads):
     upload = (await client.create_multipart_upload(Bucket=bucket, Key="k"))["UploadId"]
 
     async def send(number: int) -> dict[str, object]:
-        chunk = bytes(body[(number - 1) * 10 * MIB : number * 10 * MIB])
+        chunk = bytes(body[(number - 1) * 8 * MIB : number * 8 * MIB])
         part = await client.upload_part(Bucket=bucket, Key="k", UploadId=upload, PartNumber=number, Body=chunk)
         return {"PartNumber": number, "ETag": part["ETag"], "ChecksumCRC32": part["ChecksumCRC32"]}
 
-    parts = await asyncio.gather(*(send(number) for number in range(1, 11)))
+    parts = await asyncio.gather(*(send(number) for number in range(1, 6)))
     await client.complete_multipart_upload(
         Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": list(parts)}
     )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,7 @@ from gateway.timing import Timing
 from tests.clocks import ManualClock
 
 ONCE, OTHER = b"once", b"other"
+WORKERS = 6
 KEPT_SECONDS = Timing().files.kept_seconds
 
 
@@ -232,6 +236,22 @@ def test_a_torn_file_is_as_good_as_none(tmp_path, living):
     assert memory.name != before
     assert memory.claim(ONCE, 1, 1, "") is None
     memory.close()
+
+
+def test_workers_that_make_the_file_at_once_share_one_memory(tmp_path, living):
+    for attempt in range(40):
+        folder = tmp_path / f"{attempt}"
+        folder.mkdir()
+        begin = threading.Barrier(WORKERS)
+
+        def opened(_: int, folder: Path = folder, begin: threading.Barrier = begin) -> str:
+            begin.wait()
+            with closing(AnsweredMemory(folder, living.__contains__, Timing())) as memory:
+                return memory.name
+
+        with ThreadPoolExecutor(WORKERS) as pool:
+            assert len(set(pool.map(opened, range(WORKERS)))) == 1
+        assert len(list(folder.glob("answered-*.sqlite*"))) == 1
 
 
 def test_a_memory_that_cannot_be_kept_is_said(tmp_path, living):

@@ -18,6 +18,10 @@ from tests.site.running import change_config, client, counted, until
 
 CLIENTS = 8
 KEYS = 40
+PAUSE_SECONDS = 0.05
+"""Between two puts of a client: as long as the load goes on, it fills memory."""
+STILL, TOGETHER = 400, 32
+"""Objects that nobody overwrites, and how many are put at once, so that they share packs: nine in ten of them go."""
 IDS = ("file", "dir", "run", "body", "session")
 
 
@@ -48,6 +52,7 @@ class Load:
                 self.begun[key] = generation
                 s3.put_object(Bucket="kept", Key=key, Body=body(key, generation))
                 self.acknowledged[key] = generation
+                self._stop.wait(PAUSE_SECONDS)
 
     def wait(self, generations: int) -> None:
         done = len(self.acknowledged) + generations * KEYS
@@ -79,8 +84,7 @@ def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatev
     with started(site) as (endpoint, process):
         s3 = client(endpoint)
         s3.create_bucket(Bucket="kept")
-        for n in range(60):  # packs of which nine in ten objects go
-            s3.put_object(Bucket="kept", Key=f"still {n}", Body=body("still", n))
+        put_at_once(endpoint)
         load = Load(endpoint)
         load.wait(3)
         before = dict(load.acknowledged)
@@ -92,7 +96,7 @@ def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatev
     assert restored["incarnation"] == made["incarnation"] + 1
     with started(anew) as (endpoint, _):
         s3 = client(endpoint)
-        for n in range(60):
+        for n in range(STILL):
             assert s3.get_object(Bucket="kept", Key=f"still {n}")["Body"].read() == body("still", n)
         for key, least in before.items():
             found = s3.get_object(Bucket="kept", Key=key)["Body"].read()
@@ -108,10 +112,16 @@ def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatev
     assert not drawn & ids(site)
 
 
+def put_at_once(endpoint: Endpoint) -> None:
+    s3 = client(endpoint, max_pool=TOGETHER)
+    with ThreadPoolExecutor(TOGETHER) as pool:
+        list(pool.map(lambda n: s3.put_object(Bucket="kept", Key=f"still {n}", Body=body("still", n)), range(STILL)))
+
+
 def go_on(endpoint: Endpoint, load: Load) -> None:
     """Overwrite, delete, take apart, compact, after the backup."""
     s3 = client(endpoint)
-    for n in range(60):
+    for n in range(STILL):
         if n % 10:
             s3.delete_object(Bucket="kept", Key=f"still {n}")
     load.wait(3)
