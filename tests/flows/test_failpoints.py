@@ -224,7 +224,8 @@ async def test_killed_between_two_steps_a_site_keeps_every_promise(
     async with reopened(folder) as site:
         site.check_journal()
         await site.check_bucket(BUCKET, possible)
-        await site.check_sound()
+        # what was killed may have recorded that a session ended, and not have swept what that one left
+        await site.check_sound(Severity.WASTE)
         if act == "part":
             etags = {number: etag.strip('"') for number, etag in enumerate(template.etags, 1)}
             await site.check_parts(BUCKET, "whole", template.upload, etags)
