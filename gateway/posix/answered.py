@@ -286,13 +286,12 @@ def _opened(path: Path, timing: FilesTiming) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    """Make the file, in WAL mode, unless another process does so first. It gets its name when it is complete: SQLite
-    lets nobody wait who changes the mode of a file that others have open, but refuses at once."""
+    """Make an empty file in WAL mode, unless another process does so first. It gets its name once it has that mode:
+    SQLite does not wait where a file that others have open changes its mode, but fails at once."""
     new = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
     file = sqlite3.connect(new, isolation_level=None)
     try:
         file.execute("PRAGMA journal_mode = WAL")
-        file.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
     finally:
         file.close()
     try:
