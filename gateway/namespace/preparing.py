@@ -193,7 +193,7 @@ class Prepared(NamedTuple):
 
 async def memory_bytes(reads: Reads, asked: CompleteUpload) -> int:
     """About how much memory `prepared` needs at most."""
-    upload, after, count, packed = _upload_id(asked), 0, 0, 0
+    upload, after, count, packed = parse_upload(asked.upload), 0, 0, 0
     while True:
         rows = reads.query(
             "SELECT p.number, coalesce(length(b.pieces), 0) FROM part p "
@@ -213,7 +213,7 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
     """The commands that have the effect of *asked*, none of which reads a part. None if the parts change meanwhile. The
     commands check whether the user may use the bucket; callers should check that before, too. Raises what
     `CompleteUpload` raises, and `InvalidArgument` for an object of more than `MOST_PIECES` pieces."""
-    upload = reading.upload(reads, asked.bucket, asked.key, _upload_id(asked))
+    upload = reading.upload(reads, asked.bucket, asked.key, parse_upload(asked.upload))
     if upload is None:
         raise NoSuchUpload(asked.upload)
     if upload.state != UploadState.OPEN:
@@ -227,10 +227,6 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
     if bodies is None:
         return None
     return await asyncio.to_thread(commands, asked, upload, parts, checksums, bodies)
-
-
-def _upload_id(asked: CompleteUpload) -> int:
-    return parse_upload(asked.upload)
 
 
 async def gather_parts(reads: Reads, upload: Upload) -> dict[int, Part]:
