@@ -100,7 +100,7 @@ def test_whatever_was_measured_an_order_is_a_permutation_with_the_near_copy_in_f
 
 def test_before_anything_was_measured_the_topology_decides() -> None:
     assert routes().order([4, 3, 2, 1], 8 * MIB, 0.0) == [1, 2, 3, 4]
-    assert Routes().order([7, 3], MIB, 0.0) == [3, 7], "nobody is known, and nobody left out"
+    assert Routes(chance=Random(0)).order([7, 3], MIB, 0.0) == [3, 7], "nobody is known, and nobody left out"
 
 
 def test_what_was_measured_takes_the_place_of_what_the_topology_says() -> None:
@@ -120,7 +120,7 @@ def test_what_was_measured_takes_the_place_of_what_the_topology_says() -> None:
 def test_of_two_equal_lines_the_cheaper_one_is_taken() -> None:
     cheap, dear = Place(9, "cheap", "c"), Place(8, "dear", "b")
     lines = {frozenset(("a", x)): Line(frozenset(("a", x)), 0.1, 1e9, price) for x, price in (("b", 0.09), ("c", 0.01))}
-    assert Routes([dear, cheap], "a", lines).order([8, 9], MIB, 0.0) == [9, 8]
+    assert Routes([dear, cheap], "a", lines, Random(0)).order([8, 9], MIB, 0.0) == [9, 8]
 
 
 def test_a_topology_that_changed_counts_at_once_and_what_was_measured_stays() -> None:
