@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from tests.endpoint import ENTREPOT, started
+from tests.endpoint import EXECUTED, started
 from tests.ports import free_port
 
 CORES = os.cpu_count() or 2
@@ -82,7 +82,7 @@ class Gateway:
 
 @contextmanager
 def gateway(
-    folder: Path, *options: str, environment: Mapping[str, str] | None = None, command: Sequence[str] = tuple(ENTREPOT)
+    folder: Path, *options: str, environment: Mapping[str, str] | None = None, command: Sequence[str] = tuple(EXECUTED)
 ) -> Iterator[Gateway]:
     """`entrepot init` (where there is none yet) and `entrepot serve` in *folder*, with the defaults and *options*."""
     with started(folder / "site", options, environment, command) as (endpoint, process):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,15 +57,21 @@ def set_quick(folder: Path, *, workers: int) -> None:
     write_file(config, text.replace("recheck_seconds = 3600.0", "recheck_seconds = 1.0"))
 
 
-def processes_of(folder: Path) -> list[int]:
-    """All processes whose command line names the site in *folder*."""
-    found = []
-    for each in Path("/proc").iterdir():
-        if each.name.isdecimal() and int(each.name) != os.getpid():
-            with suppress(OSError):
-                if str(folder).encode() in (each / "cmdline").read_bytes().split(b"\0"):
-                    found.append(int(each.name))
-    return found
+def processes_of(folder: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """Every process whose command line names the site's *folder*, of whatever life of the site, with the arguments.
+    Forked processes are children of the fork server, so the supervisor's children in /proc do not tell."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            if os.fsencode(folder) in command and int(entry.name) != os.getpid():
+                yield int(entry.name), command
+
+
+def ticks_at_start(pid: int) -> int:
+    """When a process began, in clock ticks since the machine's start (`man 5 proc_pid_stat`); 0: it has ended."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return 0
 
 
 def kill_all(folder: Path, process: subprocess.Popen[bytes] | None = None) -> None:
@@ -73,8 +80,8 @@ def kill_all(folder: Path, process: subprocess.Popen[bytes] | None = None) -> No
     if process is not None:
         process.kill()
         process.wait()
-    while pids := processes_of(folder):
-        for pid in pids:
+    while found := list(processes_of(folder)):
+        for pid, _ in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from tests.endpoint import (
     stop,
 )  # fmt: skip
 from tests.files import files_below
+from tests.flows.dying import kill_all, processes_of, ticks_at_start
 from tests.flows.ledger import Broken
 from tests.flows.wire import Where
 from tests.journal.test_histories import assert_same_truth
@@ -117,7 +118,8 @@ class Served:
             fitting = [name for name in pids if asked == "all" or name.startswith(asked)]
             chosen = fitting if asked == "all" else chance.sample(fitting, min(1, len(fitting)))
             doomed += [pids.pop(name) for name in chosen]
-            self.kills[asked] += bool(chosen)
+            if chosen:
+                self.kills[asked] += 1
         chance.shuffle(doomed)
         self._killed = set(doomed)
         for pid in doomed:
@@ -128,11 +130,7 @@ class Served:
 
     def end(self) -> None:
         """Kill whatever is left of it, so that no test leaves anything behind."""
-        for pid in [*self._pids().values(), *(pid for pid, _ in self._left())]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if self._process is not None:
-            self._process.wait()
+        kill_all(self.folder, self._process)
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
@@ -180,9 +178,10 @@ class Served:
     def check_gone(self) -> None:
         """Every process of the site ends, whoever of the others was killed. Raises `Broken`."""
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while left := list(self._left()):
+        while left := list(processes_of(self.folder)):
             if time.monotonic() > deadline:
-                raise Broken(f"processes that do not end: {left}")
+                told = [(pid, b" ".join(command).decode()) for pid, command in left]
+                raise Broken(f"processes that do not end: {told}")
             time.sleep(0.05)
 
     def check_stopped(self) -> None:
@@ -248,20 +247,12 @@ class Served:
         if process is None or process.poll() is not None:
             return {}
         found = {"supervisor": process.pid}
-        with suppress(OSError):
-            for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-                command = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-                if b"-m" in command and len(command) >= 3:
-                    found[command[-3].decode()] = int(child)
+        began = ticks_at_start(process.pid)
+        for pid, command in processes_of(self.folder):
+            # A process of an earlier life may still be ending.
+            if b"-m" in command and ticks_at_start(pid) >= began:
+                found[command[command.index(b"-m") + 2].decode()] = pid
         return found
-
-    def _left(self) -> Iterator[tuple[int, str]]:
-        """Every process whose command line names the site's folder, of whatever life of the site."""
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-                if os.fsencode(self.folder) in command and int(entry.name) != os.getpid():
-                    yield int(entry.name), b" ".join(command).decode()
 
     def tail(self) -> str:
         """The log's last lines, but for those of requests."""
