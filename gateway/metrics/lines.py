@@ -35,8 +35,9 @@ class Lines:
         self._wall_ns = timing.clock.wall_ns
         self._pending: deque[str] = deque()
         self._dropped = 0
-        self._wake = threading.Event()
-        self._stopping = False
+        self._waiting = threading.Event()
+        """Set while lines wait to be written, so that an idle process's thread sleeps."""
+        self._stopping = threading.Event()
         self._second = (0, "")
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
@@ -54,11 +55,13 @@ class Lines:
             self._dropped += 1
             return
         self._pending.append(f'{{"at":"{self._now()}",{members}}}\n')
+        if not self._waiting.is_set():
+            self._waiting.set()
 
     def close(self) -> None:
         """Write out what is left and end."""
-        self._stopping = True
-        self._wake.set()
+        self._stopping.set()
+        self._waiting.set()
         self._thread.join(self._timing.close_seconds)
 
     def _now(self) -> str:
@@ -69,8 +72,11 @@ class Lines:
         return f"{self._second[1]}.{rest_ns // 1_000_000:03d}Z"
 
     def _run(self) -> None:
-        while not self._stopping:
-            self._wake.wait(self._timing.flush_seconds)
+        while not self._stopping.is_set():
+            self._waiting.wait()
+            self._stopping.wait(self._timing.flush_seconds)
+            # Cleared first: a line that comes during the flush is written by this flush or by the next one.
+            self._waiting.clear()
             self._flush()
         self._flush()
 
