@@ -15,7 +15,7 @@ def torch_is_there() -> None:
     need_torch()
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", [pytest.param("fork", marks=pytest.mark.soak), "spawn"])
 def test_samples_are_read_by_workers_and_checkpoints_come_back(torch_is_there, endpoint, bucket, start):
     options = {"endpoint": endpoint.url, "region": endpoint.region, "bucket": bucket, "start": start}
     environment = endpoint.environment | {"PYTHONPATH": command_environment()["PYTHONPATH"]}

@@ -1,4 +1,5 @@
-"""The README's promise, kept: its commands are typed as they stand, and print what it says they print."""
+"""What a start of the gateway prints can be typed. That the README's commands print what it says they print is shown by
+`test_second_shore.py`, which follows the README from its first command on."""
 
 import subprocess
 from collections.abc import Iterator
@@ -27,12 +28,6 @@ def background(reader: Reader) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def blocks(directive: str) -> list[Fence]:
     return [each for each in fences(README) if each.language == "console" and each.directive == directive]
-
-
-def test_the_commands_of_the_readme_print_what_it_says(reader, background):
-    background += [reader.start(step) for block in blocks("in the background") for step in steps(block)]
-    assert len(background) == 1
-    reader.follow([step for block in blocks("") for step in steps(block)])
 
 
 def test_the_three_commands_that_a_start_prints_work_and_work_again_after_a_second_start(reader, background):

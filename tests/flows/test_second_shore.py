@@ -1,4 +1,4 @@
-"""The README's second page, followed from the README's last command on: a second copy, a lost disk, keys, and all."""
+"""The README's commands and those of its second page are typed as they stand, and print what the pages say."""
 
 import subprocess
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def console(page: Path) -> list[Fence]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-def test_the_commands_of_the_second_page_print_what_it_says(reader, running):
+def test_the_commands_of_the_readme_and_of_the_second_page_print_what_they_say(reader, running):
     typed: list[Step] = []
     for block in [*console(ROOT / "README.md"), *console(PAGE)]:
         if block.directive:

@@ -88,7 +88,7 @@ def test_a_committer_killed_in_mid_batch_loses_nothing_and_repeats_nothing(tmp_p
     told = [tmp_path / f"told-{each}" for each in range(CLIENTS)]
     spawn = multiprocessing.get_context("spawn")
     clients = [
-        spawn.Process(target=run_client, args=(tmp_path, f"client-{each}", 15.0, path))
+        spawn.Process(target=run_client, args=(tmp_path, f"client-{each}", 10.0, path))
         for each, path in enumerate(told)
     ]
     for client in clients:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.endpoint import command_environment
+from tests.posix.conftest import IN_PROCESS, OVER_HTTP
 from tests.system_torch import need_torch, run_training
 
 PROGRAM = Path(__file__).parent / "training.py"
@@ -18,7 +19,16 @@ def torch_is_there() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("way", "start"),
+    [
+        (IN_PROCESS, "fork"),
+        (OVER_HTTP, "spawn"),
+        pytest.param(IN_PROCESS, "spawn", marks=pytest.mark.soak),
+        pytest.param(OVER_HTTP, "fork", marks=pytest.mark.soak),
+    ],
+    indirect=["way"],
+)
 def test_pytorchs_loader_reads_with_workers_and_a_checkpoint_comes_back(torch_is_there, reach, bucket, start):
     options = {name: str(value) for name, value in reach.items()} | {"bucket": bucket, "start": start}
     found = run_training(PROGRAM, command_environment(), options)
