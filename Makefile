@@ -86,8 +86,8 @@ bench: env clients ## one table of speeds, each beside a ceiling measured in the
 	@$(BIN)/python -m tests.bench
 
 .PHONY: soak
-soak: env clients ## what repeats: kills for MINUTES= (30), every power cut, every journey, many more examples
-	@ENTREPOT_SOAK_MINUTES=$(MINUTES) HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 0 -m soak
+soak: env clients ## what repeats: kills for MINUTES= (30), every power cut, every journey, a thousand examples of each property
+	@ENTREPOT_SOAK_MINUTES=$(MINUTES) HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 0 -m "soak or hypothesis"
 
 .PHONY: lock
 lock: env ## compile the lock files anew; UPGRADE=1 takes the newest of everything

@@ -23,7 +23,8 @@ from tests.servers.moto import moto
 from tests.servers.running import S3Server
 from tests.servers.shared import shared_radosgw
 
-# No test fails on a clock: a busy machine is no defect. CI draws the same examples each time; `make soak` draws many.
+# No test fails on a clock: a busy machine is no defect. CI draws the same examples each time. `make soak` draws
+# many, except for a property that names a number of its own.
 for _profile, _examples in (("entrepot", 25), ("soak", 1000)):
     settings.register_profile(
         _profile,
