@@ -31,7 +31,6 @@ from gateway.site.fencing import Fencing, Relation, see_that_it_is_ours
 from gateway.site.ring import Rows
 from gateway.timing import Timing
 
-"""How often it is stamped anew, where the journal has grown; sooner where a deletion waits for that."""
 STAMP_TRIES = 3
 """How often a place is looked at and stamped at once, where others stamp it meanwhile."""
 ASKED_SHARE = 0.25

@@ -29,7 +29,13 @@ async def test_only_the_owner_gets_in(site, signer, access_key, secret, code):
 
 
 async def test_nobody_is_denied(signer):
-    for method, path in (("GET", "/"), ("GET", "/bucket"), ("PUT", "/bucket/k"), ("OPTIONS", "/bucket")):
+    for method, path in (
+        ("GET", "/"),
+        ("GET", "/bucket"),
+        ("PUT", "/bucket/k"),
+        ("OPTIONS", "/bucket"),
+        ("GET", "/no-such"),
+    ):
         reply = await signer.send(encode(method, path, {"host": "x", "content-length": "0"}))
         assert (reply.status, reply.code) == (403, "AccessDenied")
 
