@@ -123,8 +123,10 @@ class Compactor(Worker):
             return await self._rewrite(chosen) > 0
 
     async def _candidates(self, begun: Sequence[Begun]) -> list[_Sparse]:
-        """Packs that may be rewritten now, those first of which least lives. *begun*: what is being rewritten, which
-        may be tens of thousands of packs: so they are read in slices."""
+        """Packs that may be rewritten now, those first of which least lives. *begun*: the rewrites that have not ended.
+
+        Tens of thousands of packs, and thousands of groups, may have to be passed over. So packs are read in slices,
+        and compared here: the query is the same however many groups rest."""
         if len(begun) >= REWRITES_MAX:
             return []
         passed_over = self._unreadable.union(*(each.sources for each in begun))
@@ -134,12 +136,13 @@ class Compactor(Worker):
         while len(found) < CANDIDATES:
             rows = self.store.query(
                 "SELECT id, ring_key, policy, backends, plain, live FROM block WHERE died = 0 AND live * 5 < plain * 4 "
-                f"AND (live, plain, id) > (?, ?, ?){' AND NOT (policy = ? AND backends = ?)' * len(groups)} "
-                "ORDER BY live, plain, id LIMIT ?",
-                (*after, *itertools.chain.from_iterable(groups), SLICE),
+                "AND (live, plain, id) > (?, ?, ?) ORDER BY live, plain, id LIMIT ?",
+                (*after, SLICE),
             )
             packs = list(map(_Sparse._make, rows))
-            found.update((pack.id, pack) for pack in packs if pack.id not in passed_over)
+            found.update(
+                (pack.id, pack) for pack in packs if pack.id not in passed_over and pack.group not in groups
+            )
             if len(packs) < SLICE:
                 break
             after = packs[-1].live, packs[-1].plain, packs[-1].id

@@ -254,3 +254,17 @@ async def test_packs_that_wait_are_read_in_slices_when_others_are_looked_for(
     assert max(read) == 2
     await site.later(WAIT_SECONDS + 60)
     assert site.compactor.moved == 10
+
+
+async def test_any_number_of_groups_may_rest_while_others_are_rewritten(site: Apart) -> None:
+    """SQLite takes no expression that is more than 1,000 levels deep (https://www.sqlite.org/limits.html)."""
+    resting = site.compactor._rewrites.groups
+    for number in range(2_000):
+        resting.trouble((number + 1_000, number), "a backend is away")
+    await site.pack(b"a", BOTH)
+    resting.trouble((site.policy, site.sets[BOTH]), "a backend is away")
+    await site.work()
+    assert site.rows("rewrite") == 0, "these packs rest, too"
+    await site.pack(b"b", FIRST)
+    await site.work()
+    assert site.rows("rewrite") == 1
