@@ -145,20 +145,21 @@ async def _is_silent(reader: asyncio.StreamReader, pid: int, journal_folder: Pat
     kernel lets process *pid* run. Raises `CommitterGone` after twice as many ticks of any kind."""
     heartbeat, times = Heartbeat(timing.processes), timing.processes
     word = asyncio.create_task(reader.read(1))
+    tick = asyncio.create_task(timing.clock.sleep(times.report_seconds))
     try:
-        while not heartbeat.hangs(ready=True):
-            tick = asyncio.create_task(timing.clock.sleep(times.report_seconds))
+        while True:
             await asyncio.wait((word, tick), return_when=asyncio.FIRST_COMPLETED)
             if word.done():
-                tick.cancel()
                 return False
             state = scheduler_state(pid)
             heartbeat.tick(suspended=state in SUSPENDED)
             if state in SUSPENDED and heartbeat.silent_seconds >= 2 * times.hung_seconds:
                 raise CommitterGone(f"the committer of {journal_folder} {_REASONS[state].format(pid=pid)}")
-        return not word.done()
+            if heartbeat.hangs(ready=True):
+                return True
+            tick = asyncio.create_task(timing.clock.sleep(times.report_seconds))
     finally:
-        await _drop(word)
+        await _drop(word, tick)
 
 
 async def _drop(*tasks: asyncio.Task[Any]) -> None:

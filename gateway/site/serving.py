@@ -166,9 +166,11 @@ class Serving:
         """Raises `Misconfigured` when the process says that it cannot, or nothing in a long time."""
         waiting = [asyncio.create_task(each.wait()) for each in (process.became_ready, self._stop_asked)]
         seconds = self._timing.processes.start_seconds
-        done, pending = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for task in pending:
-            task.cancel()
+        try:
+            done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
         if self.failure:
             raise Misconfigured(self.failure)
         if self._stop_asked.is_set():

@@ -20,6 +20,7 @@ from gateway.site import committers, hung_committer
 from gateway.site.committers import Committer, open_journal
 from gateway.site.hung_committer import end_if_hung, watch_for_hang
 from gateway.site.paths import journal_folder
+from gateway.timing import Timing
 from tests.clocks import manual_timing
 from tests.new_sites import new_site
 
@@ -128,6 +129,17 @@ async def test_a_committer_that_another_client_kills_at_the_same_time_is_gone(
     monkeypatch.setattr(signal, "pidfd_send_signal", too_late)
     timing, _ = manual_timing("processes.report_seconds=20")
     assert await end_if_hung(pausing.folder, pausing.journal, timing)
+
+
+async def test_a_check_of_a_committer_that_is_cancelled_leaves_no_task(pausing: Silent) -> None:
+    checking = asyncio.create_task(end_if_hung(pausing.folder, pausing.journal, Timing()))
+    before = asyncio.all_tasks()
+    while len(asyncio.all_tasks() - before) < 2:  # it waits for an answer, and for the next tick
+        await asyncio.sleep(0)
+    checking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await checking
+    assert asyncio.all_tasks() <= before
 
 
 async def test_the_watch_goes_on_beside_a_committer_of_another_user_and_says_so_once(
