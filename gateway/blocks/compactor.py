@@ -140,9 +140,7 @@ class Compactor(Worker):
                 (*after, SLICE),
             )
             packs = list(map(_Sparse._make, rows))
-            found.update(
-                (pack.id, pack) for pack in packs if pack.id not in passed_over and pack.group not in groups
-            )
+            found.update((pack.id, pack) for pack in packs if pack.id not in passed_over and pack.group not in groups)
             if len(packs) < SLICE:
                 break
             after = packs[-1].live, packs[-1].plain, packs[-1].id
