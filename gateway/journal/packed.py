@@ -143,8 +143,17 @@ FIRST_BLOCK_SQL = "substr({}, 5, 24)"
 first element's head, the two bytes before a blob of 24. Of more extents it is no block's id."""
 
 
+UNPACKED_AT_ONCE = 32 << 10
+"""How many bytes are unpacked in one call at most, which no other thread interrupts."""
+
+
 def pieces(packed: bytes) -> list[Piece]:
-    return [Piece._make(each) for each in unpack(packed) or ()]
+    """Many of them are unpacked one after the other, so that other threads can run in between."""
+    if len(packed) <= UNPACKED_AT_ONCE:
+        return [Piece._make(each) for each in unpack(packed) or ()]
+    unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=len(packed))
+    unpacker.feed(packed)
+    return [Piece._make(unpacker.unpack()) for _ in range(unpacker.read_array_header())]
 
 
 def staged(packed: bytes) -> Staged:
@@ -165,10 +174,21 @@ def checksums(packed: bytes) -> list[Checksum]:
     return [Checksum._make(each) for each in unpack(packed) or ()]
 
 
+PACKED_AT_ONCE = 1_000
+"""How many tuples are packed in one call at most, which no other thread interrupts."""
+
+
 def pack_all(values: Iterable[tuple[Any, ...]]) -> bytes:
-    """A list of tuples for a packed column; none is the empty column."""
+    """A list of tuples for a packed column; none is the empty column. Packs one tuple after the other, so that other
+    threads can run in between: packing 100,000 in one call would keep them waiting."""
     listed = list(values)
-    return pack(listed) if listed else b""
+    if len(listed) <= PACKED_AT_ONCE:
+        return pack(listed) if listed else b""
+    packer = msgpack.Packer(autoreset=False)
+    packer.pack_array_header(len(listed))
+    for each in listed:
+        packer.pack(each)
+    return packer.bytes()  # type: ignore[no-any-return]
 
 
 CHECKSUM_KIND_BYTES = 24

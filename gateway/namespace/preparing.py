@@ -48,7 +48,7 @@ from gateway.namespace.completing import (
     judged,
     repeated,
 )
-from gateway.namespace.conditions import Preconditions, check_write
+from gateway.namespace.conditions import Preconditions, Seen, check_write
 from gateway.namespace.paths import find, seen, want_neighbours, weigh_key
 from gateway.namespace.reading import Reads, columns
 from gateway.namespace.uploads import any_upload
@@ -213,11 +213,13 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
     """The commands that have the effect of *asked*, none of which reads a part. None if the parts change meanwhile. The
     commands check whether the user may use the bucket; callers should check that before, too. Raises what
     `CompleteUpload` raises, and `InvalidArgument` for an object of more than `MOST_PIECES` pieces."""
+    current = _current(reads, asked)  # before the upload: one that is open afterwards has not made it
     upload = reading.upload(reads, asked.bucket, asked.key, parse_upload(asked.upload))
     if upload is None:
         raise NoSuchUpload(asked.upload)
     if upload.state != UploadState.OPEN:
         return Prepared((), await asyncio.to_thread(_repeat, asked))
+    check_write(asked.conditions, asked.key, current)  # `complete_prepared` checks again: here a refusal costs less
     standing = await gather_parts(reads, upload)
     parts, checksums = await asyncio.to_thread(_judge, asked, upload, standing)
     copied = [part.content for part in parts if part.shape == Shape.BODY]
@@ -227,6 +229,14 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
     if bodies is None:
         return None
     return await asyncio.to_thread(commands, asked, upload, parts, checksums, bodies)
+
+
+def _current(reads: Reads, asked: CompleteUpload) -> Seen | None:
+    """What the conditions look at; None if there are none, or no object."""
+    found = None if asked.conditions is None else reading.find(reads, asked.bucket, asked.key, content=False)
+    if found is None or found.file is None:
+        return None
+    return Seen(found.file.etag, found.file.size, found.modified_ns)
 
 
 async def gather_parts(reads: Reads, upload: Upload) -> dict[int, Part]:

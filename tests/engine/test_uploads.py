@@ -19,6 +19,7 @@ from gateway.errors import (
     CommitterGone,
     InvalidArgument,
     InvalidPart,
+    NoSuchKey,
     NoSuchUpload,
     PreconditionFailed,
 )
@@ -205,9 +206,17 @@ async def test_what_a_completion_has_staged_in_vain_is_let_go_of(
     site: Site, engine: Engine, root: Caller, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     upload, parts, data = await copied(engine, root, b"k")
-    await put(engine, root, b"k", b"older")
-    with pytest.raises(PreconditionFailed):
-        await engine.complete_upload(root, "tree", b"k", upload, parts, Conditions(if_none_match=("*",)))
+    send = site.journal.send
+
+    async def another_comes_first(command: Any) -> Any:
+        if isinstance(command, CompletePrepared):
+            await put(engine, root, b"k", b"older")
+        return await send(command)
+
+    with monkeypatch.context() as racing:
+        racing.setattr(site.journal, "send", another_comes_first)
+        with pytest.raises(PreconditionFailed):
+            await engine.complete_upload(root, "tree", b"k", upload, parts, Conditions(if_none_match=("*",)))
     assert site.store.query("SELECT count(*) FROM upload WHERE staged <> x''") == [(1,)]
     assert findings(site) == {}
     expected = b"older"
@@ -229,6 +238,32 @@ async def test_what_a_completion_has_staged_in_vain_is_let_go_of(
     await nothing_is_left(site)
     held = site.store.query("SELECT count(*) FROM body WHERE id NOT IN (SELECT content FROM file WHERE shape = 2)")
     assert held == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "error"),
+    [
+        (Conditions(if_none_match=("*",)), PreconditionFailed),
+        (Conditions(if_match=("another",)), PreconditionFailed),
+        (Conditions(if_match=("*",)), NoSuchKey),
+    ],
+    ids=["if-none-match", "if-match", "absent"],
+)
+async def test_a_completion_whose_conditions_do_not_hold_is_refused_before_anything_is_staged(
+    site: Site, engine: Engine, root: Caller, sent: list[Any], conditions: Conditions, error: type[Exception]
+) -> None:
+    upload, parts, data = await copied(engine, root, b"k")
+    if error is PreconditionFailed:
+        await put(engine, root, b"k", b"older")
+    sent.clear()
+    with pytest.raises(error):
+        await engine.complete_upload(root, "tree", b"k", upload, parts, conditions)
+    assert [each for each in sent if isinstance(each, StagePieces | CompletePrepared)] == []
+    await engine.delete(root, "tree", b"k")
+    absent = Conditions(if_none_match=("*",))
+    done = await engine.complete_upload(root, "tree", b"k", upload, parts, absent)
+    assert await engine.complete_upload(root, "tree", b"k", upload, parts, absent) == done, "it is remembered"
+    assert await get(engine, root, b"k") == data
 
 
 @pytest.mark.parametrize("bytes_max", [28, 1], ids=["counted", "too long to be counted"])
