@@ -81,3 +81,10 @@ class Misconfigured(BackendError):
     """Permanent until somebody changes the configuration or the place."""
 
     word = "misconfigured"
+
+
+def remarks(error: BaseException) -> str:
+    """The notes (PEP 678) of *error* and of what caused it, as a suffix for a message: a `TimeoutError` of
+    `asyncio.timeout` has those of the `CancelledError` that it replaces."""
+    notes = [*getattr(error, "__notes__", ()), *getattr(error.__cause__, "__notes__", ())]
+    return "".join(f"; {note}" for note in notes)

@@ -51,10 +51,15 @@ Fetch = Callable[[str, str], Awaitable[bytes]]
 
 async def listed(fetch: Fetch, root: str, wanted: str, after: str, name: str) -> AsyncIterator[Listed]:
     """The values below *root* whose key, without it, begins with *wanted* and is greater than *after*. *fetch* gets
-    the pages of what begins with both; *name* is the backend's, for errors."""
+    the pages of what begins with both; *name* is the backend's, for errors. If it is cancelled after it has passed over
+    names that are no keys, the `CancelledError` has a note that says how many (`backends.errors.remarks`)."""
     progress, token = _Progress(root, root + wanted), ""
     while True:
-        raw = await fetch(root + after if after else "", token)
+        try:
+            raw = await fetch(root + after if after else "", token)
+        except asyncio.CancelledError as cancelled:
+            progress.explain(cancelled)
+            raise
         try:
             page = await asyncio.to_thread(parse_page, raw)
             keys = progress.keys_of(page)
@@ -75,6 +80,15 @@ class _Progress:
         self._root, self._prefix = root, prefix
         self._last, self._last_key = "", ""
         self._empty = self._keyless = self._strangers = 0
+        self._stranger = ""
+
+    def explain(self, cancelled: BaseException) -> None:
+        """Add to *cancelled* what was passed over, so that who gives up the listing can say it."""
+        if self._strangers:
+            cancelled.add_note(
+                f"below {self._prefix!r} it has {self._strangers:,} names so far that are no keys of Entrepot's, such "
+                f"as {self._stranger!r}; move them elsewhere, since the prefix is for Entrepot alone"
+            )
 
     def keys_of(self, page: Page) -> list[Listed]:
         """The lines of *page* that are values. Raises `ValueError` where it does not continue the ones before it."""
@@ -84,6 +98,7 @@ class _Progress:
                 raise ValueError(f"it names {line.key[:100]!r}, which is not below {self._prefix!r}")
             key = line.key[len(self._root) :]
             if not _is_key(key):  # put there by hand: in what order, servers do not agree
+                self._stranger = line.key[:100]
                 continue
             if key <= self._last_key:
                 raise ValueError(f"{key!r} comes behind {self._last_key!r}")

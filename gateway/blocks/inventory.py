@@ -139,9 +139,9 @@ async def _lines(backend: Backend, timing: Timing) -> AsyncIterator[Listed]:
             try:
                 async with asyncio.timeout(max(0.0, allowed - waited)):
                     line = await anext(lines, None)
-            except TimeoutError:
+            except TimeoutError as error:
                 message = f"its listing was given up behind {last!r}: {count} keys took more than {allowed:.0f} s"
-                raise UnusableListing(message, backend=backend.name) from None
+                raise UnusableListing(message + backend_errors.remarks(error), backend=backend.name) from None
             except backend_errors.Damaged as error:
                 raise UnusableListing(error.message, backend=backend.name) from error
             if line is None:

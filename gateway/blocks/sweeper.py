@@ -214,8 +214,9 @@ class Sweeper(Worker):
         try:
             async with asyncio.timeout(self._timing.sweeper.list_seconds):
                 await self._sweep_prefix(session, place, backend, listed)
-        except TimeoutError:
-            _log.warning("session %x has more on backend %r than one step lists", session, backend.name)
+        except TimeoutError as error:
+            more = backend_errors.remarks(error)
+            _log.warning("session %x has more on backend %r than one step lists%s", session, backend.name, more)
         except backend_errors.BackendError as error:
             _log.warning("what session %x left is not swept for now: %s", session, error)
         else:

@@ -7,16 +7,18 @@ import sqlite3
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 
 from backends.base import Listed, crc32c_of
 from backends.errors import Damaged
 from backends.memory import Memory
+from backends.s3_listing import listed
 from gateway.blocks.findings import Severity
 from gateway.blocks.fsck import check
 from gateway.blocks.gc import collect, survey
-from gateway.blocks.inventory import ListingLimits, State
+from gateway.blocks.inventory import ListingLimits, State, UnusableListing, take_inventory
 from tests.blocks.site import TIMING, Site
 from tests.clocks import ManualClock
 
@@ -101,6 +103,62 @@ async def test_a_listing_that_shows_no_further_key_is_given_up(site: Site, odd: 
     [finding] = [each for each in report.findings if each.kind == "listing-unusable"]
     assert "its listing was given up behind" in finding.what
     assert report.kinds["block-orphan"] >= 1, "the other backend was looked at"
+
+
+class Shared(Odd):
+    """One with names of somebody else, which a bucket's listing passes over; and then the server hangs."""
+
+    hangs = asyncio.Event()
+
+    async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
+        pages = 0
+
+        async def fetch(after: str, token: str) -> bytes:
+            nonlocal pages
+            pages += 1
+            if pages > 3:
+                self.hangs.set()
+                await asyncio.Event().wait()
+            lines = "".join(
+                f"<Contents><Key>p/Photo-{pages}-{line:03}</Key><Size>1</Size></Contents>" for line in range(500)
+            )
+            more = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
+            return f"<ListBucketResult>{lines}{more}</ListBucketResult>".encode()
+
+        async for line in listed(fetch, "p/", prefix, after, self.name):
+            yield line
+
+
+async def test_a_slow_listing_with_names_of_somebody_else_is_given_up_with_their_number_and_an_example(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Shared("shared")
+    limit = asyncio.timeout
+
+    class AtOnceWhenItHangs:
+        """In the place of `asyncio.timeout`: it ends once the server hangs, and not by a clock."""
+
+        def __init__(self, seconds: float) -> None:
+            self._limit = limit(None)
+
+        async def __aenter__(self) -> None:
+            await self._limit.__aenter__()
+            self._ending = asyncio.create_task(self._end())
+
+        async def _end(self) -> None:
+            await shared.hangs.wait()
+            self._limit.reschedule(0)
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> bool | None:
+            self._ending.cancel()
+            return await self._limit.__aexit__(kind, error, trace)
+
+    monkeypatch.setattr(asyncio, "timeout", AtOnceWhenItHangs)
+    with pytest.raises(UnusableListing, match=r"1,500 names so far that are no keys .*, such as 'p/Photo-3-499'"):
+        async for _ in take_inventory(site.store, 99, shared, LIMITS):
+            pass
 
 
 @pytest.mark.parametrize(("tail", "why"), ENDLESS.items())
