@@ -13,6 +13,7 @@ its own commit thread (`commit_watch.py`).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.timing.durations import ProcessesTiming
@@ -71,3 +72,14 @@ def scheduler_state(pid: int, thread: int | None = None) -> str:
     except OSError:
         return ""
     return "".join(stat.rpartition(")")[2].split()[:1])
+
+
+def work_done(pid: int) -> tuple[str, ...]:
+    """What process *pid* has done so far: its processor time, and the bytes that it read and wrote (proc_pid_stat(5),
+    proc_pid_io(5)). Two equal values: it did nothing in between. Empty if it is gone."""
+    found: tuple[str, ...] = ()
+    with suppress(OSError):
+        found += tuple(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[11:13])
+    with suppress(OSError):
+        found += tuple(Path(f"/proc/{pid}/io").read_text().split())
+    return found

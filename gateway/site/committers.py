@@ -13,6 +13,7 @@ from weakref import WeakSet
 
 from gateway.errors import CommitterGone, Misconfigured
 from gateway.journal.client import Journal
+from gateway.journal.heartbeat import work_done
 from gateway.journal.holding import check_folder
 from gateway.journal.paths import JournalPaths
 from gateway.site.hung_committer import end_if_hung, watch_for_hang
@@ -38,7 +39,10 @@ class Committer:
     async def ensure(cls, folder: Path, journal: Path, timing: Timing) -> Committer:
         """Make sure that somebody commits to the *journal* folder of the site in *folder*.
 
-        Raises `CommitterGone` if the process that is started fails (with what it said) or does not listen within
+        A process that is started may have a large journal to recover. While it works, it is waited for, and a warning
+        now and then says so.
+
+        Raises `CommitterGone` if the process that is started fails (with what it said) or neither listens nor works for
         `hung_starting_seconds`, and if a process holds the journal's lock and does not listen; `Misconfigured` if there
         is no folder for the journal."""
         check_folder(JournalPaths(journal))
@@ -48,7 +52,8 @@ class Committer:
         said_before, process = _size(log), _start(folder, log)
         deadline = clock.monotonic() + times.held_most_seconds
         starting_most = timing.processes.hung_starting_seconds
-        last = clock.monotonic() + starting_most
+        began = clock.monotonic()
+        last, warn_at, done = began + starting_most, began + times.recovering_seconds, work_done(process.pid)
         while not await _answers(journal):
             ended = process.poll()
             if ended is not None and not await _answers(journal):
@@ -59,7 +64,16 @@ class Committer:
                     raise CommitterGone(f"somebody holds the lock of {journal}, and does not answer")
                 await clock.sleep(times.held_seconds)
                 said_before, process = _size(log), _start(folder, log)
-            if clock.monotonic() > last:
+            now, done_before, done = clock.monotonic(), done, work_done(process.pid)
+            if done != done_before:
+                last = now + starting_most
+            if now >= warn_at:
+                warn_at = now + times.recovering_seconds
+                _log.warning(
+                    "the committer of %s (process %d) was started %d s ago and does not listen yet: it may recover a"
+                    " large journal", journal, process.pid, now - began
+                )  # fmt: skip
+            if now > last:
                 raise CommitterGone(
                     f"the committer that was started for {journal} (process {process.pid}) does not listen after"
                     f" {starting_most:g} s: see whether the disk of that folder answers"

@@ -272,6 +272,8 @@ class CommittersTiming:
     """Between two looks of a committer at whether its socket is there."""
     tend_seconds: Pause = 0.1
     """Between two looks of a client at whether a committer is running."""
+    recovering_seconds: Pause = 10.0
+    """Between two warnings that a committer that was started works, and does not listen yet."""
     held_seconds: Pause = 0.2
     """Before the next try, if a process holds the journal's lock and does not answer."""
     held_most_seconds: Limit = 10.0

@@ -178,3 +178,22 @@ async def test_a_committer_that_was_started_and_never_listens_is_waited_for_no_l
         await Committer.ensure(folder, journal_folder(folder, load(folder)), timing)
     sleeping.kill()
     sleeping.wait()
+
+
+async def test_a_committer_that_was_started_and_works_is_waited_for_until_it_stops_working(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It recovers a large journal."""
+    folder = new_site(tmp_path / "site")
+    sleeping = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+    monkeypatch.setattr(committers, "_start", lambda folder, log: sleeping)
+    works = iter(range(100))
+    monkeypatch.setattr(committers, "work_done", lambda pid: (str(next(works, "nothing more")),))
+    timing, clock = manual_timing("committers.try_seconds=10; committers.recovering_seconds=60")
+    with pytest.raises(CommitterGone, match="does not listen"):
+        await Committer.ensure(folder, journal_folder(folder, load(folder)), timing)
+    assert 1_290 <= clock.now <= 1_320
+    told = [each.message for each in caplog.records if "does not listen yet" in each.message]
+    assert 20 <= len(told) <= 22
+    sleeping.kill()
+    sleeping.wait()
