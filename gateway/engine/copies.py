@@ -14,7 +14,8 @@ from gateway.engine.rewriting import Rewriting
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL
 from gateway.errors import Busy, Invalid, SourceChanged
-from gateway.journal.packed import Checksum, checksum, checksums, pack_map
+from gateway.journal.apply_bytes import stretch_of
+from gateway.journal.packed import Checksum, Piece, checksum, checksums, pack_map
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
 from gateway.namespace.conditions import Seen, check_source
@@ -24,6 +25,9 @@ from gateway.namespace.wholes import can_combine, whole_of
 
 TRIES = 5
 """How often a source is looked at again that changed meanwhile."""
+SHARED_PIECES_MAX = 640
+"""A part shares the bytes of its source if they lie in at most so many pieces: each is counted in the same command.
+Otherwise they are stored anew. 5 GiB, the most that a part has, are 640 parts of 8 MiB."""
 
 
 class CopiedPart(NamedTuple):
@@ -120,7 +124,8 @@ class Copies(Rewriting):
             start, length = resolve_whole(byte_range, file.size)
             _check_size(length, most_bytes)
             stamp = self._stamp(caller, row, key, None)
-            if self._elsewhere(stamp, file):
+            pieces = self._pieces_in(file, start, length)
+            if self._elsewhere(stamp, file) or len(pieces) > SHARED_PIECES_MAX:
                 part = await self._rewritten_part(
                     caller, found, file, stamp, bucket, key, upload, number, start, length, algorithm
                 )
@@ -131,13 +136,19 @@ class Copies(Rewriting):
                 modified_ns, from_version = await self._send(
                     CopyPart(
                         bucket, key, caller.user_id, caller.root, upload, number, source, start, length, etag,
-                        crc64nvme, value,
+                        crc64nvme, value, file.content, pieces,
                     )
                 )  # fmt: skip
             except Busy:
                 continue
             return CopiedPart(PartInfo(number, length, etag, modified_ns, value), algorithm, from_version)
         raise SourceChanged("The source of the copy changed again and again while it was read. Please try again.")
+
+    def _pieces_in(self, file: Content, start: int, length: int) -> tuple[Piece, ...]:
+        """The pieces that a stretch of a body is made of; none where it shares a run, or a body as a whole."""
+        if file.shape != Shape.BODY or length in (0, file.size):
+            return ()
+        return tuple(stretch_of(map(Piece._make, self._lookup.pieces_of(file.content)), start, length))
 
     def _source(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions

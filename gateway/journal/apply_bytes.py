@@ -176,9 +176,14 @@ def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> 
     """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
     if shape == Shape.RUN:
         return [Piece(content, offset, length)] if length else []
+    return stretch_of(pieces(must(rows, BODY, (content,)).pieces), offset, length)
+
+
+def stretch_of(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
+    """The pieces that make up *length* plain bytes of a body from *offset* on, where *whole* are all of its pieces."""
     found: list[Piece] = []
     at = 0
-    for piece in pieces(must(rows, BODY, (content,)).pieces):
+    for piece in whole:
         start = max(offset, at)
         end = min(offset + length, at + piece.length)
         if start < end:

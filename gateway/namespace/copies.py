@@ -1,16 +1,19 @@
 """Copying without bytes: the new node, or part, shares the source's content. Rows in memory only.
 
 A copy touches the same handful of rows whatever its size: content is counted at the run or body that it is, not at
-what lies below. Only a slice of a body (UploadPartCopy with a range) counts each run that the slice meets.
+what lies below. Only a slice of a body (UploadPartCopy with a range) counts each run that the slice meets: the front
+desk finds these, and lets no slice of very many become a command.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.errors import AccessDenied, Busy, InvalidArgument, InvalidRange
 from gateway.journal.apply_bytes import slice_of
 from gateway.journal.commands import Tx, command
+from gateway.journal.packed import Piece
 from gateway.journal.records.bytes import BodyMade
 from gateway.journal.records.uploads import PartPut
 from gateway.journal.rows import Wanted, must
@@ -127,7 +130,7 @@ def move_object(asked: MoveObject, tx: Tx) -> Copied:
     return copied
 
 
-@command(111)
+@command(111, weight=lambda asked: 2 + len(asked.pieces))
 class CopyPart:
     """A stretch of the source becomes a part: *length* plain bytes from *start* on, whose digests the front desk knows
     or has computed. Answers (LastModified in ns, the source's version or None).
@@ -148,17 +151,24 @@ class CopyPart:
     crc64nvme: int
     checksum: str
     """Base64, of the upload's algorithm, or empty."""
+    content: int = 0
+    """The body that the front desk looked at: the copy is refused with `Busy` when the source has another by now."""
+    pieces: tuple[Piece, ...] = ()
+    """The pieces of that body that make up the stretch, so that the committer need not look through all of them. Empty
+    if the source is a run, or is copied whole."""
 
 
 def copy_part(asked: CopyPart, tx: Tx) -> tuple[int, str | None]:
     upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     bucket, file, source_version = _source(tx, asked.source, asked.user, asked.root)
-    want_part(tx, upload.id, asked.number, _content_row(file))
+    if asked.pieces and asked.content != file.content:
+        raise Busy("the source changed while it was looked at")
+    want_part(tx, upload.id, asked.number, [] if asked.pieces else _content_row(file))
     into = find(tx, asked.bucket, asked.key, asked.user, asked.root).bucket
     _same_tenant(bucket, into)
     if asked.start < 0 or asked.length < 0 or asked.start + asked.length > file.size:
         raise InvalidRange(f"{asked.start}-{asked.start + asked.length - 1}", file.size)
-    shape, content = share(tx, file, asked.start, asked.length)
+    shape, content = share(tx, file, asked.start, asked.length, asked.pieces)
     tx.emit(
         PartPut(
             asked.bucket, asked.key, upload.id, asked.number, tx.new_id(), asked.length, int(shape), content,
@@ -168,16 +178,19 @@ def copy_part(asked: CopyPart, tx: Tx) -> tuple[int, str | None]:
     return tx.at_ns, source_version
 
 
-def share(tx: Tx, file: File, start: int, length: int) -> tuple[int, int]:
-    """Content that is *length* plain bytes of the file from *start* on: its own, or a body of slices of it."""
+def share(tx: Tx, file: File, start: int, length: int, found: Sequence[Piece] = ()) -> tuple[int, int]:
+    """Content that is *length* plain bytes of the file from *start* on: its own, or a body of slices of it. *found*:
+    the pieces that make them up, if they are known; else they are looked up."""
     if length == 0:
         return Shape.NONE, 0
     if length == file.size:
         return file.shape, file.content
-    pieces = slice_of(tx.rows, file.shape, file.content, start, length)
+    pieces = found or slice_of(tx.rows, file.shape, file.content, start, length)
+    if sum(piece.length for piece in pieces) != length:
+        raise InvalidArgument("the pieces do not make up the stretch")
     tx.want([(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in pieces)])
     made = tx.new_id()
-    tx.emit(BodyMade(made, ((file.shape, file.content, start, length),)))
+    tx.emit(BodyMade(made, tuple((int(Shape.RUN), *piece) for piece in pieces)))
     return Shape.BODY, made
 
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.blocks.findings import Report
 from gateway.blocks.fsck_tables import check_tables
 from gateway.blocks.takedown import Takedown
-from gateway.engine import uploads
+from gateway.engine import copies, uploads
 from gateway.engine.desk import Engine
 from gateway.engine.types import ByteRange, Caller, Conditions, Meta, Promised, WantedPart
 from gateway.errors import (
@@ -26,6 +26,7 @@ from gateway.errors import (
 from gateway.journal.paths import JournalPaths
 from gateway.namespace import completing, preparing
 from gateway.namespace.completing import CompleteUpload
+from gateway.namespace.copies import CopyPart
 from gateway.namespace.preparing import CompletePrepared, StagePieces
 from gateway.site.site import Site
 from gateway.site.upkeep import workers_of
@@ -43,12 +44,12 @@ def few_parts_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def sent(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The commands that complete uploads, or prepare that, as they are sent."""
+    """The commands that copy parts and complete uploads, or prepare that, as they are sent."""
     found: list[Any] = []
     send = site.journal.send
 
     async def listed(command: Any) -> Any:
-        if isinstance(command, CompleteUpload | CompletePrepared | StagePieces):
+        if isinstance(command, CopyPart | CompleteUpload | CompletePrepared | StagePieces):
             found.append(command)
         return await send(command)
 
@@ -154,6 +155,23 @@ async def nothing_is_left(site: Site) -> None:
     while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
         await takedown.step()
         assert findings(site) == {}
+
+
+@pytest.mark.parametrize(("most", "shared"), [(4, [4, 0]), (3, [0])], ids=["shared", "stored anew"])
+async def test_a_part_that_meets_many_pieces_of_its_source_is_stored_anew(
+    site: Site, engine: Engine, root: Caller, sent: list[Any], monkeypatch: pytest.MonkeyPatch,
+    most: int, shared: list[int],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(copies, "SHARED_PIECES_MAX", most)
+    upload, parts, data = await copied(engine, root, b"k")
+    assert [len(each.pieces) for each in sent if isinstance(each, CopyPart)] == shared
+    await engine.complete_upload(root, "tree", b"k", upload, parts)
+    assert await get(engine, root, b"k") == data
+    assert findings(site) == {}
+    await engine.delete(root, "tree", b"k")
+    await engine.delete(root, "tree", b"source")
+    await nothing_is_left(site)
+    assert site.store.query("SELECT count(*) FROM body, run") == [(0,)]
 
 
 @pytest.mark.parametrize("at_once", [2, 256], ids=["many parts", "few parts"])

@@ -7,12 +7,14 @@ import base64
 import hashlib
 import random
 import sys
+from dataclasses import replace
 
 import pytest
 from awscrt import checksums as crc
 
 from gateway.errors import (
     BadChecksum,
+    Busy,
     EntityTooSmall,
     Invalid,
     InvalidArgument,
@@ -22,6 +24,7 @@ from gateway.errors import (
     NoSuchUpload,
     PreconditionFailed,
 )
+from gateway.journal.apply_bytes import stretch_of
 from gateway.journal.packed import checksums, pieces
 from gateway.journal.records.bytes import TakenApart
 from gateway.namespace import holdings, reading
@@ -200,6 +203,24 @@ def test_a_copied_part_is_a_slice_and_counts_its_runs(world):
     assert [sum(s[2] for s in part) for part in reading.resolve(world.mirror, found, 0, 14 * MIB)] == [
         5 * MIB - 1, 2 * MIB + 1, 5 * MIB, 2 * MIB,
     ]  # fmt: skip
+
+
+def test_a_copied_part_whose_pieces_are_known_does_not_load_the_body(world):
+    source = begin(world)
+    complete(world, source, *(put(world, source, n, bytes(5 * MIB)) for n in (1, 2, 3)))
+    upload = begin(world)
+    file = reading.find(world.mirror, "b", b"k").file
+    found = stretch_of(pieces(world.rows.tables["body"][(file.content,)].pieces), 1, 7 * MIB)
+    asked = CopyPart(*ASK, upload, 1, Source("b", b"k", node=file.id), 1, 7 * MIB, "a" * 32, 0, "", file.content)
+    world.cold()
+    with pytest.raises(InvalidArgument, match="do not make up the stretch"):
+        world.run(replace(asked, pieces=tuple(found[:1])))
+    with pytest.raises(Busy):
+        world.run(replace(asked, content=file.content + 1, pieces=tuple(found)))
+    world.run(replace(asked, pieces=tuple(found)))
+    assert ("body", (file.content,)) not in world.rows.known
+    assert [each.length for each in found] == [5 * MIB - 1, 2 * MIB + 1]
+    check(world)
 
 
 def test_what_is_taken_apart_leaves_nothing(world):
