@@ -104,6 +104,11 @@ class Journal(asyncio.Protocol):
         """Whether a committer is there, and knows this session."""
         return self._transport is not None and self._welcome.done()
 
+    async def until_lost(self) -> None:
+        """Return once the connection to the committer is lost; at once if there is none."""
+        if self._transport is not None:
+            await self._lost.wait()
+
     # --- commands -----------------------------------------------------------------------------------------------------
 
     async def send(self, command: Any) -> Any:

@@ -95,11 +95,13 @@ class Committer:
         told = False
         clock, times = self._timing.clock, self._timing.committers
         while True:
-            await clock.sleep(times.failed_seconds if told else times.tend_seconds)
-            now = clock.monotonic()
             if journal.connected:
                 alone_since, told = None, False
+                await journal.until_lost()
+            await clock.sleep(times.failed_seconds if told else times.tend_seconds)
+            if journal.connected:
                 continue
+            now = clock.monotonic()
             alone_since = alone_since or now
             if now - alone_since < times.supervised_seconds and read_serving(folder) is not None:
                 continue

@@ -271,7 +271,7 @@ class CommittersTiming:
     listening_seconds: Pause = 0.005
     """Between two looks of a committer at whether its socket is there."""
     tend_seconds: Pause = 0.1
-    """Between two looks of a client at whether a committer is running."""
+    """Between two looks of a client that has lost its committer at whether there is one again."""
     recovering_seconds: Pause = 10.0
     """Between two warnings that a committer that was started works, and does not listen yet."""
     held_seconds: Pause = 0.2
