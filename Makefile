@@ -61,10 +61,11 @@ minio: .make/bin/minio ## a MinIO for the tests, built from Go's registry in som
 
 .PHONY: lint
 lint: env ## ruff, mypy --strict, and who may import whom
-	@$(BIN)/ruff check .
+	@$(BIN)/mypy &
+	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
+	wait $$!
 
 .PHONY: docs
 docs: env ## the docs' links, anchors and code blocks
@@ -75,7 +76,8 @@ docs: env ## the docs' links, anchors and code blocks
 .PHONY: test
 test: env clients lint ## the lint, then every test once
 	@$(PYTEST) $(PARALLEL) --durations=20 -m "not alone and not soak and not bench"
-	$(PYTEST) --durations=5 -m "alone and not soak and not bench"
+	alone=$$(grep -rl 'mark\.alone' tests --include='test_*.py')
+	$(PYTEST) --durations=5 -m "alone and not soak and not bench" $$alone
 
 .PHONY: fast
 fast: env ## the quick tests

@@ -18,7 +18,7 @@ from tests.endpoint import EXECUTED, Endpoint, started
 MIB = 1 << 20
 OBJECT = 256 * MIB
 CLIENTS = 64
-SECONDS = 12
+SECONDS = 8
 WORKER_MIB_MAX = 300
 
 
