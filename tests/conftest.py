@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,7 +65,8 @@ OWN_PROCESSES = {"started", "multiprocessing"}
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow what needs clients or servers of other projects, or starts processes of its own. Slow tests come
-    first, since a run should not end with one process that is busy with a long one."""
+    first, since a run should not end with one process that is busy with a long one. So among them do those of modules
+    that have few: the longest tests are alone in their module."""
     folder = Path(__file__).parent
     for item in items:
         callspec = getattr(item, "callspec", None)
@@ -76,7 +78,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             or OWN_PROCESSES & vars(getattr(item, "module", item)).keys()
         ):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: slow[item.path] if item.get_closest_marker("slow") else slow.total())
 
 
 @pytest.hookimpl(trylast=True)
