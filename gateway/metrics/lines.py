@@ -13,6 +13,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from json.encoder import encode_basestring_ascii as quoted
+from queue import SimpleQueue
 from typing import Any
 
 from gateway.timing import Timing
@@ -35,8 +36,10 @@ class Lines:
         self._wall_ns = timing.clock.wall_ns
         self._pending: deque[str] = deque()
         self._dropped = 0
-        self._waiting = threading.Event()
-        """Set while lines wait to be written, so that an idle process's thread sleeps."""
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread that writes. No `Event`: setting one takes a lock, and a destructor that logs while its own
+        thread holds that lock would wait for ever. `SimpleQueue.put` is reentrant."""
+        self._woken = False
         self._stopping = threading.Event()
         self._second = (0, "")
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -55,13 +58,14 @@ class Lines:
             self._dropped += 1
             return
         self._pending.append(f'{{"at":"{self._now()}",{members}}}\n')
-        if not self._waiting.is_set():
-            self._waiting.set()
+        if not self._woken:
+            self._woken = True
+            self._wake.put(None)
 
     def close(self) -> None:
         """Write out what is left and end."""
         self._stopping.set()
-        self._waiting.set()
+        self._wake.put(None)
         self._thread.join(self._timing.close_seconds)
 
     def _now(self) -> str:
@@ -73,10 +77,10 @@ class Lines:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._waiting.wait()
+            self._wake.get()
             self._stopping.wait(self._timing.flush_seconds)
             # Cleared first: a line that comes during the flush is written by this flush or by the next one.
-            self._waiting.clear()
+            self._woken = False
             self._flush()
         self._flush()
 
