@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.bench import backlog, clouds, commit, deciding, listing, near, objects, planning, table
 from tests.bench.ceilings import scratch_folder
 from tests.bench.plan import Plan
 from tests.bench.server import gateway
+from tests.new_sites import TEMPLATES
 
 
 def main() -> None:
@@ -30,6 +33,15 @@ def main() -> None:
         wanted.planned, wanted.backlog_objects, wanted.backlog_gib,
     )  # fmt: skip
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever is told to end ends what it has started
+    with tempfile.TemporaryDirectory(prefix="entrepot-templates-") as templates:
+        os.environ[TEMPLATES] = templates
+        rows = measure(plan)
+    table.show(rows)
+    if wanted.json:
+        table.save(rows, wanted.json)
+
+
+def measure(plan: Plan) -> list[table.Row]:
     rows: list[table.Row] = []
     with scratch_folder() as folder:
         with gateway(Path(folder)) as running:
@@ -40,9 +52,7 @@ def main() -> None:
     for module in (near, backlog, planning):
         with scratch_folder() as folder:
             rows += module.rows(plan, Path(folder))
-    table.show(rows)
-    if wanted.json:
-        table.save(rows, wanted.json)
+    return rows
 
 
 if __name__ == "__main__":

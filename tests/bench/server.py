@@ -16,6 +16,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from gateway.timing import VARIABLE
 from tests.endpoint import EXECUTED, started
 from tests.ports import free_port
 
@@ -84,6 +85,10 @@ class Gateway:
 def gateway(
     folder: Path, *options: str, environment: Mapping[str, str] | None = None, command: Sequence[str] = tuple(EXECUTED)
 ) -> Iterator[Gateway]:
-    """`entrepot init` (where there is none yet) and `entrepot serve` in *folder*, with the defaults and *options*."""
-    with started(folder / "site", options, environment, command) as (endpoint, process):
+    """`entrepot serve` over a new site in *folder* (or the one that is there), with the defaults and *options*, and the
+    pauses of production."""
+    with started(folder / "site", options, {VARIABLE: "scale=1"} | dict(environment or {}), command) as (
+        endpoint,
+        process,
+    ):
         yield Gateway(endpoint.url, endpoint.access_key, endpoint.secret_key, endpoint.dir, process)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from tests.bench import backlog, clouds, deciding, near, planning
 from tests.bench.plan import Plan
 from tests.bench.table import Row
+from tests.endpoint import ROOT
+from tests.new_sites import TEMPLATES
 from tests.servers.running import absent
 
 
@@ -30,6 +35,15 @@ def check(rows: list[Row], count: int) -> None:
 @pytest.mark.slow
 def test_the_s3_backend_is_measured_beside_obstore() -> None:
     check(clouds.rows(tiny("s3 backend")), 4)
+
+
+@pytest.mark.slow
+def test_the_program_prints_a_table_of_the_rows_that_were_asked_for(tmp_path: Path) -> None:
+    load_generator()
+    command = [sys.executable, "-m", "tests.bench", "--only", "HEAD", "--runs", "1", "--seconds", "1", "--keys", "50"]
+    environment = {name: value for name, value in os.environ.items() if name != TEMPLATES}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "HEAD" in done.stdout
 
 
 @pytest.mark.slow
