@@ -61,11 +61,12 @@ minio: .make/bin/minio ## a MinIO for the tests, built from Go's registry in som
 
 .PHONY: lint
 lint: env ## ruff, mypy --strict, and who may import whom
-	@$(BIN)/mypy &
+	@$(BIN)/mypy & types=$$!
+	trap "kill $$types 2>/dev/null || true" EXIT
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	wait $$!
+	wait $$types
 
 .PHONY: docs
 docs: env ## the docs' links, anchors and code blocks

@@ -25,9 +25,10 @@ from gateway.namespace.wholes import can_combine, whole_of
 
 TRIES = 5
 """How often a source is looked at again that changed meanwhile."""
-SHARED_PIECES_MAX = 640
+SHARED_PIECES_MAX = 1_100
 """A part shares the bytes of its source if they lie in at most so many pieces: each is counted in the same command.
-Otherwise they are stored anew. 5 GiB, the most that a part has, are 640 parts of 8 MiB."""
+Otherwise the bytes are stored anew. 5 GiB, the most that a part has, lie in 1,025 parts of 5 MiB, the least that these
+have."""
 
 
 class CopiedPart(NamedTuple):
@@ -74,7 +75,7 @@ class Copies(Rewriting):
             new_checksums = await self._checksums(found, file, checksum_algorithm, most_read_bytes)
             source = Source(
                 source_bucket, source_key, source_version or "", preconditions(source_conditions),
-                file.id if new_checksums is not None else 0,
+                *((file.id, file.content) if new_checksums is not None else ()),
             )  # fmt: skip
             command = CopyObject(
                 bucket, key, caller.user_id, caller.root, source,
@@ -131,12 +132,14 @@ class Copies(Rewriting):
                 )
                 return CopiedPart(part, algorithm, found.shown_version)
             etag, crc64nvme, value = await self._digests(caller, found, file, start, length, algorithm)
-            source = Source(source_bucket, source_key, source_version or "", preconditions(source_conditions), file.id)
+            source = Source(
+                source_bucket, source_key, source_version or "", preconditions(source_conditions), file.id, file.content
+            )
             try:
                 modified_ns, from_version = await self._send(
                     CopyPart(
                         bucket, key, caller.user_id, caller.root, upload, number, source, start, length, etag,
-                        crc64nvme, value, file.content, pieces,
+                        crc64nvme, value, pieces,
                     )
                 )  # fmt: skip
             except Busy:
@@ -145,7 +148,8 @@ class Copies(Rewriting):
         raise SourceChanged("The source of the copy changed again and again while it was read. Please try again.")
 
     def _pieces_in(self, file: Content, start: int, length: int) -> tuple[Piece, ...]:
-        """The pieces that a stretch of a body is made of; none where it shares a run, or a body as a whole."""
+        """The pieces of the file's body that make up a stretch. Empty if the file is a run, and if the stretch is empty
+        or all of the file: then the part has the file's own content."""
         if file.shape != Shape.BODY or length in (0, file.size):
             return ()
         return tuple(stretch_of(map(Piece._make, self._lookup.pieces_of(file.content)), start, length))

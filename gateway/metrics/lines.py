@@ -40,6 +40,7 @@ class Lines:
         """Wakes the thread that writes. No `Event`: setting one takes a lock, and a destructor that logs while its own
         thread holds that lock would wait for ever. `SimpleQueue.put` is reentrant."""
         self._woken = False
+        """The thread was woken and has not begun to write yet, so it need not be woken again."""
         self._stopping = threading.Event()
         self._second = (0, "")
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)

@@ -1,8 +1,8 @@
 """Copying without bytes: the new node, or part, shares the source's content. Rows in memory only.
 
 A copy touches the same handful of rows whatever its size: content is counted at the run or body that it is, not at
-what lies below. Only a slice of a body (UploadPartCopy with a range) counts each run that the slice meets: the front
-desk finds these, and lets no slice of very many become a command.
+what lies below. Only a slice of a body (UploadPartCopy with a range) counts each run that the slice meets: the
+worker finds these, and stores the bytes anew if they are very many.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from gateway.namespace.versions import shown
 
 
 class Source(NamedTuple):
-    """What is copied. *version* "" is the current one. *node*, unless 0, is the node that the front desk looked at:
-    the copy is refused with `Busy` when another stands there by now."""
+    """What is copied. *version* "" is the current one. *node*, unless 0, is the node that the worker looked at, and
+    *content*, unless None, the run or body that it had: the copy is refused with `Busy` if there is another by now."""
 
     bucket: str
     key: bytes
     version: str = ""
     conditions: Preconditions | None = None
     node: int = 0
+    content: int | None = None
 
 
 @command(110, weight=weigh_key)
@@ -85,7 +86,7 @@ def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File
     file = must(tx.rows, FILE, (at.node,))
     if source.conditions is not None:
         check_source(source.conditions, seen_as(at, file))
-    if source.node and source.node != file.id:
+    if (source.node and source.node != file.id) or source.content not in (None, file.content):
         raise Busy("the source changed while it was looked at")
     return place.bucket, file, shown(at.version, at.null, place.bucket.versioning)
 
@@ -151,18 +152,16 @@ class CopyPart:
     crc64nvme: int
     checksum: str
     """Base64, of the upload's algorithm, or empty."""
-    content: int = 0
-    """The body that the front desk looked at: the copy is refused with `Busy` when the source has another by now."""
     pieces: tuple[Piece, ...] = ()
-    """The pieces of that body that make up the stretch, so that the committer need not look through all of them. Empty
-    if the source is a run, or is copied whole."""
+    """The pieces of the source's body that make up the stretch, so that the committer need not look through all of
+    them; `source.content` is that body. Empty if the source is a run, or is copied whole."""
 
 
 def copy_part(asked: CopyPart, tx: Tx) -> tuple[int, str | None]:
     upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     bucket, file, source_version = _source(tx, asked.source, asked.user, asked.root)
-    if asked.pieces and asked.content != file.content:
-        raise Busy("the source changed while it was looked at")
+    if asked.pieces and asked.source.content is None:
+        raise InvalidArgument("the pieces are of no body")
     want_part(tx, upload.id, asked.number, [] if asked.pieces else _content_row(file))
     into = find(tx, asked.bucket, asked.key, asked.user, asked.root).bucket
     _same_tenant(bucket, into)

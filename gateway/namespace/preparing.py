@@ -213,13 +213,17 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
     """The commands that have the effect of *asked*, none of which reads a part. None if the parts change meanwhile. The
     commands check whether the user may use the bucket; callers should check that before, too. Raises what
     `CompleteUpload` raises, and `InvalidArgument` for an object of more than `MOST_PIECES` pieces."""
-    current = _current(reads, asked)  # before the upload: one that is open afterwards has not made it
+    # Looked up before the upload: if that is still open afterwards, this completion has not made the object.
+    current = _current(reads, asked)
     upload = reading.upload(reads, asked.bucket, asked.key, parse_upload(asked.upload))
     if upload is None:
         raise NoSuchUpload(asked.upload)
     if upload.state != UploadState.OPEN:
         return Prepared((), await asyncio.to_thread(_repeat, asked))
-    check_write(asked.conditions, asked.key, current)  # `complete_prepared` checks again: here a refusal costs less
+    if current is not None:
+        # A refusal costs less here than in `complete_prepared`, which checks again. That nothing was found proves
+        # nothing: an object may be replaced during the look.
+        check_write(asked.conditions, asked.key, current)
     standing = await gather_parts(reads, upload)
     parts, checksums = await asyncio.to_thread(_judge, asked, upload, standing)
     copied = [part.content for part in parts if part.shape == Shape.BODY]

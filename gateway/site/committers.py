@@ -189,8 +189,8 @@ async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -
     """Open a session with the committer, and start the committer first if there is none. If a committer without a
     supervisor does not answer, it is watched until it answers or hangs; one that hangs is replaced.
 
-    Raises `Misconfigured`, and `CommitterGone` after a bounded time (`hung_committer.py`) if no committer answers and
-    none can be started."""
+    Raises `Misconfigured`, and `CommitterGone` if no committer answers and none can be started: after a bounded time
+    (`hung_committer.py`), unless the one that was started goes on working."""
     try:
         return await _open_journal(folder, journal, kind, timing)
     except CommitterGone:

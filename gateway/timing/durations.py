@@ -355,7 +355,7 @@ class MetricsTiming:
     close_seconds: Limit = 5.0
     """How long a process that ends waits for the last lines to be written."""
     tick_seconds: Limit = 0.05
-    """Between two measurements of how late the event loop is. No pause: a shorter one finds nothing sooner."""
+    """Between two measurements of how late the event loop is. Not scaled, so that figures can be compared."""
     lag_seconds: Pause = 1.0
     """The period over which the greatest of these measurements is reported."""
 

@@ -30,7 +30,8 @@ from gateway.journal.records.bytes import TakenApart
 from gateway.namespace import holdings, reading
 from gateway.namespace.completing import CompleteUpload, WantedPart
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.copies import CopyPart, Source
+from gateway.namespace.copies import CopyObject, CopyPart, Source
+from gateway.namespace.nodes import SetContent
 from gateway.namespace.objects import DeleteObject
 from gateway.namespace.preparing import Prepared, prepared
 from gateway.namespace.uploads import AbortUpload, CreateUpload, DropParts, ForgetUpload, PutPart
@@ -211,16 +212,39 @@ def test_a_copied_part_whose_pieces_are_known_does_not_load_the_body(world):
     upload = begin(world)
     file = reading.find(world.mirror, "b", b"k").file
     found = stretch_of(pieces(world.rows.tables["body"][(file.content,)].pieces), 1, 7 * MIB)
-    asked = CopyPart(*ASK, upload, 1, Source("b", b"k", node=file.id), 1, 7 * MIB, "a" * 32, 0, "", file.content)
+    source = Source("b", b"k", node=file.id, content=file.content)
+    asked = CopyPart(*ASK, upload, 1, source, 1, 7 * MIB, "a" * 32, 0, "")
     world.cold()
     with pytest.raises(InvalidArgument, match="do not make up the stretch"):
         world.run(replace(asked, pieces=tuple(found[:1])))
-    with pytest.raises(Busy):
-        world.run(replace(asked, content=file.content + 1, pieces=tuple(found)))
+    with pytest.raises(InvalidArgument, match="of no body"):
+        world.run(replace(asked, source=source._replace(content=None), pieces=tuple(found)))
     world.run(replace(asked, pieces=tuple(found)))
     assert ("body", (file.content,)) not in world.rows.known
     assert [each.length for each in found] == [5 * MIB - 1, 2 * MIB + 1]
     check(world)
+
+
+@pytest.mark.parametrize("version", ["", "null"])
+def test_a_source_that_was_written_in_place_since_it_was_looked_at_is_not_copied(world, version):
+    """Its digests were computed from what it had."""
+    world.put(b"k", 4)
+    upload = begin(world)
+    file = reading.find(world.mirror, "b", b"k").file
+    source = Source("b", b"k", version, node=file.id, content=file.content)
+    extents, blocks = stored(world.next_id, 4)
+    layout = ((1, 0, 4),)
+    world.run(SetContent("b", USER, False, file.id, file.etag, layout, extents, blocks, 1, b""))
+    for number, command in enumerate(
+        (
+            CopyPart(*ASK, upload, 1, source, 0, 4, "a" * 32, 0, ""),
+            CopyPart(*ASK, upload, 1, source, 1, 2, "a" * 32, 0, ""),
+            CopyObject("b", b"other", USER, False, source, None, None, b""),
+        )
+    ):
+        with pytest.raises(Busy):
+            world.run(command)
+            pytest.fail(f"{number}: it was copied")
 
 
 def test_what_is_taken_apart_leaves_nothing(world):
