@@ -35,14 +35,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whoever is told to end ends what it has started
     with tempfile.TemporaryDirectory(prefix="entrepot-templates-") as templates:
         os.environ[TEMPLATES] = templates
-        rows = measure(plan)
-    table.show(rows)
+        rows: list[table.Row] = []
+        try:
+            measure(plan, rows)
+        finally:  # whoever ends it early sees what was measured until then
+            table.show(rows)
     if wanted.json:
         table.save(rows, wanted.json)
 
 
-def measure(plan: Plan) -> list[table.Row]:
-    rows: list[table.Row] = []
+def measure(plan: Plan, rows: list[table.Row]) -> None:
+    """Append what is measured to *rows*."""
     with scratch_folder() as folder:
         with gateway(Path(folder)) as running:
             rows += objects.rows(plan, running)
@@ -52,7 +55,6 @@ def measure(plan: Plan) -> list[table.Row]:
     for module in (near, backlog, planning):
         with scratch_folder() as folder:
             rows += module.rows(plan, Path(folder))
-    return rows
 
 
 if __name__ == "__main__":
