@@ -1,4 +1,4 @@
-"""Whether the event loop of a process, or a thread of it, hangs. Pure, but for `is_suspended`.
+"""Whether the event loop of a process, or a thread of it, hangs. Pure, but for what reads /proc.
 
 Each process under the supervisor reports once a second (`child.Child.report`), which it does only while its loop turns.
 The supervisor counts ticks of its own loop since it last heard of a process, and kills one that misses `hung_seconds`
@@ -66,20 +66,22 @@ SUSPENDED = frozenset({"T", "t", "D"})
 
 def scheduler_state(pid: int, thread: int | None = None) -> str:
     """The kernel's letter for the state of a process, or of one thread of it (proc_pid_stat(5)); "" if it is gone."""
-    path = f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat"
-    try:
-        stat = Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
-    return "".join(stat.rpartition(")")[2].split()[:1])
+    return "".join(_stat(f"/proc/{pid}/stat" if thread is None else f"/proc/{pid}/task/{thread}/stat")[:1])
 
 
 def work_done(pid: int) -> tuple[str, ...]:
     """What process *pid* has done so far: its processor time, and the bytes that it read and wrote (proc_pid_stat(5),
     proc_pid_io(5)). Two equal values: it did nothing in between. Empty if it is gone."""
-    found: tuple[str, ...] = ()
+    found = _stat(f"/proc/{pid}/stat")[11:13]
     with suppress(OSError):
-        found += tuple(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[11:13])
-    with suppress(OSError):
-        found += tuple(Path(f"/proc/{pid}/io").read_text().split())
-    return found
+        found += Path(f"/proc/{pid}/io").read_text().split()
+    return tuple(found)
+
+
+def _stat(path: str) -> list[str]:
+    """The fields of a `stat` file of /proc from the state on, behind the command's name. Empty if the process is
+    gone."""
+    try:
+        return Path(path).read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

@@ -53,7 +53,8 @@ class Committer:
         deadline = clock.monotonic() + times.held_most_seconds
         starting_most = timing.processes.hung_starting_seconds
         began = clock.monotonic()
-        last, warn_at, done = began + starting_most, began + times.recovering_seconds, work_done(process.pid)
+        give_up_at, warn_at = began + starting_most, began + times.recovering_seconds
+        work_seen = work_done(process.pid)
         while not await _answers(journal):
             ended = process.poll()
             if ended is not None and not await _answers(journal):
@@ -64,16 +65,16 @@ class Committer:
                     raise CommitterGone(f"somebody holds the lock of {journal}, and does not answer")
                 await clock.sleep(times.held_seconds)
                 said_before, process = _size(log), _start(folder, log)
-            now, done_before, done = clock.monotonic(), done, work_done(process.pid)
-            if done != done_before:
-                last = now + starting_most
+            now, work = clock.monotonic(), work_done(process.pid)
+            if work != work_seen:
+                work_seen, give_up_at = work, now + starting_most
             if now >= warn_at:
                 warn_at = now + times.recovering_seconds
                 _log.warning(
                     "the committer of %s (process %d) was started %d s ago and does not listen yet: it may recover a"
                     " large journal", journal, process.pid, now - began
                 )  # fmt: skip
-            if now > last:
+            if now > give_up_at:
                 raise CommitterGone(
                     f"the committer that was started for {journal} (process {process.pid}) does not listen after"
                     f" {starting_most:g} s: see whether the disk of that folder answers"

@@ -87,8 +87,6 @@ def gateway(
 ) -> Iterator[Gateway]:
     """`entrepot serve` over a new site in *folder* (or the one that is there), with the defaults and *options*, and the
     pauses of production."""
-    with started(folder / "site", options, {VARIABLE: "scale=1"} | dict(environment or {}), command) as (
-        endpoint,
-        process,
-    ):
+    variables = {VARIABLE: "scale=1"} | dict(environment or {})
+    with started(folder / "site", options, variables, command) as (endpoint, process):
         yield Gateway(endpoint.url, endpoint.access_key, endpoint.secret_key, endpoint.dir, process)

@@ -38,7 +38,7 @@ def test_the_s3_backend_is_measured_beside_obstore() -> None:
 
 
 @pytest.mark.slow
-def test_the_program_prints_a_table_of_the_rows_that_were_asked_for(tmp_path: Path) -> None:
+def test_the_program_prints_a_table_of_the_rows_that_were_asked_for() -> None:
     load_generator()
     command = [sys.executable, "-m", "tests.bench", "--only", "HEAD", "--runs", "1", "--seconds", "1", "--keys", "50"]
     environment = {name: value for name, value in os.environ.items() if name != TEMPLATES}

@@ -166,27 +166,34 @@ async def test_the_watch_goes_on_beside_a_committer_of_another_user_and_says_so_
     assert f"kill -KILL {pausing.process.pid}" in told[0]
 
 
+@pytest.fixture
+def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """The process that is started in the place of a committer. It never listens."""
+    process = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
+    monkeypatch.setattr(committers, "_start", lambda folder, log: process)
+    yield process
+    process.kill()
+    process.wait()
+
+
 async def test_a_committer_that_was_started_and_never_listens_is_waited_for_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sleeping: subprocess.Popen[bytes]
 ) -> None:
     """It waits for a dead disk, for example."""
     folder = new_site(tmp_path / "site")
-    sleeping = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
-    monkeypatch.setattr(committers, "_start", lambda folder, log: sleeping)
     timing, _ = manual_timing("committers.try_seconds=10")
     with pytest.raises(CommitterGone, match=rf"\(process {sleeping.pid}\) does not listen after 300 s"):
         await Committer.ensure(folder, journal_folder(folder, load(folder)), timing)
-    sleeping.kill()
-    sleeping.wait()
 
 
 async def test_a_committer_that_was_started_and_works_is_waited_for_until_it_stops_working(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    sleeping: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It recovers a large journal."""
     folder = new_site(tmp_path / "site")
-    sleeping = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
-    monkeypatch.setattr(committers, "_start", lambda folder, log: sleeping)
     works = iter(range(100))
     monkeypatch.setattr(committers, "work_done", lambda pid: (str(next(works, "nothing more")),))
     timing, clock = manual_timing("committers.try_seconds=10; committers.recovering_seconds=60")
@@ -195,5 +202,3 @@ async def test_a_committer_that_was_started_and_works_is_waited_for_until_it_sto
     assert 1_290 <= clock.now <= 1_320
     told = [each.message for each in caplog.records if "does not listen yet" in each.message]
     assert 20 <= len(told) <= 22
-    sleeping.kill()
-    sleeping.wait()
