@@ -70,7 +70,8 @@ def complain(error: BaseException, *, as_json: bool) -> None:
     """Print on standard error what went wrong. Only the first line begins at the margin: a line break that came with a
     name cannot make another message."""
     if as_json:
-        told = json.dumps({"error": type(error).__name__, "message": sentence(error)}).replace("\x7f", "\\u007f")
+        code = error.wire_code if isinstance(error, EntrepotError) else type(error).__name__
+        told = json.dumps({"error": code, "message": sentence(error)}).replace("\x7f", "\\u007f")
         print(told, file=sys.stderr)  # noqa: T201
         return
     first, *more = sentence(error).split("\n")

@@ -7,7 +7,7 @@ from collections import deque
 
 from gateway.engine.counter import Counter, preconditions
 from gateway.engine.types import NO_CONDITIONS, Caller, Conditions, Deleted, DeleteOne
-from gateway.errors import BY_NAME, EntrepotError, Refused
+from gateway.errors import BY_WIRE_CODE, EntrepotError, Refused
 from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed, slices
 
 SLICES_AT_ONCE = 4
@@ -60,6 +60,6 @@ class Removals(Counter):
 
 def _outcome(error: str, *rest: object) -> Deleted | EntrepotError:
     if error:
-        return BY_NAME.get(error, Refused)(*rest)
+        return BY_WIRE_CODE.get(error, Refused)(*rest)
     version, marker = rest
     return Deleted(version, bool(marker))  # type: ignore[arg-type]

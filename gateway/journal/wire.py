@@ -28,7 +28,7 @@ from typing import Any
 
 import msgpack
 
-from gateway.errors import BY_NAME, EntrepotError, Refused
+from gateway.errors import BY_WIRE_CODE, EntrepotError, Refused
 
 FRAME_BYTES_MAX = 64 << 20
 COMMAND_BYTES_MAX = 32 << 20
@@ -113,11 +113,11 @@ class Frames:
 
 
 def error_out(error: EntrepotError) -> tuple[str, tuple[Any, ...]]:
-    """An error as its class's name and plain arguments."""
+    """Encode an error as its wire code and plain arguments."""
     plain = tuple(arg if isinstance(arg, str | bytes | int | float | bool | None) else str(arg) for arg in error.args)
-    return type(error).__name__, plain
+    return error.wire_code, plain
 
 
-def error_in(name: str, args: tuple[Any, ...]) -> EntrepotError:
-    """The error again."""
-    return BY_NAME.get(name, Refused)(*args)
+def error_in(code: str, args: tuple[Any, ...]) -> EntrepotError:
+    """Decode an error. A code that is not known here becomes `Refused`."""
+    return BY_WIRE_CODE.get(code, Refused)(*args)

@@ -198,7 +198,7 @@ def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
                 place = walk(tx, bucket, key)
             removed = _delete(tx, place, version, conditions)
         except Refused as refused:
-            outcomes.append((type(refused).__name__, *refused.args))
+            outcomes.append((refused.wire_code, *refused.args))
         else:
             outcomes.append(("", *removed))
             if tx.records and type(tx.records[-1]) is DirGone:

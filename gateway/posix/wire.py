@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from gateway.errors import BY_NAME, EntrepotError, InvalidArgument, Refused
+from gateway.errors import BY_WIRE_CODE, EntrepotError, InvalidArgument, Refused
 from gateway.posix.shapes import BOOLEAN, BYTES, INTEGER, TEXT, Malformed, Many
 
 VERSION = 1
@@ -165,8 +165,8 @@ def read_answer(packed: bytes) -> Answered:
 
 
 def plain_error(error: EntrepotError) -> list[Any]:
-    """An error by its class's name and plain arguments."""
-    return [type(error).__name__, [_plain(each) for each in error.args]]
+    """Encode an error as its wire code and plain arguments."""
+    return [error.wire_code, [_plain(each) for each in error.args]]
 
 
 def _plain(argument: Any) -> Any:
@@ -175,9 +175,9 @@ def _plain(argument: Any) -> Any:
     return str(argument).encode("utf-8", "backslashreplace").decode()
 
 
-def error_of(name: Any, args: Any) -> EntrepotError:
+def error_of(code: Any, args: Any) -> EntrepotError:
     """The error again; of a class that is not known here, the nearest that says as much: `Refused`."""
-    if not isinstance(name, str) or not isinstance(args, tuple):
-        raise Malformed("an error is a name and its arguments")
-    kind = BY_NAME.get(name)
-    return kind(*args) if kind is not None else Refused(f"{name}: {', '.join(map(str, args))}")
+    if not isinstance(code, str) or not isinstance(args, tuple):
+        raise Malformed("an error is a wire code and its arguments")
+    kind = BY_WIRE_CODE.get(code)
+    return kind(*args) if kind is not None else Refused(f"{code}: {', '.join(map(str, args))}")

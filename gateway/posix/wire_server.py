@@ -178,7 +178,7 @@ class WireServer:
                 raise
             result = wire.pack([wire.REFUSED, *wire.plain_error(error)])
             head = wire.packed_answer(asked.version, self._memory.name, [result])
-            return Reply("fs.open", framed_bytes(head, b""), code=type(error).__name__)
+            return Reply("fs.open", framed_bytes(head, b""), code=error.wire_code)
         return self._reading(opened, asked.version)
 
     def _reading(self, opened: Opened, version: int) -> Reply:

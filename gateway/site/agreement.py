@@ -60,7 +60,7 @@ class StampedElsewhere(GoesOnElsewhere):
     """The marker bears the fence of another copy of this site's folder."""
 
 
-class Parted(Misconfigured):
+class Parted(Misconfigured, wire_code="Parted"):
     """The places agree that another copy of this site's folder has taken them over. args: a sentence."""
 
 

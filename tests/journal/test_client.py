@@ -32,7 +32,7 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
         with pytest.raises(errors.EntrepotError) as raised:
             await sent.answer
         told.append(raised.type)
-    assert told == [errors.BY_NAME[refusal], errors.CommitterGone]
+    assert told == [errors.BY_WIRE_CODE[refusal], errors.CommitterGone]
 
 
 async def test_who_asks_and_is_told_to_end_as_the_committer_goes_away_does_end(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ import errno
 
 import pytest
 
-from gateway.errors import BY_NAME, AccessDenied, CommitterGone, DirectoryNotEmpty, NoSuchKey
+from gateway.errors import BY_WIRE_CODE, AccessDenied, CommitterGone, DirectoryNotEmpty, NoSuchKey
 from gateway.posix.errnos import ERRNO, about, os_error
 
 
 def test_each_class_of_the_tree_has_a_row_of_its_own():
-    assert set(BY_NAME.values()) == set(ERRNO)
+    assert set(BY_WIRE_CODE.values()) == set(ERRNO)
 
 
 def test_an_error_becomes_the_class_that_python_has_for_it():

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo, Page, WantedPart
-from gateway.errors import BY_NAME, InvalidArgument
+from gateway.errors import BY_WIRE_CODE, InvalidArgument
 from gateway.posix import wire
 from gateway.posix.metas import check_meta
 from gateway.posix.shapes import Malformed
@@ -214,9 +214,9 @@ def test_every_value_comes_back_as_it_went(found, page, wanted, conditions, meta
     assert there_and_back(TRAVELLING["begin_upload"].arguments["meta"], meta) == meta
 
 
-@pytest.mark.parametrize("name", sorted(BY_NAME))
+@pytest.mark.parametrize("name", sorted(BY_WIRE_CODE))
 def test_every_error_comes_back_as_it_went(name):
-    error = BY_NAME[name]("text", b"bytes", 7)
+    error = BY_WIRE_CODE[name]("text", b"bytes", 7)
     name, args = wire.unpack(wire.pack(wire.plain_error(error)), "it")
     again = wire.error_of(name, args)
     assert type(again) is type(error)

@@ -150,7 +150,7 @@ async def test_init_that_was_cut_short_anywhere_can_be_run_again(
         assert site.warehouse.backends
 
 
-class Cut(EntrepotError):
+class Cut(EntrepotError, wire_code="Cut"):
     """As if the process had been killed."""
 
 
