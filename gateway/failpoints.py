@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from backends import steps
+from backends import crash_points
 from gateway.timing import timing_from_environment
 
 VARIABLE = "ENTREPOT_FAILPOINTS"
@@ -82,7 +82,7 @@ POINTS = {
     "restore-made": "The journal stands again, in a new incarnation; no backend is claimed.",
     "takeover-pinned": "What the other copy of a site's folder names is pinned; its claim has not ended.",
     "takeover-drawn": "Its claim has ended, and this folder has a token; the backends still bear the other one's.",
-    # the local backend (`backends.steps`)
+    # the local backend (`backends.crash_points`)
     "log-written": "A group of small values is in an intake log, not synced.",
     "log-durable": "It is durable there; its files are not made.",
     "files-made": "Its files stand under their names, unsynced; nobody was answered.",
@@ -158,7 +158,7 @@ def _bound() -> Callable[[str], None]:
         watch = _Watch(parse(text), os.environ.get(FROM_VARIABLE, ""))
     except ValueError as error:
         sys.exit(f"{VARIABLE}: {error}")
-    steps.watch(watch.reach)
+    crash_points.watch(watch.reach)
     return watch.reach
 
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from gateway import errors as core
 from gateway.identity.signature_errors import SignatureError
 from s3api.codes import CODES
-from s3api.dates import SECOND_NS, http_date
-from s3api.xml_writing import XML_HEAD, escape
+from s3api.format.dates import SECOND_NS, http_date
+from s3api.format.xml_writer import XML_HEAD, escape
 
 
 class S3Error(Exception):

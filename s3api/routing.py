@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from s3api.answers import Answer
-from s3api.call import Call, Operation
 from s3api.errors import S3Error
+from s3api.request import Call, Operation
+from s3api.response import Answer
 
 SUBRESOURCES = frozenset(
     {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from s3api.beside import Beside
+    from s3api.extension import Beside
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
@@ -49,4 +49,4 @@ class S3Settings:
     """Names and values of user metadata together."""
 
     beside: Beside | None = None
-    """Another protocol on this port: see `s3api.beside`."""
+    """Another protocol on this port: see `s3api.extension`."""

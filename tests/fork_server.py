@@ -37,7 +37,7 @@ from typing import Any
 ADDRESS = "ENTREPOT_TEST_FORK_SERVER"
 """The environment variable that names the fork server's socket to forked processes."""
 COMMAND_LINE = "from gateway.cli.main import main; main()"
-ENTRIES = ("gateway.site.committing", "gateway.site.keeping", "gateway.cli.working")
+ENTRIES = ("gateway.site.processes.committer", "gateway.site.processes.keeper", "gateway.cli.worker")
 """The modules that Entrepot's processes run by `python -P -m`. Each process executes its module as `__main__`."""
 REQUEST_BYTES_MAX = 4 << 20
 TITLE_BYTES = 8192
@@ -342,7 +342,7 @@ def preload() -> None:
         for node in ast.walk(ast.parse(Path(found.origin).read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 importlib.import_module(node.module)
-    for name in ("uvloop", "backends.s3", "gateway.site.trying"):
+    for name in ("uvloop", "backends.s3.backend", "gateway.site.admin.backend_check"):
         importlib.import_module(name)
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from gateway.config import load
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server import CommitterSettings, Server, held_lock, open_store
+from gateway.journal.server.server import CommitterSettings, Server, held_lock, open_store
+from gateway.site.admin.create_site import found
 from gateway.site.commands import COMMANDS
-from gateway.site.founding import found
 from gateway.site.paths import journal_folder
 
 ACCESS_KEY = "TESTROOTACCESSKEY000"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from backends import steps
+from backends import crash_points
 from gateway import failpoints
 from gateway.failpoints import POINTS, parse
 from tests.endpoint import ROOT
 
-REACHED = re.compile(r"\b(failpoints|steps)\.reach\(([^)]*)\)")
+REACHED = re.compile(r"\b(failpoints|crash_points)\.reach\(([^)]*)\)")
 
 
 def reached() -> dict[str, list[str]]:
@@ -26,7 +26,7 @@ def reached() -> dict[str, list[str]]:
         for path in sorted((ROOT / room).rglob("*.py")):
             for module, argument in REACHED.findall(path.read_text()):
                 assert re.fullmatch(r'"[a-z-]+"', argument), f"{path}: {argument}: names stand in the code as they are"
-                assert (module == "steps") == (room == "backends"), path
+                assert (module == "crash_points") == (room == "backends"), path
                 found.setdefault(argument.strip('"'), []).append(room)
     return found
 
@@ -38,7 +38,7 @@ def test_every_point_of_the_table_stands_in_the_code_and_no_other_does() -> None
 def test_nothing_is_armed_and_nothing_is_asked_without_the_variable() -> None:
     assert failpoints.VARIABLE not in os.environ
     assert failpoints.reach is failpoints._nothing
-    assert steps._watcher is steps._unwatched
+    assert crash_points._watcher is crash_points._unwatched
 
 
 def test_what_arms_points_is_read() -> None:
@@ -87,7 +87,9 @@ def test_a_process_is_killed_at_the_time_that_was_asked_for() -> None:
 
 
 def test_a_step_of_a_backend_is_a_point_as_well() -> None:
-    assert run("log-durable=kill", "from backends import steps; steps.reach('log-durable')").returncode == -9
+    assert (
+        run("log-durable=kill", "from backends import crash_points; crash_points.reach('log-durable')").returncode == -9
+    )
 
 
 def test_nothing_counts_before_the_file_is_there(tmp_path: Path) -> None:

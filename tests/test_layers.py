@@ -80,7 +80,9 @@ def test_every_folder_of_code_is_a_package():
     assert {folder for folder in folders if not (folder / "__init__.py").exists()} == set()
 
 
-@pytest.mark.parametrize("module", ["gateway.site.committing", "gateway.site.keeping", "gateway.cli.working"])
+@pytest.mark.parametrize(
+    "module", ["gateway.site.processes.committer", "gateway.site.processes.keeper", "gateway.cli.worker"]
+)
 def test_who_succeeds_a_dead_process_imports_nothing_that_takes_long(module):
     """A committer's successor serves within two seconds, also where pandas is installed (sqlite-utils imports it)."""
     heavy = ("fsspec", "numpy", "pandas", "rich", "sqlite_utils", "typer")

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from gateway.cli.main import app
 from gateway.config import default_text
 from gateway.config.models import Config
-from gateway.config.places import LineSection, LocalSection, PolicySection, RuleSection, S3Section
+from gateway.config.topology_sections import LineSection, LocalSection, PolicySection, RuleSection, S3Section
 from tests.endpoint import ENTREPOT, command_environment
 from tests.pages import ROOT, fences, steps
 from tests.reader import MARK, matches

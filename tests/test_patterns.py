@@ -195,7 +195,7 @@ def written(attack: tuple[str, str, str], is_text: bool, length: int) -> str | b
 
 
 PATTERNS = patterns()
-TRUSTED = {"gateway.namespace.listing._NAMES"}
+TRUSTED = {"gateway.namespace.read.listing._NAMES"}
 """It reads names out of the journal, each of which ends with its slash."""
 IN_FUNCTIONS = {("policies.py", "_compiled"), ("checking.py", "_bucket")}
 """The globs of rules, which are built of atomic groups and have a test of their own, and an endpoint in the config."""
@@ -210,8 +210,8 @@ def test_a_pattern_takes_linear_time(name):
 
 def test_the_patterns_that_see_requests_are_among_those_attacked():
     attacked = " ".join(PATTERNS)
-    for name in ("s3api.conditions._ETAG", "s3api.conditions._RANGE", "s3api.authority._AUTHORITY",
-                 "gateway.identity.canonical._SPACES", "backends.s3_errors._FIELD"):  # fmt: skip
+    for name in ("s3api.format.conditions._ETAG", "s3api.format.conditions._RANGE", "s3api.format.authority._AUTHORITY",
+                 "gateway.identity.canonical._SPACES", "backends.s3.errors._FIELD"):  # fmt: skip
         assert name in attacked
     assert sum(1 for pattern in PATTERNS.values() if list(attacks(pattern))) > 20
 

@@ -6,14 +6,61 @@ import pytest
 
 from gateway import errors
 
-CODES = """
-    AccessDenied AccessKeyExists BadChecksum BadDigest BucketExists BucketNotEmpty BucketOwned Busy CommitterGone Cycle
-    Damaged DeleteMarker DirectoryNotEmpty DiskFull EntityTooLarge EntityTooSmall EntrepotError Exists IncompleteBody
-    Invalid InvalidArgument InvalidBucketName InvalidKey InvalidPart InvalidPartOrder InvalidRange IsADirectory
-    Misconfigured NameExists NameTooLong NoSuchAccessKey NoSuchBucket NoSuchKey NoSuchName NoSuchPart NoSuchUpload
-    NoSuchUser NoSuchVersion NotADirectory NotEmpty NotFound NotModified NotNow PreconditionFailed QuotaExceeded Refused
-    SessionOver SourceChanged TooDeep TooManyLinks Unavailable UserExists WrongKind
-""".split()
+CODES = [
+    "AccessDenied",
+    "AccessKeyExists",
+    "BadChecksum",
+    "BadDigest",
+    "BucketExists",
+    "BucketNotEmpty",
+    "BucketOwned",
+    "Busy",
+    "CommitterGone",
+    "Cycle",
+    "Damaged",
+    "DeleteMarker",
+    "DirectoryNotEmpty",
+    "DiskFull",
+    "EntityTooLarge",
+    "EntityTooSmall",
+    "EntrepotError",
+    "Exists",
+    "IncompleteBody",
+    "Invalid",
+    "InvalidArgument",
+    "InvalidBucketName",
+    "InvalidKey",
+    "InvalidPart",
+    "InvalidPartOrder",
+    "InvalidRange",
+    "IsADirectory",
+    "Misconfigured",
+    "NameExists",
+    "NameTooLong",
+    "NoSuchAccessKey",
+    "NoSuchBucket",
+    "NoSuchKey",
+    "NoSuchName",
+    "NoSuchPart",
+    "NoSuchUpload",
+    "NoSuchUser",
+    "NoSuchVersion",
+    "NotADirectory",
+    "NotEmpty",
+    "NotFound",
+    "NotModified",
+    "NotNow",
+    "PreconditionFailed",
+    "QuotaExceeded",
+    "Refused",
+    "SessionOver",
+    "SourceChanged",
+    "TooDeep",
+    "TooManyLinks",
+    "Unavailable",
+    "UserExists",
+    "WrongKind",
+]
 
 
 def test_the_wire_codes_are_the_ones_that_older_versions_sent() -> None:

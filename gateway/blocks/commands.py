@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.errors import InvalidArgument
-from gateway.journal.apply_work import ids_in
+from gateway.journal.apply.work import ids_in
+from gateway.journal.columns import Rewritten, extents, pieces
 from gateway.journal.commands import CommandTable, Tx, command
-from gateway.journal.packed import Rewritten, extents, pieces
 from gateway.journal.records.bytes import (
     BlocksForgotten,
     ExtentsMoved,

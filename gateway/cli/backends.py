@@ -12,9 +12,9 @@ from gateway.cli.users import on_site
 from gateway.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from gateway.site.losing import Losses
+    from gateway.site.admin.backend_check import Tried
+    from gateway.site.admin.lost_objects import Losses
     from gateway.site.site import Site
-    from gateway.site.trying import Tried
 
 app = typer.Typer(help="The places that store blocks.", no_args_is_help=True)
 
@@ -26,11 +26,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="As the config names i
 @app.command("list")
 def list_(site: SiteOption, json: Json = False) -> None:
     """What each backend holds, and whether it answers."""
-    from gateway.site import standings
+    from gateway.site import replication_status
 
     async def work(opened: Site) -> list[dict[str, Any]]:
-        found = await standings.look(opened.journal_path, opened.warehouse.topology, opened.timing.clock)
-        health = await standings.health(opened)
+        found = await replication_status.look(opened.journal_path, opened.warehouse.topology, opened.timing.clock)
+        health = await replication_status.health(opened)
         return [{**use._asdict(), "health": health.get(use.name, "")} for use in found.backends]
 
     rows = on_site(site, work, bytes_too=True, strict=False)
@@ -60,20 +60,20 @@ def lost(
     The other backends are asked for each block that the journal names there, too.
 
     Without NAME: those that have bytes of which no good copy is left anywhere."""
-    from gateway.site import losing
+    from gateway.site.admin import lost_objects
 
     async def work(opened: Site) -> Losses:
         with steps(quiet=json) as told:
-            return await losing.losses(opened, name, forget=forget, check=not no_check, progress=told)
+            return await lost_objects.losses(opened, name, forget=forget, check=not no_check, progress=told)
 
     found = on_site(site, work, bytes_too=bool(name) and not no_check, strict=False)
-    tell(found._asdict(), as_json=json, text=lambda: losing.spell(found))
+    tell(found._asdict(), as_json=json, text=lambda: lost_objects.spell(found))
 
 
 @app.command("retry")
 def retry(site: SiteOption, json: Json = False) -> None:
     """Have blocks that were set aside, or that are lost, tried again now instead of once a day."""
-    from gateway.site.again import try_again
+    from gateway.site.admin.retry_work import try_again
 
     async def work(opened: Site) -> int:
         return await try_again(opened.store, opened.journal, opened.timing.clock)
@@ -95,13 +95,13 @@ def claim(
 
     Refused where another site's marker stands there, or a later incarnation's of this one, and where none of the blocks
     that should lie there does: then it may be another disk or bucket."""
-    from gateway.site import claiming
+    from gateway.site.admin import claim_backend
 
-    async def work(opened: Site) -> claiming.Claimed:
-        return await claiming.claim_again(opened, name, anyway=anyway)
+    async def work(opened: Site) -> claim_backend.Claimed:
+        return await claim_backend.claim_again(opened, name, anyway=anyway)
 
     found = on_site(site, work, bytes_too=True, strict=False)
-    tell(claiming.plain(found), as_json=json, text=lambda: claiming.spell(found))
+    tell(claim_backend.plain(found), as_json=json, text=lambda: claim_backend.spell(found))
 
 
 @app.command("test")
@@ -114,13 +114,13 @@ def test(
     """Try a backend for every promise that is relied on, and measure it. Leaves nothing there.
 
     Exit status 3: a promise is not kept."""
-    from gateway.site import trying
+    from gateway.site.admin import backend_check
 
     async def work(opened: Site) -> Tried:
-        return await trying.try_backend(opened, name, seconds)
+        return await backend_check.try_backend(opened, name, seconds)
 
     found = on_site(site, work, bytes_too=True, strict=False)
-    tell(trying.plain(found), as_json=json, text=lambda: trying.spell(found))
+    tell(backend_check.plain(found), as_json=json, text=lambda: backend_check.spell(found))
     return 0 if found.kept else BROKEN
 
 
@@ -141,7 +141,7 @@ def explain(
 ) -> None:
     """Where bytes of a key would go, where they are, and in which order a reader would try the copies, and why."""
     from gateway.config.units import parse_size
-    from gateway.site import explaining
+    from gateway.site.admin import explain as explaining
 
     try:
         would_be = parse_size(int(size) if size.isdecimal() else size) if size else None

@@ -12,7 +12,7 @@ import sys
 import typer
 from typer.exceptions import Abort, Exit, TyperException
 
-from gateway.cli import backends, configs, keeping_house, keys, serving, sites, users
+from gateway.cli import backends, config, keys, maintenance, serve, site, users
 from gateway.cli.output import complain, print_warnings
 from gateway.errors import EntrepotError
 
@@ -28,10 +28,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-sites.add_to(app)
-serving.add_to(app)
-keeping_house.add_to(app)
-configs.add_to(app)
+site.add_to(app)
+serve.add_to(app)
+maintenance.add_to(app)
+config.add_to(app)
 app.command("explain")(backends.explain)
 app.add_typer(backends.app, name="backend")
 app.add_typer(users.app, name="user")

@@ -15,7 +15,7 @@ from gateway.cli.output import table, tell, when
 from gateway.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from gateway.site.people import NewKey
+    from gateway.site.admin.users import NewKey
     from gateway.site.site import Site
 
 T = TypeVar("T")
@@ -39,19 +39,19 @@ def add(
     name: Name, site: SiteOption, access_key: AccessKey = None, secret_key_file: SecretFile = None, json: Json = False
 ) -> None:
     """Make a user, with an access key. The secret key is shown this once."""
-    from gateway.site import people
+    from gateway.site.admin import users
 
     secret = read_secret(access_key, secret_key_file)
-    made = on_site(site, lambda opened: people.add_user(opened, name, access_key, secret))
+    made = on_site(site, lambda opened: users.add_user(opened, name, access_key, secret))
     _tell_key(made, shown=secret is None, as_json=json)
 
 
 @app.command("list")
 def list_(site: SiteOption, json: Json = False) -> None:
     """All users."""
-    from gateway.site import people
+    from gateway.site.admin import users
 
-    found = on_site(site, _now(people.list_users))
+    found = on_site(site, _now(users.list_users))
     tell(
         [{**user._asdict(), "access_keys": list(user.access_keys)} for user in found],
         as_json=json,
@@ -74,9 +74,9 @@ def list_(site: SiteOption, json: Json = False) -> None:
 @app.command("remove")
 def remove(name: Name, site: SiteOption, json: Json = False) -> None:
     """Remove a user that owns no bucket, with all its access keys."""
-    from gateway.site import people
+    from gateway.site.admin import users
 
-    on_site(site, lambda opened: people.remove_user(opened, name))
+    on_site(site, lambda opened: users.remove_user(opened, name))
     tell({"removed": name}, as_json=json, text=lambda: [f"removed user {name}"])
 
 
@@ -85,10 +85,10 @@ def add_key(
     user: Name, site: SiteOption, access_key: AccessKey = None, secret_key_file: SecretFile = None, json: Json = False
 ) -> None:
     """Give a user one more access key. The secret key is shown this once."""
-    from gateway.site import people
+    from gateway.site.admin import users
 
     secret = read_secret(access_key, secret_key_file)
-    made = on_site(site, lambda opened: people.add_key(opened, user, access_key, secret))
+    made = on_site(site, lambda opened: users.add_key(opened, user, access_key, secret))
     _tell_key(made, shown=secret is None, as_json=json)
 
 
@@ -99,9 +99,9 @@ def list_keys(
     json: Json = False,
 ) -> None:
     """Access keys, without their secrets."""
-    from gateway.site import people
+    from gateway.site.admin import users
 
-    found = on_site(site, _now(lambda opened: people.list_keys(opened, user)))
+    found = on_site(site, _now(lambda opened: users.list_keys(opened, user)))
     tell(
         [each._asdict() for each in found],
         as_json=json,
@@ -118,9 +118,9 @@ def remove_key(
     json: Json = False,
 ) -> None:
     """Remove an access key; requests that it signs are refused from then on."""
-    from gateway.site import people
+    from gateway.site.admin import users
 
-    on_site(site, lambda opened: people.remove_key(opened, access_key))
+    on_site(site, lambda opened: users.remove_key(opened, access_key))
     tell({"removed": access_key}, as_json=json, text=lambda: [f"removed access key {access_key}"])
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from backends.named_files import read_named_file
-from gateway.config.complaints import spelt
+from gateway.config.error_messages import spelt
 from gateway.config.folders import Seen, look
 from gateway.config.models import Config
-from gateway.config.places import LocalSection
+from gateway.config.topology_sections import LocalSection
 from gateway.errors import Misconfigured
 from gateway.topology import Problem, problems
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from gateway.config.places import (
+from gateway.config.topology_sections import (
     NAMED_MOST,
     RULES_MOST,
     BackendSection,

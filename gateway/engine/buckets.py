@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.engine.counter import Counter
+from gateway.engine.base import Counter
 from gateway.engine.types import BucketInfo, Caller
 from gateway.errors import NoSuchUser
 from gateway.identity.credentials import Credential
 from gateway.journal.tables import Bucket
-from gateway.namespace import holdings, reading
 from gateway.namespace.bucket_names import check_bucket_name
-from gateway.namespace.buckets import DropBucket, MakeBucket, SetVersioning
+from gateway.namespace.commands.buckets import DropBucket, MakeBucket, SetVersioning
+from gateway.namespace.read import holdings, lookups
 
 
 class Buckets(Counter):
@@ -22,7 +22,7 @@ class Buckets(Counter):
 
     def user_name(self, user_id: int) -> str | None:
         """The name of a user, None for one that is gone."""
-        return reading.user_name(self._store, user_id)
+        return lookups.user_name(self._store, user_id)
 
     async def create_bucket(self, caller: Caller, name: str, region: str) -> BucketInfo:
         """Make a bucket that the caller owns. Raises `InvalidBucketName`, `BucketOwned`, `BucketExists`."""
@@ -41,7 +41,7 @@ class Buckets(Counter):
     async def delete_bucket(self, caller: Caller, name: str) -> None:
         """Raises `NoSuchBucket`, `AccessDenied`, `BucketNotEmpty`."""
         found = self._bucket(caller, name)
-        owner = reading.user_name(self._store, found.owner)
+        owner = lookups.user_name(self._store, found.owner)
         if owner is None:
             raise NoSuchUser(str(found.owner))
         await self._send(DropBucket(name, caller.user_id, caller.root, owner))

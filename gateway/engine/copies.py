@@ -8,20 +8,20 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.blocks.digests import Digests
-from gateway.engine.counter import pack_checksums, preconditions
+from gateway.engine.base import pack_checksums, preconditions
 from gateway.engine.ranges import resolve_whole
-from gateway.engine.rewriting import Rewriting
+from gateway.engine.rewrite_copy import Rewriting
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL
 from gateway.errors import Busy, Invalid, SourceChanged
-from gateway.journal.apply_bytes import stretch_of
-from gateway.journal.packed import Checksum, Piece, checksum, checksums, pack_map
+from gateway.journal.apply.bytes import stretch_of
+from gateway.journal.columns import Checksum, Piece, checksum, checksums, pack_map
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
+from gateway.namespace.commands.copy import CopyObject, CopyPart, MoveObject, Source
 from gateway.namespace.conditions import Seen, check_source
-from gateway.namespace.copies import CopyObject, CopyPart, MoveObject, Source
-from gateway.namespace.reading import Content, Found
-from gateway.namespace.wholes import can_combine, whole_of
+from gateway.namespace.multipart_digests import can_combine, whole_of
+from gateway.namespace.read.lookups import Content, Found
 
 TRIES = 5
 """How often a source is looked at again that changed meanwhile."""

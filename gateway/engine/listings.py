@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from gateway.engine.reads import Reads
 from gateway.engine.types import NO_CONDITIONS, Caller, Page, VersionPage
-from gateway.journal.packed import pack_map, unpack_map
-from gateway.namespace import listing, listing_versions
-from gateway.namespace.objects import SetTags
+from gateway.journal.columns import pack_map, unpack_map
+from gateway.namespace.commands.objects import SetTags
+from gateway.namespace.read import listing, listing_versions
 
 
 class Listings(Reads):

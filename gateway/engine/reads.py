@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager
 
-from gateway.blocks import plan
-from gateway.blocks.values import BlockFacts, Want
-from gateway.engine.counter import Counter, check_owner, preconditions
+from gateway.blocks.read import read_plan
+from gateway.blocks.types import BlockFacts, Want
+from gateway.engine.base import Counter, check_owner, preconditions
 from gateway.engine.ranges import resolve
 from gateway.engine.types import (
     NO_CONDITIONS,
@@ -23,11 +23,12 @@ from gateway.engine.types import (
     Opened,
 )
 from gateway.errors import DeleteMarker, NoSuchKey, NoSuchPart, NoSuchVersion
-from gateway.journal.packed import PartFact, extents, parts, unpack_map
+from gateway.journal.columns import PartFact, extents, parts, unpack_map
 from gateway.journal.tables import Shape
-from gateway.namespace import keys, reading
+from gateway.namespace import keys
 from gateway.namespace.conditions import Preconditions, Seen, check_read
-from gateway.namespace.reading import Content, Found
+from gateway.namespace.read import lookups
+from gateway.namespace.read.lookups import Content, Found
 
 WHOLE_BYTES = 256 << 10
 """Ranges up to so long are read at once, on the loop, where the page cache holds them: about 0.1 ms."""
@@ -88,7 +89,7 @@ class Reads(Counter):
     def _look(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions, content: bool = True
     ) -> tuple[Found, Content]:
-        found = reading.find(self._store, bucket, key, version or "", content)
+        found = lookups.find(self._store, bucket, key, version or "", content)
         return self._check_found(caller, found, bucket, key, version, preconditions(conditions))
 
     def _check_found(
@@ -135,9 +136,9 @@ class Reads(Counter):
             run = extents(found.extents)
             if len(run) == 1 and found.block is not None and 0 < length <= run[0].length - start:
                 return (Want(run[0], start, length, file.content, 0, BlockFacts._make(found.block)),)
-            return plan.wants_of_run(file.content, run, start, length)
+            return read_plan.wants_of_run(file.content, run, start, length)
         lookup = self._lookup
-        return plan.wants(file.shape, file.content, start, length, lookup.extents_of, lookup.pieces_of)
+        return read_plan.wants(file.shape, file.content, start, length, lookup.extents_of, lookup.pieces_of)
 
 
 class Chunks:

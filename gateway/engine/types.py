@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.journal.packed import Checksum, PartFact, checksum
-from gateway.namespace.pages import (
+from gateway.journal.columns import Checksum, PartFact, checksum
+from gateway.namespace.read.pages import (
     Listed,
     ListedVersion,
     Page,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from gateway.engine.counter import Counter, preconditions
+from gateway.engine.base import Counter, preconditions
 from gateway.engine.types import (
     NO_CONDITIONS,
     Caller,
@@ -17,11 +17,13 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import Busy
-from gateway.journal.packed import checksum, pack_map
+from gateway.journal.columns import checksum, pack_map
 from gateway.journal.turns import Turns
-from gateway.namespace import completing, holdings, keys, preparing
-from gateway.namespace.completing import CompleteUpload
-from gateway.namespace.uploads import AbortUpload, CreateUpload
+from gateway.namespace import keys
+from gateway.namespace.commands import complete, complete_prepared
+from gateway.namespace.commands.complete import CompleteUpload
+from gateway.namespace.commands.uploads import AbortUpload, CreateUpload
+from gateway.namespace.read import holdings
 
 PARTS_AT_ONCE = 256
 """Parts that one command may look at: a few milliseconds of the committer's time."""
@@ -94,11 +96,11 @@ class Uploads(Counter):
         version, modified_ns, etag, size, packed = await self._complete(caller, command)
         return Stored(etag, version, size, modified_ns, checksum(packed))
 
-    async def _complete(self, caller: Caller, command: CompleteUpload) -> completing.Finished:
+    async def _complete(self, caller: Caller, command: CompleteUpload) -> complete.Finished:
         """Send *command*, or the commands that are prepared of it if it names many parts, or parts that were copied
         from several runs."""
         if len(command.parts) <= PARTS_AT_ONCE:
-            finished: completing.Finished | None = await self._send(command)
+            finished: complete.Finished | None = await self._send(command)
             if finished is not None:
                 return finished
         wait_seconds = self._writer.wait_seconds or self._journal.timing.journal.slot_seconds
@@ -113,11 +115,11 @@ class Uploads(Counter):
             self._preparing.release(turn)
         raise Busy("parts of the upload come all the time while it is completed")
 
-    async def _prepare_and_send(self, command: CompleteUpload) -> completing.Finished | None:
+    async def _prepare_and_send(self, command: CompleteUpload) -> complete.Finished | None:
         """None if parts come meanwhile."""
-        needed = await preparing.memory_bytes(self._store, command)
+        needed = await complete_prepared.memory_bytes(self._store, command)
         async with self._writer.budget.charged(needed, self._writer.wait_seconds, command.user):
-            prepared = await preparing.prepared(self._store, command)
+            prepared = await complete_prepared.prepared(self._store, command)
             if prepared is None:
                 return None
             staged = 0
@@ -127,7 +129,7 @@ class Uploads(Counter):
                 staged = await self._send(slice_of_pieces)
                 if staged is None:
                     return None
-            finished: completing.Finished | None = await self._send(prepared.completion)
+            finished: complete.Finished | None = await self._send(prepared.completion)
             return finished
 
     async def abort_upload(self, caller: Caller, bucket: str, key: bytes, upload: str) -> None:
@@ -135,6 +137,6 @@ class Uploads(Counter):
         await self._send(AbortUpload(bucket, key, caller.user_id, caller.root, upload))
 
 
-def _wanted(part: WantedPart) -> completing.WantedPart:
+def _wanted(part: WantedPart) -> complete.WantedPart:
     algorithm, value = part.checksum or ("", "")
-    return completing.WantedPart(part.number, part.etag, value, algorithm)
+    return complete.WantedPart(part.number, part.etag, value, algorithm)

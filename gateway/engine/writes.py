@@ -6,8 +6,8 @@ from __future__ import annotations
 import base64
 
 from gateway.blocks.digests import Digests
-from gateway.blocks.writer import StoredRun
-from gateway.engine.counter import Counter, pack_checksums, preconditions
+from gateway.blocks.write.writer import StoredRun
+from gateway.engine.base import Counter, pack_checksums, preconditions
 from gateway.engine.types import (
     NO_CONDITIONS,
     Body,
@@ -19,12 +19,13 @@ from gateway.engine.types import (
     Stored,
 )
 from gateway.errors import BadChecksum, BadDigest, IncompleteBody, Invalid, NoSuchUpload
-from gateway.journal.packed import Checksum, pack_map
+from gateway.journal.columns import Checksum, pack_map
 from gateway.journal.tables import Upload, UploadState
-from gateway.namespace import keys, reading
-from gateway.namespace.objects import PutObject
-from gateway.namespace.uploads import PutPart
-from gateway.namespace.versions import parse_upload
+from gateway.namespace import keys
+from gateway.namespace.commands.objects import PutObject
+from gateway.namespace.commands.uploads import PutPart
+from gateway.namespace.read import lookups
+from gateway.namespace.version_ids import parse_upload
 
 CRC64 = "CRC64NVME"
 FULL = "FULL_OBJECT"
@@ -95,7 +96,7 @@ class Writes(Counter):
 
     def _open_upload(self, bucket: str, key: bytes, upload: str) -> Upload:
         """Raises `NoSuchUpload`."""
-        found = reading.upload(self._store, bucket, key, parse_upload(upload))
+        found = lookups.upload(self._store, bucket, key, parse_upload(upload))
         if found is None or found.state != UploadState.OPEN:
             raise NoSuchUpload(upload)
         return found

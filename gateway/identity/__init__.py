@@ -1,6 +1,6 @@
 """Who asks: tenants, users, access keys, and AWS's signatures over plain values."""
 
-from gateway.identity import ring_keys, users
+from gateway.identity import users
 from gateway.journal.commands import CommandTable
 
 COMMANDS: CommandTable = {
@@ -10,8 +10,5 @@ COMMANDS: CommandTable = {
     users.AddAccessKey: users.add_access_key,
     users.RemoveAccessKey: users.remove_access_key,
     users.ResealAccessKeys: users.reseal_access_keys,
-    ring_keys.DrawRingKeyId: ring_keys.draw_ring_key_id,
-    ring_keys.AddRingKey: ring_keys.add_ring_key,
-    ring_keys.RewrapRingKeys: ring_keys.rewrap_ring_keys,
 }
 """What the committer runs for this room."""

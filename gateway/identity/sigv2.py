@@ -15,8 +15,8 @@ from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 from gateway.identity.canonical import UNSIGNED_PAYLOAD, to_bytes
-from gateway.identity.claims import SignedRequest
 from gateway.identity.signature_errors import AccessDeniedError, InvalidArgument, InvalidToken
+from gateway.identity.sigv4_parse import SignedRequest
 
 SIGNED_PARAMETERS = frozenset(
     {

@@ -15,16 +15,6 @@ from typing import NamedTuple
 
 from gateway.identity import canonical, sigv2
 from gateway.identity.canonical import UNSIGNED_PAYLOAD
-from gateway.identity.claims import (
-    Claim,
-    Form,
-    PayloadKind,
-    SignedRequest,
-    claim_in_header,
-    claim_in_query,
-    form_of,
-    payload_of,
-)
 from gateway.identity.signature_errors import (
     AccessDeniedError,
     AuthorizationHeaderMalformed,
@@ -36,6 +26,16 @@ from gateway.identity.signature_errors import (
     RequestTimeTooSkewed,
     SignatureDoesNotMatch,
     SignatureError,
+)
+from gateway.identity.sigv4_parse import (
+    Claim,
+    Form,
+    PayloadKind,
+    SignedRequest,
+    claim_in_header,
+    claim_in_query,
+    form_of,
+    payload_of,
 )
 
 __all__ = ["PayloadKind", "SignedRequest", "Verified", "is_anonymous", "verify"]

@@ -15,8 +15,8 @@ from gateway.errors import (
     UserExists,
 )
 from gateway.identity.names import check_access_key, check_user
+from gateway.journal.columns import unpack
 from gateway.journal.commands import Tx, command
-from gateway.journal.packed import unpack
 from gateway.journal.records.site import AccessKeyGone, AccessKeyMade, AccessKeyResealed, TenantMade, UserGone, UserMade
 from gateway.journal.tables import ACCESS_KEY, TENANT, USER, Tenant, User
 

@@ -18,8 +18,8 @@ from typing import Any, cast
 
 from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionOver
 from gateway.journal.codec import COMMAND_CODEC
-from gateway.journal.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.paths import JournalPaths
+from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.slots import TOO_MANY, WAITERS_MAX, Slots
 from gateway.journal.turns import Turns
 from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames

@@ -10,7 +10,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Protocol
 
 from gateway.metrics.instruments import counter, histogram
-from gateway.metrics.lines import Lines
+from gateway.metrics.json_log import Lines
 
 PATH_CHARS_MAX = 1_024
 SERVER_FAULT, NOT_BUILT = 500, 501

@@ -7,17 +7,18 @@ slash, and a directory counts its live entries, so that a listing never meets wh
 from __future__ import annotations
 
 from gateway.journal.commands import CommandTable
-from gateway.namespace import buckets, completing, copies, names, nodes, objects, preparing, renaming, uploads
+from gateway.namespace.commands import buckets, complete, complete_prepared, names, nodes, objects, rename, uploads
+from gateway.namespace.commands import copy as copies
 
 COMMANDS: CommandTable = {
     **buckets.HANDLERS,
     **objects.HANDLERS,
     **copies.HANDLERS,
     **uploads.HANDLERS,
-    **completing.HANDLERS,
-    **preparing.HANDLERS,
+    **complete.HANDLERS,
+    **complete_prepared.HANDLERS,
     **names.HANDLERS,
-    **renaming.HANDLERS,
+    **rename.HANDLERS,
     **nodes.HANDLERS,
 }
 """Every command of this room and the function that runs it, for the committer."""

@@ -6,8 +6,8 @@ An id once given to a name stays; asking again answers the same one.
 from __future__ import annotations
 
 from gateway.errors import InvalidArgument
+from gateway.journal.columns import pack
 from gateway.journal.commands import CommandTable, Tx, command
-from gateway.journal.packed import pack
 from gateway.journal.records.site import BackendNamed, BackendSetNamed, PolicyNamed
 from gateway.journal.tables import BACKEND, BACKEND_SET, POLICY
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from gateway.placement.breaker import Breaker, Health, State
-from gateway.placement.measured import UNKNOWN, Measured, prior
+from gateway.placement.latency import UNKNOWN, Measured, prior
 from gateway.placement.order import Way, explored, read_order
 from gateway.placement.policy import Place
 from gateway.timing.durations import RoutesTiming

@@ -39,12 +39,12 @@ from gateway.errors import (
     NotADirectory,
     SessionOver,
 )
-from gateway.journal.packed import PartFact
+from gateway.journal.columns import PartFact
+from gateway.posix.api import Directory, Verbs
 from gateway.posix.bodies import Vouched, Whole
-from gateway.posix.metas import check_meta
-from gateway.posix.paths import SLASH, Place
-from gateway.posix.verbs import Directory, Verbs
-from gateway.posix.wire_verbs import TRAVELLING
+from gateway.posix.fsspec.paths import SLASH, Place
+from gateway.posix.metadata import check_meta
+from gateway.posix.rpc.methods import TRAVELLING
 from gateway.site.site import Site
 
 T = TypeVar("T")

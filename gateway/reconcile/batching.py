@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from gateway.blocks.working import Journal
+from gateway.blocks.maintenance.worker import Journal
 
 ITEMS = 128
 """Of one command: so that it holds up nobody else's."""

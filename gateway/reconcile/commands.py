@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from gateway.blocks.commands import raise_feature
 from gateway.errors import InvalidArgument
-from gateway.journal.apply_work import ids_in
+from gateway.journal.apply.work import ids_in
+from gateway.journal.columns import pack
 from gateway.journal.commands import CommandTable, Tx, command
-from gateway.journal.packed import pack
 from gateway.journal.records.site import BackendSetNamed
 from gateway.journal.records.work import (
     BackendLost,

@@ -29,11 +29,13 @@ from collections.abc import Callable, Mapping
 from backends.base import Backend, Buffer
 from gateway import errors, failpoints
 from gateway.blocks.budget import Budget
-from gateway.blocks.lookup import Lookup
-from gateway.blocks.working import Covers, Journal, Tables, Worker, everywhere
+from gateway.blocks.maintenance.worker import Covers, Journal, Tables, Worker, everywhere
+from gateway.blocks.read.lookup import Lookup
 from gateway.crypto.sealing import BlockKeys
-from gateway.journal.apply_work import ids_in
+from gateway.journal.apply.work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
+from gateway.reconcile.backend_health import Troubles
+from gateway.reconcile.backoff import PuttingOff
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import (
@@ -44,12 +46,10 @@ from gateway.reconcile.commands import (
     SettleWork,
     SuspectCopy,
 )
-from gateway.reconcile.copying import Hands, Task, Trouble
-from gateway.reconcile.giving_way import never
+from gateway.reconcile.copy_ops import Hands, Task, Trouble
 from gateway.reconcile.old_copies import OldCopies
-from gateway.reconcile.putting_off import PuttingOff
-from gateway.reconcile.troubles import Troubles
-from gateway.reconcile.wishes import Wishes
+from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.throttle import never
 from gateway.timing import Timing
 
 AT_ONCE = 64

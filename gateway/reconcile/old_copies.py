@@ -12,7 +12,7 @@ steps, in this order:
 3. *Dropped*: one record removes the old holders from the set, if the set and `placed_ns` are still as they were read.
    From here on the old copies are strays.
 4. *Deleted*: the strays are deleted, and then the row of work, once all of these conditions hold:
-   - The fence on each stray's backend covers the record of step 3 (`gateway/site/fencing.py`).
+   - The fence on each stray's backend covers the record of step 3 (`gateway/site/storage/fencing.py`).
    - No reader and no backup can still be led to the old copies.
    - The copies that should exist are confirmed once more, unless they were confirmed a moment ago.
 
@@ -38,14 +38,14 @@ from collections.abc import Collection
 
 from gateway import failpoints
 from gateway.blocks.budget import Budget
-from gateway.blocks.working import Journal
+from gateway.blocks.maintenance.worker import Journal
 from gateway.journal.site_clock import SiteClock
+from gateway.reconcile.backend_health import Troubles
+from gateway.reconcile.backoff import PuttingOff
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.commands import Drop, DropCopies, Finish, FinishWork, Hold, HoldCopies, SuspectCopy
-from gateway.reconcile.copying import Hands, Task
-from gateway.reconcile.putting_off import PuttingOff
-from gateway.reconcile.troubles import Troubles
-from gateway.reconcile.wishes import Wishes
+from gateway.reconcile.copy_ops import Hands, Task
+from gateway.reconcile.placement_targets import Wishes
 from gateway.timing import Timing
 
 FRESH_BLOCKS = 65_536

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from gateway.blocks.lookup import Lookup
-from gateway.blocks.working import Journal, Tables, Worker
+from gateway.blocks.maintenance.worker import Journal, Tables, Worker
+from gateway.blocks.read.lookup import Lookup
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import AdvancePlan
-from gateway.reconcile.wishes import Wishes
+from gateway.reconcile.placement_targets import Wishes
 from gateway.timing import Timing
 
 LOOKED = 2_000

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from gateway import blocks, identity, namespace, placement, reconcile
+from gateway.crypto import ring_key_commands
 from gateway.journal.commands import CommandTable
 from gateway.metrics import counter, histogram
 from gateway.metrics.instruments import SIZES
 
 COMMANDS: CommandTable = {
     **identity.COMMANDS,
+    **ring_key_commands.HANDLERS,
     **placement.COMMANDS,
     **blocks.COMMANDS,
     **reconcile.COMMANDS,

@@ -10,8 +10,8 @@ Why this is safe, whichever client does it, and also if several clients do:
 - The client kills exactly the process at the other end of its connection (SO_PEERCRED). It opens a pidfd of that
   process before it sends the request. While the connection is open the process lives, so its id cannot belong to
   another one.
-- A kill is a crash, which commits survive (`gateway/journal/committing.py`): commands that were answered are durable,
-  and clients send the others again under the same slot and number.
+- A kill is a crash, which commits survive (`gateway/journal/server/group_commit.py`): commands that were answered are
+  durable, and clients send the others again under the same slot and number.
 - Two committers never commit at once. The kernel releases the journal's lock when the killed process is gone, not when
   the signal is sent, and each successor takes that lock before it opens the journal. If several successors start, one
   gets the lock and the others end. Fencing is not needed for this: it is about copies of the folder, each of which has
@@ -42,7 +42,7 @@ from gateway.errors import CommitterGone
 from gateway.journal.heartbeat import SUSPENDED, Heartbeat, scheduler_state
 from gateway.journal.paths import JournalPaths
 from gateway.journal.wire import Kind, frame
-from gateway.site.locks import read_serving
+from gateway.site.serve_lock import read_serving
 from gateway.timing import Timing
 
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7))

@@ -19,19 +19,19 @@ from gateway.errors import Misconfigured
 from gateway.identity.credentials import Credentials
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
-from gateway.journal.sqlite.reading import ReadStore
-from gateway.site.committers import Committer, open_journal
-from gateway.site.guarded import site_row
-from gateway.site.in_force import follow, load_in_force
-from gateway.site.introducing import introduce
-from gateway.site.owner import see_owner
+from gateway.journal.sqlite.read_store import ReadStore
+from gateway.site.active_config import follow, load_in_force
+from gateway.site.committer_launcher import Committer, open_journal
+from gateway.site.ownership import see_owner
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
-from gateway.site.ring import Ring
-from gateway.site.warehouse import CACHED, Warehouse
+from gateway.site.storage.block_storage import CACHED, Warehouse
+from gateway.site.storage.keyring import Ring
+from gateway.site.storage.marker_guard import site_row
+from gateway.site.storage.registration import introduce
 from gateway.timing import Timing, timing_from_environment
 
 if TYPE_CHECKING:
-    from gateway.engine.desk import Engine
+    from gateway.engine.engine import Engine
 
 _log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class Site:
 
 def make_engine(site: Site) -> Engine:
     """The front desk over the site's parts."""
-    from gateway.engine.desk import Engine
+    from gateway.engine.engine import Engine
 
     warehouse = site.warehouse
     return Engine(

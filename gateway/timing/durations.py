@@ -46,7 +46,7 @@ class JournalTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkersTiming:
-    """The loop of each background worker (`gateway/blocks/working.py`)."""
+    """The loop of each background worker (`gateway/blocks/maintenance/worker.py`)."""
 
     poll_seconds: Pause = 0.25
     """Between two looks of an idle worker at whether the journal has grown."""
@@ -60,7 +60,7 @@ class WorkersTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class SweeperTiming:
-    """Deleting what ended sessions left (`gateway/blocks/sweeper.py`)."""
+    """Deleting what ended sessions left (`gateway/blocks/maintenance/sweeper.py`)."""
 
     retry_seconds: Pause = 30.0
     """Before a session that could not be listed on every backend is tried again, and such a backend is listed again."""
@@ -72,7 +72,7 @@ class SweeperTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class TakedownTiming:
-    """Taking deleted objects and ended uploads apart (`gateway/blocks/takedown.py`)."""
+    """Taking deleted objects and ended uploads apart (`gateway/blocks/maintenance/release.py`)."""
 
     remember_seconds: Limit = 86_400.0
     """How long a completed upload is remembered, so that a repeated completion gets its answer."""
@@ -80,7 +80,7 @@ class TakedownTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class BlocksTiming:
-    """Writing and reading blocks (`gateway/blocks/writer.py`, `packing.py`, `placing.py`, `reports.py`)."""
+    """Writing and reading blocks (`gateway/blocks/write/writer.py`, `packing.py`, `placing.py`, `bad_copies.py`)."""
 
     gather_seconds: Pause = 0.02
     """How long a small body waits for others to share its pack, at most, once there is room for a pack."""
@@ -111,7 +111,7 @@ class RoutesTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class InventoryTiming:
-    """Listing whole backends for `fsck` and `gc` (`gateway/blocks/inventory.py`)."""
+    """Listing whole backends for `fsck` and `gc` (`gateway/blocks/maintenance/inventory.py`)."""
 
     thousand_keys_seconds: Limit = 60.0
     """How long a backend may take for a thousand keys of its listing, on average, before it is given up."""
@@ -119,7 +119,7 @@ class InventoryTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class CompactorTiming:
-    """Writing packs anew (`gateway/blocks/compactor.py`)."""
+    """Writing packs anew (`gateway/blocks/maintenance/compactor.py`)."""
 
     rest_seconds: Pause = 60.0
     """How long a place that could not be asked for a new pack is left alone after the first failure, and packs that lie
@@ -158,7 +158,7 @@ class OldCopiesTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockBackoffTiming:
-    """Blocks that could not be brought where they should be (`gateway/reconcile/putting_off.py`)."""
+    """Blocks that could not be brought where they should be (`gateway/reconcile/backoff.py`)."""
 
     first_seconds: Pause = 1.0
     """Before the second attempt; twice as long before each next one."""
@@ -172,7 +172,7 @@ class BlockBackoffTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class BackendBackoffTiming:
-    """Backends that copies failed on (`gateway/placement/resting.py`)."""
+    """Backends that copies failed on (`gateway/placement/backend_backoff.py`)."""
 
     first_seconds: Pause = 1.0
     """How long a backend is left alone after its first failure; twice as long after each next one."""
@@ -182,7 +182,7 @@ class BackendBackoffTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class ThrottleTiming:
-    """Copies that give way to clients (`gateway/reconcile/giving_way.py`)."""
+    """Copies that give way to clients (`gateway/reconcile/throttle.py`)."""
 
     wait_most_seconds: Pause = 60.0
     """Longest time for which no copy is begun while clients need the processors."""
@@ -206,7 +206,7 @@ class PlannerTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class MarkersTiming:
-    """Looking at what backends are (`gateway/site/guarded.py`, `standing.py`)."""
+    """Looking at what backends are (`gateway/site/storage/marker_guard.py`, `standing.py`)."""
 
     local_seconds: Pause = 2.0
     """Between two looks at the marker of a local backend, and at whether backends came or went."""
@@ -241,8 +241,8 @@ class BackendsTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class ReloadTiming:
-    """Taking over an edited config or certificate (`gateway/site/reloading.py`, `refusals.py`, `in_force.py`,
-    `tls.py`)."""
+    """Taking over an edited config or certificate (`config_reload.py`, `refusals.py`, `active_config.py`, `tls.py` in
+    `gateway/site`)."""
 
     look_seconds: Pause = 1.0
     """Between two looks at the file; one that changed is read once it stayed the same for so long."""
@@ -264,7 +264,7 @@ class ReloadTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class CommittersTiming:
-    """Starting and ending committers (`gateway/site/committers.py`, `committing.py`)."""
+    """Starting and ending committers (`gateway/site/committer_launcher.py`, `committing.py`)."""
 
     try_seconds: Pause = 0.02
     """Between two looks at whether a committer that was started answers, or has ended."""
@@ -292,7 +292,7 @@ class CommittersTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessesTiming:
-    """The supervisor and its processes (`gateway/site/serving.py`, `processes.py`, `child.py`)."""
+    """The supervisor and its processes (`gateway/site/processes/supervisor.py`, `supervised.py`, `child.py`)."""
 
     report_seconds: Pause = 1.0
     """Between two reports of a process, and between two ticks by which the supervisor counts those that are missing."""
@@ -326,7 +326,8 @@ class ProcessesTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbesTiming:
-    """Readiness and gauges (`gateway/site/probing.py`, `overview.py`, `gauging.py`, `keeping.py`)."""
+    """Readiness and gauges (`readiness.py`, `status_http.py`, `replication_metrics.py`, `keeper.py` in
+    `gateway/site/processes`)."""
 
     quick_seconds: Limit = 1.0
     """How long a probe waits for backends that no policy's writes wait for."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backends.s3 import S3
+from backends.s3.backend import S3
 from tests.certificates import self_signed
 from tests.endpoint import Endpoint
 from tests.servers.minio import is_there, minio, named

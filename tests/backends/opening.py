@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from backends.intake import LOG_BYTES_MIN
-from backends.local import Local
+from backends.local.backend import Local
+from backends.local.wal import LOG_BYTES_MIN
 from backends.timing import DEFAULTS, DriverTiming
 
 

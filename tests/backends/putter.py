@@ -15,8 +15,8 @@ import random
 import sys
 
 from backends import base
-from backends.intake import LOG_BYTES_MIN
-from backends.local import Local
+from backends.local.backend import Local
+from backends.local.wal import LOG_BYTES_MIN
 
 TASKS = 8
 

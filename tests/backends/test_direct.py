@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from backends import direct
-from backends.direct import ALIGNED_BYTES, STAGE_BYTES, DirectWriter
-from backends.local_files import DIRECT_BYTES, Root
+from backends.local import direct_io
+from backends.local.direct_io import ALIGNED_BYTES, STAGE_BYTES, DirectWriter
+from backends.local.files import DIRECT_BYTES, Root
 
 
 def _is_cached(path: Path) -> bool:
@@ -86,9 +86,9 @@ def test_a_file_system_that_refuses_is_written_to_through_the_cache(
 
     with monkeypatch.context() as patched:
         if refused == "the flag":
-            patched.setattr(direct.fcntl, "fcntl", refuse_flag)
+            patched.setattr(direct_io.fcntl, "fcntl", refuse_flag)
         else:
-            patched.setattr(direct.os, "pwritev", refuse_direct)
+            patched.setattr(direct_io.os, "pwritev", refuse_direct)
         root.write("first", [value], sync=True)
         root.write("second", [value], sync=True)
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes() == value
@@ -98,7 +98,7 @@ def test_a_file_system_that_refuses_is_written_to_through_the_cache(
 def test_a_short_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
     monkeypatch.setattr(
-        direct.os, "pwritev", lambda fd, data, at: real(fd, (data[0][: max(4096, len(data[0]) // 2)],), at)
+        direct_io.os, "pwritev", lambda fd, data, at: real(fd, (data[0][: max(4096, len(data[0]) // 2)],), at)
     )
     root = Root(str(tmp_path), "local")
     value = os.urandom(STAGE_BYTES + 5_000)
@@ -112,7 +112,7 @@ def test_a_full_disk_is_said_and_leaves_no_file(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, "No space left on device")
 
     root = Root(str(tmp_path), "local")
-    monkeypatch.setattr(direct.os, "pwritev", full)
+    monkeypatch.setattr(direct_io.os, "pwritev", full)
     with pytest.raises(OSError, match="No space left"):
         root.write("value", [bytes(DIRECT_BYTES)], sync=True)
     assert not (tmp_path / "value").exists()

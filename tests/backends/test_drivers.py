@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from backends.base import Backend
-from backends.intake import LOG_BYTES_MIN
-from backends.local import Local
-from backends.memory import Memory
+from backends.local.backend import Local
+from backends.local.wal import LOG_BYTES_MIN
+from backends.testing.memory import Memory
 from tests.backends.contract import Contract
 
 

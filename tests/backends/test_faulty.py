@@ -6,8 +6,8 @@ import pytest
 
 from backends import errors
 from backends.base import Stat
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from tests.backends.contract import key, listed, put
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backends.s3_http import (
+from backends.s3.http_client import (
     REFUSAL_BYTES_MAX,
     Answer,
     BodyTooLong,

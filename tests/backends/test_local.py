@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from backends import base, errors, local, local_listing, stock
+from backends import base, errors
 from backends.base import Marker
-from backends.local import Local
+from backends.local import backend as local
+from backends.local import file_pool, listing
+from backends.local.backend import Local
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
 from tests.backends.opening import opened
 
@@ -81,7 +83,7 @@ async def test_a_folder_of_another_site_is_told_by_its_marker(folder: Path) -> N
 async def test_small_puts_work_on_while_no_file_can_be_made_ahead(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "FILES", 0)
+    monkeypatch.setattr(file_pool, "FILES", 0)
     async with opened(folder) as backend:
         await asyncio.gather(*(put(backend, key(number), b"x") for number in range(100)))
         assert len(await listed(backend.list())) == 100
@@ -230,7 +232,7 @@ def open_below(folder: Path) -> int:
 async def test_a_folder_with_more_names_than_fit_is_listed_in_order(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_listing, "NAMES_AT_ONCE", 7)
+    monkeypatch.setattr(listing, "NAMES_AT_ONCE", 7)
     monkeypatch.setattr(local, "LISTED_AT_ONCE", 5)
     async with opened(folder) as backend:
         keys = sorted(key(number, session=number % 3) for number in range(60))
@@ -273,7 +275,7 @@ async def test_a_kernel_without_openat2_is_read_from_in_threads(folder: Path) ->
 
 
 async def test_deleted_files_are_looked_for_some_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.local.PRUNED_AT_ONCE", 2)
+    monkeypatch.setattr("backends.local.backend.PRUNED_AT_ONCE", 2)
     async with opened(folder) as one, opened(folder) as two:
         for number in range(5):
             await put(one, key(number), b"x")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from backends import errors, local_files, local_values
+from backends import errors
 from backends.base import Marker
-from backends.intake import LOG_BYTES_MIN
-from backends.local import Local
+from backends.local import files, values
+from backends.local.backend import Local
+from backends.local.wal import LOG_BYTES_MIN
 from tests.backends.contract import SITE, key, listed, put
 from tests.backends.opening import opened
 
@@ -34,13 +35,13 @@ async def test_a_closed_one_says_so(folder: Path) -> None:
 async def test_a_deletion_under_way_is_made_durable_before_it_closes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, remove = threading.Event(), local_values.remove
+    go_on, remove = threading.Event(), values.remove
 
-    def held_up(root: local_files.Root, name: str) -> None:
+    def held_up(root: files.Root, name: str) -> None:
         assert go_on.wait(60)
         remove(root, name)
 
-    monkeypatch.setattr(local_values, "remove", held_up)
+    monkeypatch.setattr(values, "remove", held_up)
     backend = await Local.open(str(folder), intake_bytes=0)
     await put(backend, key(1), b"x")
     deleting = asyncio.create_task(backend.delete(key(1)))
@@ -74,13 +75,13 @@ async def test_closing_a_second_time_waits_for_the_first_and_goes_on_if_that_is_
     before = len(os.listdir("/proc/self/fd"))
     backend = await Local.open(str(folder), intake_bytes=LOG_BYTES_MIN)
     await put(backend, key(1), b"x")
-    go_on, sync_values = threading.Event(), local_files.Root.sync_values
+    go_on, sync_values = threading.Event(), files.Root.sync_values
 
-    def held_up(self: local_files.Root, keys: Sequence[str]) -> None:
+    def held_up(self: files.Root, keys: Sequence[str]) -> None:
         assert go_on.wait(60)
         sync_values(self, keys)
 
-    monkeypatch.setattr(local_files.Root, "sync_values", held_up)
+    monkeypatch.setattr(files.Root, "sync_values", held_up)
     await backend.warm()
     await put(backend, key(2), b"in a log")
     first = asyncio.create_task(backend.close())

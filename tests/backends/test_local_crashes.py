@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from backends import base, errors
-from backends.intake import LOG_BYTES_MIN
-from backends.local import Local
+from backends.local.backend import Local
+from backends.local.wal import LOG_BYTES_MIN
 from tests.backends.contract import key, listed, put
 from tests.backends.mounts import mounted
 from tests.backends.putter import value_of

@@ -12,7 +12,7 @@ import pytest
 
 from backends import errors
 from backends.base import Marker
-from backends.intake import LOG_BYTES_MIN
+from backends.local.wal import LOG_BYTES_MIN
 from tests.backends.contract import SITE, key, listed, put
 from tests.backends.mounts import mounted
 from tests.backends.opening import opened
@@ -83,7 +83,7 @@ async def test_an_empty_read_only_disk_opens_and_is_empty(tmp_path: Path) -> Non
 AS_NOBODY = """
 import asyncio, os, sys
 from backends import errors
-from backends.local import Local
+from backends.local.backend import Local
 os.setgid(65534); os.setuid(65534)
 async def main():
     try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from backends import desk, intake, intake_log, local_files
-from backends.intake_log import DELETED, PUT
-from backends.local import Local
+from backends.local import files, wal, wal_format, workdir
+from backends.local.backend import Local
+from backends.local.wal_format import DELETED, PUT
 from backends.timing import DriverTiming
 from tests.backends.contract import key, put
 from tests.backends.opening import opened
@@ -27,7 +27,7 @@ async def test_logs_that_another_made_are_synced_before_they_are_used(
     recorder = Recorder()
     recorder.adopt(folder)
     begun = len(recorder.events)
-    with recorder.standing_in(monkeypatch, [desk, intake_log, local_files]):
+    with recorder.standing_in(monkeypatch, [workdir, wal_format, files]):
         async with opened(folder):
             synced = {event.path for event in recorder.events[begun:] if event.what == "sync names"}
     assert any(path.startswith(".entrepot/desk-") for path in synced)
@@ -73,14 +73,14 @@ async def test_idle_logs_give_their_room_back_until_the_next_small_put(folder: P
 
 async def test_puts_lose_nothing_while_logs_come_and_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = 0
-    discard = desk.Desk.discard_logs
+    discard = workdir.Desk.discard_logs
 
-    def counted(self: desk.Desk) -> None:
+    def counted(self: workdir.Desk) -> None:
         nonlocal gone
         gone += 1
         discard(self)
 
-    monkeypatch.setattr(desk.Desk, "discard_logs", counted)
+    monkeypatch.setattr(workdir.Desk, "discard_logs", counted)
     async with opened(folder) as backend:
         for n in range(200):
             await asyncio.gather(*(put(backend, key(4 * n + each), b"%d" % n) for each in range(4)))
@@ -101,15 +101,15 @@ async def test_logs_are_not_given_back_while_a_group_is_on_its_way_into_one(
     """It waits no more, and is not among the keys yet. Without the log its deletion would not be logged, and a crash
     before the log is reset would bring the value back."""
     begun, go_on = threading.Event(), threading.Event()
-    append = intake_log.Log.append
+    append = wal_format.Log.append
 
-    def held_up(self: intake_log.Log, entries: Sequence[intake_log.Entry]) -> None:
+    def held_up(self: wal_format.Log, entries: Sequence[wal_format.Entry]) -> None:
         begun.set()
         assert go_on.wait(60)
         append(self, entries)
 
     async with opened(folder) as backend:
-        monkeypatch.setattr(intake_log.Log, "append", held_up)
+        monkeypatch.setattr(wal_format.Log, "append", held_up)
         putting = asyncio.create_task(put(backend, key(1), b"on its way"))
         await asyncio.to_thread(begun.wait, 60)
         own = backend._intake
@@ -130,8 +130,8 @@ async def test_a_log_whose_sync_fails_is_not_given_back(folder: Path, monkeypatc
 
     async with opened(folder) as backend:
         await put(backend, key(1), b"acknowledged")
-        monkeypatch.setattr(local_files.Root, "sync_values", fails)
-        monkeypatch.setattr(intake, "restore", fails)
+        monkeypatch.setattr(files.Root, "sync_values", fails)
+        monkeypatch.setattr(wal, "restore", fails)
         backend._put_intake_away()
         assert backend._preparing is not None
         await backend._preparing

@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from backends import base, desk, direct, intake_log, local_files, local_listing, local_marker, local_values, stock
+from backends import base
 from backends.base import Marker
-from backends.intake import LOG_BYTES_MIN
-from backends.local import Local
+from backends.local import direct_io, file_pool, files, listing, values, wal_format, workdir
+from backends.local import marker as local_marker
+from backends.local.backend import Local
+from backends.local.wal import LOG_BYTES_MIN
 from tests.backends.contract import SITE, listed
 from tests.backends.recorded_disk import Disk, Recorder
 
 pytestmark = pytest.mark.slow
 
-MODULES = [desk, direct, intake_log, local_files, local_listing, local_marker, local_values, stock]
+MODULES = [workdir, direct_io, wal_format, files, listing, local_marker, values, file_pool]
 SIZES = [0, 100, 4_096, 5_000, 20_000, 300_000]
 
 
@@ -74,7 +76,7 @@ def promised(recorder: Recorder, count: int) -> tuple[set[str], set[str], set[st
 @pytest.fixture(autouse=True)
 def _sync_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """The recorder does not see a syncfs."""
-    monkeypatch.setattr(local_files, "SYNC_ALL_FROM", 1 << 30)
+    monkeypatch.setattr(files, "SYNC_ALL_FROM", 1 << 30)
 
 
 SEEDS = [0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak)]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from backends.base import LINEAGE_MAX, Draw, Fence, Marker
-from backends.marker import MARKER_BYTES_MAX, marker_text, parse_marker
+from backends.marker_format import MARKER_BYTES_MAX, marker_text, parse_marker
 
 SITE = "5e" * 16
 BARE = Marker(SITE, (1 << 48) + 7, 2)

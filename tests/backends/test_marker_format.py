@@ -10,7 +10,7 @@ import pytest
 
 from backends import errors
 from backends.base import Marker
-from backends.marker import MARKER_BYTES_MAX, marker_text, parse_marker
+from backends.marker_format import MARKER_BYTES_MAX, marker_text, parse_marker
 from tests.backends.contract import SITE
 from tests.backends.opening import opened
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.removals import Removals
+from backends.local.dir_sync import Removals
 
 
 async def test_a_sync_that_fails_when_all_its_callers_have_gone_is_no_unheard_error() -> None:

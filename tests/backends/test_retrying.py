@@ -8,9 +8,9 @@ import pytest
 
 from backends import errors
 from backends.base import Backend, Marker
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from backends.retrying import Budget, Retrying
+from backends.retry import Budget, Retrying
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from backends.timing import DriverTiming
 from tests.backends.contract import SITE, Contract, key, listed, put
 

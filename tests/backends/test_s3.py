@@ -16,8 +16,8 @@ import pytest
 
 from backends import errors
 from backends.base import Listed, Marker, Stat
-from backends.s3 import S3
-from backends.s3_store import crc64nvme_of, md5_of, sha256_of
+from backends.s3.backend import S3
+from backends.s3.object_requests import crc64nvme_of, md5_of, sha256_of
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import OTHER_SITE, SITE, key, listed, put
 from tests.servers.between import Forward, Heard, answer, between, refusal
@@ -261,7 +261,7 @@ def test_digests_are_those_of_all_buffers_one_after_the_other() -> None:
 
 
 async def test_a_site_without_clouds_loads_none_of_their_libraries() -> None:
-    code = "import sys, backends.retrying, backends.local, gateway.site.site; print(sorted(sys.modules))"
+    code = "import sys, backends.retry, backends.local.backend, gateway.site.site; print(sorted(sys.modules))"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     loaded = out.decode()

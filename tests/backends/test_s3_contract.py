@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from backends.base import Backend
-from backends.faulty import Faulty, Plan
-from backends.retrying import Retrying
+from backends.retry import Retrying
+from backends.testing.faulty import Faulty, Plan
 from backends.wrappers import Deadlined, Limited, Metered
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import Contract

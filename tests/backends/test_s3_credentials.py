@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from backends import errors
-from backends.s3_credentials import Credentials
+from backends.s3.credentials import Credentials
 from backends.timing import DriverTiming
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import key, put

@@ -9,7 +9,7 @@ import pytest
 
 from backends import errors
 from backends.base import Marker
-from backends.s3 import S3
+from backends.s3.backend import S3
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import SITE, key, put
 from tests.servers.between import Between, Forward, Heard, answer, between, refusal

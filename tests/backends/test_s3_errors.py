@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import errors
-from backends.s3_errors import Said, Where, said_by_botocore, said_by_http, said_in, seconds_of, translated
+from backends.s3.errors import Said, Where, said_by_botocore, said_by_http, said_in, seconds_of, translated
 
 WHERE = Where("far", "bkt", "http://h:9000")
 

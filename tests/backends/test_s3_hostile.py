@@ -14,12 +14,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from backends import errors, s3_listing
+from backends import errors
 from backends.base import Backend, Marker
-from backends.marker import marker_text
-from backends.s3 import S3
-from backends.s3_listing import EMPTY_PAGES_MAX, LINES, Page, listed, parse_page
-from backends.s3_store import VALUE_BYTES_MAX
+from backends.marker_format import marker_text
+from backends.s3 import listing
+from backends.s3.backend import S3
+from backends.s3.listing import EMPTY_PAGES_MAX, LINES, Page, listed, parse_page
+from backends.s3.object_requests import VALUE_BYTES_MAX
 from backends.wrappers import Deadlined
 from tests.backends import contract
 from tests.backends.conftest import OpenS3
@@ -384,14 +385,14 @@ def few_keys(number: int) -> bytes:
 async def test_a_listing_of_what_is_not_ours_comes_to_an_end(
     pages: Callable[[int], bytes], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_listing, "STRANGERS_MAX", 5_000)
-    monkeypatch.setattr(s3_listing, "KEYLESS_PAGES_MAX", 200)
+    monkeypatch.setattr(listing, "STRANGERS_MAX", 5_000)
+    monkeypatch.setattr(listing, "KEYLESS_PAGES_MAX", 200)
     with pytest.raises(errors.Damaged, match=f"backend 's3': its listing is wrong: below 'p/' it has {why}"):
         await walked(lambda number: pages(number) if number < 1_000 else page())
 
 
 async def test_many_names_that_are_not_ours_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_listing, "STRANGERS_MAX", 5_000)
+    monkeypatch.setattr(listing, "STRANGERS_MAX", 5_000)
     assert await walked(lambda number: strangers(number) if number <= 5 else page("p/a")) == ["a"]
 
 

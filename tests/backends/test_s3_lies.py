@@ -11,9 +11,9 @@ import pytest
 
 from backends import errors
 from backends.base import Marker
-from backends.retrying import Retrying
-from backends.s3 import S3
-from backends.s3_listing import parse_page
+from backends.retry import Retrying
+from backends.s3.backend import S3
+from backends.s3.listing import parse_page
 from backends.timing import DriverTiming
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import SITE, key, listed, put

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from backends import errors
-from backends.s3 import S3
-from backends.s3_settings import S3Settings
+from backends.s3.backend import S3
+from backends.s3.settings import S3Settings
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import key, put
 from tests.endpoint import ROOT
@@ -319,9 +319,9 @@ def test_what_opening_takes_is_loaded_before_and_asks_nobody() -> None:
     """In a process of its own: whatever this one has loaded does not count."""
     program = """
 import asyncio, socket, sys
-from backends.s3 import S3
-from backends.s3_control import _prepared
-from backends.s3_settings import S3Settings
+from backends.s3.backend import S3
+from backends.s3.control import _prepared
+from backends.s3.settings import S3Settings
 assert "aiobotocore.client" not in sys.modules
 
 def asked(*_):

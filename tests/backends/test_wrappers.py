@@ -9,13 +9,13 @@ import pytest
 
 from backends import errors
 from backends.base import Backend, Marker
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from backends.retrying import Retrying
+from backends.retry import Retrying
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from backends.timing import DriverTiming
 from backends.wrappers import Deadlined, Limited, Metered
-from gateway.site.absent import Absent
-from gateway.site.guarded import Guarded
+from gateway.site.storage.marker_guard import Guarded
+from gateway.site.storage.pending_backend import Absent
 from gateway.timing import Timing, parse_timing
 from tests.backends.contract import SITE, Contract, key, listed, put
 

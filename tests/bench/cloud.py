@@ -26,7 +26,7 @@ from xml.sax.saxutils import escape
 import uvloop
 from awscrt import checksums
 
-from gateway.site.priority import give_way
+from gateway.site.processes.priority import give_way
 from tests.bench.server import ELSEWHERE, wait_for
 from tests.ports import free_port
 

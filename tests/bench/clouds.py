@@ -17,7 +17,7 @@ import uvloop
 from awscrt import checksums
 from obstore.store import S3Store
 
-from backends.s3 import S3
+from backends.s3.backend import S3
 from tests.bench.cloud import Running, cloud
 from tests.bench.plan import Plan
 from tests.bench.table import Row, interleave

@@ -8,20 +8,20 @@ import time
 from pathlib import Path
 
 from gateway.journal.client import Journal
-from gateway.journal.local import LocalCommitter
-from gateway.journal.memory_store import MemoryStore
-from gateway.journal.packed import Checksum, Extent, pack_all
+from gateway.journal.columns import Checksum, Extent, pack_all
 from gateway.journal.records.bytes import NewBlock
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
-from gateway.namespace.objects import PutObject
+from gateway.namespace.commands.objects import PutObject
+from gateway.site.admin.create_site import found
 from gateway.site.commands import COMMANDS
-from gateway.site.founding import found
 from gateway.site.site import Site
 from tests.bench.ceilings import scratch_folder
 from tests.bench.plan import Plan
 from tests.bench.table import Row, interleave
+from tests.journal.memory_store import MemoryStore
 
 AT_ONCE = 64
 BUCKET = "bench-commit"
@@ -67,7 +67,7 @@ def capture(count: int) -> list[Batch]:
     from gateway.identity.users import AddTenant, AddUser
     from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
     from gateway.journal.session_commands import FoundSite
-    from gateway.namespace.buckets import MakeBucket
+    from gateway.namespace.commands.buckets import MakeBucket
 
     store = _Capturing()
     local = LocalCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
@@ -89,7 +89,7 @@ async def through_socket(folder: Path, count: int) -> float:
     async with await Site.open(site_folder) as site:
         journal: Journal = site.journal
         user, name, tenant = site.store.one("SELECT u.id, u.name, u.tenant FROM user u")
-        from gateway.namespace.buckets import MakeBucket
+        from gateway.namespace.commands.buckets import MakeBucket
 
         policy = site.warehouse.targets.policy
         await journal.send(MakeBucket(BUCKET, user, name, tenant, "us-east-1", policy))

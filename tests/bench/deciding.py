@@ -17,13 +17,13 @@ from pathlib import Path
 import uvloop
 
 from backends.base import Backend
-from backends.local import Local
-from backends.memory import Memory
-from gateway.blocks.values import block_key
+from backends.local.backend import Local
+from backends.testing.memory import Memory
+from gateway.blocks.types import block_key
 from gateway.crypto.sealing import Sealed
 from gateway.reconcile.mover import Mover
+from gateway.reconcile.placement_targets import Wishes
 from gateway.reconcile.planner import Planner
-from gateway.reconcile.wishes import Wishes
 from gateway.site.site import Site
 from gateway.topology import Topology
 from tests.bench.ceilings import scratch_folder

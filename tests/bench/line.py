@@ -20,7 +20,7 @@ from typing import cast
 
 import uvloop
 
-from gateway.site.priority import give_way
+from gateway.site.processes.priority import give_way
 from tests.bench.server import ELSEWHERE, wait_for
 from tests.ports import free_port
 

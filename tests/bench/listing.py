@@ -1,7 +1,7 @@
 """Listings: pages a second, beside the same page formatted from memory by the same code.
 
 What is compared: the same presigned requests, in random order over a hundred positions, sent by the same client to two
-gateways on as many processes. One serves the site; the other (see `remembered.py`) differs in one thing, that its
+gateways on as many processes. One serves the site; the other (see `denormalized.py`) differs in one thing, that its
 engine has the page in memory. So both sides pay for HTTP, the signature, the formatting, metrics and the log, and the
 ratio says what fetching costs. Stricter, and told in the note: the formatter alone in a loop on every core, without
 any request around it. The small and the large bucket are measured in turn, so that the machine drifts under both.
@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.engine.types import Page
-from gateway.journal.local import LocalCommitter
-from gateway.journal.packed import Checksum, pack_all
+from gateway.journal.columns import Checksum, pack_all
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server import held_lock
+from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.server import held_lock
 from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.namespace import listing, reading
-from gateway.namespace.buckets import MakeBucket
-from gateway.namespace.objects import PutObject
+from gateway.namespace.commands.buckets import MakeBucket
+from gateway.namespace.commands.objects import PutObject
+from gateway.namespace.read import listing, lookups
+from gateway.site.admin.create_site import found
 from gateway.site.commands import COMMANDS
-from gateway.site.founding import found
 from gateway.site.paths import journal_folder
-from s3api.listing import format_list_v2
+from s3api.ops.list import format_list_v2
 from tests.bench.load import drive, sound
 from tests.bench.plan import Plan
 from tests.bench.presigned import Presigner
@@ -141,7 +141,7 @@ def _page(site: Path, case: Case) -> Page:
     from gateway.config import load
 
     reads = ReadStore(JournalPaths(journal_folder(site, load(site))).database)
-    row = reading.bucket(reads, case.bucket)
+    row = lookups.bucket(reads, case.bucket)
     assert row is not None
     page = asyncio.run(listing.list_objects(reads, row, b"", case.delimiter.encode(), b"", PAGE))
     reads.close()

@@ -15,22 +15,22 @@ from pathlib import Path
 
 from gateway.config import load
 from gateway.crypto.sealing import HEADER_BYTES, RANDOM_BYTES, SESSION_BYTES, Sealed, Sealer, sealed_length
-from gateway.journal.local import LocalCommitter
-from gateway.journal.packed import Checksum, Extent, pack, pack_all
+from gateway.journal.columns import Checksum, Extent, pack, pack_all
 from gateway.journal.paths import JournalPaths
 from gateway.journal.records.bytes import NewBlock
-from gateway.journal.server import held_lock
+from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.server import held_lock
 from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
 from gateway.journal.session_commands import EndSession, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.namespace.buckets import MakeBucket
-from gateway.namespace.objects import PutObject
+from gateway.namespace.commands.buckets import MakeBucket
+from gateway.namespace.commands.objects import PutObject
+from gateway.site.admin.create_site import found
 from gateway.site.commands import COMMANDS
-from gateway.site.founding import found
 from gateway.site.paths import journal_folder, master_key
-from gateway.site.ring import Ring
 from gateway.site.site import Site
+from gateway.site.storage.keyring import Ring
 from tests.endpoint import ACCESS_KEY, SECRET_KEY
 
 BUCKET = "bench"

@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gateway.cli import serving, working
+from gateway.cli import serve, worker
 from gateway.cli.main import main
 from gateway.engine.listings import Listings
 from gateway.engine.types import Caller, Page
-from gateway.site.child import run_child
+from gateway.site.processes.child import run_child
 
 PAGES = "ENTREPOT_BENCH_PAGES"
 COMMAND = [sys.executable, "-m", "tests.bench.remembered"]
@@ -38,8 +38,8 @@ def remember(pages: dict[str, Page]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        serving.WORKER_MODULE = __spec__.name
+        serve.WORKER_MODULE = __spec__.name
         main()
     else:
         remember(pickle.loads(Path(os.environ[PAGES]).read_bytes()))
-        run_child(working.work)
+        run_child(worker.work)

@@ -9,7 +9,7 @@ from typing import Self
 
 from gateway.config import load
 from gateway.journal.paths import JournalPaths
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.site.paths import journal_folder
 from tests.bench.server import Gateway
 
@@ -67,7 +67,7 @@ class Watch:
 def keeper_of(running: Gateway) -> int:
     """The keeper's process."""
     for pid in running.pids():
-        if b"gateway.site.keeping" in Path(f"/proc/{pid}/cmdline").read_bytes():
+        if b"gateway.site.processes.keeper" in Path(f"/proc/{pid}/cmdline").read_bytes():
             return pid
     raise RuntimeError("no process of this gateway is its keeper")
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from backends.base import Buffer
-from backends.memory import Memory
+from backends.testing.memory import Memory
 
 
 class Gated(Memory):

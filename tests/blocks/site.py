@@ -8,35 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from backends.base import Backend
-from backends.memory import Memory
+from backends.testing.memory import Memory
 from gateway import blocks, identity, namespace, placement
 from gateway.blocks.budget import Budget
-from gateway.blocks.compactor import Compactor
-from gateway.blocks.copies import Copies
 from gateway.blocks.digests import Digests
-from gateway.blocks.expiry import Expiry
-from gateway.blocks.lookup import Lookup
-from gateway.blocks.plan import wants
-from gateway.blocks.reader import Reader
-from gateway.blocks.sweeper import Sweeper
-from gateway.blocks.takedown import Takedown
-from gateway.blocks.values import Stamp, Target, Targets
-from gateway.blocks.working import Wanted, Worker
-from gateway.blocks.writer import StoredRun, Writer
+from gateway.blocks.maintenance.compactor import Compactor
+from gateway.blocks.maintenance.expiry import Expiry
+from gateway.blocks.maintenance.release import Takedown
+from gateway.blocks.maintenance.sweeper import Sweeper
+from gateway.blocks.maintenance.worker import Wanted, Worker
+from gateway.blocks.read.copies import Copies
+from gateway.blocks.read.lookup import Lookup
+from gateway.blocks.read.read_plan import wants
+from gateway.blocks.read.reader import Reader
+from gateway.blocks.types import Stamp, Target, Targets
+from gateway.blocks.write.writer import StoredRun, Writer
 from gateway.crypto.ring import new_ring_key
 from gateway.crypto.sealing import BlockKeys
 from gateway.identity.users import AddTenant, AddUser
 from gateway.journal import session_commands
-from gateway.journal.local import LocalCommitter
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import EndSession, FoundSite, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.namespace import reading
-from gateway.namespace.buckets import MakeBucket
-from gateway.namespace.completing import CompleteUpload, WantedPart
-from gateway.namespace.copies import CopyObject, Source
-from gateway.namespace.objects import DeleteObject, PutObject
-from gateway.namespace.uploads import CreateUpload, PutPart
+from gateway.namespace.commands.buckets import MakeBucket
+from gateway.namespace.commands.complete import CompleteUpload, WantedPart
+from gateway.namespace.commands.copy import CopyObject, Source
+from gateway.namespace.commands.objects import DeleteObject, PutObject
+from gateway.namespace.commands.uploads import CreateUpload, PutPart
+from gateway.namespace.read import lookups
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
 from gateway.reconcile import commands as reconcile
 from gateway.timing import Timing, parse_timing
@@ -229,7 +229,7 @@ class Site:
 
     def open(self, key: bytes) -> AsyncIterator[Any]:
         """The object's bytes; looked up now, read later."""
-        found = reading.find(self.store, "b", key)
+        found = lookups.find(self.store, "b", key)
         assert found is not None and found.file is not None, key
         file = found.file
         lookup = self.lookup

@@ -13,12 +13,12 @@ import pytest
 
 from backends.base import Listed, crc32c_of
 from backends.errors import Damaged
-from backends.memory import Memory
-from backends.s3_listing import listed
-from gateway.blocks.findings import Severity
-from gateway.blocks.fsck import check
-from gateway.blocks.gc import collect, survey
-from gateway.blocks.inventory import ListingLimits, State, UnusableListing, take_inventory
+from backends.s3.listing import listed
+from backends.testing.memory import Memory
+from gateway.blocks.fsck.findings import Severity
+from gateway.blocks.fsck.fsck import check
+from gateway.blocks.maintenance.gc import collect, survey
+from gateway.blocks.maintenance.inventory import ListingLimits, State, UnusableListing, take_inventory
 from tests.blocks.site import TIMING, Site
 from tests.clocks import ManualClock
 

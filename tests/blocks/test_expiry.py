@@ -7,11 +7,11 @@ import sqlite3
 
 import pytest
 
-from gateway.blocks import expiry
-from gateway.blocks.fsck import check
-from gateway.blocks.takedown import Takedown
-from gateway.namespace.buckets import DropBucket, MakeBucket
-from gateway.namespace.uploads import CutUploadsOff
+from gateway.blocks.fsck.fsck import check
+from gateway.blocks.maintenance import expiry
+from gateway.blocks.maintenance.release import Takedown
+from gateway.namespace.commands.buckets import DropBucket, MakeBucket
+from gateway.namespace.commands.uploads import CutUploadsOff
 from tests.blocks.site import Site
 
 DATA = random.Random(6).randbytes(5 << 20)

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.base import Backend
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.local import Local
-from backends.memory import Memory
-from gateway.blocks import reports
-from gateway.blocks.copies import Copies
-from gateway.blocks.plan import wants_of_run
-from gateway.blocks.reader import Reader
-from gateway.blocks.values import ABSENT, DAMAGED, block_key
-from gateway.blocks.writer import StoredRun
+from backends.local.backend import Local
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
+from gateway.blocks.read import bad_copies
+from gateway.blocks.read.copies import Copies
+from gateway.blocks.read.read_plan import wants_of_run
+from gateway.blocks.read.reader import Reader
+from gateway.blocks.types import ABSENT, DAMAGED, block_key
+from gateway.blocks.write.writer import StoredRun
 from gateway.crypto.sealing import BlockKeys
 from gateway.placement.breaker import State
 from gateway.placement.policy import Place
@@ -195,7 +195,7 @@ async def test_a_folder_that_is_deleted_in_the_middle_of_an_object_is_not_notice
 async def test_the_same_copy_is_reported_once_a_minute_and_only_so_many_a_second() -> None:
     clock = ManualClock()
     told: list[tuple[bytes, int, str]] = []
-    known = reports.Reports(lambda *each: told.append(each), Timing(clock=clock))
+    known = bad_copies.Reports(lambda *each: told.append(each), Timing(clock=clock))
     for _ in range(3):
         known.tell(b"one", 1, DAMAGED)
     assert told == [(b"one", 1, DAMAGED)]
@@ -204,14 +204,14 @@ async def test_the_same_copy_is_reported_once_a_minute_and_only_so_many_a_second
     assert len(told) == 2
     for number in range(1000):
         known.tell(b"%d" % number, 1, ABSENT)
-    assert len(told) <= 2 + reports.MOST_A_SECOND
+    assert len(told) <= 2 + bad_copies.MOST_A_SECOND
 
 
 async def test_a_report_that_goes_wrong_does_not_make_a_read_go_wrong() -> None:
     def report(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    known = reports.Reports(report, Timing())
+    known = bad_copies.Reports(report, Timing())
     known.tell(b"one", 1, DAMAGED)
 
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends import errors as backend_errors
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from gateway import errors
-from gateway.blocks.findings import Severity
-from gateway.blocks.fsck import check
+from gateway.blocks.fsck.findings import Severity
+from gateway.blocks.fsck.fsck import check
 from tests.blocks.site import Site
 from tests.blocks.test_fsck import tamper
 from tests.blocks.world import World

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from backends.base import crc32c_of
-from gateway.blocks.gc import collect
-from gateway.blocks.sweeper import Sweeper
-from gateway.blocks.values import block_key
+from gateway.blocks.maintenance.gc import collect
+from gateway.blocks.maintenance.sweeper import Sweeper
+from gateway.blocks.types import block_key
 from gateway.crypto.sealing import new_block_id
 from gateway.journal.session_commands import EndSession
 from gateway.journal.site_clock import SiteClock, moments

@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from gateway.blocks import fsck, takedown
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
-from gateway.blocks.findings import KEPT, Report, Severity
-from gateway.blocks.fsck import check
-from gateway.blocks.fsck_statements import CHECKS
-from gateway.blocks.gc import collect, survey
-from gateway.blocks.inventory import State
-from gateway.blocks.values import ABSENT, DAMAGED, block_id
-from gateway.namespace.buckets import SetVersioning
-from gateway.namespace.uploads import AbortUpload
+from gateway.blocks.fsck import fsck
+from gateway.blocks.fsck.findings import KEPT, Report, Severity
+from gateway.blocks.fsck.fsck import check
+from gateway.blocks.fsck.statements import CHECKS
+from gateway.blocks.maintenance import release
+from gateway.blocks.maintenance.gc import collect, survey
+from gateway.blocks.maintenance.inventory import State
+from gateway.blocks.types import ABSENT, DAMAGED, block_id
+from gateway.namespace.commands.buckets import SetVersioning
+from gateway.namespace.commands.uploads import AbortUpload
 from tests.blocks.site import Site
 from tests.blocks.world import chunks
 
@@ -99,7 +100,7 @@ async def test_a_whole_site_is_clean(site: Site, read: bool, worked: bool) -> No
 async def test_a_site_that_is_being_taken_apart_is_clean_between_any_two_slices(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takedown, "PIECES", 1)
+    monkeypatch.setattr(release, "PIECES", 1)
     upload = await site.upload(b"many")
     etags = await asyncio.gather(*(site.part(b"many", upload, n, DATA[: 5 * MIB]) for n in range(1, 5)))
     await site.complete(b"many", upload, list(etags))
@@ -286,7 +287,7 @@ async def test_a_copy_where_the_journal_names_none_is_a_stray(site: Site) -> Non
     await site.work()
     one = min(site.backends)
     from gateway.blocks.commands import SetBlockBackends
-    from gateway.journal.packed import pack
+    from gateway.journal.columns import pack
     from gateway.placement.commands import NameBackendSet
 
     site.committer.run(NameBackendSet((one,)))

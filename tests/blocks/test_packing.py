@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gateway.blocks.digests import Digests
-from gateway.blocks.packing import WORTH_BYTES, Cut, Member, Packer
-from gateway.blocks.placing import Stake
-from gateway.blocks.values import BLOCK_BYTES, Targets
-from gateway.blocks.writer import StoredRun
-from gateway.journal.packed import Extent
+from gateway.blocks.types import BLOCK_BYTES, Targets
+from gateway.blocks.write.block_put import Stake
+from gateway.blocks.write.packing import WORTH_BYTES, Cut, Member, Packer
+from gateway.blocks.write.writer import StoredRun
+from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
 from gateway.timing import parse_timing
 from tests.blocks.test_writing import Slow, settle

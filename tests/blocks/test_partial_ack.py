@@ -9,10 +9,10 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.base import Buffer
-from backends.memory import Memory
+from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
-from gateway.blocks.values import Stamp, Target, Targets
-from gateway.blocks.writer import StoredRun
+from gateway.blocks.types import Stamp, Target, Targets
+from gateway.blocks.write.writer import StoredRun
 from gateway.errors import Unavailable
 from tests.blocks.world import World, chunks
 from tests.waiting import until_true

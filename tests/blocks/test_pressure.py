@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from gateway.blocks.budget import Budget
-from gateway.blocks.pressure import Pressure
+from gateway.blocks.write.reclaim import Pressure
 
 
 class Held:

@@ -8,12 +8,12 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.base import Buffer
-from backends.memory import Memory
+from backends.testing.memory import Memory
 from gateway import errors
-from gateway.blocks.plan import wants, wants_of_run
-from gateway.blocks.values import BlockFacts, block_key
+from gateway.blocks.read.read_plan import wants, wants_of_run
+from gateway.blocks.types import BlockFacts, block_key
 from gateway.crypto.sealing import FRAME_SEALED, HEADER_BYTES
-from gateway.journal.packed import Extent
+from gateway.journal.columns import Extent
 from gateway.journal.tables import Shape
 from tests.blocks.world import SET, World
 

@@ -10,13 +10,13 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.base import Buffer, Stat
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from gateway.blocks.compactor import Compactor
-from gateway.blocks.findings import Report
-from gateway.blocks.fsck_tables import check_tables
-from gateway.blocks.values import Stamp, block_id
-from gateway.blocks.writer import StoredRun
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
+from gateway.blocks.fsck.findings import Report
+from gateway.blocks.fsck.table_check import check_tables
+from gateway.blocks.maintenance.compactor import Compactor
+from gateway.blocks.types import Stamp, block_id
+from gateway.blocks.write.writer import StoredRun
 from gateway.errors import Unavailable
 from gateway.reconcile import commands as reconcile
 from tests.blocks.site import Site

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from backends import errors as backend_errors
-from backends.faulty import Fault, Kind
-from gateway.blocks import compactor, rewrites
+from backends.testing.faulty import Fault, Kind
 from gateway.blocks.commands import MoveRewritten
-from gateway.blocks.rewrites import Begun, full
-from gateway.blocks.values import Stamp, Target, Targets, block_id
+from gateway.blocks.maintenance import compactor, rewrites
+from gateway.blocks.maintenance.rewrites import Begun, full
+from gateway.blocks.types import Stamp, Target, Targets, block_id
 from gateway.errors import Unavailable
-from gateway.journal.apply_work import ids_in
+from gateway.journal.apply.work import ids_in
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile import commands as reconcile
 from tests.blocks.test_rewrites import DATA, WAIT_SECONDS, Packed, lost

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import pytest
 
 from backends import errors as backend_errors
-from backends.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from gateway import errors
 from gateway.blocks.budget import Budget
-from gateway.blocks.flights import Flights
-from gateway.blocks.plan import wants_of_run
-from gateway.blocks.reader import SMALL_PIECE_BYTES
-from gateway.blocks.writer import StoredRun
+from gateway.blocks.read.read_plan import wants_of_run
+from gateway.blocks.read.reader import SMALL_PIECE_BYTES
+from gateway.blocks.read.shared_fetch import Flights
+from gateway.blocks.write.writer import StoredRun
 from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
 from tests.blocks.places import Gated
 from tests.blocks.world import World

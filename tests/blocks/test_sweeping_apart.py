@@ -10,12 +10,12 @@ import pytest
 
 from backends import errors
 from backends.base import Listed
-from backends.faulty import Fault, Kind
-from backends.memory import Memory
-from gateway.blocks import sweeper
+from backends.testing.faulty import Fault, Kind
+from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
-from gateway.blocks.values import block_key, session_prefix
-from gateway.placement.resting import ODD_BLOCKS
+from gateway.blocks.maintenance import sweeper
+from gateway.blocks.types import block_key, session_prefix
+from gateway.placement.backend_backoff import ODD_BLOCKS
 from gateway.timing import parse_timing
 from tests.blocks.site import Client, Site
 from tests.blocks.test_rewrites_apart import BOTH, FIRST, Apart

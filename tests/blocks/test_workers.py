@@ -13,9 +13,8 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.base import Buffer
-from backends.memory import Memory
+from backends.testing.memory import Memory
 from gateway import errors
-from gateway.blocks import takedown
 from gateway.blocks.commands import (
     Dead,
     EndRewrite,
@@ -28,9 +27,10 @@ from gateway.blocks.commands import (
     TakeApart,
 )
 from gateway.blocks.digests import Digests
-from gateway.blocks.sweeper import Sweeper
-from gateway.blocks.values import block_id
-from gateway.journal.packed import Rewritten, extents
+from gateway.blocks.maintenance import release
+from gateway.blocks.maintenance.sweeper import Sweeper
+from gateway.blocks.types import block_id
+from gateway.journal.columns import Rewritten, extents
 from gateway.timing import parse_timing
 from tests.blocks.site import Site
 from tests.blocks.world import chunks
@@ -60,7 +60,7 @@ async def test_what_is_deleted_leaves_no_bytes_and_no_rows(site: Site) -> None:
 async def test_an_overwritten_object_in_parts_is_taken_apart_in_slices(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takedown, "PIECES", 2)
+    monkeypatch.setattr(release, "PIECES", 2)
     upload = await site.upload(b"k")
     etags = await asyncio.gather(*(site.part(b"k", upload, n, DATA[: 5 * MIB]) for n in range(1, 6)))
     await site.complete(b"k", upload, list(etags))
@@ -466,7 +466,7 @@ async def test_no_worker_ever_scans_a_table_that_grows_with_the_site(site: Site)
 async def test_more_freed_rows_than_a_slice_are_gathered_into_one_cohort(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(takedown, "GATHERED", 3)
+    monkeypatch.setattr(release, "GATHERED", 3)
     await asyncio.gather(*(site.put(b"%d" % n, b"x") for n in range(10)))
     for n in range(10):
         await site.delete(b"%d" % n)

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from backends.base import Buffer
-from backends.memory import Memory
+from backends.testing.memory import Memory
 from gateway import errors
 from gateway.blocks.digests import Digests
-from gateway.blocks.values import BLOCK_BYTES, block_id, block_key, session_of
+from gateway.blocks.types import BLOCK_BYTES, block_id, block_key, session_of
 from gateway.crypto.sealing import ENCRYPTED, TAGGED
 from gateway.timing import parse_timing
 from tests.blocks.world import SESSION, World, chunks

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal.local import LocalCommitter
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.site_clock import KeptClock, moments
-from gateway.namespace.uploads import AbortUpload
+from gateway.namespace.commands.uploads import AbortUpload
 from tests.blocks.site import COMMANDS, TIMING, Site
 from tests.clocks import AheadClock
 

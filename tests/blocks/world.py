@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 
 from backends.base import Backend, Buffer
-from backends.memory import Memory
+from backends.testing.memory import Memory
 from gateway.blocks.budget import Budget
-from gateway.blocks.copies import Copies
 from gateway.blocks.digests import Digests
-from gateway.blocks.plan import wants_of_run
-from gateway.blocks.reader import Reader
-from gateway.blocks.values import BlockFacts, Stamp, Target, Targets
-from gateway.blocks.writer import StoredRun, Writer
+from gateway.blocks.read.copies import Copies
+from gateway.blocks.read.read_plan import wants_of_run
+from gateway.blocks.read.reader import Reader
+from gateway.blocks.types import BlockFacts, Stamp, Target, Targets
+from gateway.blocks.write.writer import StoredRun, Writer
 from gateway.crypto.ring import ActiveKey, new_ring_key
 from gateway.crypto.sealing import ENCRYPTED, BlockKeys
-from gateway.journal.packed import Extent
+from gateway.journal.columns import Extent
 from gateway.timing import Timing
 
 SESSION = 7

@@ -18,7 +18,7 @@ from gateway.cli import output
 from gateway.cli.main import app, run
 from gateway.cli.output import complain, json_text, printable, say_file, table, tell
 from gateway.errors import InvalidArgument, NoSuchUser
-from gateway.metrics.lines import INFO, Lines
+from gateway.metrics.json_log import INFO, Lines
 from gateway.timing import Timing
 from tests.endpoint import ENTREPOT, Endpoint, command_environment, run_entrepot, started
 from tests.new_sites import ACCESS_KEY, SECRET_KEY, committer_in_thread

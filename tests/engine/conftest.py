@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.engine.desk import Engine
+from gateway.engine.engine import Engine
 from gateway.engine.types import Caller
 from gateway.site.site import Site
 from gateway.timing import parse_timing

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.namespace import reading
+from gateway.namespace.read import lookups
 from tests.engine.bodies import get, put
 from tests.new_sites import committer_in_thread, new_site
 
 
 async def test_the_look_up_of_a_small_object_tells_the_block_that_it_lies_in(site, engine, root):
     await put(engine, root, b"deep/in/the/tree", b"x" * 4096)
-    found = reading.find(site.store, "tree", b"deep/in/the/tree")
+    found = lookups.find(site.store, "tree", b"deep/in/the/tree")
     (row,) = site.store.query("SELECT ring_key, size, backends FROM block")
     assert found.block == row
 
@@ -29,7 +29,7 @@ def new_folder(disk_path: Path) -> Iterator[Path]:
 
 async def test_an_object_without_bytes_lies_in_no_block(site, engine, root):
     await put(engine, root, b"empty", b"")
-    assert reading.find(site.store, "tree", b"empty").block is None
+    assert lookups.find(site.store, "tree", b"empty").block is None
     assert await get(engine, root, b"empty") == b""
 
 

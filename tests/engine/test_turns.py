@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gateway.engine.desk import Engine
+from gateway.engine.engine import Engine
 from gateway.engine.types import Caller
 from gateway.site.site import Site
 from tests.engine.bodies import put

@@ -14,18 +14,19 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from gateway.site.files import write_file
+from gateway.site.storage.atomic_files import write_file
 from gateway.timing import VARIABLE
 from tests.endpoint import QUICK, ROOT, Endpoint
 from tests.new_sites import new_site
 
 SMALL_LOGS = """
-import backends.intake, backends.local, backends.local_files, gateway.journal.reserve
+import backends.local.wal, backends.local.backend, backends.local.files, gateway.journal.server.reserve
 import gateway.journal.sqlite.store
-backends.intake.GROUP_BYTES_MAX = 300 << 10
-backends.local_files.SYNC_ALL_FROM = 4
-backends.local.INTAKE_BYTES = backends.intake.LOG_BYTES_MIN = backends.local.LOG_BYTES_MIN = {log_bytes}
-gateway.journal.reserve.CHECKPOINT_BYTES = gateway.journal.sqlite.store.CHECKPOINT_BYTES = {wal_bytes}
+backends.local.wal.GROUP_BYTES_MAX = 300 << 10
+backends.local.files.SYNC_ALL_FROM = 4
+backends.local.backend.INTAKE_BYTES = {log_bytes}
+backends.local.wal.LOG_BYTES_MIN = backends.local.backend.LOG_BYTES_MIN = {log_bytes}
+gateway.journal.server.reserve.CHECKPOINT_BYTES = gateway.journal.sqlite.store.CHECKPOINT_BYTES = {wal_bytes}
 """
 """Python runs this in each process before anything else: small logs. Sizes are no part of a `Timing`."""
 

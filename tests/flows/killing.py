@@ -16,10 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gateway.blocks.values import block_id
-from gateway.journal.memory_store import MemoryStore
+from gateway.blocks.types import block_id
+from gateway.journal.history.replay import replay, verify
 from gateway.journal.paths import JournalPaths
-from gateway.journal.replay import replay, verify
 from gateway.journal.sqlite.store import SqliteStore
 from tests.endpoint import (
     ACCESS_KEY,
@@ -35,6 +34,7 @@ from tests.files import files_below
 from tests.flows.dying import kill_all, processes_of, ticks_at_start
 from tests.flows.ledger import Broken
 from tests.flows.wire import Where
+from tests.journal.memory_store import MemoryStore
 from tests.journal.test_histories import assert_same_truth
 from tests.logs import untorn, whole_lines
 from tests.new_sites import new_site

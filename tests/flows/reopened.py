@@ -15,27 +15,27 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.blocks.findings import Severity
-from gateway.blocks.values import block_key
+from gateway.blocks.fsck.findings import Severity
+from gateway.blocks.types import block_key
 from gateway.config import load
 from gateway.engine.types import Caller
 from gateway.errors import Misconfigured, NoSuchBucket, NoSuchKey
-from gateway.journal.holding import held_lock
-from gateway.journal.local import LocalCommitter
+from gateway.journal.history.replay import verify
+from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths
-from gateway.journal.replay import verify
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import COMMANDS as SESSION_COMMANDS
 from gateway.journal.session_commands import EndSession, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
-from gateway.site import upkeep
+from gateway.site.admin import maintenance
 from gateway.site.commands import COMMANDS
-from gateway.site.committers import Committer
+from gateway.site.committer_launcher import Committer
 from gateway.site.paths import journal_folder, master_key
-from gateway.site.ring import Ring
 from gateway.site.site import Site
+from gateway.site.storage.keyring import Ring
 from gateway.timing import parse_timing
 
 MOVES = 1_200
@@ -97,9 +97,9 @@ class Reopened:
 
     async def check_sound(self, worst: Severity = Severity.NONE) -> None:
         """`fsck --read` finds nothing worse than *worst*."""
-        report = await upkeep.fsck(self.site, read=True)
+        report = await maintenance.fsck(self.site, read=True)
         if report.worst > worst:
-            raise Broken("\n".join(upkeep.spell(report)))
+            raise Broken("\n".join(maintenance.spell(report)))
 
     async def check_bucket(self, bucket: str, possible: Possible, *, made: bool = True) -> None:
         """Every key has a value that it may have, each that is listed can be read, and no other is. *made*: the bucket
@@ -155,11 +155,11 @@ class Reopened:
             self._committer.run(EndSession(session))
         self._store.drop_slots()
         self._journal.session = self._committer.run(OpenSession("keeper"))
-        await upkeep.gc(self.site)
+        await maintenance.gc(self.site)
 
     async def move_copies(self) -> None:
         """And brings every block where it should be."""
-        workers = [each for each in upkeep.workers_of(self.site) if isinstance(each, Planner | Mover)]
+        workers = [each for each in maintenance.workers_of(self.site) if isinstance(each, Planner | Mover)]
         for _ in range(MOVES):
             await self.site.warehouse.stamp()  # as the keeper does all the time
             while any([await worker.step() for worker in workers]):

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from gateway.blocks.findings import Severity
-from gateway.blocks.values import block_key
+from gateway.blocks.fsck.findings import Severity
+from gateway.blocks.types import block_key
 from gateway.config import load
 from gateway.errors import NoSuchBucket
 from gateway.failpoints import FROM_VARIABLE, POINTS, VARIABLE
 from gateway.journal.paths import JournalPaths
+from gateway.site.admin.users import list_users
 from gateway.site.paths import journal_folder
-from gateway.site.people import list_users
 from tests.endpoint import ACCESS_KEY, SECRET_KEY, Endpoint, run_entrepot, started
 from tests.flows.dying import kill_all, make_site, once, quick
 from tests.flows.reopened import ABSENT, digest, reopened

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway.errors import EntrepotError
-from gateway.journal import backup as journal_backup
-from gateway.site.founding import ROOT, found
-from gateway.site.people import list_users
+from gateway.journal.history import backup as journal_backup
+from gateway.site.admin.create_site import ROOT, found
+from gateway.site.admin.users import list_users
 from tests.endpoint import ACCESS_KEY, SECRET_KEY, command_environment, started
 from tests.flows.dying import kill_all
 from tests.flows.power import Disk, Fate, Kept, Lost, Scattered, Torn

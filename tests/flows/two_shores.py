@@ -16,7 +16,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from gateway.blocks.values import block_id
+from gateway.blocks.types import block_id
 from gateway.crypto.sealing import HEADER_BYTES
 from gateway.journal.paths import JournalPaths
 from tests.files import block_files

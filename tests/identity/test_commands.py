@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.crypto import ring_key_commands
+from gateway.crypto.ring_key_commands import AddRingKey, DrawRingKeyId, RewrapRingKeys
 from gateway.errors import (
     AccessDenied,
     AccessKeyExists,
@@ -17,10 +19,9 @@ from gateway.errors import (
     UserExists,
 )
 from gateway.identity import COMMANDS
-from gateway.identity.ring_keys import AddRingKey, DrawRingKeyId, RewrapRingKeys
 from gateway.identity.users import AddAccessKey, AddTenant, AddUser, RemoveAccessKey, RemoveUser, ResealAccessKeys
+from gateway.journal.columns import unpack
 from gateway.journal.commands import Tx
-from gateway.journal.packed import unpack
 from gateway.journal.rows import Overlay
 from gateway.journal.tables import ACCESS_KEY, RING_KEY, TENANT, USER
 
@@ -32,6 +33,9 @@ class Nothing:
         return None
 
     put = drop = None
+
+
+HANDLERS = {**COMMANDS, **ring_key_commands.HANDLERS}
 
 
 class Desk:
@@ -46,7 +50,7 @@ class Desk:
     def run(self, command: Any) -> Any:
         above = Overlay(self.rows)
         tx = Tx(above, number=self.number, next_id=self.next_id, at_ns=7, session=1)
-        answer = COMMANDS[type(command)](command, tx)
+        answer = HANDLERS[type(command)](command, tx)
         above.merge_into(self.rows)
         self.next_id, self.number = tx.next_id, tx.number
         self.emitted.extend(tx.records)

@@ -16,13 +16,13 @@ import pytest
 from gateway.errors import DiskFull
 from gateway.identity.users import AddTenant, AddUser
 from gateway.journal.client import Journal
+from gateway.journal.history.replay import verify
 from gateway.journal.paths import JournalPaths
-from gateway.journal.replay import verify
 from gateway.journal.session_commands import OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.namespace.buckets import MakeBucket
-from gateway.namespace.objects import DeleteObject, PutObject
+from gateway.namespace.commands.buckets import MakeBucket
+from gateway.namespace.commands.objects import DeleteObject, PutObject
 from tests.journal.process import end, found, start
 
 DISK_BYTES = 40 << 20

@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from gateway.identity import ring_keys, users
+from gateway.crypto import ring_key_commands
+from gateway.identity import users
 from gateway.journal import session_commands as site
-from gateway.journal.batch import Answer, BatchRunner, Job
-from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
-from gateway.journal.memory_store import MemoryStore
-from gateway.journal.packed import Extent
+from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
+from gateway.journal.server.batch import Answer, BatchRunner, Job
+from gateway.journal.server.row_cache import RowCache
 from gateway.journal.store import Store
 from gateway.journal.tables import (
     BACKEND,
@@ -25,16 +25,17 @@ from gateway.journal.tables import (
     USER,
     Table,
 )
-from gateway.namespace import buckets
+from gateway.namespace.commands import buckets
 from gateway.placement import commands as placement
 from gateway.site.commands import COMMANDS
+from tests.journal.memory_store import MemoryStore
 from tests.journal.steps import ACCOUNTS, BUCKETS, LEFT, MIB, STEPS
 
 EVERY = {**site.COMMANDS, **COMMANDS}
 
 
 class History:
-    """One site's life. What may happen in it stands in `steps.py`."""
+    """One site's life. What may happen in it stands in `crash_points.py`."""
 
     def __init__(self, store: Store, seed: int, cache_rows: int = 200_000) -> None:
         self.store = store
@@ -85,7 +86,7 @@ class History:
             if answer.error is not None:
                 assert "failed" not in str(answer.error), answer
                 self.refused += 1
-            elif isinstance(answer.job.command, ring_keys.DrawRingKeyId):
+            elif isinstance(answer.job.command, ring_key_commands.DrawRingKeyId):
                 self.key_id = answer.value
         return sorted(prepared.answers, key=lambda answer: answer.job.slot)
 

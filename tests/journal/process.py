@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from gateway.journal.local import LocalCommitter
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server import CommitterSettings, held_lock, serve
+from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.server import CommitterSettings, held_lock, serve
 from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.store import SqliteStore
 from tests.journal.histories import EVERY

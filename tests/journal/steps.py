@@ -20,18 +20,11 @@ from gateway.blocks.commands import (
     SweepSession,
     TakeApart,
 )
-from gateway.identity import ring_keys, users
+from gateway.crypto import ring_key_commands
+from gateway.identity import users
 from gateway.journal import session_commands as site
-from gateway.journal.apply_work import ids_in
-from gateway.journal.packed import (
-    Extent,
-    Rewritten,
-    UploadAt,
-    extents,
-    rewritten,
-    staged,
-    unpack,
-)
+from gateway.journal.apply.work import ids_in
+from gateway.journal.columns import Extent, Rewritten, UploadAt, extents, rewritten, staged, unpack
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.tables import (
     ACCESS_KEY,
@@ -59,9 +52,10 @@ from gateway.journal.tables import (
     Shape,
     UploadState,
 )
-from gateway.namespace import buckets, completing, copies, names, nodes, objects, preparing, renaming, uploads
-from gateway.namespace.versions import spell
-from gateway.namespace.wholes import checksums_of
+from gateway.namespace.commands import buckets, complete, complete_prepared, names, nodes, objects, rename, uploads
+from gateway.namespace.commands import copy as copies
+from gateway.namespace.multipart_digests import checksums_of
+from gateway.namespace.version_ids import spell
 from gateway.placement import commands as placement
 from gateway.reconcile import commands as reconcile
 
@@ -133,9 +127,9 @@ def keys_and_names(h: History, r: random.Random, b: Any, who: Any) -> Any:
     key, tenant, block, members = h.pick(RING_KEY), h.pick(TENANT), h.pick(BLOCK), h.pick(BACKEND_SET)
     return r.choice(
         [
-            ring_keys.DrawRingKeyId(),
-            ring_keys.AddRingKey(h.key_id, tenant.name, tenant.ring_key, b"w", "m1"),
-            key and ring_keys.RewrapRingKeys(((key.id, key.wrapped, b"v", "m2"),)),
+            ring_key_commands.DrawRingKeyId(),
+            ring_key_commands.AddRingKey(h.key_id, tenant.name, tenant.ring_key, b"w", "m1"),
+            key and ring_key_commands.RewrapRingKeys(((key.id, key.wrapped, b"v", "m2"),)),
             placement.NameBackend(f"backend {r.randrange(4)}"),
             placement.NameBackendSet(tuple(range(1, r.randrange(2, 5)))),
             placement.NamePolicy(f"policy {r.randrange(4)}"),
@@ -229,11 +223,11 @@ def part(h: History, r: random.Random, b: Any, who: Any) -> Any:
 STEPS["another part"] = STEPS["part"]
 
 
-def _prepared(h: History, r: random.Random, asked: completing.CompleteUpload, row: Any, parts: list[Any]) -> Any:
+def _prepared(h: History, r: random.Random, asked: complete.CompleteUpload, row: Any, parts: list[Any]) -> Any:
     """One of the commands of `preparing.prepared`, whatever the sizes of the parts: the next one that would be sent."""
     checksums = checksums_of(parts, row.checksum, row.checksum_type)
     bodies = {each.id: each.pieces for each in h.shown.dump(BODY)}
-    slices, completion = preparing.commands(asked, row, parts, checksums, bodies)
+    slices, completion = complete_prepared.commands(asked, row, parts, checksums, bodies)
     if r.randrange(4):
         found = staged(row.staged)
         done = len(found.bodies) if slices and found.digest == slices[0].digest else 0
@@ -250,8 +244,8 @@ def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
     parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
     if r.randrange(4) and parts:
         some = parts if r.randrange(3) else parts[:1]
-        named = tuple(completing.WantedPart(each.number, each.etag) for each in some)
-        asked = completing.CompleteUpload(*head, named)
+        named = tuple(complete.WantedPart(each.number, each.etag) for each in some)
+        asked = complete.CompleteUpload(*head, named)
         if row.state == UploadState.OPEN and (r.randrange(2) or any(each.shape == Shape.BODY for each in some)):
             return _prepared(h, r, asked, row, some)
         return asked
@@ -268,8 +262,8 @@ def complete_what_was_copied(h: History, r: random.Random, b: Any, who: Any) -> 
     if row is None:
         return None
     parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
-    named = tuple(completing.WantedPart(each.number, each.etag) for each in parts)
-    asked = completing.CompleteUpload(row.bucket, row.key, row.owner, False, spell(row.id), named)
+    named = tuple(complete.WantedPart(each.number, each.etag) for each in parts)
+    asked = complete.CompleteUpload(row.bucket, row.key, row.owner, False, spell(row.id), named)
     return _prepared(h, r, asked, row, parts)
 
 
@@ -308,9 +302,9 @@ def change_name(h: History, r: random.Random, b: Any, who: Any) -> Any:
     if entry is None:
         return None
     if entry.name.endswith(b"/"):
-        moved = renaming.Rename(*who, entry.parent, entry.name, to.id, r.choice(DIRS), r.choice([0, 1, 2]))
+        moved = rename.Rename(*who, entry.parent, entry.name, to.id, r.choice(DIRS), r.choice([0, 1, 2]))
         return r.choice([names.Rmdir(*who, entry.parent, entry.name), moved])
-    moved = renaming.Rename(*who, entry.parent, entry.name, to.id, r.choice(NAMES), r.choice([0, 1, 2]))
+    moved = rename.Rename(*who, entry.parent, entry.name, to.id, r.choice(NAMES), r.choice([0, 1, 2]))
     return r.choice([names.Unlink(*who, entry.parent, entry.name), moved, moved])
 
 

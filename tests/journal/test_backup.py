@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Damaged, Misconfigured
-from gateway.journal import backup as backups
-from gateway.journal.backup import MANIFEST, backup, read_manifest, restore
 from gateway.journal.client import Journal
-from gateway.journal.local import LocalCommitter
-from gateway.journal.memory_store import MemoryStore
+from gateway.journal.history import backup as backups
+from gateway.journal.history.backup import MANIFEST, backup, read_manifest, restore
+from gateway.journal.history.replay import replay, verify
 from gateway.journal.paths import JournalPaths
-from gateway.journal.replay import replay, verify
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import COUNTER_BITS, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import SESSION, SITE
 from gateway.timing import parse_timing
 from tests.journal.histories import EVERY
+from tests.journal.memory_store import MemoryStore
 from tests.journal.process import end, found, start
 from tests.journal.test_histories import assert_same_truth
 

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from gateway.errors import Refused, SessionOver, Unavailable
-from gateway.journal import batch as batching
-from gateway.journal.batch import Answer, BatchRunner, Job
-from gateway.journal.cache import RowCache
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.commands import COMMAND_CLASSES, Tx, command
-from gateway.journal.memory_store import MemoryStore
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.records.site import PolicyNamed
+from gateway.journal.server import batch as batching
+from gateway.journal.server.batch import Answer, BatchRunner, Job
+from gateway.journal.server.row_cache import RowCache
 from gateway.journal.session_commands import COMMANDS, EndSession, FoundSite, OpenSession, RaiseFeature
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import ENTRY, POLICY, SESSION, Entry
+from tests.journal.memory_store import MemoryStore
 
 
 @command(tag=9100)

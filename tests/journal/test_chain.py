@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Damaged
-from gateway.journal import chain, table_diff
-from gateway.journal.chain import faults
-from gateway.journal.replay import verify
+from gateway.journal.history import chain, table_diff
+from gateway.journal.history.chain import faults
+from gateway.journal.history.replay import verify
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import TABLES
 from tests.journal.histories import History

@@ -13,7 +13,7 @@ from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.session_commands import EndSession
 from gateway.journal.slots import SLOTS
 from gateway.journal.wire import packed_command
-from gateway.namespace.objects import DeleteObject
+from gateway.namespace.commands.objects import DeleteObject
 from gateway.timing import Timing
 
 

@@ -15,7 +15,7 @@ from gateway.errors import Damaged
 from gateway.journal.codec import COMMAND_CODEC, RECORD_CODEC, Codec
 from gateway.journal.commands import COMMAND_CLASSES
 from gateway.journal.records import RECORDS
-from gateway.journal.records.form import record
+from gateway.journal.records.base import record
 from gateway.site.commands import COMMANDS
 
 assert COMMANDS  # every room's commands are known

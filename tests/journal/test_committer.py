@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Busy, CommitterGone, EntrepotError, Misconfigured, NoSuchBucket
-from gateway.journal import connection as connections
 from gateway.journal import slots
 from gateway.journal.client import Journal
 from gateway.journal.paths import SOCKET_PATH_MAX, JournalPaths
-from gateway.journal.server import held_lock
+from gateway.journal.server import connection as connections
+from gateway.journal.server.server import held_lock
 from gateway.journal.session_commands import OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.wire import Kind, frame
-from gateway.namespace.buckets import SetVersioning
+from gateway.namespace.commands.buckets import SetVersioning
 from gateway.timing import Timing, parse_timing
 from tests.journal.process import end, found, start
 from tests.waiting import until_true

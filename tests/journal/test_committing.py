@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal import committing as commits
 from gateway.journal import session_commands
-from gateway.journal.batch import Answer
-from gateway.journal.committing import Committing
-from gateway.journal.reserve import Reserve
+from gateway.journal.server import group_commit as commits
+from gateway.journal.server.batch import Answer
+from gateway.journal.server.group_commit import Committing
+from gateway.journal.server.reserve import Reserve
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch

@@ -9,11 +9,10 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gateway.journal.memory_store import MemoryStore
-from gateway.journal.packed import checksum_kind
+from gateway.journal.columns import checksum_kind
+from gateway.journal.history.replay import replay, verify
 from gateway.journal.records import RECORDS
 from gateway.journal.records.site import ChainBegun
-from gateway.journal.replay import replay, verify
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Store
 from gateway.journal.tables import (
@@ -33,6 +32,7 @@ from gateway.journal.tables import (
     Version,
 )
 from tests.journal.histories import History
+from tests.journal.memory_store import MemoryStore
 from tests.journal.steps import STEPS
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.blocks.commands import TakeApart
-from gateway.journal.job_queue import HEAVY_WEIGHT, TURN_WEIGHT, Job, JobQueue
+from gateway.journal.server.job_queue import HEAVY_WEIGHT, TURN_WEIGHT, Job, JobQueue
 from gateway.journal.session_commands import OpenSession
-from gateway.namespace.objects import DeleteObject
+from gateway.namespace.commands.objects import DeleteObject
 
 FLAT = b"key"
 DEEP = b"a/" * 500

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from gateway.journal.client import Journal
-from gateway.journal.memory_store import MemoryStore
+from gateway.journal.history.replay import replay, verify
 from gateway.journal.paths import JournalPaths
-from gateway.journal.replay import replay, verify
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.store import SqliteStore
+from tests.journal.memory_store import MemoryStore
 from tests.journal.process import found
 from tests.journal.test_histories import assert_same_truth
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway.journal import packed
-from gateway.journal.packed import PACKED_AT_ONCE, UNPACKED_AT_ONCE, Piece, pack, pack_all, pieces
+from gateway.journal import columns
+from gateway.journal.columns import PACKED_AT_ONCE, UNPACKED_AT_ONCE, Piece, pack, pack_all, pieces
 
 MANY = [Piece(10**9 + number, number * 100, 5_000_000) for number in range(99_900)]
 
@@ -22,7 +22,7 @@ def test_pieces_are_packed_to_the_same_bytes_and_read_back_however_many_they_are
 def test_no_call_packs_or_unpacks_very_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a call keeps the event loop, which is another thread, from running."""
     sizes: list[int] = []
-    pack_one, unpack_one = packed.pack, packed.unpack
+    pack_one, unpack_one = columns.pack, columns.unpack
 
     def counted_pack(value: Any) -> bytes:
         sizes.append(len(value))
@@ -32,8 +32,8 @@ def test_no_call_packs_or_unpacks_very_many_pieces(monkeypatch: pytest.MonkeyPat
         sizes.append(len(column) * PACKED_AT_ONCE // UNPACKED_AT_ONCE)
         return unpack_one(column)
 
-    monkeypatch.setattr(packed, "pack", counted_pack)
-    monkeypatch.setattr(packed, "unpack", counted_unpack)
+    monkeypatch.setattr(columns, "pack", counted_pack)
+    monkeypatch.setattr(columns, "unpack", counted_unpack)
     for count in (PACKED_AT_ONCE, 99_900):
         assert pieces(pack_all(MANY[:count])) == MANY[:count]
     assert max(sizes) <= PACKED_AT_ONCE

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal.memory_store import MemoryStore
+from gateway.journal.history.replay import replay
 from gateway.journal.records import RECORDS
-from gateway.journal.replay import replay
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import JournalRow, Store
 from gateway.journal.tables import TABLES
+from tests.journal.memory_store import MemoryStore
 from tests.journal.recording import FOLDER, RECORDED, digest, fields_of, recorded_batches
 
 JOURNALS = sorted(FOLDER.glob("journal-*.bin"))

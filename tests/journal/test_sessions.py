@@ -15,11 +15,11 @@ import pytest
 
 from gateway.errors import SessionOver
 from gateway.journal.client import Journal
-from gateway.journal.leases import Leases
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server import CommitterSettings, Server
+from gateway.journal.server.leases import Leases
+from gateway.journal.server.server import CommitterSettings, Server
 from gateway.journal.session_commands import EndSession, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
 from gateway.journal.wire import Kind, frame

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal.batch import STEP_NS, Times
 from gateway.journal.client import Journal
-from gateway.journal.local import LocalCommitter
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server import CommitterSettings, Server
+from gateway.journal.server.batch import STEP_NS, Times
+from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.server import CommitterSettings, Server
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.site_clock import KEEP_NS, OFF_MOST_NS, KeptClock, Moment, SiteClock
 from gateway.journal.sqlite.store import SqliteStore

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import CommitterGone, Damaged, Misconfigured
-from gateway.journal.local import LocalCommitter
-from gateway.journal.memory_store import MemoryStore
-from gateway.journal.replay import replay, verify
+from gateway.journal.history.replay import replay, verify
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.schema import STEPS, _site_clock
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import ENTRY, GONE, UPLOAD, VERSION, Part, Shape, Upload, UploadState
 from gateway.placement import commands as placement
 from tests.journal.histories import History
+from tests.journal.memory_store import MemoryStore
 
 
 def made(path: Path, batches: int = 0) -> SqliteStore:

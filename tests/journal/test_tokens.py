@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from gateway.journal.client import Journal
-from gateway.journal.local import LocalCommitter
-from gateway.journal.memory_store import MemoryStore
-from gateway.journal.packed import unpack
+from gateway.journal.columns import unpack
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server import CommitterSettings, Server, held_lock
+from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.server import CommitterSettings, Server, held_lock
 from gateway.journal.session_commands import COUNTER_BITS, SKIP_MAX, DrawToken, FoundSite, OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import SESSION, TOKEN, Token
 from gateway.journal.whereabouts import whereabouts
 from tests.journal.histories import EVERY
+from tests.journal.memory_store import MemoryStore
 from tests.journal.process import found
 from tests.waiting import until_true
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal.cache import RowCache
-from gateway.journal.memory_store import MemoryStore
 from gateway.journal.rows import Climb, Descent, Missing
+from gateway.journal.server.row_cache import RowCache
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import EMPTY_HEAD, Batch, Store
 from gateway.journal.tables import DIR, ENTRY, Dir, Entry
+from tests.journal.memory_store import MemoryStore
 
 LEVELS = [b"a/", b"/", b"\xff\xfe/", b"x" * 255 + b"/", b"c/"]
 """Directories one below the other: 1 is the root, 2 is `a/`, and so on."""

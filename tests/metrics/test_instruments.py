@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.metrics import Board, Counter, Gauge, Histogram
-from gateway.metrics.gathering import Gathered
+from gateway.metrics.aggregate import Gathered
 from gateway.metrics.instruments import Snapshot
 
 

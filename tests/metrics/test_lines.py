@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.metrics import lines
-from gateway.metrics.lines import DEBUG, INFO, WARNING, Handler, Lines
+from gateway.metrics import json_log
+from gateway.metrics.json_log import DEBUG, INFO, WARNING, Handler, Lines
 from gateway.metrics.requests import Requests
 from gateway.timing import Timing
 
@@ -98,7 +98,7 @@ def test_what_libraries_log_becomes_a_line_with_its_traceback(log: Log) -> None:
 def test_a_reader_that_is_stuck_costs_lines_but_no_memory_and_no_time(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "PENDING_LINES_MAX", 100)
+    monkeypatch.setattr(json_log, "PENDING_LINES_MAX", 100)
     for _ in range(5_000):
         log.lines.write(INFO, "x" * 1_000)  # the pipe holds 64 KiB and nobody reads
     assert len(log.lines._pending) <= 100

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gateway.journal.packed import extents, in_ranges, pieces, staged, unpack
+from gateway.journal.columns import extents, in_ranges, pieces, staged, unpack
 from gateway.journal.tables import Shape
 from gateway.namespace import depth
 from tests.namespace.world import World

@@ -9,19 +9,12 @@ import pytest
 from gateway.errors import InvalidArgument, InvalidPart
 from gateway.journal.rows import LEVELS_MAX
 from gateway.journal.tables import Shape
-from gateway.namespace import completing
-from gateway.namespace.completing import CompleteUpload, WantedPart
-from gateway.namespace.copies import CopyObject, Source
-from gateway.namespace.objects import (
-    SLICE_WEIGHT,
-    DeleteObject,
-    DeleteObjects,
-    Doomed,
-    slices,
-    weigh_doomed,
-)
-from gateway.namespace.renaming import Rename
-from gateway.namespace.uploads import CreateUpload, PutPart
+from gateway.namespace.commands import complete
+from gateway.namespace.commands.complete import CompleteUpload, WantedPart
+from gateway.namespace.commands.copy import CopyObject, Source
+from gateway.namespace.commands.objects import SLICE_WEIGHT, DeleteObject, DeleteObjects, Doomed, slices, weigh_doomed
+from gateway.namespace.commands.rename import Rename
+from gateway.namespace.commands.uploads import CreateUpload, PutPart
 from tests.namespace.world import USER, World, put_command, stored
 
 MIB, TIB = 1 << 20, 1 << 40
@@ -190,8 +183,8 @@ def test_a_completion_judges_its_parts_once(monkeypatch):
         extents, blocks = stored(world.next_id, 5 * MIB)
         world.run(PutPart("b", b"a/b/c/k", USER, False, upload, number, 5 * MIB, "0" * 32, extents, blocks, 1, 0, ""))
     judged = []
-    judge = completing.judged
-    monkeypatch.setattr(completing, "judged", lambda *given: judged.append(1) or judge(*given))
+    judge = complete.judged
+    monkeypatch.setattr(complete, "judged", lambda *given: judged.append(1) or judge(*given))
     world.cold()
     wanted = tuple(WantedPart(number, "0" * 32) for number in range(1, 4))
     world.run(CompleteUpload("b", b"a/b/c/k", USER, False, upload, wanted))

@@ -7,10 +7,10 @@ import pytest
 from gateway.errors import TooDeep
 from gateway.journal.records.tree import DirHeightRaised, EntryMoved
 from gateway.journal.tables import Kind
+from gateway.namespace.commands.names import Link, Mkdir, Mknod, Rmdir, Unlink
+from gateway.namespace.commands.objects import DeleteObject
+from gateway.namespace.commands.rename import How, Rename
 from gateway.namespace.depth import DEPTH_MAX, LOW
-from gateway.namespace.names import Link, Mkdir, Mknod, Rmdir, Unlink
-from gateway.namespace.objects import DeleteObject
-from gateway.namespace.renaming import How, Rename
 from tests.namespace.world import USER, World
 
 pytestmark = pytest.mark.slow

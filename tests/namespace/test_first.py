@@ -8,14 +8,14 @@ import hashlib
 import pytest
 
 from gateway.errors import AccessDenied, InvalidArgument, NoSuchKey, PreconditionFailed
-from gateway.journal.packed import parts
-from gateway.namespace import reading
-from gateway.namespace.completing import CompleteUpload, WantedPart
+from gateway.journal.columns import parts
+from gateway.namespace.commands.complete import CompleteUpload, WantedPart
+from gateway.namespace.commands.complete_prepared import prepared
+from gateway.namespace.commands.copy import CopyObject, CopyPart, MoveObject, Source
+from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed
+from gateway.namespace.commands.uploads import CreateUpload, PutPart
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.copies import CopyObject, CopyPart, MoveObject, Source
-from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed
-from gateway.namespace.preparing import prepared
-from gateway.namespace.uploads import CreateUpload, PutPart
+from gateway.namespace.read import lookups
 from tests.namespace.counting import check
 from tests.namespace.world import OTHER, USER, World, stored
 
@@ -26,12 +26,12 @@ def test_an_object_is_put_found_copied_and_deleted():
     world = World()
     world.bucket()
     assert world.put(b"a/b", 100) == (None, world.at_ns)
-    found = reading.find(world.mirror, "b", b"a/b")
-    assert found.file.size == 100 and len(list(reading.resolve(world.mirror, found, 0, 100))) == 1
+    found = lookups.find(world.mirror, "b", b"a/b")
+    assert found.file.size == 100 and len(list(lookups.resolve(world.mirror, found, 0, 100))) == 1
     copied = world.run(CopyObject("b", b"c", USER, False, Source("b", b"a/b")))
     assert copied[3] == 100
     assert world.run(DeleteObject("b", b"a/b", USER, False)) == (None, False)
-    assert reading.find(world.mirror, "b", b"a/b") is None
+    assert lookups.find(world.mirror, "b", b"a/b") is None
     assert len(world.rows.tables["dir"]) == 1, "the implied directory went with its last entry"
     assert world.run(DeleteObject("b", b"a/b", USER, False)) == (None, False), "deleting what is gone is no error"
 
@@ -43,12 +43,12 @@ def test_an_object_moves_to_another_bucket_in_one_command():
     world.put(b"a/b", 100)
     world.cold()
     moved = world.run(MoveObject("c", b"x/y", USER, False, "b", b"a/b"))
-    assert moved[3] == 100 and reading.find(world.mirror, "c", b"x/y").version_text == moved[0]
-    assert reading.find(world.mirror, "b", b"a/b") is None
+    assert moved[3] == 100 and lookups.find(world.mirror, "c", b"x/y").version_text == moved[0]
+    assert lookups.find(world.mirror, "b", b"a/b") is None
     assert world.rows.tables["bucket"][("b",)].objects == 0
     world.run(MoveObject("b", b"back", USER, False, "c", b"x/y"))
-    assert reading.find(world.mirror, "b", b"back").file.size == 100
-    covered = reading.find(world.mirror, "c", b"x/y")
+    assert lookups.find(world.mirror, "b", b"back").file.size == 100
+    covered = lookups.find(world.mirror, "c", b"x/y")
     assert covered.file is None, "a bucket with versions keeps them, behind a delete marker"
     check(world)
 
@@ -64,7 +64,7 @@ def test_a_move_of_nothing_or_to_itself_or_out_of_anothers_bucket_is_refused():
         world.run(MoveObject("b", b"k", USER, False, "b", b"k"))
     with pytest.raises(AccessDenied):
         world.run(MoveObject("c", b"k", OTHER, False, "b", b"k"))
-    assert reading.find(world.mirror, "b", b"k").file.size == 4
+    assert lookups.find(world.mirror, "b", b"k").file.size == 4
 
 
 def test_another_users_bucket_is_refused():
@@ -118,8 +118,8 @@ def test_parts_become_an_object_and_a_repeat_has_the_same_answer():
     done = world.run(ready.completion)
     assert done[2].endswith("-3") and done[3] == 16 * MIB
     assert world.run(CompleteUpload("b", b"k", USER, False, upload, wanted)) == done
-    found = reading.find(world.mirror, "b", b"k")
-    lists = list(reading.resolve(world.mirror, found, 5 * MIB - 1, 6 * MIB))
+    found = lookups.find(world.mirror, "b", b"k")
+    lists = list(lookups.resolve(world.mirror, found, 5 * MIB - 1, 6 * MIB))
     assert sum(length for listed in lists for _, _, length in listed) == 6 * MIB
     ((packed,),) = world.mirror.query("SELECT parts FROM body WHERE id = ?", (found.file.content,))
     assert [fact.number for fact in parts(packed)] == [1, 2, 3]

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from gateway.errors import Refused
 from gateway.identity.users import AddTenant, AddUser
-from gateway.journal.batch import NO_SESSION, Answer, BatchRunner, Job
-from gateway.journal.cache import RowCache
-from gateway.journal.memory_store import MemoryStore
+from gateway.journal.server.batch import NO_SESSION, Answer, BatchRunner, Job
+from gateway.journal.server.row_cache import RowCache
 from gateway.journal.session_commands import COMMANDS as SESSIONS
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.tables import DIR, ENTRY, VERSION, Versioning
-from gateway.namespace.buckets import MakeBucket
-from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed, PutObject
+from gateway.namespace.commands.buckets import MakeBucket
+from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed, PutObject
 from gateway.site.commands import COMMANDS
+from tests.journal.memory_store import MemoryStore
 from tests.namespace.world import World, put_command
 
 USER = 7

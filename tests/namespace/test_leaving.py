@@ -7,15 +7,22 @@ from collections import Counter
 import pytest
 
 from gateway.errors import BucketNotEmpty, NoSuchBucket, NoSuchUpload
-from gateway.journal.packed import UploadAt
+from gateway.journal.columns import UploadAt
 from gateway.journal.records.bytes import TakenApart
-from gateway.namespace import holdings, reading
-from gateway.namespace.buckets import DropBucket
-from gateway.namespace.completing import CompleteUpload, WantedPart
-from gateway.namespace.copies import CopyPart, Source
-from gateway.namespace.objects import DeleteObject
-from gateway.namespace.uploads import AbortUpload, CreateUpload, CutUploadsOff, DropParts, ForgetUpload, PutPart
-from gateway.namespace.versions import parse_upload
+from gateway.namespace.commands.buckets import DropBucket
+from gateway.namespace.commands.complete import CompleteUpload, WantedPart
+from gateway.namespace.commands.copy import CopyPart, Source
+from gateway.namespace.commands.objects import DeleteObject
+from gateway.namespace.commands.uploads import (
+    AbortUpload,
+    CreateUpload,
+    CutUploadsOff,
+    DropParts,
+    ForgetUpload,
+    PutPart,
+)
+from gateway.namespace.read import holdings, lookups
+from gateway.namespace.version_ids import parse_upload
 from tests.namespace.counting import check
 from tests.namespace.world import USER, World, stored
 
@@ -64,7 +71,7 @@ def test_only_versions_keep_a_bucket(world):
     assert gone(world) == []
     world.run(DeleteObject("b", b"k", USER, False))
     world.run(DROP)
-    assert reading.bucket(world.mirror, "b") is None
+    assert lookups.bucket(world.mirror, "b") is None
     assert gone(world) == [("b", 1)]
 
 
@@ -106,7 +113,7 @@ async def test_a_bucket_of_the_same_name_has_nothing_of_the_uploads_into_the_one
     for asked in of_the_upload(upload):
         with pytest.raises(NoSuchUpload):
             world.run(asked)
-    bucket = reading.bucket(world.mirror, "b")
+    bucket = lookups.bucket(world.mirror, "b")
     with pytest.raises(NoSuchUpload):
         holdings.list_parts(world.mirror, bucket, b"k", upload)
     assert (await holdings.list_uploads(world.mirror, bucket)).uploads == []
@@ -119,7 +126,7 @@ async def test_uploads_into_the_new_bucket_are_its_own_on_every_page_of_their_li
     world.run(DROP)
     world.bucket()
     new = [(key, begin(world, key)) for key in keys]
-    bucket = reading.bucket(world.mirror, "b")
+    bucket = lookups.bucket(world.mirror, "b")
     found, after = [], (b"", "")
     while True:
         page = await holdings.list_uploads(world.mirror, bucket, b"", b"", *after, limit=2)
@@ -163,7 +170,7 @@ def test_uploads_into_another_bucket_of_the_name_are_not_cut_off(world):
     assert world.run(CutUploadsOff(second_gone.id, (at(second), at(third)))) == 0
     assert gone(world) == [("b", 1)]
     world.run(CompleteUpload("b", b"k", USER, False, third, (part,)))
-    assert reading.find(world.mirror, "b", b"k").file.size == 5
+    assert lookups.find(world.mirror, "b", b"k").file.size == 5
 
 
 def test_what_was_cut_off_goes_as_what_was_aborted(world):

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.journal.tables import ENTRY, PART, UPLOAD, Part, Upload
-from gateway.namespace import holdings, listing, listing_versions
-from gateway.namespace.pages import Page, VersionPage
-from gateway.namespace.versions import spell
+from gateway.namespace.read import holdings, listing, listing_versions
+from gateway.namespace.read.pages import Page, VersionPage
+from gateway.namespace.version_ids import spell
 from tests.namespace import volume
 from tests.namespace.world import Mirror
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import EMPTY_HEAD, Batch
 from gateway.journal.tables import BUCKET, DIR, ENTRY, FILE, Bucket
-from gateway.namespace import listing, listing_turns, listing_versions, reading, seeking
+from gateway.namespace.read import listing, listing_turns, listing_versions, lookups, tree_walk
 from tests.namespace import volume
 from tests.namespace.world import Mirror
 
@@ -123,7 +123,7 @@ async def test_a_page_of_deep_keys_is_read_in_turns_of_bounded_work(delimiter: b
     turns.end()
     assert found == keys
     assert sum(turns.queries) > 20 * DEPTH
-    assert max(turns.queries) <= seeking.QUERIES + 2 * seeking.LEVELS + 8
+    assert max(turns.queries) <= tree_walk.QUERIES + 2 * tree_walk.LEVELS + 8
 
 
 async def test_a_page_of_deep_versions_is_read_in_turns_of_bounded_work() -> None:
@@ -145,7 +145,7 @@ async def test_a_page_of_deep_versions_is_read_in_turns_of_bounded_work() -> Non
         await asyncio.sleep(0)
     turns.end()
     assert found == keys
-    assert max(turns.queries) <= seeking.QUERIES + 2 * seeking.LEVELS + 8
+    assert max(turns.queries) <= tree_walk.QUERIES + 2 * tree_walk.LEVELS + 8
 
 
 async def test_a_page_that_needs_too_many_turns_ends_early_with_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,7 @@ async def test_a_path_of_many_long_names_is_held_once() -> None:
         tracemalloc.stop()
     key_bytes = 4000 * 206
     assert len(found) == 50
-    assert pages > 10, f"a page has at most {seeking.PAGE_BYTES} bytes of keys"
+    assert pages > 10, f"a page has at most {tree_walk.PAGE_BYTES} bytes of keys"
     assert peak < 50 * key_bytes + 20 * key_bytes, "50 keys, and what a page takes besides"
 
 
@@ -199,7 +199,7 @@ async def test_prefixes_far_down_are_told_in_pages_of_bounded_size() -> None:
     base = b"".join(row.name for row in tree.directories[:1000])
     found, pages = await all_keys(tree.mirror(), prefix=base, delimiter=b"/")
     assert found == [base + b"%02d/" % n for n in range(40)]
-    assert pages >= 40 * len(base) // (2 * seeking.PAGE_BYTES)
+    assert pages >= 40 * len(base) // (2 * tree_walk.PAGE_BYTES)
 
 
 async def test_rows_of_wide_directories_above_are_not_all_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,18 +212,18 @@ async def test_rows_of_wide_directories_above_are_not_all_held(monkeypatch: pyte
     tree.entries.append(volume.entry(parent, b"leaf", next(tree._ids)))
     mirror = tree.mirror()
     held = []
-    push = seeking.Walk._push
+    push = tree_walk.Walk._push
 
     def watched(walk: Any, frame: Any) -> None:
         push(walk, frame)
         held.append(sum(len(each.rows) for each in walk._frames))
 
-    monkeypatch.setattr(seeking.Walk, "_push", watched)
-    monkeypatch.setattr(seeking, "HELD_ROWS", 1000)
+    monkeypatch.setattr(tree_walk.Walk, "_push", watched)
+    monkeypatch.setattr(tree_walk, "HELD_ROWS", 1000)
     found, _ = await all_keys(mirror)
     assert len(found) == 60 * 200 + 1
     assert found == sorted(found)
-    assert max(held) <= 1000 + 2 * seeking.SLICE
+    assert max(held) <= 1000 + 2 * tree_walk.SLICE
 
 
 @pytest.fixture
@@ -290,10 +290,10 @@ async def test_a_deep_key_is_found_in_few_queries() -> None:
     tree.add(key)
     mirror = tree.mirror()
     mirror.fill(FILE, [volume.file(tree.entries[-1].node)])
-    found = reading.find(mirror, "b", key)
+    found = lookups.find(mirror, "b", key)
     assert found is not None
     assert found.file is not None
     assert found.file.id == tree.entries[-1].node
     assert mirror.queries < 8
     for missing in (b"a/" * DEPTH + b"none", b"a/" * 300 + b"b/" * 200 + b"k", b"a/" * 700):
-        assert reading.find(mirror, "b", missing) is None
+        assert lookups.find(mirror, "b", missing) is None

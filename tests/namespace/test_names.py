@@ -13,14 +13,14 @@ from gateway.errors import (
     NoSuchName,
     NotADirectory,
 )
-from gateway.journal.packed import unpack_map
+from gateway.journal.columns import unpack_map
 from gateway.journal.tables import Kind
-from gateway.namespace import holdings, reading
-from gateway.namespace.buckets import SetVersioning
-from gateway.namespace.names import Link, Mkdir, Mknod, Rmdir, Symlink, Unlink
-from gateway.namespace.nodes import NEW, OLD, Clone, RemoveXattr, SetAttributes, SetContent, SetXattr
-from gateway.namespace.objects import DeleteObject
-from gateway.namespace.renaming import How, Rename
+from gateway.namespace.commands.buckets import SetVersioning
+from gateway.namespace.commands.names import Link, Mkdir, Mknod, Rmdir, Symlink, Unlink
+from gateway.namespace.commands.nodes import NEW, OLD, Clone, RemoveXattr, SetAttributes, SetContent, SetXattr
+from gateway.namespace.commands.objects import DeleteObject
+from gateway.namespace.commands.rename import How, Rename
+from gateway.namespace.read import holdings, lookups
 from tests.namespace.world import USER, World, stored
 
 ASK = ("b", USER, False)
@@ -61,7 +61,7 @@ def held(world: World, directory: int) -> list[bytes]:
 
 def test_a_made_directory_is_an_object_and_stays_when_it_empties(world):
     made = mkdir(world, root(world), b"d/")
-    assert reading.find(world.mirror, "b", b"d/").file.size == 0
+    assert lookups.find(world.mirror, "b", b"d/").file.size == 0
     world.put(b"d/x")
     world.run(DeleteObject("b", b"d/x", USER, False))
     assert held(world, made) == [] and held(world, root(world)) == [b"d/"]
@@ -123,8 +123,8 @@ def test_renaming_a_directory_touches_the_same_rows_however_much_lies_below(worl
             world.put(b"d%d/x/%d" % (count, n))
         world.run(Rename(*ASK, root(world), b"d%d/" % count, root(world), b"to%d/" % count))
         touched.append(world.touched)
-        assert reading.find(world.mirror, "b", b"to%d/x/2" % count) is not None
-        assert reading.find(world.mirror, "b", b"d%d/x/2" % count) is None
+        assert lookups.find(world.mirror, "b", b"to%d/x/2" % count) is not None
+        assert lookups.find(world.mirror, "b", b"d%d/x/2" % count) is None
     assert touched[0] == touched[1] and sum(touched[0].values()) <= 5
 
 
@@ -193,8 +193,8 @@ def test_a_write_in_the_middle_keeps_the_rest_without_reading_it(world):
     made = mknod(world, root(world), b"a")
     write(world, made, 100)
     write(world, made, 10, ((OLD, 0, 20), (NEW, 0, 10), (OLD, 30, 70)))
-    found = reading.find(world.mirror, "b", b"a")
-    lengths = [length for part in reading.resolve(world.mirror, found, 0, 100) for _, _, length in part]
+    found = lookups.find(world.mirror, "b", b"a")
+    lengths = [length for part in lookups.resolve(world.mirror, found, 0, 100) for _, _, length in part]
     assert found.file.size == 100 and lengths == [20, 10, 70]
     write(world, made, 0, ((OLD, 0, 25),))
     assert file(world, b"a").size == 25
@@ -209,10 +209,10 @@ def test_a_write_in_the_middle_keeps_the_rest_without_reading_it(world):
 def test_what_posix_writes_is_modified_by_the_committers_clock(world):
     made = mknod(world, root(world), b"a")
     world.run(SetAttributes(*ASK, made, False, mtime_ns=1, mode=0o600))
-    before = reading.find(world.mirror, "b", b"a").modified_ns
+    before = lookups.find(world.mirror, "b", b"a").modified_ns
     assert before > 1 and file(world, b"a").mtime_ns == 1
     write(world, made, 5)
-    assert reading.find(world.mirror, "b", b"a").modified_ns == world.at_ns > before
+    assert lookups.find(world.mirror, "b", b"a").modified_ns == world.at_ns > before
 
 
 def test_a_clone_shares_bytes_and_is_written_alone(world):

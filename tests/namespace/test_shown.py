@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from gateway.journal.packed import Checksum, checksum_kind, kind_names, pack_all
+from gateway.journal.columns import Checksum, checksum_kind, kind_names, pack_all
 from gateway.journal.tables import Versioning
-from gateway.namespace import listing, listing_versions, reading
-from gateway.namespace.buckets import SetVersioning
-from gateway.namespace.names import Link, Mknod
-from gateway.namespace.nodes import Clone, SetContent
-from gateway.namespace.objects import DeleteObject
-from gateway.namespace.pages import Listed
+from gateway.namespace.commands.buckets import SetVersioning
+from gateway.namespace.commands.names import Link, Mknod
+from gateway.namespace.commands.nodes import Clone, SetContent
+from gateway.namespace.commands.objects import DeleteObject
+from gateway.namespace.read import listing, listing_versions, lookups
+from gateway.namespace.read.pages import Listed
 from tests.namespace.world import USER, World, stored
 
 ASK = ("b", USER, False)
@@ -28,7 +28,7 @@ def world() -> World:
 
 
 def listed(world: World) -> dict[bytes, Listed]:
-    bucket = reading.bucket(world.mirror, "b")
+    bucket = lookups.bucket(world.mirror, "b")
     assert bucket is not None
     page = asyncio.run(listing.list_objects(world.mirror, bucket))
     return {each.key: each for each in page.keys}
@@ -36,7 +36,7 @@ def listed(world: World) -> dict[bytes, Listed]:
 
 def facts(world: World, key: bytes) -> Listed:
     """What a GET of the key would tell."""
-    found = reading.find(world.mirror, "b", key)
+    found = lookups.find(world.mirror, "b", key)
     assert found is not None and found.file is not None
     algorithm, of = kind_names(checksum_kind(found.file.checksums))
     return Listed(key, found.file.size, found.file.etag, found.modified_ns, found.file.owner, algorithm, of)
@@ -95,7 +95,7 @@ def test_a_version_that_was_written_in_place_is_listed_as_it_is_among_the_versio
     node = world.run(Mknod(*ASK, root(world), b"a", 0, 0o644, 0, 0))
     world.put(b"a", 20)
     write(world, node, 7)
-    bucket = reading.bucket(world.mirror, "b")
+    bucket = lookups.bucket(world.mirror, "b")
     assert bucket is not None
     page = asyncio.run(listing_versions.list_versions(world.mirror, bucket))
     etag = world.rows.tables["file"][(node,)].etag
@@ -119,7 +119,7 @@ def test_directories_of_any_name_are_rolled_up_by_their_names_alone(world: World
     for name in names:
         world.put(name + b"/x")
         world.put(b"deep/" + name + b"/x/y")
-    bucket = reading.bucket(world.mirror, "b")
+    bucket = lookups.bucket(world.mirror, "b")
     assert bucket is not None
     page = asyncio.run(listing.list_objects(world.mirror, bucket, b"deep/", b"/"))
     assert page.prefixes == sorted(b"deep/" + name + b"/" for name in names) and not page.keys

@@ -19,14 +19,15 @@ from hypothesis.stateful import (
 
 from gateway.errors import InvalidKey, NotEmpty, Refused
 from gateway.journal.tables import Kind, Versioning
-from gateway.namespace import depth, listing, listing_turns, listing_versions, paths, reading, seeking
-from gateway.namespace.buckets import DropBucket, SetVersioning
-from gateway.namespace.copies import CopyObject, MoveObject, Source
+from gateway.namespace import depth, paths
+from gateway.namespace.commands.buckets import DropBucket, SetVersioning
+from gateway.namespace.commands.copy import CopyObject, MoveObject, Source
+from gateway.namespace.commands.names import Link, Mkdir, Mknod, Rmdir, Unlink
+from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed
+from gateway.namespace.commands.rename import How, Rename
 from gateway.namespace.keys import KEY_BYTES
-from gateway.namespace.names import Link, Mkdir, Mknod, Rmdir, Unlink
-from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed
-from gateway.namespace.renaming import How, Rename
-from gateway.namespace.versions import spell
+from gateway.namespace.read import listing, listing_turns, listing_versions, lookups, tree_walk
+from gateway.namespace.version_ids import spell
 from tests.namespace.counting import check
 from tests.namespace.model import OFF, Model
 from tests.namespace.world import USER, World
@@ -284,7 +285,7 @@ class Tree(RuleBasedStateMachine):
         assert asyncio.run(self.pages(prefix, delimiter, after, limit)) == self.model.list(prefix, delimiter, after)
 
     async def pages(self, prefix: bytes, delimiter: bytes, after: bytes, limit: int) -> list[tuple[bytes, bool]]:
-        bucket = reading.bucket(self.world.mirror, "b")
+        bucket = lookups.bucket(self.world.mirror, "b")
         told: list[tuple[bytes, bool]] = []
         while True:
             page = await listing.list_objects(self.world.mirror, bucket, prefix, delimiter, after, limit)
@@ -302,7 +303,7 @@ class Tree(RuleBasedStateMachine):
         assert told == self.model.list_versions(prefix, delimiter, b"")
 
     async def version_pages(self, prefix: bytes, delimiter: bytes, limit: int) -> list[tuple[bytes, str | None]]:
-        bucket = reading.bucket(self.world.mirror, "b")
+        bucket = lookups.bucket(self.world.mirror, "b")
         told: list[tuple[bytes, str | None]] = []
         key, version = b"", ""
         while True:
@@ -322,10 +323,10 @@ class Tree(RuleBasedStateMachine):
     def found(self, data: Any) -> None:
         key = data.draw(self.known())
         for n, version in enumerate(self.model.keys[key]):
-            found = reading.find(self.world.mirror, "b", key, version.text)
+            found = lookups.find(self.world.mirror, "b", key, version.text)
             assert found is not None and found.version_text == version.text and found.latest == (n == 0)
             assert (found.file.id if found.file else None) == version.content
-        current = reading.find(self.world.mirror, "b", key)
+        current = lookups.find(self.world.mirror, "b", key)
         assert (current.file.id if current.file else None) == self.model.keys[key][0].content
 
     @rule()
@@ -350,7 +351,7 @@ def test_any_history_is_that_of_a_plain_dictionary():
 
 def test_a_page_that_takes_many_turns_is_that_of_a_plain_dictionary(monkeypatch: pytest.MonkeyPatch):
     for name, value in {"QUERIES": 1, "HELD_ROWS": 1, "SEEK_LEVELS": 3, "SLICE": 3}.items():
-        monkeypatch.setattr(seeking, name, value)
+        monkeypatch.setattr(tree_walk, name, value)
     monkeypatch.setattr(listing_turns, "TURNS", 1_000_000)
     for module in (listing, listing_versions):
         monkeypatch.setattr(module, "SLICE", 3)

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 
 from gateway.identity.users import AddTenant, AddUser
-from gateway.journal.batch import ROWS_TURN, Answer
-from gateway.journal.cache import RowCache
-from gateway.journal.committing import BATCH_ROWS, Committing
-from gateway.journal.job_queue import HEAVY_WEIGHT, weight_of
-from gateway.journal.reserve import Reserve
 from gateway.journal.rows import rows_in
+from gateway.journal.server.batch import ROWS_TURN, Answer
+from gateway.journal.server.group_commit import BATCH_ROWS, Committing
+from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
+from gateway.journal.server.reserve import Reserve
+from gateway.journal.server.row_cache import RowCache
 from gateway.journal.session_commands import COMMANDS as SESSIONS
 from gateway.journal.session_commands import FoundSite, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
-from gateway.namespace.buckets import MakeBucket
-from gateway.namespace.completing import CompleteUpload, WantedPart
-from gateway.namespace.objects import DeleteObject, DeleteObjects, Doomed, PutObject
-from gateway.namespace.preparing import prepared
-from gateway.namespace.uploads import CreateUpload, DropParts, PutPart
-from gateway.namespace.versions import parse_upload
+from gateway.namespace.commands.buckets import MakeBucket
+from gateway.namespace.commands.complete import CompleteUpload, WantedPart
+from gateway.namespace.commands.complete_prepared import prepared
+from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed, PutObject
+from gateway.namespace.commands.uploads import CreateUpload, DropParts, PutPart
+from gateway.namespace.version_ids import parse_upload
 from gateway.site.commands import COMMANDS
 from gateway.timing import Timing
 

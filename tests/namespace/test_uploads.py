@@ -24,18 +24,18 @@ from gateway.errors import (
     NoSuchUpload,
     PreconditionFailed,
 )
-from gateway.journal.apply_bytes import stretch_of
-from gateway.journal.packed import checksums, pieces
+from gateway.journal.apply.bytes import stretch_of
+from gateway.journal.columns import checksums, pieces
 from gateway.journal.records.bytes import TakenApart
-from gateway.namespace import holdings, reading
-from gateway.namespace.completing import CompleteUpload, WantedPart
+from gateway.namespace.commands.complete import CompleteUpload, WantedPart
+from gateway.namespace.commands.complete_prepared import Prepared, prepared
+from gateway.namespace.commands.copy import CopyObject, CopyPart, Source
+from gateway.namespace.commands.nodes import SetContent
+from gateway.namespace.commands.objects import DeleteObject
+from gateway.namespace.commands.uploads import AbortUpload, CreateUpload, DropParts, ForgetUpload, PutPart
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.copies import CopyObject, CopyPart, Source
-from gateway.namespace.nodes import SetContent
-from gateway.namespace.objects import DeleteObject
-from gateway.namespace.preparing import Prepared, prepared
-from gateway.namespace.uploads import AbortUpload, CreateUpload, DropParts, ForgetUpload, PutPart
-from gateway.namespace.versions import parse_upload
+from gateway.namespace.read import holdings, lookups
+from gateway.namespace.version_ids import parse_upload
 from tests.namespace.counting import check
 from tests.namespace.world import OTHER, USER, World, stored
 
@@ -96,7 +96,7 @@ def test_the_whole_has_the_etag_and_checksums_of_its_bytes(world):
         assert done[2] == hashlib.md5(md5s).hexdigest() + "-3"
         assert checksums(done[4]) == [(algorithm, "FULL_OBJECT", b64(of(whole), width))]
         stored_checksums = {
-            each.algorithm: each.value for each in checksums(reading.find(world.mirror, "b", b"k").file.checksums)
+            each.algorithm: each.value for each in checksums(lookups.find(world.mirror, "b", b"k").file.checksums)
         }
         assert stored_checksums["CRC64NVME"] == b64(crc.crc64nvme(whole), 8)
 
@@ -167,13 +167,13 @@ def test_parts_that_nobody_took_are_dropped_and_the_upload_forgotten(world):
     upload = begin(world)
     parts = [put(world, upload, number, b"x") for number in (1, 2, 3)]
     complete(world, upload, parts[1])
-    ended = reading.upload(world.mirror, "b", b"k", parse_upload(upload))
+    ended = lookups.upload(world.mirror, "b", b"k", parse_upload(upload))
     assert ended.parts == (3 if PREPARED else 2) and not world.run(ForgetUpload("b", b"k", ended.id))
     assert world.run(DropParts("b", b"k", ended.id, (1,))) == (2 if PREPARED else 1)
     check(world)
     assert world.run(DropParts("b", b"k", ended.id, (1, 2, 3))) == 0
     assert world.run(ForgetUpload("b", b"k", ended.id)) and world.run(ForgetUpload("b", b"k", ended.id))
-    assert reading.upload(world.mirror, "b", b"k", ended.id) is None
+    assert lookups.upload(world.mirror, "b", b"k", ended.id) is None
     assert len(world.rows.tables["freed"]) == 2, "what nobody took lets go of its content"
 
 
@@ -184,7 +184,7 @@ def test_an_open_uploads_parts_are_not_dropped(world):
         world.run(DropParts("b", b"k", parse_upload(upload), (1,)))
     world.run(AbortUpload(*ASK, upload))
     with pytest.raises(NoSuchUpload):
-        holdings.list_parts(world.mirror, reading.bucket(world.mirror, "b"), b"k", upload)
+        holdings.list_parts(world.mirror, lookups.bucket(world.mirror, "b"), b"k", upload)
     world.run(DropParts("b", b"k", parse_upload(upload), (1,)))
 
 
@@ -193,15 +193,15 @@ def test_a_copied_part_is_a_slice_and_counts_its_runs(world):
     parts = [put(world, source, n, bytes(5 * MIB)) for n in (1, 2, 3)]
     complete(world, source, *parts)
     upload = begin(world)
-    node = reading.find(world.mirror, "b", b"k").file.id
+    node = lookups.find(world.mirror, "b", b"k").file.id
     for number, start in ((1, 1), (2, 5 * MIB)):
         world.run(CopyPart(*ASK, upload, number, Source("b", b"k", node=node), start, 7 * MIB, "a" * 32, 0, ""))
         check(world)
     with pytest.raises(InvalidRange):
         world.run(CopyPart(*ASK, upload, 3, Source("b", b"k"), 10 * MIB, 6 * MIB, "a" * 32, 0, ""))
     complete(world, upload, WantedPart(1, "a" * 32), WantedPart(2, "a" * 32))
-    found = reading.find(world.mirror, "b", b"k")
-    assert [sum(s[2] for s in part) for part in reading.resolve(world.mirror, found, 0, 14 * MIB)] == [
+    found = lookups.find(world.mirror, "b", b"k")
+    assert [sum(s[2] for s in part) for part in lookups.resolve(world.mirror, found, 0, 14 * MIB)] == [
         5 * MIB - 1, 2 * MIB + 1, 5 * MIB, 2 * MIB,
     ]  # fmt: skip
 
@@ -210,7 +210,7 @@ def test_a_copied_part_whose_pieces_are_known_does_not_load_the_body(world):
     source = begin(world)
     complete(world, source, *(put(world, source, n, bytes(5 * MIB)) for n in (1, 2, 3)))
     upload = begin(world)
-    file = reading.find(world.mirror, "b", b"k").file
+    file = lookups.find(world.mirror, "b", b"k").file
     found = stretch_of(pieces(world.rows.tables["body"][(file.content,)].pieces), 1, 7 * MIB)
     source = Source("b", b"k", node=file.id, content=file.content)
     asked = CopyPart(*ASK, upload, 1, source, 1, 7 * MIB, "a" * 32, 0, "")
@@ -230,7 +230,7 @@ def test_a_source_that_was_written_in_place_since_it_was_looked_at_is_not_copied
     """Its digests were computed from what it had."""
     world.put(b"k", 4)
     upload = begin(world)
-    file = reading.find(world.mirror, "b", b"k").file
+    file = lookups.find(world.mirror, "b", b"k").file
     source = Source("b", b"k", version, node=file.id, content=file.content)
     extents, blocks = stored(world.next_id, 4)
     layout = ((1, 0, 4),)
@@ -263,7 +263,7 @@ def test_what_is_taken_apart_leaves_nothing(world):
 async def test_uploads_are_listed_by_key_and_rolled_up(world):
     keys = (b"a", b"a", b"b/1", b"b/2", b"c")
     found = [(key, world.run(CreateUpload("b", key, USER, False, "", "", b"", b""))) for key in keys]
-    bucket = reading.bucket(world.mirror, "b")
+    bucket = lookups.bucket(world.mirror, "b")
     page = await holdings.list_uploads(world.mirror, bucket)
     assert [(each.key, each.upload) for each in page.uploads] == found
     page = await holdings.list_uploads(world.mirror, bucket, b"", b"/", limit=3)
@@ -281,7 +281,7 @@ def test_parts_and_buckets_are_listed_by_pages(world):
     upload = begin(world)
     for number in (1, 2, 5):
         put(world, upload, number, b"x")
-    bucket = reading.bucket(world.mirror, "b")
+    bucket = lookups.bucket(world.mirror, "b")
     page = holdings.list_parts(world.mirror, bucket, b"k", upload, 0, 2)
     assert ([part.number for part in page.parts], page.next_number) == ([1, 2], 2)
     page = holdings.list_parts(world.mirror, bucket, b"k", upload, 2, 2)
@@ -301,8 +301,8 @@ def test_a_part_that_comes_while_a_completion_is_prepared_leaves_the_upload_open
     late = asyncio.run(prepared(world.mirror, asked))
     put(world, upload, 2, b"end")
     assert finish(world, late) is None
-    assert reading.find(world.mirror, "b", b"k") is None or reading.find(world.mirror, "b", b"k").file is None
-    assert reading.upload(world.mirror, "b", b"k", parse_upload(upload)).parts == 2
+    assert lookups.find(world.mirror, "b", b"k") is None or lookups.find(world.mirror, "b", b"k").file is None
+    assert lookups.upload(world.mirror, "b", b"k", parse_upload(upload)).parts == 2
     done = finish(world, asyncio.run(prepared(world.mirror, asked)))
     assert finish(world, late) == done, "it is answered as a repeat"
     check(world)
@@ -316,7 +316,7 @@ def test_what_is_prepared_is_what_one_command_makes_of_the_parts(world):
         parts = [put(world, upload, n, each, b64(crc.crc32(each), 4)) for n, each in data.items()]
         asked = CompleteUpload(*ASK, upload, tuple(parts))
         done = finish(world, asyncio.run(prepared(world.mirror, asked))) if ready else world.run(asked)
-        file = reading.find(world.mirror, "b", b"k").file
+        file = lookups.find(world.mirror, "b", b"k").file
         body = world.rows.tables["body"][(file.content,)]
         lengths = [(piece.offset, piece.length) for piece in pieces(body.pieces)]
         made.append((done[2:], file.size, file.etag, file.checksums, body.size, lengths, body.parts))

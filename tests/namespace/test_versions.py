@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import DeleteMarker, InvalidArgument, NoSuchKey, NoSuchUpload, NoSuchVersion
-from gateway.namespace import reading
-from gateway.namespace.buckets import SetVersioning
+from gateway.namespace.commands.buckets import SetVersioning
+from gateway.namespace.commands.copy import CopyObject, Source
+from gateway.namespace.commands.objects import DeleteObject, SetTags
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.copies import CopyObject, Source
-from gateway.namespace.objects import DeleteObject, SetTags
-from gateway.namespace.versions import parse, parse_upload, spell
+from gateway.namespace.read import lookups
+from gateway.namespace.version_ids import parse, parse_upload, spell
 from tests.namespace.counting import check
 from tests.namespace.world import USER, World
 
@@ -23,7 +23,7 @@ def delete(world: World, key: bytes, version: str = ""):
 
 def versions(world: World, key: bytes) -> list[int]:
     """Sizes of the key's versions, newest first, a delete marker as -1."""
-    found, at = [], reading.find(world.mirror, "b", key)
+    found, at = [], lookups.find(world.mirror, "b", key)
     entry = next(each for each in world.rows.tables["entry"].values() if each.version == at.version) if at else None
     while entry is not None:
         found.append(world.rows.tables["file"][(entry.node,)].size if entry.node else -1)
@@ -47,7 +47,7 @@ def test_what_was_there_before_versioning_is_the_null_version(world):
     switch(world, ENABLED)
     version = world.put(b"k", 2)[0]
     assert len(version) == 17
-    assert reading.find(world.mirror, "b", b"k", "null").file.size == 1
+    assert lookups.find(world.mirror, "b", b"k", "null").file.size == 1
     assert versions(world, b"k") == [2, 1]
 
 
@@ -82,9 +82,9 @@ def test_deleting_a_delete_marker_brings_the_object_back(world):
     switch(world, ENABLED)
     version = world.put(b"a/k", 1)[0]
     marker, made = delete(world, b"a/k")
-    assert made and reading.find(world.mirror, "b", b"a/k").file is None
+    assert made and lookups.find(world.mirror, "b", b"a/k").file is None
     assert delete(world, b"a/k", marker) == (marker, True)
-    assert reading.find(world.mirror, "b", b"a/k").file.size == 1
+    assert lookups.find(world.mirror, "b", b"a/k").file.size == 1
     assert delete(world, b"a/k", version) == (version, False)
     assert len(world.rows.tables["dir"]) == 1
     assert delete(world, b"a/k", version) == (version, False), "a version that is gone is deleted already"
@@ -146,6 +146,6 @@ def test_tags_belong_to_the_version_that_is_named(world):
     first = world.put(b"k", 1)[0]
     world.put(b"k", 2)
     assert world.run(SetTags("b", b"k", USER, False, first, b"t")) == first
-    assert reading.find(world.mirror, "b", b"k").file.tags == b""
-    assert reading.find(world.mirror, "b", b"k", first).file.tags == b"t"
-    assert reading.find(world.mirror, "b", b"k", first).modified_ns < world.at_ns, "tags do not touch LastModified"
+    assert lookups.find(world.mirror, "b", b"k").file.tags == b""
+    assert lookups.find(world.mirror, "b", b"k", first).file.tags == b"t"
+    assert lookups.find(world.mirror, "b", b"k", first).modified_ns < world.at_ns, "tags do not touch LastModified"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gateway.journal.codec import COMMAND_CODEC
-from gateway.namespace.completing import CompleteUpload, WantedPart
+from gateway.namespace.commands.complete import CompleteUpload, WantedPart
+from gateway.namespace.commands.copy import CopyObject, Source
+from gateway.namespace.commands.objects import DeleteObjects, Doomed
+from gateway.namespace.commands.uploads import CreateUpload, PutPart
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.copies import CopyObject, Source
-from gateway.namespace.objects import DeleteObjects, Doomed
-from gateway.namespace.uploads import CreateUpload, PutPart
 from tests.namespace.world import USER, World, put_command, stored
 
 ONLY_NEW = Preconditions(if_none_match=("*",))

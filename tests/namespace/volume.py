@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gateway.journal.packed import Checksum, checksum_kind, pack_all
+from gateway.journal.columns import Checksum, checksum_kind, pack_all
 from gateway.journal.tables import BUCKET, DIR, ENTRY, FILE, Bucket, Dir, Entry, File
 from tests.namespace.world import Mirror
 

@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from gateway.journal import memory_store
 from gateway.journal.apply import apply
+from gateway.journal.columns import Extent
 from gateway.journal.commands import Tx
-from gateway.journal.packed import Extent
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.records.site import TenantMade, UserMade
 from gateway.journal.rows import LEVELS_MAX, Climb, Load, Missing, Overlay
 from gateway.journal.tables import TABLES, Key, Table
 from gateway.namespace import COMMANDS
-from gateway.namespace.buckets import MakeBucket
-from gateway.namespace.objects import PutObject
+from gateway.namespace.commands.buckets import MakeBucket
+from gateway.namespace.commands.objects import PutObject
+from tests.journal import memory_store
 
 USER = 7
 OTHER = 8
@@ -189,7 +189,7 @@ class World:
     def bucket(self, name: str = "b", versioning: int = 0) -> None:
         self.run(MakeBucket(name, USER, "alice", 1, "us-east-1", 1))
         if versioning:
-            from gateway.namespace.buckets import SetVersioning
+            from gateway.namespace.commands.buckets import SetVersioning
 
             self.run(SetVersioning(name, USER, False, versioning))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.placement.resting import ODD_BLOCKS, Resting
+from gateway.placement.backend_backoff import ODD_BLOCKS, Resting
 from gateway.timing import Timing
 from tests.clocks import ManualClock
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.placement.breaker import State
-from gateway.placement.measured import NEARBY, UNKNOWN, Measured, Speed
+from gateway.placement.latency import NEARBY, UNKNOWN, Measured, Speed
 from gateway.placement.order import Way, explored, read_order
 from gateway.placement.policy import Place
 from gateway.placement.routes import HEDGED_BURST, PATIENCE_TIMES, Routes

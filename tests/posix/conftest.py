@@ -13,8 +13,8 @@ import pytest
 
 from gateway.engine.types import Meta
 from gateway.posix.bodies import Whole
-from gateway.posix.filesystem import EntrepotFileSystem
-from gateway.posix.over_http import OverHttp
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
+from gateway.posix.rpc.http_api import OverHttp
 from gateway.timing import VARIABLE
 from tests.endpoint import CALM, Endpoint, started
 from tests.new_sites import new_site

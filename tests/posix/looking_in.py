@@ -7,7 +7,7 @@ from pathlib import Path
 from gateway.config import load
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.paths import JournalPaths
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.site.paths import journal_folder
 
 

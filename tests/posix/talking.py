@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 
-from gateway.posix.gateways import Options, gateway_of
-from gateway.posix.over_http import OverHttp
+from gateway.posix.rpc.endpoint import Options, gateway_of
+from gateway.posix.rpc.http_api import OverHttp
 from gateway.timing import Timing
 from tests.s3api.client import Signer
 

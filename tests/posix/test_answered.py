@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Busy, CommitterGone, Misconfigured
-from gateway.posix import answered
-from gateway.posix.answered import AnsweredMemory
+from gateway.posix.rpc import idempotency
+from gateway.posix.rpc.idempotency import AnsweredMemory
 from gateway.timing import Timing
 from tests.clocks import ManualClock
 
@@ -123,7 +123,7 @@ def fill(memory: AnsweredMemory, user: int, answer: bytes = b"x" * 5000) -> int:
 
 
 def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, living, clock, monkeypatch, timing):
-    monkeypatch.setattr(answered, "ROOM_BYTES", 4 << 20)
+    monkeypatch.setattr(idempotency, "ROOM_BYTES", 4 << 20)
     with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         counts = [fill(memory, user) for user in range(1, 9)]
         assert counts == sorted(counts, reverse=True)
@@ -135,8 +135,8 @@ def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, li
 
 
 def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, living, monkeypatch, timing):
-    monkeypatch.setattr(answered, "ROOM_BYTES", 3 << 20)
-    monkeypatch.setattr(answered, "PAGES_MOST", 1024)
+    monkeypatch.setattr(idempotency, "ROOM_BYTES", 3 << 20)
+    monkeypatch.setattr(idempotency, "PAGES_MOST", 1024)
     with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         for user in range(1000):
             for number, size in enumerate((890, 1000, 4000, 20_000)):
@@ -152,7 +152,7 @@ def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, livi
 def test_an_answer_that_finds_no_room_leaves_its_change_as_one_of_unknown_outcome(
     tmp_path, living, clock, monkeypatch, timing
 ):
-    monkeypatch.setattr(answered, "ROOM_BYTES", 64 << 10)
+    monkeypatch.setattr(idempotency, "ROOM_BYTES", 64 << 10)
     with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         memory.claim(ONCE, 1, 1, "")
         memory.keep(ONCE, bytes(100_000))
@@ -182,7 +182,7 @@ def test_an_answer_that_the_file_does_not_take_leaves_no_claim_behind(tmp_path, 
 
 
 def test_a_claim_of_a_worker_that_died_does_not_stay_for_a_day(tmp_path, living, clock, monkeypatch, timing):
-    monkeypatch.setattr(answered, "ROOM_BYTES", 64 << 10)
+    monkeypatch.setattr(idempotency, "ROOM_BYTES", 64 << 10)
     with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
         under_way = 0
         with suppress(Busy):
@@ -217,7 +217,7 @@ def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monk
     before.claim(ONCE, 1, 1, "")
     before.close()
     (tmp_path / "boot").write_text("another-boot\n")
-    monkeypatch.setattr(answered, "BOOT_ID", tmp_path / "boot")
+    monkeypatch.setattr(idempotency, "BOOT_ID", tmp_path / "boot")
     memory = AnsweredMemory(tmp_path, living.__contains__, Timing())
     assert memory.name != before.name
     assert [each.name for each in tmp_path.glob("answered-*.sqlite")] == ["answered-2-another-boot.sqlite"]

@@ -13,7 +13,7 @@ import pytest
 import zarr
 from zarr.storage import FsspecStore
 
-from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from tests.endpoint import command_environment
 
 pytestmark = pytest.mark.slow

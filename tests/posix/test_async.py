@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.posix.filesystem import EntrepotFileSystem
-from gateway.posix.opened import _open
+from gateway.posix.fsspec.connections import _open
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from tests.posix.looking_in import sessions_of
 
 MIB = 1 << 20

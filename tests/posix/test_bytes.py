@@ -153,7 +153,7 @@ def test_local_files_go_and_come_a_piece_at_a_time(fs, bucket, tmp_path):
 
 
 def test_large_local_files_go_in_parts_and_a_pipe_until_it_ends(fs, bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr("gateway.posix.moving_bytes.SINGLE_BYTES", 12 * MIB)
+    monkeypatch.setattr("gateway.posix.fsspec.data_ops.SINGLE_BYTES", 12 * MIB)
     data = os.urandom(20 * MIB)
     (tmp_path / "in").write_bytes(data)
     fs.put_file(str(tmp_path / "in"), f"{bucket}/x")

@@ -12,10 +12,10 @@ from fsspec.asyn import sync
 
 from gateway.engine.types import Meta
 from gateway.journal.records.tree import EntryMoved
-from gateway.posix.base import in_batches
 from gateway.posix.bodies import Whole
-from gateway.posix.filesystem import EntrepotFileSystem
-from gateway.site.people import add_user
+from gateway.posix.fsspec.base import in_batches
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
+from gateway.site.admin.users import add_user
 from gateway.site.site import Site
 from tests.posix.looking_in import blocks_of, head_of, records_behind
 

@@ -11,8 +11,8 @@ import fsspec
 import pytest
 
 from gateway.errors import Misconfigured
-from gateway.posix.filesystem import EntrepotFileSystem
-from gateway.posix.gateways import Options, gateway_of
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
+from gateway.posix.rpc.endpoint import Options, gateway_of
 from gateway.timing import VARIABLE
 from tests.certificates import self_signed
 from tests.endpoint import started

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.errors import NoSuchName, Unavailable
-from gateway.posix.gathering import TRIPS, Gathering
+from gateway.posix.rpc.call_batcher import TRIPS, Gathering
 
 
 class Line:

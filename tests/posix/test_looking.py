@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 
 NAMES = ("a/1.txt", "a/2.csv", "a/b/3.txt", "a/b/c/4.txt", "top.txt")
 

@@ -15,8 +15,8 @@ import pytest
 from fsspec.asyn import sync
 
 from gateway.errors import Damaged
-from gateway.posix import writing
-from gateway.posix.writing import PARTS_IN_FLIGHT
+from gateway.posix.fsspec import multipart_writer
+from gateway.posix.fsspec.multipart_writer import PARTS_IN_FLIGHT
 from tests.posix.looking_in import blocks_of, uploads_of
 
 MIB = 1 << 20
@@ -206,7 +206,9 @@ def test_appending_keeps_what_stands_and_adds_to_it(fs, folder, bucket, sizes):
         whole += more
         assert fs.cat_file(f"{bucket}/x") == whole
         added = len(blocks_of(folder) - before)
-        assert added <= 2 + (size + writing.LEAST_PART_BYTES) // (8 * MIB), "what stood there was written again"
+        assert added <= 2 + (size + multipart_writer.LEAST_PART_BYTES) // (8 * MIB), (
+            "what stood there was written again"
+        )
     with fs.open(f"{bucket}/x", "ab"):
         pass
     assert fs.cat_file(f"{bucket}/x") == whole

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import Unavailable
-from gateway.posix import opened
-from gateway.posix.opened import let_go, opened_at
+from gateway.posix.fsspec import connections
+from gateway.posix.fsspec.connections import let_go, opened_at
 
 
 class Place:
@@ -33,7 +33,7 @@ class Place:
 @pytest.fixture
 async def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[Place]:
     found = Place()
-    monkeypatch.setattr(opened, "_opening", found.connect)
+    monkeypatch.setattr(connections, "_opening", found.connect)
     yield found
     for user in (1, 2):
         await let_go(user)
@@ -57,7 +57,7 @@ async def test_what_failed_is_tried_again_by_the_next_who_asks(place: Place, tmp
     asking = asyncio.create_task(opened_at(tmp_path, 1))
     while not place.asked:
         await asyncio.sleep(0)
-    opening = opened._open[asyncio.get_running_loop()][tmp_path].opening
+    opening = connections._open[asyncio.get_running_loop()][tmp_path].opening
     if given_up:
         asking.cancel()
     place.answer.set_exception(Unavailable("nobody is there"))

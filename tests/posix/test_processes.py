@@ -20,7 +20,7 @@ import pytest
 
 from gateway.config import load
 from gateway.journal.paths import JournalPaths
-from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from gateway.site.paths import journal_folder
 from tests.endpoint import command_environment, run_entrepot, started
 from tests.new_sites import new_site
@@ -243,7 +243,7 @@ def test_a_program_that_ends_leaves_no_committer_behind_also_after_a_fork(tmp_pa
     program = textwrap.dedent(
         """
         import multiprocessing, os, sys, time
-        from gateway.posix.filesystem import EntrepotFileSystem
+        from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 
         fs = EntrepotFileSystem(site=sys.argv[1])
         fs.mkdir("bay")
@@ -280,7 +280,7 @@ def test_killed_while_it_writes_a_file_in_parts_nothing_half_is_visible(tmp_path
     program = textwrap.dedent(
         """
         import os, sys
-        from gateway.posix.filesystem import EntrepotFileSystem
+        from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 
         fs = EntrepotFileSystem(site=sys.argv[1])
         fs.mkdir("bay")
@@ -303,9 +303,8 @@ def test_killed_while_it_writes_a_file_in_parts_nothing_half_is_visible(tmp_path
 
 
 def test_nobody_loads_fsspec_with_a_gateway():
-    program = (
-        "import sys, gateway.site.serving, gateway.cli.working, gateway.site.committing; print('fsspec' in sys.modules)"
-    )
+    modules = "gateway.site.processes.supervisor, gateway.cli.worker, gateway.site.processes.committer"
+    program = f"import sys, {modules}; print('fsspec' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], env=command_environment(), capture_output=True, text=True)
     assert done.stdout.strip() == "False", done.stderr
 

@@ -8,7 +8,7 @@ import pytest
 from fsspec.asyn import sync
 
 from gateway.errors import NoSuchName
-from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from tests.posix.conftest import OVER_HTTP
 
 MANY = 300

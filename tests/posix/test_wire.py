@@ -20,14 +20,14 @@ from gateway.errors import (
     NoSuchName,
     PreconditionFailed,
 )
-from gateway.posix import reading, wire
+from gateway.posix.api import Directory
 from gateway.posix.bodies import Whole, read_all
-from gateway.posix.gateways import Options, gateway_of
-from gateway.posix.over_http import OverHttp
-from gateway.posix.verbs import Directory
-from gateway.posix.wire import Asked, Verb
-from gateway.posix.wire_frames import FRAME_BYTES
-from gateway.posix.wire_verbs import TRAVELLING
+from gateway.posix.rpc import protocol, resumable_read
+from gateway.posix.rpc.endpoint import Options, gateway_of
+from gateway.posix.rpc.framing import FRAME_BYTES
+from gateway.posix.rpc.http_api import OverHttp
+from gateway.posix.rpc.methods import TRAVELLING
+from gateway.posix.rpc.protocol import Asked, Verb
 from tests.posix.talking import connected, posted
 from tests.site.running import lines
 from tests.waiting import until_true
@@ -94,13 +94,15 @@ async def test_several_verbs_go_in_one_trip_and_run_in_their_order(verbs, place,
 
 async def test_verbs_that_go_together_are_each_answered_and_what_was_refused_stops_nobody(served, verbs, place):
     looks = [Verb("look", (place, key)) for key in (b"x", b"none", b"d", b"d/y") * 16]
-    answer = wire.read_answer((await posted(served, "verbs", wire.packed_request(Asked(looks, together=True)))).body)
-    assert [each[0] for each in answer.results] == [wire.OK, wire.REFUSED, wire.OK, wire.OK] * 16
+    answer = protocol.read_answer(
+        (await posted(served, "verbs", protocol.packed_request(Asked(looks, together=True)))).body
+    )
+    assert [each[0] for each in answer.results] == [protocol.OK, protocol.REFUSED, protocol.OK, protocol.OK] * 16
     copies = [Verb("copy", TRAVELLING["copy"].plain(place, b"x", place, b"c%d" % n, None, NONE)) for n in range(50)]
-    body = wire.packed_request(Asked(copies, once=secrets.token_bytes(16), knows=verbs._memory, together=True))
+    body = protocol.packed_request(Asked(copies, once=secrets.token_bytes(16), knows=verbs._memory, together=True))
     first, again = [(await posted(served, "verbs", body, query)).body for query in ("", "attempt=2")]
     assert first == again
-    assert {each[0] for each in wire.read_answer(first).results} == {wire.OK}
+    assert {each[0] for each in protocol.read_answer(first).results} == {protocol.OK}
     assert len((await verbs.page(place, b"c")).keys) == 50
 
 
@@ -175,7 +177,7 @@ async def test_a_read_whose_object_is_replaced_while_it_breaks_off_is_ended(serv
 async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(verbs, place, monkeypatch):
     data = os.urandom(2 * MIB)
     await verbs.put(place, b"bytes", Whole(data), len(data), Meta())
-    read_frame, spoilt = reading.read_frame, 0
+    read_frame, spoilt = resumable_read.read_frame, 0
 
     class Spoiling:
         def __init__(self, stream) -> None:
@@ -191,7 +193,7 @@ async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(verbs, p
         spoilt += 1
         return await read_frame(Spoiling(stream) if spoilt == 2 else stream, left)
 
-    monkeypatch.setattr(reading, "read_frame", spoils)
+    monkeypatch.setattr(resumable_read, "read_frame", spoils)
     assert await read_all(await verbs.open(place, b"bytes")) == data
     assert spoilt == 3
 

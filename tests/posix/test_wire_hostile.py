@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo, Page, WantedPart
 from gateway.errors import BY_WIRE_CODE, InvalidArgument
-from gateway.posix import wire
-from gateway.posix.metas import check_meta
-from gateway.posix.shapes import Malformed
-from gateway.posix.wire import Asked, Verb
-from gateway.posix.wire_verbs import OPEN, TRAVELLING, WRITING
+from gateway.posix.metadata import check_meta
+from gateway.posix.rpc import protocol
+from gateway.posix.rpc.methods import OPEN, TRAVELLING, WRITING
+from gateway.posix.rpc.protocol import Asked, Verb
+from gateway.posix.rpc.schema import Malformed
 from tests.s3api.client import Signer
 
 UNHURRIED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -61,15 +61,15 @@ def test_what_is_no_request_is_refused(signer, body):
     knows=st.text(max_size=5),
 )
 def test_any_arguments_of_any_verb_are_answered(signer, verbs, once, how, knows):
-    body = wire.packed_request(
+    body = protocol.packed_request(
         Asked([Verb(*each) for each in verbs], once=secrets.token_bytes(16) if once else b"", knows=knows, **how)
     )
     answer = post(signer, "verbs", body)
     assert answer.status in (200, 400), answer.body
     if answer.status == 200:
-        results = wire.read_answer(answer.body).results
+        results = protocol.read_answer(answer.body).results
         assert len(results) == len(verbs)
-        assert all(each[0] != wire.OK for each in results)
+        assert all(each[0] != protocol.OK for each in results)
 
 
 @UNHURRIED
@@ -91,7 +91,7 @@ def test_plausible_arguments_are_never_the_gateways_fault(signer, data):
     }  # fmt: skip
     name, travelling = data.draw(st.sampled_from([*TRAVELLING.items(), *WRITING.items(), ("open", OPEN)]))
     arguments = [data.draw(values[each]) for each in travelling.arguments]
-    asked = wire.packed_request(Asked([Verb(name, arguments)], once=secrets.token_bytes(16)))
+    asked = protocol.packed_request(Asked([Verb(name, arguments)], once=secrets.token_bytes(16)))
     if name in WRITING:
         answer = post(signer, "write", b"ab", in_query(asked))
     elif name == "open":
@@ -132,24 +132,24 @@ def test_a_request_that_is_wrong_is_told_what_is_wrong(signer, said, match):
     ],
 )
 def test_a_verb_that_is_wrong_is_told_what_is_wrong(signer, arguments, match):
-    answer = post(signer, "verbs", wire.packed_request(Asked([Verb("look", arguments)])))
-    _, name, (said,) = wire.read_answer(answer.body).results[0]
+    answer = post(signer, "verbs", protocol.packed_request(Asked([Verb("look", arguments)])))
+    _, name, (said,) = protocol.read_answer(answer.body).results[0]
     assert name == "InvalidArgument"
     assert match in said
 
 
 def test_what_is_too_long_or_too_deep_is_refused(signer):
-    assert post(signer, "verbs", bytes(wire.REQUEST_BYTES_MOST + 1)).code == "EntityTooLarge"
+    assert post(signer, "verbs", bytes(protocol.REQUEST_BYTES_MOST + 1)).code == "EntityTooLarge"
     assert post(signer, "verbs", b"\x91" * 100_000 + b"\x01").code == "InvalidArgument"
-    assert post(signer, "read", b"", "call=" + "A" * (wire.CALL_CHARS_MOST + 4)).code == "EntityTooLarge"
+    assert post(signer, "read", b"", "call=" + "A" * (protocol.CALL_CHARS_MOST + 4)).code == "EntityTooLarge"
     assert post(signer, "read", b"", "call=%21").code == "InvalidArgument"
-    assert post(signer, "read", b"body", in_query(wire.packed_request(Asked([])))).code == "InvalidArgument"
+    assert post(signer, "read", b"body", in_query(protocol.packed_request(Asked([])))).code == "InvalidArgument"
     assert post(signer, "elsewhere").code == "InvalidArgument"
-    assert post(signer, "verbs", wire.packed_request(Asked([])), "attempt=x").code == "InvalidArgument"
+    assert post(signer, "verbs", protocol.packed_request(Asked([])), "attempt=x").code == "InvalidArgument"
 
 
 def test_a_request_is_signed_with_its_payload_and_by_its_head(signer):
-    body = wire.packed_request(Asked([]))
+    body = protocol.packed_request(Asked([]))
     assert post(signer, "verbs", body).status == 200
     assert post(signer, "verbs", body, payload="UNSIGNED-PAYLOAD").code == "AccessDenied"
     assert post(signer, "verbs", body, payload="0" * 64).code == "XAmzContentSHA256Mismatch"
@@ -199,7 +199,7 @@ CONDITIONS = st.builds(
 
 
 def there_and_back(shape, value):
-    return shape.read(wire.unpack(wire.pack(shape.plain(value)), "it"), "it")
+    return shape.read(protocol.unpack(protocol.pack(shape.plain(value)), "it"), "it")
 
 
 @given(found=OBJECTS, page=PAGES, wanted=RANGES, conditions=CONDITIONS, meta=st.builds(Meta, TEXTS, TEXTS))
@@ -207,24 +207,26 @@ def test_every_value_comes_back_as_it_went(found, page, wanted, conditions, meta
     assert there_and_back(TRAVELLING["look"].result, found) == found
     assert there_and_back(TRAVELLING["page"].result, page) == page
     arguments = ("bucket", b"key", wanted, conditions)
-    assert OPEN.read("open", wire.unpack(wire.pack(OPEN.plain(*arguments)), "it")) == (list(arguments), {})
+    assert OPEN.read("open", protocol.unpack(protocol.pack(OPEN.plain(*arguments)), "it")) == (list(arguments), {})
     arguments = ("bucket", b"key", "upload", [WantedPart(1, "etag")], conditions)
     travelling = TRAVELLING["complete_upload"]
-    assert travelling.read("x", wire.unpack(wire.pack(travelling.plain(*arguments)), "it"))[0] == list(arguments)
+    assert travelling.read("x", protocol.unpack(protocol.pack(travelling.plain(*arguments)), "it"))[0] == list(
+        arguments
+    )
     assert there_and_back(TRAVELLING["begin_upload"].arguments["meta"], meta) == meta
 
 
 @pytest.mark.parametrize("name", sorted(BY_WIRE_CODE))
 def test_every_error_comes_back_as_it_went(name):
     error = BY_WIRE_CODE[name]("text", b"bytes", 7)
-    name, args = wire.unpack(wire.pack(wire.plain_error(error)), "it")
-    again = wire.error_of(name, args)
+    name, args = protocol.unpack(protocol.pack(protocol.plain_error(error)), "it")
+    again = protocol.error_of(name, args)
     assert type(again) is type(error)
     assert again.args == error.args
 
 
 def test_what_a_newer_speaker_adds_behind_is_passed_over():
     assert TRAVELLING["mkdir"].read("mkdir", ("b", b"k", "more")) == (["b", b"k"], {})
-    assert type(wire.error_of("FromTomorrow", ("said",))).__name__ == "Refused"
+    assert type(protocol.error_of("FromTomorrow", ("said",))).__name__ == "Refused"
     with pytest.raises(Malformed):
-        wire.read_answer(wire.packed_answer(7, "", []))
+        protocol.read_answer(protocol.packed_answer(7, "", []))

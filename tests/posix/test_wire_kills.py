@@ -17,8 +17,8 @@ import pytest
 from gateway.engine.types import Conditions, Meta
 from gateway.errors import CommitterGone, EntrepotError, NoSuchName, SessionOver, Unavailable
 from gateway.posix.bodies import Whole, read_all
-from gateway.posix.gateways import Options, gateway_of
-from gateway.posix.over_http import OverHttp
+from gateway.posix.rpc.endpoint import Options, gateway_of
+from gateway.posix.rpc.http_api import OverHttp
 from tests.endpoint import Endpoint, started
 from tests.new_sites import new_site
 from tests.site.running import processes

@@ -15,11 +15,11 @@ from gateway.errors import (
     Unavailable,
 )
 from gateway.journal.records.tree import EntryMoved
-from gateway.posix import wire
+from gateway.posix.api import Directory
 from gateway.posix.bodies import Whole, read_all
-from gateway.posix.verbs import Directory
-from gateway.posix.wire import Asked, Verb
-from gateway.posix.wire_verbs import TRAVELLING
+from gateway.posix.rpc import protocol
+from gateway.posix.rpc.methods import TRAVELLING
+from gateway.posix.rpc.protocol import Asked, Verb
 from gateway.timing import Timing, parse_timing
 from tests.clocks import AheadClock, ManualClock
 from tests.posix.looking_in import head_of, records_behind
@@ -62,7 +62,7 @@ async def test_every_change_is_made_once_however_often_its_answer_is_lost(served
 
 
 def asked(*verbs: Verb, once: bytes = b"", knows: str = "", stop: bool = False) -> bytes:
-    return wire.packed_request(Asked(list(verbs), stop, once, knows))
+    return protocol.packed_request(Asked(list(verbs), stop, once, knows))
 
 
 async def test_any_worker_knows_what_another_one_answered(served, place, verbs):
@@ -71,17 +71,17 @@ async def test_any_worker_knows_what_another_one_answered(served, place, verbs):
     body = asked(rename, once=secrets.token_bytes(16), knows=verbs._memory)
     answers = [await posted(served, "verbs", body, f"attempt={number}" if number > 1 else "") for number in range(1, 9)]
     assert {each.body for each in answers} == {answers[0].body}
-    assert wire.read_answer(answers[0].body).results == ((wire.OK, None),)
+    assert protocol.read_answer(answers[0].body).results == ((protocol.OK, None),)
     other = await posted(served, "verbs", asked(rename, once=secrets.token_bytes(16)))
-    assert wire.read_answer(other.body).results[0][:2] == (wire.REFUSED, "NoSuchName")
+    assert protocol.read_answer(other.body).results[0][:2] == (protocol.REFUSED, "NoSuchName")
 
 
 async def test_a_memory_that_was_lost_says_that_it_does_not_know(served, place):
     body = asked(Verb("mkdir", (place, b"new")), once=secrets.token_bytes(16), knows="another memory")
-    answer = wire.read_answer((await posted(served, "verbs", body, "attempt=2")).body)
-    assert answer.results[0][:2] == (wire.REFUSED, "CommitterGone")
-    answer = wire.read_answer((await posted(served, "verbs", body)).body)
-    assert answer.results == ((wire.OK, None),), "the first try is made whoever one knows"
+    answer = protocol.read_answer((await posted(served, "verbs", body, "attempt=2")).body)
+    assert answer.results[0][:2] == (protocol.REFUSED, "CommitterGone")
+    answer = protocol.read_answer((await posted(served, "verbs", body)).body)
+    assert answer.results == ((protocol.OK, None),), "the first try is made whoever one knows"
 
 
 async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(verbs, place, monkeypatch):
@@ -103,7 +103,9 @@ async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(verbs, pl
 
 async def test_bytes_that_may_be_replaced_are_sent_anew_where_nobody_knows_others_are_not(verbs, place, monkeypatch):
     post, unknown = verbs._posting.post, CommitterGone("nobody knows")
-    refused = wire.packed_answer(wire.VERSION, "", [wire.pack([wire.REFUSED, *wire.plain_error(unknown)])])
+    refused = protocol.packed_answer(
+        protocol.VERSION, "", [protocol.pack([protocol.REFUSED, *protocol.plain_error(unknown)])]
+    )
     tries = 0
 
     async def forgets(*arguments, **options):

@@ -20,7 +20,7 @@ sys.path.append(PACKAGES)
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
-from gateway.posix.filesystem import EntrepotFileSystem
+from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 
 SAMPLES, SAMPLE_BYTES = 24, 32
 WORKERS = 2

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from backends.base import Backend
-from backends.memory import Memory
+from backends.testing.memory import Memory
 from gateway import reconcile
-from gateway.blocks.compactor import Compactor
-from gateway.blocks.values import Stamp, Target, Targets
-from gateway.journal.local import LocalCommitter
+from gateway.blocks.maintenance.compactor import Compactor
+from gateway.blocks.types import Stamp, Target, Targets
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile.commands import Fail, FailWork
 from gateway.reconcile.mover import Mover
+from gateway.reconcile.placement_targets import Wishes
 from gateway.reconcile.planner import Planner
-from gateway.reconcile.wishes import Wishes
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.blocks.site import COMMANDS, TIMING, Site

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.blocks.values import block_id
+from gateway.blocks.types import block_id
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
-from gateway.site.again import try_again
+from gateway.site.admin.retry_work import try_again
 from tests.reconcile.shores import Shores
 from tests.reconcile.test_settling import check, fill, site
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from gateway.blocks.values import block_key
+from gateway.blocks.types import block_key
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import SuspectCopy
 from tests.clocks import AheadClock

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidArgument
-from gateway.journal.apply_work import ids_in
+from gateway.journal.apply.work import ids_in
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import (
     AdvancePlan,

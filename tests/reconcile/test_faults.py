@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pytest
 
 from backends.base import Backend
-from backends.memory import Memory
-from backends.s3 import S3
+from backends.s3.backend import S3
+from backends.testing.memory import Memory
 from gateway.journal.tables import WorkState
 from gateway.reconcile.mover import Mover
-from gateway.site.opening import around_distant
+from gateway.site.storage.backend_factory import around_distant
 from gateway.timing import parse_timing
 from gateway.topology import BackendPlace
 from tests.reconcile.shores import Shores

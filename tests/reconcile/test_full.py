@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from backends import errors
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from gateway.placement import resting
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
+from gateway.placement import backend_backoff
 from gateway.placement.commands import NamePolicy
 from gateway.timing import parse_timing
 from tests.reconcile.shores import PATIENCE, Shores
@@ -42,7 +42,7 @@ async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put
     assert set(site.held()) == {(0,)}
     assert await site.stored(1) == {}, "what should not be there any more is gone"
     assert len(site.work_rows()) == 8
-    assert len([verb for verb, _, _ in plan.struck if verb == "put"]) <= 8 + resting.ODD_BLOCKS
+    assert len([verb for verb, _, _ in plan.struck if verb == "put"]) <= 8 + backend_backoff.ODD_BLOCKS
     assert list(site.mover.troubles.told()) == ["b1"]
     plan.clear()
     site.mover.troubles.full.well(site.ids)

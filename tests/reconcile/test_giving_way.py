@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.memory import Memory
-from gateway.reconcile.giving_way import (
+from backends.testing.memory import Memory
+from gateway.reconcile.throttle import (
     ALL,
     GIVES_WAY,
     HURRIED_SHARE,

@@ -12,8 +12,8 @@ import pytest
 
 from backends import errors
 from backends.base import Buffer, Stat, crc32c_of
-from backends.memory import Memory
-from gateway.blocks.values import Stamp, Target, Targets
+from backends.testing.memory import Memory
+from gateway.blocks.types import Stamp, Target, Targets
 from gateway.placement.commands import NameBackendSet
 from tests.reconcile.shores import Shores
 

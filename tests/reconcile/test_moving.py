@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from gateway.blocks.values import block_id
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
+from gateway.blocks.types import block_id
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Begin, BeginWork, LoseBackend, SuspectCopy
 from tests.reconcile.shores import PATIENT, Shores

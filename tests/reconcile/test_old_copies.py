@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from backends.base import Stat
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from gateway.blocks.commands import NoteStrays
-from gateway.blocks.values import block_id
+from gateway.blocks.types import block_id
 from gateway.journal.site_clock import KeptClock, moments
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
 from gateway.reconcile.mover import Mover

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from backends.base import Backend
-from backends.local import Local
-from backends.memory import Memory
-from gateway.blocks.values import block_key
+from backends.local.backend import Local
+from backends.testing.memory import Memory
+from gateway.blocks.types import block_key
 from gateway.reconcile.commands import SuspectCopy
 from tests.reconcile.shores import Shores
 

@@ -11,8 +11,8 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.base import Stat
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from gateway.reconcile.commands import AdvancePlan, LoseBackend
 from tests.clocks import manual_timing
 from tests.reconcile.shores import Shores

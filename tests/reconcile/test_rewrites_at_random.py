@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from backends import errors as backend_errors
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from gateway import errors
-from gateway.blocks import rewrites
 from gateway.blocks.commands import MoveRewritten
-from gateway.blocks.values import Stamp, Target, Targets, block_key
+from gateway.blocks.maintenance import rewrites
+from gateway.blocks.types import Stamp, Target, Targets, block_key
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile import planner
 from tests.clocks import manual_timing

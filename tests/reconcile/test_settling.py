@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends import errors as backend_errors
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from gateway.blocks.values import block_id
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
+from gateway.blocks.types import block_id
 from gateway.journal.tables import WorkState
 from gateway.reconcile import planner as planning
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
@@ -294,7 +294,7 @@ async def test_a_block_that_dies_while_it_is_copied_leaves_no_copy_behind(site: 
 async def test_a_walk_goes_on_where_it_was_cut_short(site: Shores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "LOOKED", 2)
     monkeypatch.setattr(planning, "NOTED", 1)
-    monkeypatch.setattr("gateway.blocks.writer.WHOLE_FROM", 1, raising=False)
+    monkeypatch.setattr("gateway.blocks.write.writer.WHOLE_FROM", 1, raising=False)
     site.settled = True
     for n in range(6):
         await site.put(b"%d" % n, DATA[: 5 << 20])

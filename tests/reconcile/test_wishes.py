@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.reconcile.commands import LoseBackend
-from gateway.reconcile.wishes import Wishes
+from gateway.reconcile.placement_targets import Wishes
 from gateway.topology import Cluster
 from tests.reconcile.shores import Shores
 

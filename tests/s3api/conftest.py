@@ -18,13 +18,13 @@ import boto3
 import botocore.config
 import pytest
 
-from gateway.engine.desk import Engine
+from gateway.engine.engine import Engine
 from gateway.engine.types import Body, Buffer, Caller, Meta, Promised
-from gateway.site import people
+from gateway.site.admin import users
 from gateway.site.site import Site as Opened
 from gateway.timing import Timing, parse_timing
-from s3api.observing import Observed
-from s3api.server import Serving, make_server, serve
+from s3api.access_log import Observed
+from s3api.http.server import Serving, make_server, serve
 from s3api.settings import S3Settings
 from tests.clocks import AheadClock
 from tests.endpoint import ACCESS_KEY
@@ -160,7 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 async def _keep(folder: Path, ready: threading.Event, done: threading.Event) -> None:
     async with await Opened.open(folder, bytes_too=False) as opened:
         for name, (access_key, secret) in (("alice", ALICE), ("bob", BOB)):
-            await people.add_user(opened, name, access_key, secret)
+            await users.add_user(opened, name, access_key, secret)
         ready.set()
         await asyncio.to_thread(done.wait)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3api.admission import LOOKED_AT_MOST, Admission, Crowd, group_of
+from s3api.http.admission import LOOKED_AT_MOST, Admission, Crowd, group_of
 
 
 @dataclass(eq=False)

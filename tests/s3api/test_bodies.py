@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from gateway.identity.sigv4 import PayloadKind, Verified
-from s3api.bodies import ChunkedBody
-from s3api.checksums import compute
+from s3api.format.checksums import compute
+from s3api.http.bodies import ChunkedBody
 from s3api.settings import S3Settings
 from tests.s3api.client import chunks
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import botocore.session
 import pytest
 
-from s3api import accepted
 from s3api.errors import S3Error
+from s3api.format import unsupported
 from s3api.operations import ROUTES
 from s3api.routing import SUBRESOURCES
 
@@ -72,10 +72,10 @@ def test_a_sub_resource_that_s3_has_never_means_the_plain_operation():
             assert SUBRESOURCES & query.keys(), name
 
 
-@pytest.mark.parametrize("header", sorted({*accepted._UNBUILT, *accepted._HARMLESS}))
+@pytest.mark.parametrize("header", sorted({*unsupported._UNBUILT, *unsupported._HARMLESS}))
 def test_every_header_that_is_refused_is_listed(header):
     with pytest.raises(S3Error) as caught:
-        accepted.check_headers({header: "public-read" if header == "x-amz-acl" else "another"}, sealed=True)
+        unsupported.check_headers({header: "public-read" if header == "x-amz-acl" else "another"}, sealed=True)
     assert caught.value.code == "NotImplemented"
     assert re.search("|".join(re.escape(part) for part in _spellings(header)), PAGE), header
 

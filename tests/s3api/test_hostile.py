@@ -16,10 +16,10 @@ from gateway.engine.types import Body, Caller
 from gateway.errors import NoSuchBucket
 from gateway.identity.canonical import encode as uri_encode
 from gateway.timing import parse_timing
-from s3api.observing import Observed
+from s3api.access_log import Observed
+from s3api.http.server import make_server
 from s3api.operations import ROWS
 from s3api.routing import SUBRESOURCES
-from s3api.server import make_server
 from s3api.settings import S3Settings
 from tests.s3api.client import Reply, Signer, parse
 

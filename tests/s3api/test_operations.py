@@ -9,7 +9,7 @@ import hashlib
 import pytest
 from botocore.exceptions import ClientError
 
-from s3api.defaults import ABSENT, FIXED, LISTS, REMOVABLE
+from s3api.ops.subresources import ABSENT, FIXED, LISTS, REMOVABLE
 from tests.s3api.client import Signer, encode, failed
 
 # --- who asks ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import base64
 import pytest
 from botocore.exceptions import ClientError
 
-from s3api.checksums import compute
+from s3api.format.checksums import compute
 from tests.s3api.client import chunks, failed
 
 MIB = 1 << 20

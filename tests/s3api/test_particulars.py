@@ -12,7 +12,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from s3api.defaults import FIXED
+from s3api.ops.subresources import FIXED
 from tests.s3api.client import Signer, encode
 
 MIB = 1 << 20

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from gateway.engine.types import ByteRange
 from gateway.errors import InvalidBucketName
 from gateway.namespace.bucket_names import check_bucket_name
-from s3api import metadata
-from s3api.authority import destination, virtual_bucket
-from s3api.conditions import byte_range, copy_range, etags, read_conditions, write_conditions
-from s3api.copying import copy_source
-from s3api.dates import http_date, parse_date
 from s3api.errors import S3Error
-from s3api.listing_format import format_keys, speller
+from s3api.format import metadata
+from s3api.format.authority import destination, virtual_bucket
+from s3api.format.conditions import byte_range, copy_range, etags, read_conditions, write_conditions
+from s3api.format.dates import http_date, parse_date
+from s3api.format.listing_xml import format_keys, speller
+from s3api.format.request_target import parse_query, parse_target
+from s3api.format.tokens import open_token, seal_token
+from s3api.format.xml_reader import XmlReader, parse_xml
+from s3api.format.xml_writer import escape, escape_bytes, url_encode
 from s3api.operations import ROUTES, ROWS
-from s3api.target import parse_query, parse_target
-from s3api.tokens import open_token, seal_token
-from s3api.xml_reading import XmlReader, parse_xml
-from s3api.xml_writing import escape, escape_bytes, url_encode
+from s3api.ops.copy import copy_source
 
 # --- targets ----------------------------------------------------------------------------------------------------------
 

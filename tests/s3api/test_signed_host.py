@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from s3api.authority import destination, virtual_bucket
 from s3api.errors import S3Error
+from s3api.format.authority import destination, virtual_bucket
 from tests.s3api.client import Signer, encode
 
 A, B = "pub-a.s3.test", "secret-b.s3.test"

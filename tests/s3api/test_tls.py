@@ -14,8 +14,8 @@ import pytest
 import uvloop
 
 from gateway.timing import parse_timing
-from s3api.admission import Admission
-from s3api.server import Serving, serve
+from s3api.http.admission import Admission
+from s3api.http.server import Serving, serve
 from tests.certificates import self_signed
 from tests.s3api.client import Signer, read_reply
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backends.base import Backend, Marker
-from backends.memory import Memory
-from gateway.site import opening
+from backends.testing.memory import Memory
+from gateway.site.storage import backend_factory
 
 
 class Cloud(Memory):
@@ -20,7 +20,7 @@ class Cloud(Memory):
         async def open_cloud(*_: object, **__: object) -> Backend:
             return cloud
 
-        monkeypatch.setattr(opening, "open_s3", open_cloud)
+        monkeypatch.setattr(backend_factory, "open_s3", open_cloud)
         return cloud
 
     @property

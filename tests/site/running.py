@@ -14,7 +14,7 @@ import boto3
 from botocore.config import Config
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.site.locks import read_serving
+from gateway.site.serve_lock import read_serving
 from tests.endpoint import Endpoint, run_entrepot
 from tests.logs import logged
 from tests.new_sites import new_site

@@ -11,14 +11,14 @@ import pytest
 
 from backends import errors
 from backends.base import Backend, Fence, Marker, crc32c_of
-from backends.memory import Memory
-from gateway.blocks.values import block_key
+from backends.testing.memory import Memory
+from gateway.blocks.types import block_key
 from gateway.crypto.sealing import new_block_id
 from gateway.errors import Misconfigured
-from gateway.site import checked_opening, standing
-from gateway.site.agreement import INCARNATION_STEPS, Parted, believed, goes_on_elsewhere
-from gateway.site.fencing import Fencing
-from gateway.site.standing import Standing
+from gateway.site.storage import backend_pool, checked_opening
+from gateway.site.storage.agreement import INCARNATION_STEPS, Parted, believed, goes_on_elsewhere
+from gateway.site.storage.backend_pool import Standing
+from gateway.site.storage.fencing import Fencing
 from gateway.timing import SystemClock, parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
 from tests.site.test_stamping import SITE, History
@@ -171,7 +171,7 @@ async def test_a_site_goes_on_while_one_cloud_says_that_it_goes_on_elsewhere_and
     assert list(found.refusing()) == ["one"]
     assert said in found.refusing()["one"]
     found.count()
-    gauges = {"restored": standing.ELSEWHERE.values, "stamped": standing.STAMPED.values}
+    gauges = {"restored": backend_pool.ELSEWHERE.values, "stamped": backend_pool.STAMPED.values}
     assert gauges.pop(kind) == {("disk",): 0, ("one",): 1, ("two",): 0}
     assert all(set(values.values()) == {0} for values in gauges.values())
     await found.backends[IDS["two"]].put("new", [b"new"], crc32c_of([b"new"]))

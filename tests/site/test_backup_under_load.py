@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.new_sites import new_site
 from tests.site.running import change_config, client, counted, until

@@ -10,8 +10,8 @@ from botocore.exceptions import ClientError
 
 from gateway.config import default_text, load_text
 from gateway.errors import Misconfigured
-from gateway.site.backups import with_absolute_backends
-from gateway.site.restore import restore
+from gateway.site.admin.backup import with_absolute_backends
+from gateway.site.admin.restore import restore
 from tests.endpoint import run_entrepot, started
 from tests.new_sites import new_site
 from tests.site.running import client

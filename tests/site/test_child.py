@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from gateway.config import default_text, load_text
-from gateway.metrics.lines import INFO, Lines
-from gateway.site.child import Child
-from gateway.site.control import Line, Message, pair
+from gateway.metrics.json_log import INFO, Lines
+from gateway.site.processes.child import Child
+from gateway.site.processes.control_channel import Line, Message, pair
 from gateway.timing import Timing
 
 

@@ -16,7 +16,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from gateway.errors import CommitterGone
-from gateway.site.people import add_user
+from gateway.site.admin.users import add_user
 from gateway.site.site import Site
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.site.running import client, entrepot, processes, until

@@ -12,10 +12,10 @@ import pytest
 
 from gateway.config import load
 from gateway.errors import CommitterGone
-from gateway.journal.holding import held_lock
+from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths
-from gateway.site import committers
-from gateway.site.committers import Committer
+from gateway.site import committer_launcher
+from gateway.site.committer_launcher import Committer
 from gateway.site.paths import journal_folder
 from gateway.timing import Timing, parse_timing
 from tests.new_sites import new_site
@@ -34,7 +34,7 @@ async def test_a_client_that_comes_while_the_last_committer_ends_starts_the_next
     """One that ends listens no more, and holds the lock a little longer; so does one that begins, and not yet."""
     folder, journal = site
     starts: list[subprocess.Popen[bytes]] = []
-    start = committers._start
+    start = committer_launcher._start
     with ExitStack() as ending:
         ending.enter_context(held_lock(JournalPaths(journal)))
 
@@ -44,7 +44,7 @@ async def test_a_client_that_comes_while_the_last_committer_ends_starts_the_next
             starts.append(start(folder, log))
             return starts[-1]
 
-        monkeypatch.setattr(committers, "_start", counted)
+        monkeypatch.setattr(committer_launcher, "_start", counted)
         committer = await Committer.ensure(folder, journal, Timing())
     await committer.let_go()
     assert [process.wait(60) for process in starts] == [0, 0]
@@ -58,10 +58,10 @@ async def test_who_holds_the_lock_and_never_answers_is_not_waited_for_without_en
 
 async def test_who_comes_too_late_to_commit_cuts_nothing_off_the_log_of_who_does(site: tuple[Path, Path]) -> None:
     folder, journal = site
-    log = journal / committers.LOG_NAME
+    log = journal / committer_launcher.LOG_NAME
     log.write_text("what the one that commits has said\n")
     with held_lock(JournalPaths(journal)):
-        loser = committers._start(folder, log)
+        loser = committer_launcher._start(folder, log)
         assert await asyncio.to_thread(loser.wait, 60) == 0
     assert log.read_text().startswith("what the one that commits has said\n")
 
@@ -70,7 +70,7 @@ async def test_a_committer_that_ends_without_a_word_is_not_given_those_of_one_be
     site: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, journal = site
-    log = journal / committers.LOG_NAME
+    log = journal / committer_launcher.LOG_NAME
     log.write_text("an old complaint\n")
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(CommitterGone, match="ended at once: 1"):
@@ -79,8 +79,8 @@ async def test_a_committer_that_ends_without_a_word_is_not_given_those_of_one_be
 
 async def test_a_log_that_has_grown_large_is_put_aside(site: tuple[Path, Path]) -> None:
     folder, journal = site
-    log = journal / committers.LOG_NAME
-    log.write_bytes(b"x" * (committers.LOG_BYTES + 1))
+    log = journal / committer_launcher.LOG_NAME
+    log.write_bytes(b"x" * (committer_launcher.LOG_BYTES + 1))
     await (await Committer.ensure(folder, journal, Timing())).let_go()
-    assert log.stat().st_size <= committers.LOG_BYTES
-    assert (journal / "committer.log.old").stat().st_size == committers.LOG_BYTES + 1
+    assert log.stat().st_size <= committer_launcher.LOG_BYTES
+    assert (journal / "committer.log.old").stat().st_size == committer_launcher.LOG_BYTES + 1

@@ -11,9 +11,10 @@ from gateway.engine.types import Meta, Promised
 from gateway.errors import InvalidArgument, NoSuchBucket, NoSuchUser
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
-from gateway.site import gauging, standings
-from gateway.site.explaining import explain, spell
-from gateway.site.losing import losses
+from gateway.site import replication_status
+from gateway.site.admin.explain import explain, spell
+from gateway.site.admin.lost_objects import losses
+from gateway.site.processes import replication_metrics
 from gateway.site.site import Site
 from tests.site.test_placing import MORE, Bytes, put, root
 
@@ -98,11 +99,11 @@ async def test_the_objects_of_blocks_without_a_good_copy_are_named(site: Site) -
 
 
 async def test_a_policy_that_is_late_is_a_metric_until_it_is_not(site: Site) -> None:
-    late = standings.Point("default", 7, 9.0, 1.0, True)
-    behind = standings.Standings((), (standings.Backlog("place", 7, 70, 9.0),), (late,), False, ())
-    gauging.tell(behind, ["default", "far"])
-    assert (gauging.LATE.values[("default",)], gauging.POINT.values[("default",)]) == (1, 9.0)
-    assert (gauging.LATE.values[("far",)], gauging.BEHIND.values[("place",)]) == (0, 7)
-    gauging.tell(behind._replace(backlog=(), points=()), ["default", "far"])
-    assert (gauging.LATE.values[("default",)], gauging.POINT.values[("default",)]) == (0, 0)
-    assert (gauging.OLDEST.values[("place",)], gauging.BEHIND.values[("place",)]) == (0, 0)
+    late = replication_status.Point("default", 7, 9.0, 1.0, True)
+    behind = replication_status.Standings((), (replication_status.Backlog("place", 7, 70, 9.0),), (late,), False, ())
+    replication_metrics.tell(behind, ["default", "far"])
+    assert (replication_metrics.LATE.values[("default",)], replication_metrics.POINT.values[("default",)]) == (1, 9.0)
+    assert (replication_metrics.LATE.values[("far",)], replication_metrics.BEHIND.values[("place",)]) == (0, 7)
+    replication_metrics.tell(behind._replace(backlog=(), points=()), ["default", "far"])
+    assert (replication_metrics.LATE.values[("default",)], replication_metrics.POINT.values[("default",)]) == (0, 0)
+    assert (replication_metrics.OLDEST.values[("place",)], replication_metrics.BEHIND.values[("place",)]) == (0, 0)

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from gateway.site.agreement import Parted
 from gateway.site.site import Site
+from gateway.site.storage.agreement import Parted
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import block_files
 from tests.flows.dying import kill_all

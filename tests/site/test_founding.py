@@ -11,10 +11,10 @@ import pytest
 
 from gateway.config import default_text
 from gateway.errors import EntrepotError, InvalidArgument, Misconfigured
-from gateway.site import founding
-from gateway.site.founding import found
-from gateway.site.keyring import list_ring_keys
-from gateway.site.people import list_users
+from gateway.site.admin import create_site
+from gateway.site.admin.create_site import found
+from gateway.site.admin.key_rotation import list_ring_keys
+from gateway.site.admin.users import list_users
 from gateway.site.site import Site
 from tests.backends.mounts import mounted
 from tests.endpoint import run_entrepot
@@ -133,7 +133,7 @@ async def test_init_that_was_cut_short_anywhere_can_be_run_again(
 ) -> None:
     folder = tmp_path / "site"
     with monkeypatch.context() as cut:
-        cut.setattr(founding, step, _cut(getattr(founding, step), when))
+        cut.setattr(create_site, step, _cut(getattr(create_site, step), when))
         with pytest.raises(Cut):
             await found(folder)
     if step != "finish" or when == "before":

@@ -14,12 +14,12 @@ from botocore.exceptions import ClientError
 
 from backends import errors
 from backends.base import Backend, Marker, crc32c_of
-from backends.local import Local
-from backends.memory import Memory
+from backends.local.backend import Local
+from backends.testing.memory import Memory
 from gateway.errors import Misconfigured, Unavailable
-from gateway.site.agreement import RestoredElsewhere
-from gateway.site.guarded import Guarded
 from gateway.site.site import Site
+from gateway.site.storage.agreement import RestoredElsewhere
+from gateway.site.storage.marker_guard import Guarded
 from gateway.timing import Timing, parse_timing
 from tests.backends.mounts import mounted
 from tests.endpoint import run_entrepot, started

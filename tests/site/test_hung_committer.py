@@ -11,7 +11,7 @@ import pytest
 from gateway.config import load
 from gateway.failpoints import FROM_VARIABLE, VARIABLE
 from gateway.identity.users import AddTenant
-from gateway.site.committers import LOG_NAME, open_journal
+from gateway.site.committer_launcher import LOG_NAME, open_journal
 from gateway.site.hung_committer import end_if_hung
 from gateway.site.paths import journal_folder
 from gateway.timing import VARIABLE as TIMING

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.crypto import master
 from gateway.errors import EntrepotError
-from gateway.site import keyring
-from gateway.site.keyring import list_ring_keys, renew, renew_if_the_mode_changed, rotate
-from gateway.site.people import add_user
+from gateway.site.admin import key_rotation
+from gateway.site.admin.key_rotation import list_ring_keys, renew, renew_if_the_mode_changed, rotate
+from gateway.site.admin.users import add_user
 from gateway.site.site import Site
 from tests.endpoint import started
 from tests.new_sites import ACCESS_KEY, new_site
@@ -64,7 +64,7 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
     async with await Site.open(tmp_path / "site", bytes_too=False) as site:
         for number in range(5):
             await add_user(site, f"user{number}")
-        monkeypatch.setattr(keyring, "AT_ONCE", 2)
+        monkeypatch.setattr(key_rotation, "AT_ONCE", 2)
         sent = []
 
         def stop_after_two(done: int, of: int) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from backends.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from gateway.errors import Unavailable
-from gateway.site.losing import losses, spell
+from gateway.site.admin.lost_objects import losses, spell
 from gateway.site.site import Site
 from tests.endpoint import run_entrepot
 from tests.files import block_files

@@ -7,7 +7,7 @@ import sys
 
 FAULTS = """
 import resource, sys
-from gateway.site.memory import keep_freed_memory
+from gateway.site.processes.memory import keep_freed_memory
 if "keep" in sys.argv:
     assert keep_freed_memory()
 for number in range(100):

@@ -13,15 +13,15 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.named_files import read_named_file
-from backends.s3_settings import S3Settings
+from backends.s3.settings import S3Settings
 from gateway.config.loading import read
 from gateway.config.models import ServerSection
 from gateway.crypto import master
 from gateway.errors import Misconfigured
-from gateway.metrics.lines import Lines
-from gateway.posix.gateways import Options, gateway_of
-from gateway.site.opening import open_s3
-from gateway.site.tls import Certificate
+from gateway.metrics.json_log import Lines
+from gateway.posix.rpc.endpoint import Options, gateway_of
+from gateway.site.processes.tls import Certificate
+from gateway.site.storage.backend_factory import open_s3
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, S3Place
 

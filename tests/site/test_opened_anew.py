@@ -13,10 +13,10 @@ import pytest
 
 from backends import errors
 from backends.base import Backend, Marker
-from backends.memory import Memory
-from gateway.site import checked_opening
-from gateway.site.refusals import NotNow
-from gateway.site.standing import Standing
+from backends.testing.memory import Memory
+from gateway.site.storage import checked_opening
+from gateway.site.storage.backend_pool import Standing
+from gateway.site.storage.refusals import NotNow
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
 from tests.waiting import until_true

@@ -10,9 +10,9 @@ import pytest
 
 from backends import errors
 from backends.base import crc32c_of
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from gateway.site.opening import around_distant, open_backend
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
+from gateway.site.storage.backend_factory import around_distant, open_backend
 from gateway.timing import SystemClock, Timing
 from gateway.topology import BackendPlace, S3Place
 from tests.servers.between import Between, Forward, Heard, between

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from gateway.config import Address
-from gateway.site.overview import CONNECTIONS_MAX, Found, Overview
+from gateway.site.processes.status_http import CONNECTIONS_MAX, Found, Overview
 from gateway.timing import Timing, parse_timing
 
 SHORT = parse_timing("probes.connection_seconds=0.2; probes.last_answer_seconds=0.2")

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.config import load
 from gateway.errors import Misconfigured
-from gateway.site import owner
-from gateway.site.locks import is_served, read_serving
-from gateway.site.owner import see_owner
+from gateway.site import ownership
+from gateway.site.ownership import see_owner
+from gateway.site.serve_lock import is_served, read_serving
 from gateway.site.site import Site
 from tests.new_sites import new_site
 
@@ -23,8 +23,8 @@ def become_root_over_anothers(site: Path, patch: pytest.MonkeyPatch) -> None:
     if os.geteuid() == 0:
         os.chown(site / "journal" / "journal.db", SOMEBODY, -1)
     else:
-        patch.setattr(owner.os, "geteuid", lambda: 0)  # type: ignore[attr-defined]
-        patch.setattr(owner, "_of_what_is_made", lambda folder: 0)
+        patch.setattr(ownership.os, "geteuid", lambda: 0)  # type: ignore[attr-defined]
+        patch.setattr(ownership, "_of_what_is_made", lambda folder: 0)
 
 
 async def test_root_is_refused_at_another_users_site_and_leaves_nothing_there(
@@ -44,7 +44,7 @@ async def test_where_a_mount_gives_every_file_to_one_user_root_is_as_good_as_tha
     site = new_site(tmp_path / "site")
     become_root_over_anothers(site, monkeypatch)
     theirs = (site / "journal" / "journal.db").stat().st_uid
-    monkeypatch.setattr(owner, "_of_what_is_made", lambda folder: theirs)
+    monkeypatch.setattr(ownership, "_of_what_is_made", lambda folder: theirs)
     see_owner(site, load(site))
 
 

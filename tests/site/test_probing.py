@@ -11,11 +11,11 @@ import pytest
 
 from backends import errors
 from backends.base import Backend
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
 from gateway.errors import Unavailable
 from gateway.journal.client import Journal
-from gateway.site.probing import LEFT_MAX, Probing
+from gateway.site.processes.readiness import LEFT_MAX, Probing
 from gateway.timing import parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.blocks.places import Silent

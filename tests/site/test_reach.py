@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.site.reach import reach_of
+from gateway.site.storage.connection_params import reach_of
 from gateway.topology import BackendPlace, S3Place
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.blocks import counting
+from gateway.blocks import metrics
 from gateway.engine.types import Meta, Promised
 from gateway.site.site import Site
 from tests.files import block_files
@@ -135,7 +135,7 @@ async def test_a_cloud_that_goes_wrong_in_the_middle_of_an_object_is_left_for_th
 
 async def test_a_disk_that_loses_its_blocks_in_the_middle_of_an_object_is_left_for_the_cloud(site: Site) -> None:
     await put(site, "mixed/k")
-    bad = sum(counting.BAD.values.values())
+    bad = sum(metrics.BAD.values.values())
 
     def lose() -> None:
         for path in block_files(site.folder / "blocks"):
@@ -145,7 +145,7 @@ async def test_a_disk_that_loses_its_blocks_in_the_middle_of_an_object_is_left_f
     assert await drained(site, "mixed/k", lose) == DATA
     lose()
     assert await drained(site, "mixed/k") == DATA
-    assert sum(counting.BAD.values.values()) >= bad
+    assert sum(metrics.BAD.values.values()) >= bad
 
 
 async def test_five_hundred_readers_of_an_object_in_a_cloud_ask_it_for_each_block_once(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.site.refusals import Refusals
+from gateway.site.storage.refusals import Refusals
 from gateway.timing import Timing
 from tests.clocks import ManualClock, manual_timing
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.config import default_text, load_text
-from gateway.site.in_force import asks_for_restart
+from gateway.site.active_config import asks_for_restart
 from tests.endpoint import ENTREPOT, Endpoint, run_entrepot, started
 from tests.files import files_below
 from tests.new_sites import new_site

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from gateway.blocks.findings import Severity
+from gateway.blocks.fsck.findings import Severity
 from gateway.errors import Damaged, Misconfigured, Refused
 from gateway.identity.users import AddTenant
-from gateway.journal.backup import read_manifest
-from gateway.journal.backup import restore as restore_journal
-from gateway.site import restore as restoring
-from gateway.site import upkeep
-from gateway.site.agreement import INCARNATION_STEPS
-from gateway.site.backups import backup
-from gateway.site.founding import found, unfinished
-from gateway.site.keyring import rotate
-from gateway.site.restore import restore
+from gateway.journal.history.backup import read_manifest
+from gateway.journal.history.backup import restore as restore_journal
+from gateway.site.admin import maintenance
+from gateway.site.admin import restore as restoring
+from gateway.site.admin.backup import backup
+from gateway.site.admin.create_site import found, unfinished
+from gateway.site.admin.key_rotation import rotate
+from gateway.site.admin.restore import restore
 from gateway.site.site import Site
+from gateway.site.storage.agreement import INCARNATION_STEPS
 from tests.new_sites import new_site
 from tests.site.clouds import Cloud
 from tests.site.running import add_cloud
@@ -156,12 +156,12 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
     site, saved, anew, key = tmp_path / "site", tmp_path / "saved", tmp_path / "anew", tmp_path / "site" / "master.key"
     await found(site)
     async with await Site.open(site, "cli") as opened:
-        sound = await upkeep.fsck(opened, read=True, replay=True)
+        sound = await maintenance.fsck(opened, read=True, replay=True)
     assert sound.worst is Severity.NONE, sound.findings
     change(site, "UPDATE journal SET records = records || x'00' WHERE number = 3")
     fault = "the journal's records from 3 on are not what was written"
     async with await Site.open(site, "cli") as opened:
-        report = await upkeep.fsck(opened, read=True, replay=True)
+        report = await maintenance.fsck(opened, read=True, replay=True)
         made = await backup(opened, saved, keep_seconds=3600)
     assert [(each.kind, each.where, each.what) for each in report.findings[:1]] == [
         ("journal-damaged", "record 3", fault)
@@ -176,7 +176,7 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
     assert "they do not contradict themselves" in restored.unverified
     async with await Site.open(anew, "cli") as opened:
         await opened.journal.send(AddTenant("later"))
-        clean, replayed = await upkeep.fsck(opened, read=True), await upkeep.fsck(opened, replay=True)
+        clean, replayed = await maintenance.fsck(opened, read=True), await maintenance.fsck(opened, replay=True)
         again = await backup(opened, tmp_path / "again", keep_seconds=3600)
     assert (clean.worst, dict(replayed.kinds)) == (Severity.NONE, {"replay-impossible": 1})
     assert "with tables that were restored without their records" in replayed.findings[0].what
@@ -194,7 +194,7 @@ async def test_a_row_that_the_journal_does_not_make_is_found_by_a_replay_alone(m
     await restore(made / "one", site, made / "key")
     change(site, "UPDATE user SET made_ns = made_ns + 1")
     async with await Site.open(site, "cli") as opened:
-        quick, replayed = await upkeep.fsck(opened), await upkeep.fsck(opened, replay=True)
+        quick, replayed = await maintenance.fsck(opened), await maintenance.fsck(opened, replay=True)
     assert quick.worst is Severity.NONE
     (finding,) = replayed.findings
     assert (finding.kind, finding.where) == ("replay-differs", "user 'root'")

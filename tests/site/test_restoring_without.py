@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import EntrepotError, Misconfigured
-from gateway.site import restore as restoring
-from gateway.site.backups import backup
-from gateway.site.left_out import spell
-from gateway.site.losing import losses
-from gateway.site.restore import plain, restore
+from gateway.site.admin import restore as restoring
+from gateway.site.admin.backup import backup
+from gateway.site.admin.lost_objects import losses
+from gateway.site.admin.maintenance import workers_of
+from gateway.site.admin.restore import plain, restore
+from gateway.site.admin.restore_without import spell
 from gateway.site.site import Site
-from gateway.site.upkeep import workers_of
 from tests.site.running import change_config
 from tests.site.test_placing import folder, get, held, put  # noqa: F401 (a fixture among them)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.site import served
+from gateway.site.admin import server_status
 from tests.endpoint import run_entrepot, started
 from tests.site.running import change_config, watch
 
@@ -19,19 +19,19 @@ def process(config: str, **backends: str) -> dict[str, Any]:
     return {"pid": 2, "well": True, "restarts": 0, "config": config, **({"backends": backends} if backends else {})}
 
 
-def told(monkeypatch: pytest.MonkeyPatch, **processes: dict[str, Any]) -> served.Served:
-    monkeypatch.setattr(served, "read_serving", lambda folder: SERVING)
-    monkeypatch.setattr(served, "_health", lambda address: {"config": "new", "processes": processes})
-    return served.ask(Path("site"))
+def told(monkeypatch: pytest.MonkeyPatch, **processes: dict[str, Any]) -> server_status.Served:
+    monkeypatch.setattr(server_status, "read_serving", lambda folder: SERVING)
+    monkeypatch.setattr(server_status, "_health", lambda address: {"config": "new", "processes": processes})
+    return server_status.ask(Path("site"))
 
 
 def test_who_runs_another_config_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     found = told(monkeypatch, keeper=process("new"), worker=process("old"), late=process(""))
-    assert served.spell(found, "new") == [
+    assert server_status.spell(found, "new") == [
         "config: worker runs old, and not new",
         "config: late runs none yet, and not new",
     ]
-    plain = served.plain(found)
+    plain = server_status.plain(found)
     assert plain["serving"]["config"] == "new"
     assert plain["other_configs"] == {"worker": "old", "late": ""}
 
@@ -40,7 +40,7 @@ def test_a_backend_that_some_cannot_use_is_told_once_for_each_reason(monkeypatch
     found = told(
         monkeypatch, keeper=process("new", disk="gone"), one=process("new", disk="gone"), two=process("new", disk="x")
     )
-    assert served.spell(found, "new") == [
+    assert server_status.spell(found, "new") == [
         "backend disk: NOT USABLE as it should be: gone (says keeper, one)",
         "backend disk: NOT USABLE as it should be: x (says two)",
     ]
@@ -50,9 +50,11 @@ def test_one_that_serves_and_does_not_answer_is_told(monkeypatch: pytest.MonkeyP
     def silent(address: str) -> dict[str, Any]:
         raise ConnectionRefusedError("nobody listens")
 
-    monkeypatch.setattr(served, "read_serving", lambda folder: SERVING)
-    monkeypatch.setattr(served, "_health", silent)
-    assert served.spell(served.ask(Path("site")), "new") == ["serving: it does not answer: nobody listens"]
+    monkeypatch.setattr(server_status, "read_serving", lambda folder: SERVING)
+    monkeypatch.setattr(server_status, "_health", silent)
+    assert server_status.spell(server_status.ask(Path("site")), "new") == [
+        "serving: it does not answer: nobody listens"
+    ]
 
 
 def test_status_shows_the_config_in_force_and_that_the_file_is_another(tmp_path: Path) -> None:

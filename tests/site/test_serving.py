@@ -19,8 +19,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from gateway.site.control import CONTROL_FD
-from gateway.site.keeping import NICENESS
+from gateway.site.processes.control_channel import CONTROL_FD
+from gateway.site.processes.keeper import NICENESS
 from tests.endpoint import Endpoint, command_environment, run_entrepot, started
 from tests.new_sites import new_site
 from tests.site.running import change_config, client, counted, lines, processes, ready, until, watch
@@ -100,7 +100,7 @@ def test_a_process_whose_supervisor_went_while_it_started_does_not_call_that_a_f
     ours, theirs = socket.socketpair()
     ours.close()
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.site.keeping", "keeper", str(site)],
+        [sys.executable, "-m", "gateway.site.processes.keeper", "keeper", str(site)],
         env=command_environment() | {CONTROL_FD: str(theirs.fileno())},
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,

@@ -16,8 +16,8 @@ import pytest
 from gateway.config import load
 from gateway.errors import CommitterGone
 from gateway.journal.paths import JournalPaths
-from gateway.site import committers, hung_committer
-from gateway.site.committers import Committer, open_journal
+from gateway.site import committer_launcher, hung_committer
+from gateway.site.committer_launcher import Committer, open_journal
 from gateway.site.hung_committer import end_if_hung, watch_for_hang
 from gateway.site.paths import journal_folder
 from gateway.timing import Timing
@@ -170,7 +170,7 @@ async def test_the_watch_goes_on_beside_a_committer_of_another_user_and_says_so_
 def sleeping(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """The process that is started in the place of a committer. It never listens."""
     process = subprocess.Popen(["sleep", "600"], stdin=subprocess.PIPE)
-    monkeypatch.setattr(committers, "_start", lambda folder, log: process)
+    monkeypatch.setattr(committer_launcher, "_start", lambda folder, log: process)
     yield process
     process.kill()
     process.wait()
@@ -195,7 +195,7 @@ async def test_a_committer_that_was_started_and_works_is_waited_for_until_it_sto
     """It recovers a large journal."""
     folder = new_site(tmp_path / "site")
     works = iter(range(100))
-    monkeypatch.setattr(committers, "work_done", lambda pid: (str(next(works, "nothing more")),))
+    monkeypatch.setattr(committer_launcher, "work_done", lambda pid: (str(next(works, "nothing more")),))
     timing, clock = manual_timing("committers.try_seconds=10; committers.recovering_seconds=60")
     with pytest.raises(CommitterGone, match="does not listen"):
         await Committer.ensure(folder, journal_folder(folder, load(folder)), timing)

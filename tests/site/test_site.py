@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from backends.errors import Misconfigured as Unusable
-from backends.local import Local
-from gateway.site.guarded import Guarded
+from backends.local.backend import Local
 from gateway.site.site import Site
-from gateway.site.warehouse import Warehouse
+from gateway.site.storage.block_storage import Warehouse
+from gateway.site.storage.marker_guard import Guarded
 from tests.new_sites import new_site
 
 

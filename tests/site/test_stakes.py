@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from gateway.blocks.digests import Digests
-from gateway.blocks.values import Stamp
-from gateway.blocks.writer import StoredRun
+from gateway.blocks.types import Stamp
+from gateway.blocks.write.writer import StoredRun
 from gateway.engine.types import Caller
 from gateway.journal.session_commands import OpenSession
-from gateway.namespace.objects import PutObject
+from gateway.namespace.commands.objects import PutObject
+from gateway.site.admin.maintenance import workers_of
 from gateway.site.site import Site
-from gateway.site.upkeep import workers_of
 from tests.new_sites import ACCESS_KEY
 
 BODIES = [b"body %d" % n for n in range(4)]

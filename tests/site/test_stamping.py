@@ -12,18 +12,18 @@ import pytest
 
 from backends import errors
 from backends.base import LINEAGE_MAX, Marker, crc32c_of
-from backends.faulty import Fault, Faulty, Kind, Plan
-from backends.memory import Memory
-from gateway.blocks.values import block_key
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.memory import Memory
+from gateway.blocks.types import block_key
 from gateway.crypto.sealing import new_block_id
-from gateway.journal.local import LocalCommitter
+from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import COMMANDS, DrawToken, FoundSite, OpenSession
-from gateway.journal.sqlite.reading import ReadStore
+from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.site.agreement import StampedElsewhere
-from gateway.site.fencing import Fencing, Relation, head
-from gateway.site.guarded import Guarded
-from gateway.site.takeover import common_record
+from gateway.site.admin.takeover import common_record
+from gateway.site.storage.agreement import StampedElsewhere
+from gateway.site.storage.fencing import Fencing, Relation, head
+from gateway.site.storage.marker_guard import Guarded
 from gateway.timing import SystemClock, Timing, parse_timing
 
 SITE = "ab" * 16

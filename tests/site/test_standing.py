@@ -10,10 +10,10 @@ from awscrt import checksums
 
 from backends import errors
 from backends.base import Backend, Marker
-from backends.memory import Memory
-from gateway.site import checked_opening, standing
-from gateway.site.absent import Absent
-from gateway.site.live import Live
+from backends.testing.memory import Memory
+from gateway.site.storage import backend_pool, checked_opening
+from gateway.site.storage.open_backends import Live
+from gateway.site.storage.pending_backend import Absent
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.waiting import until_true
@@ -96,7 +96,7 @@ async def test_what_loading_a_driver_takes_does_not_count_against_its_place(monk
     monkeypatch.setattr(checked_opening, "open_backend", opened)
     place = BackendPlace("far", "s3", "here", 8, 60.0, False)
     policies = {"default": Policy("default", ("far",), ("far",))}
-    found = standing.Standing(Rows(), timing=HURRIED, writes_much=False)
+    found = backend_pool.Standing(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, {"far": place}, policies), strict=True)
     assert found.absent() == {}
     await found.close()
@@ -109,14 +109,14 @@ async def test_a_place_that_is_silent_counts_as_away_once_it_had_its_time(monkey
 
     monkeypatch.setattr(checked_opening, "open_backend", silent)
     places = {"far": BackendPlace("far", "local", "here", 8, 60.0, False, "/far")}
-    found = standing.Standing(Rows(), timing=HURRIED, writes_much=False)
+    found = backend_pool.Standing(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, places, {"default": Policy("default", ("far",), ("far",))}), strict=False)
     assert found.absent() == {"far": "it could not be opened within 0.05 s"}
     found.count()
-    assert standing.MISSING.values == {("far",): 1}
+    assert backend_pool.MISSING.values == {("far",): 1}
     await found.leave(Topology("here", {}, {}, {}, {}))
     found.count()
-    assert standing.MISSING.values == standing.REFUSING.values == {}, "an alarm over what is not there any more"
+    assert backend_pool.MISSING.values == backend_pool.REFUSING.values == {}, "an alarm over what is not there any more"
     await found.close()
 
 

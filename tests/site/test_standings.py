@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
+from gateway.site.replication_status import Backlog, Point, Standings, Use, look, plain, spell
 from gateway.site.site import Site
-from gateway.site.standings import Backlog, Point, Standings, Use, look, plain, spell
 from tests.site.test_placing import MORE, put
 
 PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()

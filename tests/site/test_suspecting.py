@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from gateway.journal.client import Journal
-from gateway.site.suspecting import Suspecting
+from gateway.site.storage.suspect_reporter import Suspecting
 from gateway.timing import Timing, parse_timing
 
 BLOCK = b"b" * 24

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from backends.base import Draw, Fence
+from gateway.site.admin.takeover import Histories, take_over
 from gateway.site.site import Site
-from gateway.site.takeover import Histories, take_over
 from tests.new_sites import new_site
 from tests.site.clouds import Cloud
 from tests.site.running import add_cloud

@@ -12,10 +12,10 @@ from typing import Any, cast
 import pytest
 
 from gateway.config import default_text, load_text
-from gateway.metrics.lines import LEVELS, Lines
-from gateway.site import reloading
-from gateway.site.processes import Process
-from gateway.site.reloading import Outcome, Reloading
+from gateway.metrics.json_log import LEVELS, Lines
+from gateway.site.processes import config_reload
+from gateway.site.processes.config_reload import Outcome, Reloading
+from gateway.site.processes.supervised import Process
 from gateway.timing import parse_timing
 from tests.waiting import until_true
 
@@ -87,7 +87,7 @@ async def test_a_full_disk_refuses_one_edit_and_the_next_is_taken_over(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(reloading, "put_in_force", full)
+        patched.setattr(config_reload, "put_in_force", full)
         (folder / "entrepot.toml").write_text(OTHER)
         told = await asked(it, folder, "full")
     assert (told.outcome, told.version) == ("refused", before)

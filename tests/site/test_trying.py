@@ -13,9 +13,9 @@ from typing import Any
 import boto3
 import pytest
 
-from backends.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from gateway.site.admin.backend_check import try_backend
 from gateway.site.site import Site as OpenSite
-from gateway.site.trying import try_backend
 from gateway.timing import parse_timing
 from tests.endpoint import ENTREPOT, command_environment
 from tests.new_sites import new_site

@@ -23,27 +23,27 @@ WAITS = {"sleep", "timeout", "call_later", "wait_for", "settimeout"}
 
 TIMING = {"backends/timing.py", "gateway/timing/clock.py", "gateway/timing/durations.py"}
 CHOSEN = {
-    "backends/faulty.py",  # what a test injects
-    "backends/retrying.py",  # `within_s`: the deadline of the backend, which the config has
-    "backends/s3.py",  # `timeout_s`: a share of that deadline
+    "backends/testing/faulty.py",  # what a test injects
+    "backends/retry.py",  # `within_s`: the deadline of the backend, which the config has
+    "backends/s3/backend.py",  # `timeout_s`: a share of that deadline
     "gateway/cli/backends.py",  # the default of the option `--seconds`
-    "gateway/cli/keeping_house.py",  # the default of the option `--keep-days`
+    "gateway/cli/maintenance.py",  # the default of the option `--keep-days`
     "gateway/config/models.py",  # defaults and bounds of the config's fields
-    "gateway/config/places.py",  # the same
+    "gateway/config/topology_sections.py",  # the same
     "gateway/journal/whereabouts.py",  # the default of `journal.fork_grace_hours`
-    "gateway/journal/server.py",  # the default of `journal.lease_seconds`
-    "gateway/posix/gateways.py",  # the default of the option `timeout` of file systems
+    "gateway/journal/server/server.py",  # the default of `journal.lease_seconds`
+    "gateway/posix/rpc/endpoint.py",  # the default of the option `timeout` of file systems
     "gateway/topology/policies.py",  # the default of `recheck_seconds` of a policy
     "s3api/settings.py",  # the defaults of the config's `server` section
 }
 """Defaults of what an operator or the caller of a library chooses."""
 FIXED = {
     "gateway/identity/sigv4.py",  # the skew of clocks and the longest validity that AWS defines
-    "gateway/posix/looking.py",  # the latter again
+    "gateway/posix/fsspec/listing_ops.py",  # the latter again
 }
 """Numbers that a protocol fixes."""
 RULES = {
-    "gateway/journal/batch.py",  # which steps of the wall clock are smoothed in what people see
+    "gateway/journal/server/batch.py",  # which steps of the wall clock are smoothed in what people see
     "gateway/journal/site_clock.py",  # how the site's clock goes on over restarts; each process computes it
     "gateway/metrics/instruments.py",  # the bounds of histograms
     "gateway/placement/desired.py",  # "for ever", as a number
@@ -51,8 +51,8 @@ RULES = {
 """Numbers that belong to the meaning of what is stored or shown. All processes of a site must agree on them, and nobody
 waits for them."""
 MACHINE = {
-    "backends/s3_credentials.py",  # until when a key is used, which `s3_signing` compares
-    "backends/s3_signing.py",  # the date of a signature, which the server compares with its own clock
+    "backends/s3/credentials.py",  # until when a key is used, which `s3_signing` compares
+    "backends/s3/signing.py",  # the date of a signature, which the server compares with its own clock
 }
 """Modules that need the machine's wall clock itself: with another one no S3 server would answer."""
 UNITS = {"SECOND_NS", "DAY_SECONDS"}

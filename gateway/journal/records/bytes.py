@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.journal.packed import Extent, Rewritten
-from gateway.journal.records.form import record
+from gateway.journal.columns import Extent, Rewritten
+from gateway.journal.records.base import record
 
 
 class NewBlock(NamedTuple):

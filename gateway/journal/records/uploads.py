@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.journal.packed import PartFact, UploadAt
-from gateway.journal.records.form import record
+from gateway.journal.columns import PartFact, UploadAt
+from gateway.journal.records.base import record
 
 
 @record(tag=72)

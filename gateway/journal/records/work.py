@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.journal.records.form import record
+from gateway.journal.records.base import record
 
 
 @record(tag=76)

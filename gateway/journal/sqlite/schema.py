@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
-from gateway.journal.packed import checksum_kind
+from gateway.journal.columns import checksum_kind
 from gateway.journal.tables import GONE, PLAN, REWRITE, TABLES, TOKEN, WORK, Table
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway import failpoints
 from gateway.errors import Damaged, DiskFull, Misconfigured
-from gateway.journal import chain
+from gateway.journal.history import chain
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
 from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow, TreePath

@@ -7,13 +7,14 @@ changed copy, nobody changes one in place.
 
 Ids are 64-bit: the incarnation of the journal that drew them above a 48-bit counter. 0 is no id. Times are
 nanoseconds since 1970, drawn by the committer from the wall clock, or where they say so from the
-site's clock (`site_clock`). Columns called *packed* hold msgpack (see `packed.py`).
+site's clock (`site_clock`). Columns called *packed* hold msgpack (see `columns.py`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from gateway.journal.tables.base import Key, Table
 from gateway.journal.tables.bytes import (
     BLOCK,
     BODY,
@@ -28,10 +29,6 @@ from gateway.journal.tables.bytes import (
     Rewrite,
     Run,
     Shape,
-)
-from gateway.journal.tables.form import (
-    Key,
-    Table,
 )
 from gateway.journal.tables.site import (
     ACCESS_KEY,

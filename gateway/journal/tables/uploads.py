@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from gateway.journal.tables.form import Table
+from gateway.journal.tables.base import Table
 
 
 class UploadState(IntEnum):

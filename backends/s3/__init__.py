@@ -1,0 +1,1 @@
+"""A prefix of an S3 bucket as a backend: AWS, MinIO, Ceph and compatible servers."""

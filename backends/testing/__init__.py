@@ -1,0 +1,1 @@
+"""Backends for tests: values in memory, and a wrapper that injects faults."""

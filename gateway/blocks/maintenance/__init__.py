@@ -1,0 +1,1 @@
+"""Background work on blocks: releasing deleted content, sweeping, compaction, expiry, garbage collection."""

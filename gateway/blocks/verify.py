@@ -1,0 +1,44 @@
+"""Whether a whole copy of a block is what was sealed: its header, every frame of what lives in it, its checksum.
+
+Yields the loop between one extent and the next: a pack may hold thousands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from backends.base import Buffer, crc32c_of
+from gateway import errors
+from gateway.blocks.maintenance.worker import Tables
+from gateway.crypto.sealing import HEADER_BYTES, BlockKeys, check_header, frames_of, sealed_length
+from gateway.journal.columns import extents
+
+RUNS = 64
+"""Looked up between two turns of the loop."""
+_RUNS = (
+    "SELECT m.run, r.extents FROM member m JOIN run r ON r.id = m.run WHERE m.block = ? AND m.run > ? "
+    "ORDER BY m.run LIMIT ?"
+)
+
+
+async def verify(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, crc32c: int, copy: Buffer) -> int:
+    """See that *copy* is the block of that id, sealed under that ring key. Answers how many frames were opened. Raises
+    `Damaged`."""
+    sealed = memoryview(copy)
+    opener = keys.opener(ring_key, block)
+    check_header(sealed[:HEADER_BYTES], block, ring_key, opener.mode)
+    opened, last = 0, 0
+    while True:
+        runs = store.query(_RUNS, (block, last, RUNS))
+        for last, packed in runs:  # noqa: B007 (the next page begins behind it)
+            for extent in extents(packed):
+                if extent.block == block:
+                    frames = sealed[extent.offset : extent.offset + sealed_length(extent.length)]
+                    opener.open(frames, extent.length, extent.frame)
+                    opened += frames_of(extent.length)
+        if len(runs) < RUNS:
+            break
+        await asyncio.sleep(0)
+    if crc32c_of([sealed]) != crc32c:
+        raise errors.Damaged("its checksum is not that of what was stored, though all that lives in it opens")
+    return opened

@@ -1,0 +1,191 @@
+"""`entrepot fsck`, `gc`, `backup`, `restore`: looking after what a site holds."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.options import Json, SiteArgument
+from gateway.cli.output import progress, steps, tell, when
+from gateway.cli.users import on_site
+
+if TYPE_CHECKING:
+    from gateway.blocks.fsck.findings import Report
+    from gateway.blocks.maintenance.gc import Waste
+    from gateway.journal.history.backup import Manifest
+    from gateway.site.site import Site
+
+CLEAN = 0
+FOUND = 3
+"""`fsck` found something wrong."""
+UNCHECKED = 4
+"""`fsck` or `gc` found nothing wrong, and could not look everywhere."""
+DAY_SECONDS = 86_400.0
+
+UnnamedMax = Annotated[
+    int,
+    typer.Option(
+        "--unnamed-max",
+        metavar="KEYS",
+        min=0,
+        help="Give a backend's listing up behind so many keys that the journal does not name.",
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands of *app*."""
+    for command in (fsck, gc, backup, restore):
+        app.command(command.__name__)(command)
+
+
+def fsck(
+    folder: SiteArgument,
+    read: Annotated[bool, typer.Option("--read", help="Read and open every frame of every block.")] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Compare every table with a replay of the whole journal.")
+    ] = False,
+    mend: Annotated[
+        bool, typer.Option("--mend", help="Have copies that are absent or damaged mended from good ones.")
+    ] = False,
+    unnamed_max: UnnamedMax = 1_000_000,
+    json: Json = False,
+) -> int:
+    """Check the journal, its tables against each other and against the bytes, also while the site is served.
+
+    Exit status 0: nothing is wrong (what only wastes space is told). 3: something is missing or damaged. 4: nothing is,
+    as far as could be checked, but a backend could not be reached or not be listed to its end."""
+    from gateway.blocks.fsck.findings import Severity
+    from gateway.site.admin import maintenance
+
+    async def work(site: Site) -> Report:
+        with steps(quiet=json) as told:
+            return await maintenance.fsck(
+                site, read=read, replay=replay, mend=mend, unnamed_max=unnamed_max, progress=told
+            )
+
+    report = on_site(folder, work, bytes_too=True, strict=False)
+    tell(maintenance.plain(report), as_json=json, text=lambda: maintenance.spell(report))
+    return {Severity.WRONG: FOUND, Severity.UNCHECKED: UNCHECKED}.get(report.worst, CLEAN)
+
+
+def gc(
+    folder: SiteArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and change nothing.")] = False,
+    unnamed_max: UnnamedMax = 1_000_000,
+    json: Json = False,
+) -> int:
+    """Take away at once what nobody names any more, instead of waiting for the keeper.
+
+    Exit status 4: a backend could not be reached, or not be listed to its end; the others were looked at."""
+    from gateway.site.admin import maintenance
+
+    async def work(site: Site) -> Waste:
+        with steps(quiet=json) as told:
+            return await maintenance.gc(site, dry_run=dry_run, unnamed_max=unnamed_max, progress=told)
+
+    waste = on_site(folder, work, bytes_too=True)
+    word = "would go" if dry_run else "left"
+    tell(maintenance.plain_waste(waste), as_json=json, text=lambda: maintenance.spell_waste(waste, word))
+    return UNCHECKED if waste.unchecked else CLEAN
+
+
+def backup(
+    folder: SiteArgument,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty folder.", show_default=False)],
+    keep_days: Annotated[
+        float, typer.Option("--keep-days", min=0, max=3_650, help="How long the blocks that it names must stay.")
+    ] = 30.0,
+    json: Json = False,
+) -> int:
+    """Copy the site's journal and config to TARGET, also while it is served, and check every record of the copy.
+
+    The blocks stay where they are, and those that the backup names are kept for so many days. The master key is not
+    in a backup: without it nothing can be read, so keep a copy of it elsewhere. Exit status 3: the journal is damaged,
+    and only the tables of this backup can be restored."""
+    from gateway.site.admin import backup as backups
+
+    async def work(site: Site) -> Manifest:
+        with progress("copying the journal", quiet=json) as told:
+            return await backups.backup(site, target, keep_seconds=keep_days * DAY_SECONDS, progress=told)
+
+    made = on_site(folder, work)
+    tell({**asdict(made), "folder": str(target)}, as_json=json, text=lambda: _backed_up(made, target))
+    return FOUND if made.damage else CLEAN
+
+
+def _backed_up(made: Manifest, target: Path) -> list[str]:
+    first = f"backed up {made.number} records of site {made.site} to {target}; "
+    if not made.damage:
+        return [f"{first}good until {when(made.until_ns)}"]
+    return [
+        f"{first}its blocks are kept until {when(made.until_ns)}",
+        (
+            f"NOT sound: {made.damage}. Keep older backups: of this one `entrepot restore --tables-only` alone "
+            "makes a site"
+        ),
+    ]
+
+
+def restore(
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="What `backup` made.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
+    master_key: Annotated[
+        Path, typer.Option("--master-key", metavar="FILE", help="The site's master key.", show_default=False)
+    ],
+    claim_anyway: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--claim-anyway",
+            metavar="NAME",
+            help="Claim this backend also where none of the blocks that should lie there does. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            metavar="NAME",
+            help="Leave out this backend, which is gone for good: it counts as lost. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    tables_only: Annotated[
+        bool, typer.Option("--tables-only", help="Of a backup whose journal is damaged: take the tables as they are.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make a site in DIR out of the backup in TARGET: the same site, in a new incarnation.
+
+    It takes over the blocks of the site that was backed up, and shuts that one out of them. What was written after
+    the backup is no longer named. Nothing is written outside DIR but the backends' markers."""
+    from gateway.site.admin.restore import plain
+    from gateway.site.admin.restore import restore as restore_site
+    from gateway.site.admin.restore_without import spell as spell_left_out
+    from gateway.timing import timing_from_environment
+
+    restored = asyncio.run(
+        restore_site(
+            *(target, folder, master_key), anyway=claim_anyway or (), without=without or (), tables_only=tables_only
+        )
+    )
+    aged = timing_from_environment().clock.wall_ns() > restored.until_ns
+    lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
+    lines += [
+        f"{setting} was {named} in the backup; the restored site keeps it inside {folder}"
+        for setting, named in restored.moved.items()
+    ]
+    lines += [f"backend {name} was NOT claimed, and takes no writes: {why}" for name, why in restored.unclaimed.items()]
+    lines += spell_left_out(restored, folder)
+    if restored.unverified:
+        lines.append(restored.unverified)
+    if aged:
+        lines.append(
+            f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` says which are gone"
+        )
+    tell(plain(restored, folder, aged=aged), as_json=json, text=lambda: lines)

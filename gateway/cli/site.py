@@ -1,0 +1,127 @@
+"""`entrepot init`, `status`, `version`: making a site and looking at it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.options import Json, SiteArgument
+from gateway.cli.output import tell, when
+from gateway.cli.users import on_site
+
+if TYPE_CHECKING:
+    from gateway.site.site import Site
+
+ROOT_ACCESS_KEY = "ENTREPOT_ROOT_ACCESS_KEY"
+ROOT_SECRET_KEY = "ENTREPOT_ROOT_SECRET_KEY"  # noqa: S105 (a variable's name)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands of *app*."""
+    app.command("init")(init)
+    app.command("status")(status)
+    app.command("version")(version)
+    app.command("takeover")(takeover)
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", envvar="ENTREPOT_SITE", help="A new or empty folder.", show_default=False)
+    ],
+    name: Annotated[str, typer.Option("--name", help="What people call the site.")] = "entrepot",
+    sealing: Annotated[
+        str, typer.Option("--sealing", help="aes-256-gcm, or tagged for readable blocks.")
+    ] = "aes-256-gcm",
+    json: Json = False,
+) -> None:
+    """Make a site in DIR: its config, its keys, an empty journal, a root user.
+
+    The root user's keys come from ENTREPOT_ROOT_ACCESS_KEY and ENTREPOT_ROOT_SECRET_KEY, or are drawn at random."""
+    from gateway.site.admin.create_site import found
+
+    access_key, secret = os.environ.get(ROOT_ACCESS_KEY) or None, os.environ.get(ROOT_SECRET_KEY) or None
+    founded = asyncio.run(found(folder, name=name, mode=sealing, access_key=access_key, secret=secret))
+    facts = {
+        "site": founded.site,
+        "folder": str(founded.folder),
+        "access_key": founded.access_key,
+        "secret_key_file": str(founded.secret_file),
+    }
+    tell(
+        facts,
+        as_json=json,
+        text=lambda: [
+            f"made site {founded.site} in {folder}",
+            f"access key: {founded.access_key}",
+            f"secret key: in {founded.secret_file}",
+            f"serve it: entrepot serve {folder}",
+        ],
+    )
+
+
+def takeover(
+    folder: SiteArgument,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Go on here: the other copy of this folder ends, and its records stay in it.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show where this folder's history and that of another copy of it part, which goes on with the backends; with --yes
+    go on here instead.
+
+    No record of this folder is lost by that. What only the other copy names is kept for `journal.fork_grace_hours`."""
+    from gateway.site.admin import takeover as taking_over
+
+    async def work(site: Site) -> taking_over.Histories:
+        return await taking_over.take_over(site, confirmed=yes)
+
+    found = on_site(folder, work)
+    tell(taking_over.plain(found), as_json=json, text=lambda: taking_over.spell(found, str(folder)))
+
+
+def status(folder: SiteArgument, json: Json = False) -> None:
+    """Who serves the site, what it holds, and what is not yet where it should be."""
+    from gateway.site import replication_status
+    from gateway.site.admin import server_status
+    from gateway.site.admin.site_counts import describe
+
+    async def work(site: Site) -> tuple[dict[str, Any], replication_status.Standings]:
+        facts = {**describe(site), "config": site.config.version}
+        return facts, await replication_status.look(
+            site.journal_path, site.config.topology(site.folder), site.timing.clock
+        )
+
+    described, found = on_site(folder, work)
+    asked = server_status.ask(folder)
+    facts = {**described, "config_file": server_status.file_version(folder), **server_status.plain(asked)}
+
+    def spelt() -> list[str]:
+        shown = {**described, "serving": facts["serving"]}
+        lines = [f"{key}: {_shown(key, value)}" for key, value in shown.items()]
+        lines += server_status.spell(asked, str(facts["config_file"]))
+        return [*lines, *replication_status.spell(found)]
+
+    tell(facts | replication_status.plain(found), as_json=json, text=spelt)
+
+
+def version(json: Json = False) -> None:
+    """This program's version, and those of what its journal rests on."""
+    import platform
+    import sqlite3
+
+    from gateway import __version__
+
+    facts = {"entrepot": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
+    tell(facts, as_json=json, text=lambda: [f"{key} {value}" for key, value in facts.items()])
+
+
+def _shown(key: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_shown(name, each)}" for name, each in value.items())
+    if key == "since":
+        return when(int(value * 1e9))
+    return "no" if value is None else str(value)

@@ -1,0 +1,105 @@
+"""A gateway worker's process: the site's front desk, and over it S3 and the file systems' verbs, on the port that the
+workers share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+from contextlib import closing
+from hashlib import blake2b
+
+from gateway.errors import Damaged
+from gateway.journal.columns import unpack
+from gateway.metrics import gauge
+from gateway.metrics.requests import Requests
+from gateway.posix.rpc.server import WireServer
+from gateway.site.processes.child import Child, run_child
+from gateway.site.processes.reload_checks import answer_supervisor
+from gateway.site.processes.supervisor import BACKLOG, LISTEN_FD
+from gateway.site.processes.tls import Certificate
+from gateway.site.site import Site
+from s3api.extension import Beside
+from s3api.http.server import make_server, serve
+from s3api.settings import S3Settings
+
+IN_FLIGHT = gauge("entrepot_requests_in_flight", "Requests that are being answered.")
+CONNECTIONS = gauge("entrepot_connections", "Open connections of clients, from when they are accepted.")
+HANDSHAKES = gauge("entrepot_tls_handshakes", "Open connections whose TLS handshake is under way.")
+
+
+async def work(child: Child) -> None:
+    """Answer S3 requests until told to stop; then finish those under way."""
+    async with await Site.open(child.folder, kind="worker", strict=not child.again, timing=child.timing) as site:
+        answer_supervisor(child, site)
+        with closing(WireServer(site)) as wire:
+            await _serve(child, site, wire)
+
+
+async def _serve(child: Child, site: Site, wire: WireServer) -> None:
+    certificate = await Certificate.of(child.folder, child.config.server, child.lines, child.timing)
+    observer = Requests(child.lines if child.config.log.requests else None)
+    server = make_server(site.engine, _settings(site, wire.answer), observer, site.timing)
+    listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
+    listening.setblocking(False)
+    tls = None if certificate is None else lambda: certificate.context
+    serving = await serve(server, listening, tls, backlog=BACKLOG)
+
+    def each_second() -> None:
+        IN_FLIGHT.set(server.in_flight)
+        CONNECTIONS.set(server.admission.connections)
+        HANDSHAKES.set(len(server.admission.handshakes))
+        site.count()
+
+    child.before_report = each_second
+    child.troubles = site.warehouse.troubles
+    watching = None
+    if certificate is not None:
+        child.reload = certificate.reload
+        watching = asyncio.create_task(certificate.watch(), name="certificate")
+    child.ready(root_access_key=_root_access_key(site))
+    await child.stopping.wait()
+    if watching is not None:
+        watching.cancel()
+    await serving.stop(child.config.server.stop_seconds)
+
+
+def _settings(site: Site, beside: Beside) -> S3Settings:
+    server = site.config.server
+    return S3Settings(
+        region=site.config.site.region,
+        base_domains=tuple(site.config.site.domains),
+        token_key=_token_key(site),
+        sealed=site.config.sealing.mode == "aes-256-gcm",
+        connections=_connections(server.connections),
+        idle_seconds=server.idle_seconds,
+        body_idle_seconds=server.body_idle_seconds,
+        write_idle_seconds=server.write_idle_seconds,
+        beside=beside,
+    )
+
+
+def _connections(wanted: int) -> int:
+    """How many connections a worker keeps: a quarter of what it may have open is left for files."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if most == resource.RLIM_INFINITY else min(wanted, most * 3 // 4)
+
+
+def _token_key(site: Site) -> bytes:
+    """Seals continuation tokens: the same in every worker and after every restart, so it comes from the oldest ring
+    key, which never changes and never goes."""
+    rows = site.store.query("SELECT min(id) FROM ring_key")
+    if rows[0][0] is None:
+        raise Damaged("the journal has no ring key")
+    key, _ = site.ring.sealing(rows[0][0])
+    return blake2b(b"continuation tokens", key=key, digest_size=32).digest()
+
+
+def _root_access_key(site: Site) -> str:
+    rows = site.store.query("SELECT access_keys FROM user WHERE root = 1 ORDER BY made_ns LIMIT 1")
+    return str(unpack(rows[0][0])[0]) if rows else ""
+
+
+if __name__ == "__main__":
+    run_child(work)

@@ -1,0 +1,65 @@
+"""Deleting objects, one or a thousand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from gateway.engine.base import Counter, preconditions
+from gateway.engine.types import NO_CONDITIONS, Caller, Conditions, Deleted, DeleteOne
+from gateway.errors import BY_WIRE_CODE, EntrepotError, Refused
+from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed, slices
+
+SLICES_AT_ONCE = 4
+"""Slices of one request that are on their way together: they may share a commit."""
+
+
+class Removals(Counter):
+    async def delete(
+        self,
+        caller: Caller,
+        bucket: str,
+        key: bytes,
+        version: str | None = None,
+        conditions: Conditions = NO_CONDITIONS,
+    ) -> Deleted:
+        """Delete a key, or one version of it. What was absent is deleted already.
+
+        Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, and `NoSuchKey` where a condition asks for what
+        is not there."""
+        command = DeleteObject(bucket, key, caller.user_id, caller.root, version or "", preconditions(conditions))
+        gone, marker = await self._send(command)
+        return Deleted(gone, marker)
+
+    async def delete_many(self, caller: Caller, bucket: str, wanted: list[DeleteOne]) -> list[Deleted | EntrepotError]:
+        """Delete many keys. Each has its own outcome, in the order of *wanted*.
+
+        They go to the committer in slices, a few at a time, so that others' commands are run in between. Where a slice
+        fails as a whole, its keys and those that were not sent yet have its error; the first slice's is raised."""
+        doomed = [Doomed(each.key, each.version or "", preconditions(each.conditions)) for each in wanted]
+        waiting = deque(slices(doomed))
+        distinct = len({each.key for each in doomed}) == len(doomed)  # else what is done to a key keeps its order
+        outcomes: list[Deleted | EntrepotError] = []
+        while waiting:
+            some = [waiting.popleft() for _ in range(min(SLICES_AT_ONCE if distinct else 1, len(waiting)))]
+            sent = [self._send(DeleteObjects(bucket, caller.user_id, caller.root, each)) for each in some]
+            failed: EntrepotError | None = None
+            for keys, answer in zip(some, await asyncio.gather(*sent, return_exceptions=True), strict=True):
+                if not isinstance(answer, BaseException):
+                    outcomes += [_outcome(*each) for each in answer]
+                elif outcomes and isinstance(answer, EntrepotError):
+                    outcomes += [answer] * len(keys)
+                    failed = answer
+                else:
+                    raise answer
+            if failed is not None:
+                outcomes += [failed for keys in waiting for _ in keys]
+                break
+        return outcomes
+
+
+def _outcome(error: str, *rest: object) -> Deleted | EntrepotError:
+    if error:
+        return BY_WIRE_CODE.get(error, Refused)(*rest)
+    version, marker = rest
+    return Deleted(version, bool(marker))  # type: ignore[arg-type]

@@ -1,0 +1,236 @@
+"""What the records of runs, bodies and blocks do. Pure.
+
+Who holds what: a file or a part holds one count on its run or body; a body holds one count on the run of each of its
+pieces; a run holds its extents, and they keep their blocks alive. What is let go of stands in `freed` until
+`TakenApart` takes the counts down, a bounded slice at a time. A block whose last extent went is dead, and remembers
+the number of the record that killed it. A new pack of the compactor lives without members while its `rewrite` row
+stands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from gateway.journal.apply.counts import count_content
+from gateway.journal.apply.work import packed_ids
+from gateway.journal.columns import Extent, Piece, extents, pack, pack_all, pieces
+from gateway.journal.records.bytes import (
+    BlocksForgotten,
+    BodyMade,
+    BytesRecord,
+    ExtentsMoved,
+    NewBlock,
+    PackRewritten,
+    RewriteEnded,
+    RewritePlaced,
+    RunMade,
+    TakenApart,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import (
+    BLOCK,
+    BODY,
+    FREED,
+    MEMBER,
+    REWRITE,
+    RUN,
+    WORK,
+    Block,
+    Body,
+    Freed,
+    Member,
+    Rewrite,
+    Run,
+    Shape,
+    Work,
+)
+
+
+def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
+    match record:
+        case RunMade():
+            _run_made(record, rows, number)
+        case TakenApart():
+            _taken_apart(record, rows, number)
+        case BodyMade():
+            _body_made(record, rows)
+        case ExtentsMoved():
+            _extents_moved(record, rows, number)
+        case BlocksForgotten():
+            _blocks_forgotten(record, rows)
+        case PackRewritten():
+            _pack_rewritten(record, rows, number)
+        case RewritePlaced():
+            row = must(rows, REWRITE, (record.block,))
+            rows.put(REWRITE, row._replace(placed_ns=record.placed_ns, backends=record.backends))
+        case RewriteEnded():
+            _rewrite_ended(record, rows, number)
+        case _:
+            assert_never(record)
+
+
+def _run_made(record: RunMade, rows: Rows, number: int) -> None:
+    size = sum(extent.length for extent in record.extents)
+    rows.put(RUN, Run(record.id, 0, size, record.policy, pack_all(record.extents)))
+    _settle(rows, record.id, record.extents, record.blocks, record.policy, number, new=True)
+
+
+def _settle(
+    rows: Rows,
+    run: int,
+    placed: Iterable[Extent],
+    blocks: Sequence[NewBlock],
+    policy: int,
+    number: int,
+    *,
+    new: bool = False,
+) -> None:
+    """These extents of *run* now lie in these blocks. A *new* run is a member of none yet: nothing to look up."""
+    facts = {block.id: block for block in blocks}
+    lengths: dict[bytes, int] = {}
+    for extent in placed:
+        lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
+    for block_id, length in lengths.items():
+        block = rows.get(BLOCK, (block_id,))
+        if block is None:
+            block = _new(rows, facts[block_id], policy, number)
+        joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
+        rows.put(
+            BLOCK,
+            Block(
+                block_id, block.ring_key, block.size, block.plain + length, block.live + length, block.members + joins,
+                block.crc32c, block.backends, block.policy, 0,
+            ),
+        )  # fmt: skip
+        rows.put(MEMBER, Member(block_id, run))
+
+
+def _new(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
+    """The row of a new block without members, which the caller puts; its work, if there is some, is put."""
+    if fact.due:
+        strays = packed_ids(fact.strays)
+        rows.put(WORK, Work(fact.id, fact.due, fact.due, 0, 0, "", b"", strays, number if strays else 0))
+    return Block(fact.id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
+
+
+def _pack_rewritten(record: PackRewritten, rows: Rows, number: int) -> None:
+    rows.put(BLOCK, _new(rows, record.block, record.policy, number))
+    plain = sum(each.after.length for each in record.copies)
+    rows.put(
+        REWRITE,
+        Rewrite(record.block.id, 0, record.block.backends, plain, pack(list(record.sources)), pack_all(record.copies)),
+    )
+
+
+def _rewrite_ended(record: RewriteEnded, rows: Rows, number: int) -> None:
+    """What did not move there is dead in it, as what leaves it later will be."""
+    row = must(rows, REWRITE, (record.block,))
+    rows.drop(REWRITE, (record.block,))
+    block = rows.get(BLOCK, (record.block,))
+    if block is not None and not block.died:
+        died = 0 if block.members else number
+        rows.put(BLOCK, block._replace(plain=max(block.plain, row.plain), died=died))
+
+
+def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: Iterable[bytes] = ()) -> None:
+    """These extents of *run* no longer lie where they lay; in the blocks *staying* the run has others still."""
+    still = set(staying)
+    lengths: dict[bytes, int] = {}
+    for extent in left:
+        lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
+    for block_id, length in lengths.items():
+        block = must(rows, BLOCK, (block_id,))
+        members = block.members
+        if block_id not in still:
+            rows.drop(MEMBER, (block_id, run))
+            members -= 1
+        rows.put(
+            BLOCK,
+            block._replace(live=block.live - length, members=members, died=number if members == 0 else 0),
+        )
+
+
+def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
+    run = must(rows, RUN, (record.run,))
+    placed = extents(run.extents)
+    left = [placed[index] for index in record.indexes]
+    for index, extent in zip(record.indexes, record.extents, strict=True):
+        placed[index] = extent
+    rows.put(RUN, run._replace(extents=pack_all(placed)))
+    _settle(rows, run.id, record.extents, record.blocks, run.policy, number)
+    _leave(rows, run.id, left, number, staying=[extent.block for extent in placed])
+
+
+def _body_made(record: BodyMade, rows: Rows) -> None:
+    made: list[Piece] = []
+    for shape, content, offset, length in record.slices:
+        made.extend(slice_of(rows, shape, content, offset, length))
+    for run, count in Counter(piece.run for piece in made).items():
+        count_content(rows, Shape.RUN, run, count)
+    rows.put(BODY, Body(record.id, 0, sum(piece.length for piece in made), pack_all(made), b""))
+
+
+def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:
+    """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
+    if shape == Shape.RUN:
+        return [Piece(content, offset, length)] if length else []
+    return stretch_of(pieces(must(rows, BODY, (content,)).pieces), offset, length)
+
+
+def stretch_of(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
+    """The pieces that make up *length* plain bytes of a body from *offset* on, where *whole* are all of its pieces."""
+    found: list[Piece] = []
+    at = 0
+    for piece in whole:
+        start = max(offset, at)
+        end = min(offset + length, at + piece.length)
+        if start < end:
+            found.append(Piece(piece.run, piece.offset + start - at, end - start))
+        at += piece.length
+        if at >= offset + length:
+            break
+    return found
+
+
+def _taken_apart(record: TakenApart, rows: Rows, number: int) -> None:
+    for freed_id, most in record.items:
+        freed = must(rows, FREED, (freed_id,))
+        if freed.shape == Shape.RUN:
+            _release_run(rows, freed.content, number)
+            rows.drop(FREED, (freed_id,))
+        else:
+            _release_body(rows, freed, most, number)
+
+
+def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
+    run = must(rows, RUN, (run_id,))
+    if run.refs > by:
+        rows.put(RUN, run._replace(refs=run.refs - by))
+        return
+    _leave(rows, run_id, extents(run.extents), number)
+    rows.drop(RUN, (run_id,))
+
+
+def _release_body(rows: Rows, freed: Freed, most: int, number: int) -> None:
+    body = must(rows, BODY, (freed.content,))
+    if body.refs > 1:
+        rows.put(BODY, body._replace(refs=body.refs - 1))
+        rows.drop(FREED, (freed.id,))
+        return
+    all_pieces = pieces(body.pieces)
+    upto = min(len(all_pieces), freed.cursor + most)
+    for run, count in Counter(piece.run for piece in all_pieces[freed.cursor : upto]).items():
+        _release_run(rows, run, number, count)
+    if upto == len(all_pieces):
+        rows.drop(BODY, (body.id,))
+        rows.drop(FREED, (freed.id,))
+    else:
+        rows.put(FREED, freed._replace(cursor=upto))
+
+
+def _blocks_forgotten(record: BlocksForgotten, rows: Rows) -> None:
+    for block_id in record.ids:
+        rows.drop(BLOCK, (block_id,))
+        rows.drop(WORK, (block_id,))

@@ -1,0 +1,284 @@
+"""What the records of buckets and of the tree do; those of nodes alone stand in `nodes.py`. Pure.
+
+Three counts are kept exact, so that no command ever scans: a directory's live entries, entries and subdirectories; a
+bucket's objects, versions and bytes; a file's links. Only a directory's change between no live entry and one climbs.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gateway.journal.apply import nodes
+from gateway.journal.apply.counts import count_entry, count_versions, link, unlink
+from gateway.journal.records.tree import (
+    BucketGone,
+    BucketLeftUploads,
+    BucketMade,
+    BucketSettingsSet,
+    BucketVersioningSet,
+    DirAttributesSet,
+    DirGone,
+    DirHeightRaised,
+    DirMade,
+    DirXattrsSet,
+    EntryMoved,
+    FileAttributesSet,
+    FileContentSet,
+    FileHeadersSet,
+    FileMade,
+    FileXattrsSet,
+    NamePut,
+    TreeRecord,
+    VersionGone,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import (
+    BUCKET,
+    DIR,
+    ENTRY,
+    FILE,
+    GONE,
+    USER,
+    VERSION,
+    Bucket,
+    Dir,
+    Entry,
+    GoneBucket,
+    Version,
+)
+
+DIR_MODE = 0o755
+
+
+def apply_tree(record: TreeRecord, rows: Rows) -> None:
+    match record:
+        case NamePut():
+            _name_put(record, rows)
+        case FileMade():
+            nodes.file_made(record, rows)
+        case VersionGone():
+            _version_gone(record, rows)
+        case DirMade():
+            _dir_made(record, rows)
+        case DirGone():
+            _dir_gone(record, rows)
+        case EntryMoved():
+            _entry_moved(record, rows)
+        case FileAttributesSet():
+            nodes.file_attributes_set(record, rows)
+        case DirAttributesSet():
+            nodes.dir_attributes_set(record, rows)
+        case FileXattrsSet():
+            nodes.file_xattrs_set(record, rows)
+        case DirHeightRaised():
+            _dir_height_raised(record, rows)
+        case DirXattrsSet():
+            nodes.dir_xattrs_set(record, rows)
+        case FileHeadersSet():
+            nodes.file_headers_set(record, rows)
+        case FileContentSet():
+            nodes.file_content_set(record, rows)
+        case BucketMade():
+            _bucket_made(record, rows)
+        case BucketGone():
+            _bucket_gone(record, rows)
+        case BucketLeftUploads():
+            _bucket_left_uploads(record, rows)
+        case BucketVersioningSet():
+            _bucket_versioning_set(record, rows)
+        case BucketSettingsSet():
+            _bucket_settings_set(record, rows)
+        case _:
+            assert_never(record)
+
+
+def _bucket_made(record: BucketMade, rows: Rows) -> None:
+    rows.put(
+        BUCKET,
+        Bucket(
+            record.name, record.id, record.tenant, record.owner_id, record.root, record.region, 0, record.policy,
+            0, 0, 0, 0, b"", record.at_ns,
+        ),
+    )  # fmt: skip
+    at_ns = record.at_ns
+    rows.put(DIR, Dir(record.root, record.name, 0, b"", 0, 0, 0, DIR_MODE, 0, 0, at_ns, at_ns, at_ns, b""))
+    owner = must(rows, USER, (record.owner,))
+    rows.put(USER, owner._replace(buckets=owner.buckets + 1))
+
+
+def _bucket_gone(record: BucketGone | BucketLeftUploads, rows: Rows) -> None:
+    bucket = must(rows, BUCKET, (record.name,))
+    rows.drop(DIR, (bucket.root,))
+    rows.drop(BUCKET, (record.name,))
+    owner = must(rows, USER, (record.owner,))
+    rows.put(USER, owner._replace(buckets=owner.buckets - 1))
+
+
+def _bucket_left_uploads(record: BucketLeftUploads, rows: Rows) -> None:
+    bucket = must(rows, BUCKET, (record.name,))
+    rows.put(GONE, GoneBucket(bucket.id, bucket.name, record.before, bucket.uploads))
+    _bucket_gone(record, rows)
+
+
+def _bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
+    rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(versioning=record.versioning))
+
+
+def _bucket_settings_set(record: BucketSettingsSet, rows: Rows) -> None:
+    rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(settings=record.settings))
+
+
+def _dir_made(record: DirMade, rows: Rows) -> None:
+    parent = must(rows, DIR, (record.parent,))
+    at_ns = record.at_ns
+    rows.put(ENTRY, Entry(record.parent, record.name, 1, record.id, 0, 0, 0, 0, at_ns))
+    rows.put(
+        DIR,
+        Dir(
+            record.id, parent.bucket, record.parent, record.name, 0, 0, 0, record.mode, record.uid, record.gid,
+            at_ns, at_ns, at_ns, b"",
+        ),
+    )  # fmt: skip
+    count_entry(rows, record.parent, live=0, entries=1, subdirs=1, at_ns=at_ns)
+
+
+def _dir_gone(record: DirGone, rows: Rows) -> None:
+    entry = must(rows, ENTRY, (record.parent, record.name))
+    rows.drop(ENTRY, (record.parent, record.name))
+    rows.drop(DIR, (entry.node,))
+    live = 0 if entry.dead else -1
+    count_entry(rows, record.parent, live=live, entries=-1, subdirs=-1, at_ns=record.at_ns)
+
+
+def _dir_height_raised(record: DirHeightRaised, rows: Rows) -> None:
+    height = record.height
+    row = must(rows, DIR, (record.id,))
+    while row.parent and row.height < height:
+        rows.put(DIR, row._replace(height=height))
+        row = must(rows, DIR, (row.parent,))
+        height += 1
+
+
+def _name_put(record: NamePut, rows: Rows) -> None:
+    parent, name, version = record.parent, record.name, record.version
+    directory = must(rows, DIR, (parent,))
+    old = rows.get(ENTRY, (parent, name))
+    remembered = link(rows, record.node, record.at_ns)
+    older, null_version = 0, 0
+    was_live = False
+    if old is not None:
+        was_live = not old.dead
+        older, null_version = old.older, old.null_version
+        if record.keep:
+            _archive(rows, old, newer=version)
+            older = old.version
+        else:
+            if older:
+                below = must(rows, VERSION, (parent, name, older))
+                rows.put(VERSION, below._replace(newer=version))
+            if old.null:
+                null_version = 0
+    if record.null:
+        null_version = version
+    dead = 1 if record.node == 0 else 0
+    rows.put(
+        ENTRY,
+        Entry(parent, name, dead, record.node, version, record.null, older, null_version, record.at_ns, *remembered),
+    )
+    lost = 0
+    if old is not None and not record.keep:
+        lost = unlink(rows, old.node, record.at_ns)
+    kept = 1 if old is None or record.keep else 0
+    is_live = not dead
+    gained = remembered[0] - lost
+    count_versions(rows, directory.bucket, objects=int(is_live) - int(was_live), versions=kept, size=gained)
+    live, entries = int(is_live) - int(was_live), 0 if old is not None else 1
+    count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
+
+
+def _archive(rows: Rows, old: Entry, newer: int) -> None:
+    """What was current becomes the newest noncurrent version."""
+    rows.put(
+        VERSION,
+        Version(
+            old.parent, old.name, old.version, old.node, old.null, newer, old.older, old.modified_ns,
+            old.size, old.etag, old.owner, old.checksum,
+        ),
+    )  # fmt: skip
+    if old.older:
+        below = must(rows, VERSION, (old.parent, old.name, old.older))
+        rows.put(VERSION, below._replace(newer=old.version))
+
+
+def _version_gone(record: VersionGone, rows: Rows) -> None:
+    entry = must(rows, ENTRY, (record.parent, record.name))
+    if entry.version == record.version:
+        _current_gone(record, entry, rows)
+    else:
+        _noncurrent_gone(record, entry, rows)
+
+
+def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
+    parent, name = record.parent, record.name
+    directory = must(rows, DIR, (parent,))
+    was_live, is_live = not entry.dead, False
+    if entry.older:
+        heir = must(rows, VERSION, (parent, name, entry.older))
+        rows.drop(VERSION, (parent, name, heir.version))
+        null_version = 0 if entry.null else entry.null_version
+        dead = 1 if heir.node == 0 else 0
+        is_live = not dead
+        rows.put(
+            ENTRY,
+            Entry(
+                parent, name, dead, heir.node, heir.version, heir.null, heir.older, null_version, heir.modified_ns,
+                heir.size, heir.etag, heir.owner, heir.checksum,
+            ),
+        )  # fmt: skip
+        if heir.older:
+            below = must(rows, VERSION, (parent, name, heir.older))
+            rows.put(VERSION, below._replace(newer=heir.version))
+    else:
+        rows.drop(ENTRY, (parent, name))
+    lost = unlink(rows, entry.node, record.at_ns)
+    live = int(is_live) - int(was_live)
+    count_versions(rows, directory.bucket, objects=live, versions=-1, size=-lost)
+    entries = 0 if entry.older else -1
+    count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
+
+
+def _noncurrent_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
+    parent, name = record.parent, record.name
+    gone = must(rows, VERSION, (parent, name, record.version))
+    rows.drop(VERSION, (parent, name, record.version))
+    if gone.older:
+        below = must(rows, VERSION, (parent, name, gone.older))
+        rows.put(VERSION, below._replace(newer=gone.newer))
+    if entry.older == gone.version:
+        entry = entry._replace(older=gone.older)
+    else:
+        above = must(rows, VERSION, (parent, name, gone.newer))
+        rows.put(VERSION, above._replace(older=gone.older))
+    if entry.null_version == gone.version:
+        entry = entry._replace(null_version=0)
+    rows.put(ENTRY, entry)
+    bucket = must(rows, DIR, (parent,)).bucket
+    lost = unlink(rows, gone.node, record.at_ns)
+    count_versions(rows, bucket, objects=0, versions=-1, size=-lost)
+
+
+def _entry_moved(record: EntryMoved, rows: Rows) -> None:
+    entry = must(rows, ENTRY, (record.parent, record.name))
+    is_dir = 1 if record.name.endswith(b"/") else 0
+    live = 0 if entry.dead else 1
+    rows.drop(ENTRY, (record.parent, record.name))
+    count_entry(rows, record.parent, live=-live, entries=-1, subdirs=-is_dir, at_ns=record.at_ns)
+    # a key that a move brought is new there, also to who asks If-Modified-Since
+    rows.put(ENTRY, entry._replace(parent=record.to_parent, name=record.to_name, modified_ns=record.at_ns))
+    count_entry(rows, record.to_parent, live=live, entries=1, subdirs=is_dir, at_ns=record.at_ns)
+    if is_dir:
+        moved = must(rows, DIR, (entry.node,))
+        rows.put(DIR, moved._replace(parent=record.to_parent, name=record.to_name, ctime_ns=record.at_ns))
+    elif entry.node:
+        file = must(rows, FILE, (entry.node,))
+        rows.put(FILE, file._replace(ctime_ns=record.at_ns))

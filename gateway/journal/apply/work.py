@@ -1,0 +1,129 @@
+"""What the records of copies do: which set holds a block, and the rows of blocks that are not yet as they should be.
+Pure.
+
+A block that is as it should be has no row. A row's `strays` say where bytes of the block may lie that its set does not
+name: a copy that is being made, or one that was dropped and whose bytes still stand. So whoever deletes a block
+altogether knows every place, and nothing that a kill left half-way is forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gateway.journal.columns import pack, unpack
+from gateway.journal.records.work import (
+    BackendLost,
+    BlockBackendsSet,
+    CopiesCleared,
+    CopiesPlaced,
+    CopySuspected,
+    PlanAdvanced,
+    WorkBegun,
+    WorkDone,
+    WorkFailed,
+    WorkNoted,
+    WorkRecord,
+)
+from gateway.journal.rows import Rows, must
+from gateway.journal.tables import BACKEND, BLOCK, PLAN, REWRITE, WORK, Plan, Work, WorkState
+
+
+def apply_work(record: WorkRecord, rows: Rows, number: int) -> None:
+    match record:
+        case BlockBackendsSet():
+            _block_backends_set(record, rows, number)
+        case WorkNoted():
+            _work_noted(record, rows)
+        case WorkBegun():
+            _work_begun(record, rows, number)
+        case WorkDone():
+            _work_done(record, rows)
+        case WorkFailed():
+            _work_failed(record, rows)
+        case CopySuspected():
+            _copy_suspected(record, rows)
+        case CopiesCleared():
+            _copies_cleared(record, rows)
+        case PlanAdvanced():
+            _plan_advanced(record, rows)
+        case BackendLost():
+            _backend_lost(record, rows)
+        case CopiesPlaced():
+            _copies_placed(record, rows)
+        case _:
+            assert_never(record)
+
+
+def _block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> None:
+    rows.put(BLOCK, must(rows, BLOCK, (record.id,))._replace(backends=record.backends))
+    work = rows.get(WORK, (record.id,))
+    if work is not None:
+        strays = packed_ids(record.strays)
+        work = work._replace(state=WorkState.WAITING, attempts=0, word="", strays=strays, strays_number=number)
+        rows.put(WORK, work._replace(placed_ns=0))  # the wait of another set of copies says nothing about this one
+
+
+def _work_noted(record: WorkNoted, rows: Rows) -> None:
+    for block in record.ids:
+        work = rows.get(WORK, (block,))
+        if work is None:
+            rows.put(WORK, Work(block, record.due_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0))
+        else:
+            rows.put(WORK, work._replace(due_ns=min(work.due_ns, record.due_ns)))
+
+
+def _work_begun(record: WorkBegun, rows: Rows, number: int) -> None:
+    work = must(rows, WORK, (record.id,))
+    strays = {*ids_in(work.strays), *record.strays}
+    rows.put(WORK, work._replace(strays=packed_ids(strays), strays_number=number))
+
+
+def _work_done(record: WorkDone, rows: Rows) -> None:
+    for block in record.ids:
+        rows.drop(WORK, (block,))
+
+
+def _work_failed(record: WorkFailed, rows: Rows) -> None:
+    work = must(rows, WORK, (record.id,))
+    rows.put(WORK, work._replace(due_ns=record.due_ns, state=record.state, attempts=record.attempts, word=record.word))
+
+
+def _copy_suspected(record: CopySuspected, rows: Rows) -> None:
+    rewrite = rows.get(REWRITE, (record.id,))
+    if rewrite is not None:  # the copy that is made anew was not there during the wait
+        rows.put(REWRITE, rewrite._replace(placed_ns=0))
+    work = rows.get(WORK, (record.id,))
+    if work is None:
+        work = Work(record.id, record.at_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0)
+    suspects = {*ids_in(work.suspects), record.backend}
+    due_ns = min(work.due_ns, record.at_ns)
+    rows.put(WORK, work._replace(due_ns=due_ns, suspects=packed_ids(suspects), word=record.word, placed_ns=0))
+
+
+def _copies_cleared(record: CopiesCleared, rows: Rows) -> None:
+    work = must(rows, WORK, (record.id,))
+    left = [each for each in ids_in(work.suspects) if each not in record.backends]
+    rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", suspects=packed_ids(left)))
+
+
+def _plan_advanced(record: PlanAdvanced, rows: Rows) -> None:
+    rows.put(PLAN, Plan(0, record.fingerprint, record.after, record.walks, record.again_ns))
+
+
+def _copies_placed(record: CopiesPlaced, rows: Rows) -> None:
+    work = must(rows, WORK, (record.id,))
+    rows.put(WORK, work._replace(placed_ns=record.placed_ns, due_ns=record.due_ns))
+
+
+def _backend_lost(record: BackendLost, rows: Rows) -> None:
+    rows.put(BACKEND, must(rows, BACKEND, (record.name,))._replace(lost=1))
+
+
+def ids_in(packed: bytes) -> tuple[int, ...]:
+    """The backends of a packed column."""
+    return unpack(packed) or ()
+
+
+def packed_ids(ids: tuple[int, ...] | set[int] | list[int]) -> bytes:
+    """A column of backends."""
+    return pack(sorted(ids)) if ids else b""

@@ -1,0 +1,233 @@
+"""Completing a multipart upload: S3's rules, then the parts become one body. Rows in memory only.
+
+No bytes move: a part's count on its run passes to the body's piece. A repeat of the same completion has the same
+answer, from the upload's row.
+
+A completion of few parts is one command, `CompleteUpload`, which looks at each part. `preparing` has that of many, and
+of parts that were copied from several runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from gateway.errors import (
+    BadChecksum,
+    EntityTooLarge,
+    EntityTooSmall,
+    Invalid,
+    InvalidArgument,
+    InvalidPart,
+    InvalidPartOrder,
+    NoSuchUpload,
+)
+from gateway.journal.columns import Checksum, Completed, PartFact, checksum, pack, pack_all, unpack
+from gateway.journal.commands import Tx, command
+from gateway.journal.records.uploads import PartsJoined, UploadEnded
+from gateway.journal.rows import must
+from gateway.journal.tables import BUCKET, PART, Part, Shape, Upload, UploadState
+from gateway.namespace.commands.objects import name_object
+from gateway.namespace.commands.uploads import PARTS, any_upload
+from gateway.namespace.conditions import Preconditions, check_write
+from gateway.namespace.multipart_digests import COMPOSITE, checksums_of, etag_of
+from gateway.namespace.paths import Place, find, seen, want_neighbours, weigh_key
+from gateway.namespace.version_ids import parse, shown
+
+LEAST_PART_BYTES = 5 * 1024**2
+"""Of every part but the last."""
+MOST_OBJECT_BYTES = 5 * 1024**4
+MOST_PIECES = 100_000
+"""Of a body. A copy of the largest object part by part has a tenth of that."""
+
+
+class WantedPart(NamedTuple):
+    """A part as the client names it; *checksum* (base64) is compared if given."""
+
+    number: int
+    etag: str
+    checksum: str = ""
+    algorithm: str = ""
+
+
+@command(122, weight=lambda asked: weigh_key(asked) + len(asked.parts))
+class CompleteUpload:
+    """The named parts, in ascending order, become the current version of *key*.
+
+    Answers (version or None, LastModified in ns, etag, size, packed checksums); None if a part is a body of its own,
+    whose runs have to be counted: then nothing is changed, and the caller completes the upload as `preparing` says.
+    Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `Invalid`, `InvalidArgument`, `InvalidPart`,
+    `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    upload: str
+    parts: tuple[WantedPart, ...]
+    promised_algorithm: str = ""
+    """Of the whole object's checksum, if the client says it; its *value* may come without the part count."""
+    promised_value: str = ""
+    promised_type: str = ""
+    promised_size: int | None = None
+    conditions: Preconditions | None = None
+
+
+class Asked(Protocol):
+    """What every command that completes an upload names."""
+
+    @property
+    def bucket(self) -> str: ...
+    @property
+    def key(self) -> bytes: ...
+    @property
+    def upload(self) -> str: ...
+
+
+Finished = tuple[str | None, int, str, int, bytes]
+
+
+def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished | None:
+    check_order(asked.parts)
+    upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
+    if upload.state != UploadState.OPEN:
+        return repeated(asked, digest_of(asked.parts), upload, tx)
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
+    if place.entry is not None:
+        want_neighbours(tx, place.entry)
+    # The parts come last, so that looking at thousands of them is not repeated. Where more are named than there are,
+    # one of the first `upload.parts + 1` is missing.
+    tx.want([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
+    parts = judged(asked, upload, lambda number: tx.get(PART, (upload.id, number)))
+    if any(part.shape == Shape.BODY for part in parts):
+        return None
+    if asked.conditions is not None:
+        check_write(asked.conditions, asked.key, seen(tx, place.entry))
+    checksums = checksums_of(parts, upload.checksum, upload.checksum_type)
+    check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
+    return _join(asked, upload, place, parts, checksums, tx)
+
+
+def check_order(parts: tuple[WantedPart, ...]) -> None:
+    if not parts:
+        raise InvalidArgument("a completion names at least one part")
+    last = 0
+    for part in parts:
+        if part.number <= last:
+            raise InvalidPartOrder
+        last = part.number
+    if last > PARTS:
+        raise InvalidPart(f"there is no part {last}")
+
+
+def judged(asked: CompleteUpload, upload: Upload, part_of: Callable[[int], Part | None]) -> list[Part]:
+    """The parts' rows, if they are as the client has them and of a size that S3 allows."""
+    found: list[Part] = []
+    for wanted in asked.parts:
+        part = part_of(wanted.number)
+        if part is None or part.etag != wanted.etag.strip('"').lower():
+            raise _invalid(asked, wanted, f"part {wanted.number} was not uploaded, or has another ETag")
+        _check_checksum(asked, upload, wanted, part)
+        found.append(part)
+    for part in found[:-1]:
+        if part.size < LEAST_PART_BYTES:
+            raise EntityTooSmall(part.number, part.size)
+    size = sum(part.size for part in found)
+    if size > MOST_OBJECT_BYTES:
+        raise EntityTooLarge(size, MOST_OBJECT_BYTES)
+    return found
+
+
+def _check_checksum(asked: CompleteUpload, upload: Upload, wanted: WantedPart, part: Part) -> None:
+    """A composite checksum vouches for the whole only if the client knows those that it is made of: S3 wants them told.
+
+    What is told of a part whose upload asked for none was checked when the part came, and is not kept."""
+    if not upload.checksum:
+        return
+    if wanted.checksum and wanted.algorithm not in ("", upload.checksum):
+        raise _invalid(asked, wanted, f"part {wanted.number} carries {upload.checksum}, not {wanted.algorithm}")
+    if wanted.checksum and wanted.checksum != part.checksum:
+        raise _invalid(asked, wanted, f"part {wanted.number} has another {upload.checksum}")
+    if not wanted.checksum and upload.checksum_type == COMPOSITE:
+        raise Invalid(
+            f"The upload was created using a {upload.checksum.lower()} checksum. The complete request must include the "
+            f"checksum for each part. It was missing for part {wanted.number} in the request."
+        )
+
+
+def _invalid(asked: CompleteUpload, wanted: WantedPart, why: str) -> InvalidPart:
+    return InvalidPart(why, asked.upload, wanted.number, wanted.etag)
+
+
+def check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
+    if asked.promised_size is not None and asked.promised_size != size:
+        raise Invalid(
+            f"The provided 'x-amz-mp-object-size' header value {asked.promised_size} does not match what was computed: "
+            f"{size}"
+        )
+    if asked.promised_type and asked.promised_type != upload.checksum_type:
+        raise Invalid(
+            f"The upload was created using the {upload.checksum_type or 'null'} checksum mode. The complete request "
+            "must use the same checksum mode."
+        )
+    if not asked.promised_value:
+        return
+    if asked.promised_algorithm != computed.algorithm:
+        raise InvalidArgument(f"the upload carries {computed.algorithm}, not {asked.promised_algorithm}")
+    if asked.promised_value not in (computed.value, computed.value.partition("-")[0]):
+        raise BadChecksum(computed.algorithm, asked.promised_value, computed.value)
+
+
+def _join(
+    asked: CompleteUpload, upload: Upload, place: Place, parts: list[Part], checksums: list[Checksum], tx: Tx
+) -> Finished:
+    body = tx.new_id()
+    numbers = tuple(part.number for part in parts)
+    tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, tuple(map(fact_of, parts))))
+    size = sum(part.size for part in parts)
+    return finish(
+        asked, upload, place, body, size, etag_of(parts), pack_all(checksums), digest_of(asked.parts), tx
+    )  # fmt: skip
+
+
+def fact_of(part: Part) -> PartFact:
+    return PartFact(part.number, part.size, part.etag, int.from_bytes(part.crc64nvme, "big"), part.checksum)
+
+
+def finish(
+    asked: Asked, upload: Upload, place: Place, body: int, size: int, etag: str,
+    checksums: bytes, digest: bytes, tx: Tx,
+) -> Finished:  # fmt: skip
+    """Name the object, and end the upload."""
+    version, modified_ns = name_object(
+        tx, place, size=size, shape=Shape.BODY, content=body, etag=etag, owner=upload.owner,
+        headers=upload.headers, checksums=checksums, tags=upload.tags,
+    )  # fmt: skip
+    number = None if version is None else parse(version)
+    shown_first = checksum(checksums)
+    result = Completed(etag, number or 0, number is None, shown_first, digest, size)
+    done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
+    tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))
+    return version, modified_ns, etag, size, pack_all([shown_first] if shown_first else [])
+
+
+def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
+    """The answer of the completion that this one repeats. Raises `NoSuchUpload` if it repeats none."""
+    if upload.state != UploadState.COMPLETED:
+        raise NoSuchUpload(asked.upload)
+    done = Completed._make(unpack(upload.result))
+    if done.digest != digest:
+        raise NoSuchUpload(asked.upload)
+    version = shown(done.version, int(done.null), must(tx.rows, BUCKET, (asked.bucket,)).versioning)
+    checksums = pack_all([done.checksum] if done.checksum else [])
+    return version, upload.ended_ns, done.etag, done.size, checksums
+
+
+def digest_of(parts: tuple[WantedPart, ...]) -> bytes:
+    """Of the part list that a client names: a repeat must name the same."""
+    named = pack([(part.number, part.etag.strip('"').lower()) for part in parts])
+    return hashlib.blake2b(named, digest_size=16).digest()
+
+
+HANDLERS: dict[type[Any], Any] = {CompleteUpload: complete_upload}

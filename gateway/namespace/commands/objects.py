@@ -1,0 +1,299 @@
+"""Commands of S3's objects: put, delete, tags. Bytes are stored before a command names them; nothing here waits.
+
+Every command says who asks and is judged anew against the bucket's owner: what the front desk saw may have changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from gateway.errors import DeleteMarker, InvalidArgument, NoSuchKey, NoSuchVersion, Refused
+from gateway.journal.columns import Extent
+from gateway.journal.commands import Tx, command
+from gateway.journal.records.bytes import NewBlock, RunMade
+from gateway.journal.records.tree import DirGone, FileHeadersSet, FileMade
+from gateway.journal.rows import Load, Missing, Wanted, must
+from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, Kind, Shape, Version
+from gateway.namespace.conditions import Preconditions, check_write
+from gateway.namespace.keys import SLASH, check, check_named
+from gateway.namespace.paths import (
+    Place,
+    bucket_of,
+    find,
+    foresee,
+    reach,
+    seen,
+    seen_as,
+    walk,
+    want_neighbours,
+    weigh_key,
+)
+from gateway.namespace.version_ids import shown, text_of
+from gateway.namespace.versioning import put_name, remove_name, remove_version, version_of
+
+FILE_MODE = 0o644
+
+Written = tuple[str | None, int]
+"""(version as S3 shows it or None, LastModified in ns)"""
+Removed = tuple[str | None, bool]
+"""(version as S3 shows it or None, whether a delete marker was made or removed)"""
+
+
+@command(100, foresee=foresee, weight=weigh_key)
+class PutObject:
+    """The bytes in *extents* become the current version of *key*. Answers `Written`.
+
+    Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `NoSuchKey` (If-Match of what is absent).
+    """
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    size: int
+    etag: str
+    extents: tuple[Extent, ...]
+    blocks: tuple[NewBlock, ...]
+    """The facts of each block that the extents lie in."""
+    policy: int
+    headers: bytes
+    """packed, as in `File`; so are the next two."""
+    checksums: bytes
+    tags: bytes
+    conditions: Preconditions | None = None
+
+
+def put_object(asked: PutObject, tx: Tx) -> Written:
+    check(asked.key)
+    also: list[Wanted] = [(BLOCK, (block.id,)) for block in asked.blocks]
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root, also)
+    if place.entry is not None:
+        want_neighbours(tx, place.entry)
+    if asked.conditions is not None:
+        check_write(asked.conditions, asked.key, seen(tx, place.entry))
+    shape, content = Shape.NONE, 0
+    if asked.extents:
+        shape, content = Shape.RUN, tx.new_id()
+        tx.emit(RunMade(content, asked.policy, asked.extents, asked.blocks))
+    return name_object(
+        tx, place, size=asked.size, shape=shape, content=content, etag=asked.etag, owner=asked.user,
+        headers=asked.headers, checksums=asked.checksums, tags=asked.tags,
+    )  # fmt: skip
+
+
+def name_object(
+    tx: Tx, place: Place, *, size: int, shape: int, content: int, etag: str, owner: int,
+    headers: bytes, checksums: bytes, tags: bytes,
+) -> Written:  # fmt: skip
+    """A new node of these facts becomes the current version of the place's key."""
+    parent = reach(tx, place)
+    node = tx.new_id()
+    kind = Kind.FILE if place.name else Kind.MARKER
+    tx.emit(
+        FileMade(
+            node, int(kind), size, int(shape), content, etag, owner, FILE_MODE, 0, 0, tx.at_ns, tx.at_ns, 0, b"",
+            headers, checksums, tags, b"",
+        )
+    )  # fmt: skip
+    version, null = put_name(tx, place.bucket, parent, place.name, place.entry, node)
+    return shown(version, null, place.bucket.versioning), tx.at_ns
+
+
+@command(101, frees=True, foresee=foresee, weight=weigh_key)
+class DeleteObject:
+    """The key goes, or one *version* of it ("" for none, else as S3 spells it). Answers `Removed`.
+
+    Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, `InvalidArgument` (no version id)."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    version: str = ""
+    conditions: Preconditions | None = None
+
+
+def delete_object(asked: DeleteObject, tx: Tx) -> Removed:
+    check_named(asked.key)
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
+    return _delete(tx, place, asked.version, asked.conditions)
+
+
+def _delete(tx: Tx, place: Place, version: str, conditions: Preconditions | None) -> Removed:
+    if place.entry is not None and (version or conditions is not None or place.bucket.versioning):
+        want_neighbours(tx, place.entry)  # otherwise removing the name asks for just the same
+    if version:
+        if conditions is not None:
+            at = version_of(tx, place.entry, version)
+            file = tx.get(FILE, (at.node,)) if at is not None and at.node else None
+            check_write(conditions, place.key, seen_as(at, file) if at is not None and file is not None else None)
+        return remove_version(tx, place, version)
+    if conditions is not None:
+        check_write(conditions, place.key, seen(tx, place.entry))
+    if place.entry is None:
+        check(place.key)  # a delete marker must not stand where S3 could not have put an object
+    return remove_name(tx, place)
+
+
+class Doomed(NamedTuple):
+    """One of the keys of a `DeleteObjects`; its fields as those of a `DeleteObject`."""
+
+    key: bytes
+    version: str = ""
+    conditions: Preconditions | None = None
+
+
+SLICE_WEIGHT = 512
+"""The weight of a `DeleteObjects` of several keys, at most: it holds the committer up for a few milliseconds."""
+
+
+def weigh_doomed(doomed: Doomed) -> int:
+    """About how many rows the deletion of one key looks up."""
+    return 2 + doomed.key.count(SLASH)
+
+
+def slices(wanted: Iterable[Doomed]) -> Iterator[tuple[Doomed, ...]]:
+    """Cut a long list, in its order, so that each slice fits a `DeleteObjects`."""
+    some: list[Doomed] = []
+    weight = 0
+    for doomed in wanted:
+        more = weigh_doomed(doomed)
+        if some and weight + more > SLICE_WEIGHT:
+            yield tuple(some)
+            some, weight = [], 0
+        some.append(doomed)
+        weight += more
+    if some:
+        yield tuple(some)
+
+
+@command(102, frees=True, weight=lambda asked: sum(map(weigh_doomed, asked.wanted)))
+class DeleteObjects:
+    """Many keys, each with its own outcome, in one command: no more of them than `slices` puts together.
+
+    Answers a list: ("", version, marker) for what went, (error class, *arguments) for what was refused.
+    Raises `InvalidArgument` for a list that should have been cut."""
+
+    bucket: str
+    user: int
+    root: bool
+    wanted: tuple[Doomed, ...]
+
+
+def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
+    if len(asked.wanted) > 1 and sum(map(weigh_doomed, asked.wanted)) > SLICE_WEIGHT:
+        raise InvalidArgument("a deletion of so many keys has to be cut into slices")
+    bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
+    parents = _look_around(tx, bucket, [doomed.key for doomed in asked.wanted])
+    outcomes: list[tuple[Any, ...]] = []
+    for key, version, conditions in asked.wanted:
+        try:
+            check_named(key)
+            end = key.rfind(SLASH) + 1
+            parent = parents.get(key[:end])
+            if parent:
+                place = Place(bucket, key, parent, (), key[end:], tx.get(ENTRY, (parent, key[end:])))
+            else:
+                place = walk(tx, bucket, key)
+            removed = _delete(tx, place, version, conditions)
+        except Refused as refused:
+            outcomes.append((refused.wire_code, *refused.args))
+        else:
+            outcomes.append(("", *removed))
+            if tx.records and type(tx.records[-1]) is DirGone:
+                parents.clear()  # it may be one of them
+    return outcomes
+
+
+def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
+    """The keys' directories by their path, 0 for one that is not made.
+
+    What all of the keys lack is asked for in one go, level by level, not key after key. Keys of one directory go to
+    it once."""
+    missing: list[Load] = []
+    parents: dict[bytes, int] = {}
+    for key in keys:
+        end = key.rfind(SLASH) + 1
+        path = key[:end]
+        try:
+            parent = parents.get(path)
+            if parent is None:
+                place = walk(tx, bucket, key)
+                parent = parents[path] = 0 if place.unmade else place.parent
+            entry = tx.get(ENTRY, (parent, key[end:])) if parent else None
+            if entry is not None:
+                want_neighbours(tx, entry)
+        except Missing as these:
+            missing.extend(these.wanted)
+    if missing:
+        raise Missing(dict.fromkeys(missing))
+    return parents
+
+
+@command(103, weight=weigh_key)
+class SetTags:
+    """The tags (packed) of a version's node, whatever its names. Answers the version as S3 shows it.
+
+    Raises `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    version: str
+    tags: bytes
+
+
+def set_tags(asked: SetTags, tx: Tx) -> str | None:
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
+    at = existing(tx, place, asked.version)
+    file = must(tx.rows, FILE, (at.node,))
+    tx.emit(FileHeadersSet(file.id, file.headers, asked.tags, tx.at_ns))
+    return shown(at.version, at.null, place.bucket.versioning)
+
+
+@command(104, weight=weigh_key)
+class SetHeaders:
+    """Content headers and user metadata (packed) of a version's node, in place. Answers and raises as `SetTags`."""
+
+    bucket: str
+    key: bytes
+    user: int
+    root: bool
+    version: str
+    headers: bytes
+
+
+def set_headers(asked: SetHeaders, tx: Tx) -> str | None:
+    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
+    at = existing(tx, place, asked.version)
+    file = must(tx.rows, FILE, (at.node,))
+    tx.emit(FileHeadersSet(file.id, asked.headers, file.tags, tx.at_ns))
+    return shown(at.version, at.null, place.bucket.versioning)
+
+
+def existing(tx: Tx, place: Place, version: str) -> Entry | Version:
+    """The current version, or the one that is named, if it is no delete marker.
+
+    Raises `NoSuchKey`, `NoSuchVersion`, `DeleteMarker` (a version that was named)."""
+    if not version:
+        if place.entry is None or not place.entry.node:
+            raise NoSuchKey(place.key)
+        return place.entry
+    at = version_of(tx, place.entry, version)
+    if at is None:
+        raise NoSuchVersion(place.key, version)
+    if not at.node:
+        current = place.entry is not None and at.version == place.entry.version
+        raise DeleteMarker(place.key, text_of(at.version, at.null), current)
+    return at
+
+
+HANDLERS: dict[type[Any], Any] = {
+    PutObject: put_object,
+    DeleteObject: delete_object,
+    DeleteObjects: delete_objects,
+    SetTags: set_tags,
+    SetHeaders: set_headers,
+}

@@ -1,0 +1,105 @@
+"""ETag and checksums of an object from those of its parts: combined, its bytes are never read again. Pure.
+
+S3's rules: the ETag is the MD5 of the parts' MD5s with `-N` behind; a COMPOSITE checksum is the checksum of the parts'
+checksums, likewise; a FULL_OBJECT one is that of the bytes, which CRCs allow to be combined.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from awscrt import checksums as crc
+
+from gateway.errors import InvalidArgument
+from gateway.journal.columns import Checksum
+
+FULL_OBJECT = "FULL_OBJECT"
+COMPOSITE = "COMPOSITE"
+CRC64NVME = "CRC64NVME"
+
+
+class PartDigests(Protocol):
+    """What of a part enters the whole's digests."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def etag(self) -> str: ...
+    @property
+    def crc64nvme(self) -> bytes: ...
+    @property
+    def checksum(self) -> str: ...
+
+
+class _Crc(NamedTuple):
+    width: int
+    of: Callable[[bytes], int]
+    combine: Callable[[int, int, int], int]
+
+
+_CRCS = {
+    "CRC32": _Crc(4, crc.crc32, crc.combine_crc32),
+    "CRC32C": _Crc(4, crc.crc32c, crc.combine_crc32c),
+    CRC64NVME: _Crc(8, crc.crc64nvme, crc.combine_crc64nvme),
+}
+
+
+def etag_of(parts: Sequence[PartDigests]) -> str:
+    md5s = b"".join(bytes.fromhex(part.etag) for part in parts)
+    return f"{hashlib.md5(md5s, usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+def checksums_of(parts: Sequence[PartDigests], algorithm: str, kind: str) -> list[Checksum]:
+    """The checksum that the upload asked for, first; and always the bytes' CRC64NVME."""
+    whole = Checksum(CRC64NVME, FULL_OBJECT, _combined(CRC64NVME, ((part.crc64nvme, part.size) for part in parts)))
+    if not algorithm or (algorithm == CRC64NVME and kind != COMPOSITE):
+        return [whole]
+    return [_asked(parts, algorithm, kind), whole]
+
+
+def _asked(parts: Sequence[PartDigests], algorithm: str, kind: str) -> Checksum:
+    if kind == FULL_OBJECT:
+        if not can_combine(algorithm):
+            raise InvalidArgument(f"{algorithm} of a whole object cannot be told from its parts")
+        return whole_of(algorithm, [(part.checksum, part.size) for part in parts])
+    raw = b"".join(base64.b64decode(part.checksum) for part in parts)
+    return Checksum(algorithm, COMPOSITE, f"{_of(algorithm, raw)}-{len(parts)}")
+
+
+def whole_of(algorithm: str, stretches: Iterable[tuple[str, int]]) -> Checksum:
+    """The checksum of all the bytes, from those of their stretches: (base64, size in bytes) of each, in order.
+
+    Only where `can_combine`."""
+    return Checksum(
+        algorithm, FULL_OBJECT, _combined(algorithm, ((base64.b64decode(value), size) for value, size in stretches))
+    )
+
+
+def can_combine(algorithm: str) -> bool:
+    """Whether the checksum of a whole can be told from those of its parts: of CRCs, but of no digest."""
+    return algorithm in _CRCS
+
+
+def _of(algorithm: str, value: bytes) -> str:
+    if algorithm in _CRCS:
+        found = _CRCS[algorithm]
+        return _base64(found.of(value).to_bytes(found.width, "big"))
+    digest = {"SHA1": hashlib.sha1, "SHA256": hashlib.sha256}.get(algorithm)
+    if digest is None:
+        raise InvalidArgument(f"{algorithm} is no checksum algorithm")
+    return _base64(digest(value).digest())
+
+
+def _combined(algorithm: str, stretches: Iterable[tuple[bytes, int]]) -> str:
+    found = _CRCS[algorithm]
+    whole = 0
+    for value, size in stretches:
+        whole = found.combine(whole, int.from_bytes(value, "big"), size)
+    return _base64(whole.to_bytes(found.width, "big"))
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")

@@ -1,0 +1,116 @@
+"""What POSIX's commands share: directories by node, what stands under a name, making what S3 implied.
+
+These commands name a directory by its node and an entry as the tree has it: `a` is a file, `a/` a directory. Of the
+two forms of a name at most one is ever made here; where S3 made both, each can be named.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.errors import InvalidArgument, NameExists, NameTooLong, NoSuchName
+from gateway.journal.commands import Tx
+from gateway.journal.records.tree import FileMade
+from gateway.journal.rows import Wanted
+from gateway.journal.tables import DIR, ENTRY, Bucket, Dir, Entry, Kind, Shape
+from gateway.namespace.paths import bucket_of, load_climb
+from gateway.namespace.posix_names import NAME_BYTES
+from gateway.namespace.versioning import put_name
+
+EMPTY_MD5 = "d41d8cd98f00b204e9800998ecf8427e"
+
+
+class Standing(NamedTuple):
+    """Both forms of a name in a directory. A dead entry is there, but not for POSIX."""
+
+    parent: int
+    file_name: bytes
+    file: Entry | None
+    directory_name: bytes
+    directory: Entry | None
+
+    @property
+    def live_file(self) -> Entry | None:
+        return self.file if self.file is not None and not self.file.dead else None
+
+    @property
+    def live_directory(self) -> Entry | None:
+        return self.directory if self.directory is not None and not self.directory.dead else None
+
+
+def is_directory(name: bytes) -> bool:
+    return name.endswith(b"/")
+
+
+def base_of(name: bytes) -> bytes:
+    """A name of the tree without a directory's slash. Raises `InvalidArgument` for what is no name."""
+    base = name[:-1] if is_directory(name) else name
+    if b"/" in base or not name:
+        raise InvalidArgument(f"{name!r} is no name of a directory's entry")
+    return base
+
+
+def enter(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> Bucket:
+    """The bucket, once *user* may use it and the directories *nodes* stand in it. Raises `NoSuchName` for one that does
+    not stand there, or is dead."""
+    tx.want([(DIR, (node,)) for node in nodes])
+    bucket = bucket_of(tx, name, user, root)
+    for node in nodes:
+        row = tx.get(DIR, (node,))
+        if row is None or row.bucket != bucket.name or (row.parent and not row.live):
+            raise NoSuchName(f"directory {node:x}")
+    return bucket
+
+
+def look(tx: Tx, parent: int, name: bytes, *also: Wanted) -> Standing:
+    """What stands under both forms of *name*."""
+    base = base_of(name)
+    file_at, directory_at = (ENTRY, (parent, base)), (ENTRY, (parent, base + b"/"))
+    tx.want([file_at, directory_at, *also])
+    file = tx.get(*file_at) if base else None
+    return Standing(parent, base, file, base + b"/", tx.get(*directory_at))
+
+
+def free(standing: Standing) -> None:
+    """Raises `NameExists` where POSIX sees something, `NameTooLong` for a name that POSIX cannot give."""
+    if standing.live_file is not None or standing.live_directory is not None:
+        raise NameExists(standing.file_name)
+    if len(standing.file_name) > NAME_BYTES:
+        raise NameTooLong(standing.file_name)
+
+
+def make_sure(tx: Tx, bucket: Bucket, node: int, user: int) -> None:
+    """The directory is a made one: one that S3 implied would go with its last entry, and POSIX's does not."""
+    row = tx.get(DIR, (node,))
+    if row is None or not row.parent:
+        return
+    marker = tx.get(ENTRY, (node, b""))
+    if marker is None or marker.dead:
+        mark(tx, bucket, row, marker, user)
+
+
+def mark(tx: Tx, bucket: Bucket, directory: Dir, marker: Entry | None, user: int) -> None:
+    """Put the empty-named entry, which makes the directory."""
+    load_climb(tx, directory.id)
+    node = new_node(tx, Kind.MARKER, user, directory.mode, directory.uid, directory.gid, etag=EMPTY_MD5)
+    put_name(tx, bucket, directory.id, b"", marker, node)
+
+
+def new_node(
+    tx: Tx, kind: Kind, user: int, mode: int, uid: int, gid: int, *, etag: str = "", rdev: int = 0,
+    target: bytes = b"", size: int = 0, shape: int = Shape.NONE, content: int = 0, checksums: bytes = b"",
+) -> int:  # fmt: skip
+    """A node that POSIX makes, which no name points at yet."""
+    node = tx.new_id()
+    tx.emit(
+        FileMade(
+            node, int(kind), size, int(shape), content, etag or written_etag(tx, node), user, mode, uid, gid, tx.at_ns,
+            tx.at_ns, rdev, target, b"", checksums, b"", b"",
+        )
+    )  # fmt: skip
+    return node
+
+
+def written_etag(tx: Tx, node: int) -> str:
+    """An ETag for what POSIX wrote: another with each change, and no MD5, for it has a `-`."""
+    return f"{node:016x}-{tx.new_id():016x}"

@@ -1,0 +1,1 @@
+"""Look-ups and listings. They run in any process, over a read-only connection."""

@@ -1,0 +1,92 @@
+"""What a bucket's versioning makes of a put or a removal of a name. Rows in memory only.
+
+Off: a name has one version, `null`, and it is replaced. Enabled: every put and every removal adds a version. Suspended:
+a put or a removal (which leaves a `null` delete marker) takes the place of the null version, wherever that stands
+among the name's versions; the others stay.
+"""
+
+from __future__ import annotations
+
+from gateway.journal.commands import Tx
+from gateway.journal.records.tree import NamePut, VersionGone
+from gateway.journal.rows import Wanted
+from gateway.journal.tables import FILE, VERSION, Bucket, Entry, Version, Versioning
+from gateway.namespace.paths import Place, prune, reach, want_neighbours
+from gateway.namespace.version_ids import parse, shown, text_of
+
+
+def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | None, node: int) -> tuple[int, int]:
+    """*node* (0: a delete marker) becomes the current version of *name*. Answers its version id, and 1 for null."""
+    if entry is not None:
+        want_neighbours(tx, entry)
+    version = tx.new_id()
+    null = 0 if bucket.versioning == Versioning.ENABLED else 1
+    keep = 1 if entry is not None and not (null and entry.null) else 0
+    if entry is not None and null and keep and entry.null_version:
+        drop_version(tx, entry, entry.null_version)
+    tx.emit(NamePut(parent, name, node, version, null, keep, tx.at_ns))
+    return version, null
+
+
+def remove_name(tx: Tx, place: Place, *, keep_directories: bool = False) -> tuple[str | None, bool]:
+    """The name is removed as S3's DELETE without a version removes it, and the directories that it implied with it,
+    unless they are to be kept. Answers the version as S3 shows it, and whether a delete marker was made. What was
+    absent is removed already."""
+    bucket, entry = place.bucket, place.entry
+    if bucket.versioning != Versioning.OFF:
+        parent = reach(tx, place)
+        version, null = put_name(tx, bucket, parent, place.name, entry, 0)
+        return shown(version, null, bucket.versioning), True
+    if entry is not None:
+        drop_version(tx, entry, entry.version)
+        if not keep_directories:
+            prune(tx, entry.parent)
+    return None, False
+
+
+def version_of(tx: Tx, entry: Entry | None, asked: str) -> Entry | Version | None:
+    """The version of a name that a client names, or None. Raises `InvalidArgument` for what is no version id."""
+    version = parse(asked)
+    if entry is None:
+        return None
+    if version is None:
+        version = entry.null_version
+    if version == entry.version:
+        return entry
+    return tx.get(VERSION, (entry.parent, entry.name, version)) if version else None
+
+
+def remove_version(tx: Tx, place: Place, asked: str) -> tuple[str | None, bool]:
+    """One version goes for good. Answers it as asked, and whether it was a delete marker."""
+    at = version_of(tx, place.entry, asked)
+    if at is None or place.entry is None:
+        return asked, False
+    drop_version(tx, place.entry, at.version)
+    prune(tx, at.parent)
+    return text_of(at.version, at.null), at.node == 0
+
+
+def drop_version(tx: Tx, entry: Entry, version: int) -> None:
+    """A version of the entry's name goes, current or not."""
+    parent, name = entry.parent, entry.name
+    if version == entry.version:
+        want_neighbours(tx, entry)
+        if entry.older:
+            _want_older(tx, entry.older, entry)
+    else:
+        gone = tx.get(VERSION, (parent, name, version))
+        assert gone is not None, "the command found it"
+        wanted: list[Wanted] = [(VERSION, (parent, name, at)) for at in (gone.older,) if at]
+        if gone.newer != entry.version:
+            wanted.append((VERSION, (parent, name, gone.newer)))
+        if gone.node:
+            wanted.append((FILE, (gone.node,)))
+        tx.want(wanted)
+    tx.emit(VersionGone(parent, name, version, tx.at_ns))
+
+
+def _want_older(tx: Tx, version: int, entry: Entry) -> None:
+    """The heir moves up, and the one below it is told."""
+    heir = tx.get(VERSION, (entry.parent, entry.name, version))
+    if heir is not None and heir.older:
+        tx.want([(VERSION, (entry.parent, entry.name, heir.older))])

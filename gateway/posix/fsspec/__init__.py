@@ -1,0 +1,1 @@
+"""The fsspec file system `entrepot://`."""

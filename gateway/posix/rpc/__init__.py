@@ -1,0 +1,1 @@
+"""The file verbs over HTTP: client, server and the protocol between them."""

@@ -1,0 +1,65 @@
+"""Rows of work that nothing can be done about now: they are tried again later, and where nothing is left, told."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Collection
+
+from gateway.blocks.maintenance.worker import Journal
+from gateway.journal.tables import WorkState
+from gateway.reconcile.batching import Batching
+from gateway.reconcile.clock import JournalClock
+from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
+from gateway.reconcile.copy_ops import Task
+from gateway.reconcile.placement_targets import Wishes
+from gateway.timing import Timing
+
+ATTEMPTS = 10
+"""After so many a block is set aside."""
+
+_log = logging.getLogger(__name__)
+
+
+class PuttingOff:
+    """Each of its answers is True: something came of it, a record."""
+
+    def __init__(self, journal: Journal, wishes: Wishes, clock: JournalClock, timing: Timing) -> None:
+        self._journal = journal
+        self._wishes = wishes
+        self.clock = clock
+        self._pauses = timing.block_backoff
+        self._fail = Batching(journal, FailWork)
+        self.failed = 0
+        """Blocks so far that could not be brought where they should be."""
+
+    async def lost(self, task: Task, have: Collection[int]) -> bool:
+        """No good copy is left."""
+        names = ", ".join(self._wishes.names[place] for place in have) or "a backend that was lost"
+        _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
+        self.failed += 1
+        for place in have:  # so that each is looked at again before it is believed
+            await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
+        return await self._until(
+            task, self._pauses.aside_seconds, WorkState.LOST, task.attempts + 1, f"no good copy on {names}"
+        )
+
+    async def again(self, task: Task, word: str) -> bool:
+        """It failed: it is tried again, later each time, and in the end once a day."""
+        self.failed += 1
+        attempts = task.attempts + 1
+        state = WorkState.ASIDE if attempts >= ATTEMPTS else WorkState.WAITING
+        seconds = min(self._pauses.most_seconds, self._pauses.first_seconds * 2 ** min(attempts, 20))
+        if state is WorkState.ASIDE:
+            seconds = self._pauses.aside_seconds
+        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 (so that they part)
+        return await self._until(task, seconds, state, attempts, word)
+
+    async def later(self, task: Task, word: str) -> bool:
+        """Nothing is wrong, and nothing can be done for a while."""
+        return await self._until(task, self._pauses.pinned_seconds, WorkState.WAITING, task.attempts, word)
+
+    async def _until(self, task: Task, seconds: float, state: WorkState, attempts: int, word: str) -> bool:
+        due_ns = self.clock.now_ns() + int(seconds * 1e9)
+        await self._fail.send(Fail(task.block, due_ns, state, attempts, word))
+        return True

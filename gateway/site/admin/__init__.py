@@ -1,0 +1,1 @@
+"""What the commands of an operator do to a site."""

@@ -1,0 +1,1 @@
+"""The processes of a served site: supervisor, committer, keeper, and what every process under the supervisor shares."""

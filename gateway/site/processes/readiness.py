@@ -1,0 +1,143 @@
+"""Whether writes can be answered now: a commit goes through, and backends take a value and give it back.
+
+A backend on which no policy's answer depends may be away, or silent; it is told, and nobody waits for it: all have
+`quick_seconds`, and from then on only those are waited for without which some write could not be answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from awscrt import checksums
+
+from backends.base import Backend
+from backends.errors import BackendError
+from gateway.blocks.types import block_key
+from gateway.crypto.ring_key_commands import DrawRingKeyId
+from gateway.crypto.sealing import new_block_id
+from gateway.errors import Unavailable
+from gateway.journal.client import Journal
+from gateway.site.processes.control_channel import Message
+from gateway.site.storage.keyring import Rows
+from gateway.timing import Timing
+from gateway.topology import Topology
+
+LEFT_MAX = 16
+"""Keys that are remembered because a probe may have left its value under them."""
+
+VALUE = b"entrepot"
+
+
+class _Trial(NamedTuple):
+    began: float
+    task: asyncio.Task[str]
+    """Answers why it does not do what it should; empty where it does."""
+
+
+class Probing:
+    """One process's probes; for the keeper, while it stands. For one event loop."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        rows: Rows,
+        backends: Mapping[int, Backend],
+        topology: Callable[[], Topology],
+        timing: Timing,
+    ) -> None:
+        self._journal, self._rows, self._backends, self._topology = journal, rows, backends, topology
+        self._limits, self._clock = timing.probes, timing.clock
+        self._under_way: dict[Backend, _Trial] = {}
+        self._left: dict[Backend, list[str]] = {}
+
+    async def probe(self) -> Message:
+        """How long the committer and the backends took, and which of these are away. Raises `Unavailable` where writes
+        of some policy could not be answered."""
+        began = time.perf_counter()
+        await self._journal.send(DrawRingKeyId())
+        committed = time.perf_counter()
+        away = await self._away()
+        see_that_writes_can_be_answered(self._topology(), away)
+        seconds = {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
+        return seconds | ({"backends_away": away} if away else {})
+
+    async def close(self) -> None:
+        """Let go of what is under way."""
+        tasks = [trial.task for trial in self._under_way.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _away(self) -> dict[str, str]:
+        """Backends that do not do what they should, by name, and why."""
+        began = self._clock.monotonic()
+        standing = list(self._backends.values())
+        for gone in self._under_way.keys() - set(standing):
+            self._under_way.pop(gone).task.cancel()
+            self._left.pop(gone, None)
+        trials = {backend: self._begun(backend, began) for backend in standing}
+        while True:
+            away = {backend.name: why for backend, trial in trials.items() if (why := self._told(trial))}
+            away |= dict.fromkeys(self._lost(), "it was given up as lost")
+            pending = [trial.task for trial in trials.values() if not trial.task.done()]
+            quick = began + self._limits.quick_seconds - self._clock.monotonic()
+            if not pending or (quick <= 0 and _unanswerable(self._topology(), away) is None):
+                return away
+            await asyncio.wait(pending, timeout=max(0.0, quick) or None, return_when=asyncio.FIRST_COMPLETED)
+
+    def _begun(self, backend: Backend, now: float) -> _Trial:
+        """The trial that is under way there since an earlier probe, else a new one: never two at once."""
+        found = self._under_way.get(backend)
+        if found is None or found.task.done():
+            found = self._under_way[backend] = _Trial(now, asyncio.create_task(self._bounded(backend)))
+        return found
+
+    async def _bounded(self, backend: Backend) -> str:
+        try:
+            async with asyncio.timeout(self._limits.backend_seconds):
+                return await self._try(backend)
+        except TimeoutError:
+            return f"backend {backend.name!r}: no answer within {self._limits.backend_seconds:g} s"
+        except BackendError as error:
+            return str(error)
+
+    async def _try(self, backend: Backend) -> str:
+        # a block's key: what is left there goes with whatever else this session leaves unnamed, if not before
+        left = self._left.setdefault(backend, [])
+        key = left[0] if len(left) >= LEFT_MAX else block_key(new_block_id(self._journal.session))
+        if key not in left:
+            left.append(key)
+        await backend.put(key, [VALUE], checksums.crc32c(VALUE))
+        whole = bytes(await backend.get(key)) == VALUE
+        for each in list(left):
+            await backend.delete(each)
+            left.remove(each)
+        return "" if whole else f"backend {backend.name!r}: it gave back something else than it was given"
+
+    def _told(self, trial: _Trial) -> str:
+        if trial.task.done():
+            return trial.task.result()
+        return f"it has not answered for {self._clock.monotonic() - trial.began:.1f} s"
+
+    def _lost(self) -> list[str]:
+        return [name for (name,) in self._rows.query("SELECT name FROM backend WHERE lost = 1")]
+
+
+def _unanswerable(topology: Topology, away: Mapping[str, str]) -> str | None:
+    """Why writes of some policy cannot be answered; None where all can."""
+    for policy in topology.policies.values():
+        there = [name for name in topology.acked_on(policy) if name not in away]
+        if len(there) < topology.copies_before_answer(policy):
+            reasons = "; ".join(away[name] for name in topology.acked_on(policy) if name in away)
+            return f"writes of policy {policy.name!r} cannot be answered: {reasons}"
+    return None
+
+
+def see_that_writes_can_be_answered(topology: Topology, away: Mapping[str, str]) -> None:
+    """Whatever the policy, enough backends take what is written. Raises `Unavailable`."""
+    why = _unanswerable(topology, away)
+    if why is not None:
+        raise Unavailable(why)

@@ -1,0 +1,106 @@
+"""The certificate of a gateway, read again when its files change or somebody says so; a bad pair leaves the old one.
+
+The files are read in a thread, as regular files of bounded size, so neither a FIFO, a device nor a slow file system in
+their place holds up the event loop. OpenSSL takes files alone: it is given what was read, from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+
+from backends.named_files import read_named_file
+from gateway.config.models import ServerSection
+from gateway.errors import Misconfigured
+from gateway.metrics.json_log import ERROR, INFO, Lines
+from gateway.site.storage.atomic_files import stamp
+from gateway.timing import Timing
+
+
+class Certificate:
+    """A certificate and its key. `context` is another one once they were read again: connections that come afterwards
+    see the new certificate."""
+
+    def __init__(self, certificate: Path, key: Path, lines: Lines, timing: Timing) -> None:
+        """Blocking. Raises `Misconfigured` if the pair cannot be used."""
+        self._certificate = certificate
+        self._key = key
+        self._lines = lines
+        self._look_seconds = timing.reload.certificate_seconds
+        self._wanted = asyncio.Event()
+        self._seen = self._stamp()
+        try:
+            self.context = self._load()
+        except (OSError, ValueError) as error:
+            raise Misconfigured(f"the certificate {certificate} and key {key} cannot be used: {error}") from error
+
+    @classmethod
+    async def of(cls, folder: Path, config: ServerSection, lines: Lines, timing: Timing) -> Certificate | None:
+        """What the config names, below *folder*; None without TLS. Raises `Misconfigured`."""
+        if not config.tls_certificate:
+            return None
+        return await asyncio.to_thread(cls, folder / config.tls_certificate, folder / config.tls_key, lines, timing)
+
+    def reload(self) -> None:
+        """Have `watch` read the files again, whether they changed or not."""
+        self._wanted.set()
+
+    async def watch(self) -> None:
+        """Read the files again whenever they change, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(self._look_seconds):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass
+            asked = self._wanted.is_set()
+            self._wanted.clear()
+            await self.look(asked=asked)
+
+    async def look(self, *, asked: bool = False) -> None:
+        """Read the files again if they changed, or if that was *asked* for. A pair that does not fit leaves the old
+        one; while one of two files is replaced that is so for a moment, and the next change is looked at again."""
+        now = await asyncio.to_thread(self._stamp)
+        if now == self._seen and not asked:
+            return
+        self._seen = now
+        try:
+            self.context = await asyncio.to_thread(self._load)
+        except (OSError, ValueError) as error:
+            self._lines.write(ERROR, "the certificate cannot be used; the old one stays", why=str(error))
+        else:
+            self._lines.write(INFO, "the certificate was read again")
+
+    def _load(self) -> ssl.SSLContext:
+        """A context with what stands in the files now. Blocking. Raises `OSError`, `ValueError`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with _InMemory(read_named_file(self._certificate)) as certificate, _InMemory(read_named_file(self._key)) as key:
+            context.load_cert_chain(certificate, key, password=_no_password)
+        return context
+
+    def _stamp(self) -> tuple[tuple[int, int, int], ...]:
+        return tuple(stamp(path) for path in (self._certificate, self._key))
+
+
+class _InMemory:
+    """Bytes as a file that has a path while it is open, and that no disk ever holds."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __enter__(self) -> str:
+        self._handle = os.memfd_create("entrepot", os.MFD_CLOEXEC)
+        with open(os.dup(self._handle), "wb") as file:
+            file.write(self._content)
+        return f"/proc/self/fd/{self._handle}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+
+def _no_password() -> str:
+    """A key with a passphrase would ask the terminal for it."""
+    raise ValueError("the key has a passphrase")

@@ -1,0 +1,154 @@
+"""Opening a backend that the config names: its driver, its keys, and what stands around it.
+
+Keys of an S3 backend are read from where the config says, at each opening; they go to the driver and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import resource
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backends import errors
+from backends.base import Backend
+from backends.local.backend import INTAKE_BYTES, Local
+from backends.named_files import read_named_file
+from backends.wrappers import Deadlined, Limited, Metered
+from gateway.metrics import counter, histogram
+from gateway.site.storage.connection_params import files_of
+from gateway.timing import Timing
+from gateway.topology import BackendPlace, S3Place
+
+if TYPE_CHECKING:
+    from backends.s3.backend import S3
+
+CALLS = counter("entrepot_backend_calls_total", "Calls of backends.", ("backend", "verb", "outcome"))
+SECONDS = histogram("entrepot_backend_seconds", "How long calls of backends took.", ("backend", "verb"))
+MOVED = counter("entrepot_backend_bytes_total", "Sealed bytes that calls of backends moved.", ("backend", "verb"))
+
+DESCRIPTORS_MAX = 16_384
+CONNECTIONS = 12_288
+SECRET_BYTES_MAX = 4_096
+TRY_SHARE = 1 / 3
+"""Of a distant backend's deadline, what a single try may take."""
+
+
+async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing) -> Backend:
+    """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too
+    (`around_distant`). Who does not write much is spared the logs that make small local writes fast. *make*: its folder
+    or bucket, where the config wants that; a place that was claimed before is gone if it is not there, and one that is
+    made instead would be in the way when it comes back.
+
+    Raises `backends.errors`."""
+    if place.s3 is None:
+        driver: Backend = await Local.open(
+            place.path,
+            name=place.name,
+            descriptors=_descriptors(),
+            intake_bytes=INTAKE_BYTES if writes_much else 0,
+            make=make,
+            timing=timing.drivers,
+        )
+        whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
+    else:
+        whole = around_distant(await open_s3(place, place.s3, make=make, timing=timing), place, timing)
+    return Metered(whole, _observer(place.name))
+
+
+async def load_driver(place: BackendPlace) -> None:
+    """Load the code that opening it takes; asks nobody, and takes as long as this machine is busy. For who bounds what
+    the place may take."""
+    if place.s3 is not None:
+        s3 = await asyncio.to_thread(importlib.import_module, "backends.s3.backend")
+        await s3.S3.load()
+
+
+def around_distant(driver: Backend, place: BackendPlace, timing: Timing) -> Backend:
+    """*driver* with tries, of which each takes a slot of its own, so that a call that pauses between two of them leaves
+    its slot to others; all of them, with the pauses and the waits for slots, have one deadline. How long a single try
+    may take is the driver's to say: less than the whole, or one that hangs would leave no time for a second."""
+    from backends.retry import Retrying  # only who has such a backend loads what it takes
+
+    limited = Limited(driver, place.calls)
+    tries = Retrying(limited, within_s=place.deadline_seconds, timing=timing.drivers, clock=timing.clock)
+    return Deadlined(tries, place.deadline_seconds)
+
+
+async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool, timing: Timing) -> S3:
+    """The driver of a bucket, with nothing around it. Raises `backends.errors`."""
+    from backends.s3.backend import S3
+
+    secret_file = await asyncio.to_thread(_read_files, place, s3)
+    return await S3.open(
+        name=place.name,
+        bucket=s3.bucket,
+        prefix=s3.prefix,
+        endpoint=s3.endpoint or None,
+        region=s3.region or None,
+        profile=s3.profile or None,
+        access_key=s3.access_key or _from_environment(place, s3.access_key_env),
+        secret_key=_from_environment(place, s3.secret_key_env) or secret_file,
+        session_token=_from_environment(place, s3.session_token_env),
+        style=s3.style,
+        create_bucket=s3.create_bucket and make,
+        ca_file=s3.ca_file or None,
+        connections=place.calls,
+        timeout_s=place.deadline_seconds * TRY_SHARE,
+        timing=timing.drivers,
+    )
+
+
+def _from_environment(place: BackendPlace, variable: str) -> str | None:
+    if not variable:
+        return None
+    found = os.environ.get(variable)
+    if not found:
+        raise errors.Misconfigured(f"the variable {variable} is not set, which the config names", backend=place.name)
+    return found
+
+
+def _read_files(place: BackendPlace, s3: S3Place) -> str | None:
+    """The secret key in the file that the config names. The other files that it names, AWS's profiles among them, which
+    others read, are looked at: that each is a regular file. Blocking. Raises `backends.errors.Misconfigured`."""
+    for path in files_of(place):
+        try:
+            read_named_file(path)
+        except (FileNotFoundError, PermissionError):
+            continue  # whoever needs it says so
+        except OSError as error:
+            raise errors.Misconfigured(f"{path} cannot be read: {error.strerror}", backend=place.name) from error
+    return _from_file(place, s3.secret_key_file)
+
+
+def _from_file(place: BackendPlace, path: str) -> str | None:
+    if not path:
+        return None
+    try:
+        found = read_named_file(path, SECRET_BYTES_MAX).decode("ascii").strip()
+    except UnicodeDecodeError:
+        found = ""
+    except OSError as error:
+        raise errors.Misconfigured(f"{path} cannot be read: {error.strerror}", backend=place.name) from error
+    if not found:
+        raise errors.Misconfigured(f"{path} holds no secret key", backend=place.name)
+    return found
+
+
+def _descriptors() -> int:
+    """How many of a backend's files are kept open, so that a small read is one system call: what the process may open
+    beyond its connections' share, which is twelve thousand, or three quarters where there are not so many."""
+    may, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(DESCRIPTORS_MAX, max(may - CONNECTIONS, may // 4)))
+
+
+def _observer(name: str) -> Callable[[str, str, float, int], None]:
+    def observe(verb: str, outcome: str, seconds: float, moved: int) -> None:
+        CALLS.add(1, name, verb, outcome)
+        SECONDS.observe(seconds, name, verb)
+        if moved:
+            MOVED.add(moved, name, verb)
+
+    return observe

@@ -1,0 +1,69 @@
+"""Opening a backend and checking that it is this site's, in bounded time and whatever its server answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from backends import errors as backend_errors
+from backends.base import Backend
+from gateway.errors import EntrepotError, Misconfigured
+from gateway.site.storage.agreement import GoesOnElsewhere
+from gateway.site.storage.backend_factory import load_driver, open_backend
+from gateway.site.storage.fencing import Fencing
+from gateway.site.storage.keyring import Rows
+from gateway.site.storage.marker_guard import check_marker
+from gateway.site.storage.open_backends import close_all
+from gateway.timing import Timing
+from gateway.topology import BackendPlace
+
+_log = logging.getLogger(__name__)
+
+
+class CheckedOpening:
+    """Opens backends for one process."""
+
+    def __init__(self, rows: Rows, *, timing: Timing, writes_much: bool, fencing: Fencing | None) -> None:
+        self._rows, self._timing, self._writes_much, self._fencing = rows, timing, writes_much, fencing
+        self.elsewhere: dict[str, GoesOnElsewhere] = {}
+        """By name, the backends whose marker said, when they were tried last, that this site goes on elsewhere."""
+
+    async def open(self, place: BackendPlace) -> Backend:
+        """The backend at *place*, checked. One that stays silent counts as away after `open_seconds`; the time that
+        this process takes to load its driver does not count.
+
+        Raises what the driver raises, `GoesOnElsewhere`, and `Misconfigured` for one that the journal has not met."""
+        await load_driver(place)
+        seconds = self._timing.backends.open_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._checked(place)
+        except TimeoutError as error:
+            message = f"it could not be opened within {seconds:g} s"
+            raise backend_errors.Unavailable(message, backend=place.name) from error
+        except (backend_errors.BackendError, EntrepotError):
+            raise
+        except Exception as error:  # a mistake about what one place answers must not keep the others from opening
+            _log.exception("opening backend %r failed", place.name)
+            message = f"opening it failed: {type(error).__name__}: {error}"
+            raise backend_errors.Unavailable(message, backend=place.name) from error
+
+    async def _checked(self, place: BackendPlace) -> Backend:
+        backend = await open_backend(place, writes_much=self._writes_much, make=False, timing=self._timing)
+        try:
+            await check_marker(backend, known_id(self._rows, place.name), self._rows, self._fencing)
+        except BaseException as error:
+            if isinstance(error, GoesOnElsewhere):
+                self.elsewhere[place.name] = error
+            await close_all([backend])
+            raise
+        self.elsewhere.pop(place.name, None)
+        return backend
+
+
+def known_id(rows: Rows, name: str) -> int:
+    """The journal's id of the backend *name*. Raises `Misconfigured` where it has none."""
+    found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
+    if not found:
+        raise Misconfigured(f"the journal has not met the backend {name!r} that the config names")
+    return int(found[0][0])

@@ -1,0 +1,141 @@
+"""Where the bytes of a write go: the policy that the topology picks for it, as backends that are open and sets that
+the journal has names for."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
+from typing import TypeVar
+
+from backends.base import Backend
+from gateway.blocks.types import Target, Targets
+from gateway.errors import Unavailable
+from gateway.journal.columns import pack
+from gateway.placement import policy as placement
+from gateway.site.storage.keyring import Rows
+from gateway.timing import Timing
+from gateway.topology import Policy, Topology
+
+T = TypeVar("T")
+
+
+class Placing:
+    """The targets of every policy. For one thread."""
+
+    def __init__(self, rows: Rows, backends: Mapping[int, Backend], topology: Topology, timing: Timing) -> None:
+        self._rows = rows
+        self._backends = backends
+        self._lost: frozenset[str] = frozenset()
+        self._look_again = 0.0
+        self._timing = timing
+        self._made: list[weakref.ref[Targets]] = []
+        self.learn(topology)
+
+    def learn(self, topology: Topology) -> None:
+        """From here on it is *topology* that says where writes go. What is under way goes where it began to."""
+        self._topology = topology
+        self._known: dict[str, Targets] = {}
+        self._made = [each for each in self._made if each() is not None]
+
+    def still_going_to(self, backend: int) -> bool:
+        """Whether a write is under way that goes there, other than those of today's policies: of an older topology."""
+        today = [id(each) for each in self._known.values()]
+        made = [found for each in self._made if (found := each()) is not None and id(found) not in today]
+        return any(backend in [target.id for target in each.copies] for each in made)
+
+    def for_write(self, bucket: str, key: bytes, size: int | None, user: str) -> Targets:
+        """Where to put what *user* writes as *key*; *size* as `Topology.policy_for` takes it. Raises `Unavailable` for
+        a policy of which the journal has yet to learn."""
+        return self._of(self._topology.policy_for(bucket, key, size, user))
+
+    @property
+    def default(self) -> Targets:
+        """Those of the policy `default`. Raises as `for_write`."""
+        return self._of(self._topology.default)
+
+    @property
+    def varied(self) -> bool:
+        """There is more than one policy."""
+        return len(self._topology.policies) > 1
+
+    def of(self, policy: int, wanted: Collection[int]) -> Targets:
+        """Where what was written under the policy of this id is written anew today. One that the config no longer has
+        keeps its name and what it has: there it goes to *wanted*, the ids of the backends that should hold what is
+        written anew. Raises `Unavailable` where it cannot go there now."""
+        rows = self._rows.query("SELECT name FROM policy WHERE id = ?", (policy,))
+        named = self._topology.policies.get(rows[0][0]) if rows else None
+        if named is not None:
+            return self._of(named)
+        if not wanted or not all(each in self._backends for each in wanted):
+            raise Unavailable("nothing can be written anew: a backend that keeps it is not open")
+        copies = tuple(Target(self._backends[each], each) for each in sorted(wanted))
+        return self._remembered(Targets(policy, self._set(wanted), copies))
+
+    def _of(self, policy: Policy) -> Targets:
+        self._look()
+        found = self._known.get(policy.name)
+        if found is None:
+            found = self._known[policy.name] = self._remembered(self._resolved(policy))
+        return found
+
+    def _remembered(self, targets: Targets) -> Targets:
+        """As long as somebody has a use for it."""
+        self._made = [each for each in self._made if each() is not None]
+        self._made.append(weakref.ref(targets))
+        return targets
+
+    def _resolved(self, policy: Policy) -> Targets:
+        topology, acked = self._topology, placement.acked_on(policy, self._topology, self._lost)
+        why = placement.unmet(policy, topology, self._lost)
+        if why:
+            raise Unavailable(f"nothing can be stored: {why}")
+        ids = [self._id("backend", name) for name in acked]
+        needed = topology.copies_before_answer(policy)
+        return Targets(
+            policy=self._id("policy", policy.name),
+            set_id=self._set(ids),
+            copies=tuple(Target(self._backends[each], each) for each in sorted(ids)),
+            settled=set(acked) == {*topology.kept_on(policy)}.difference(self._lost),
+            needed=needed,
+            some={frozenset(each): self._set(each) for each in _choices(ids, needed)},
+        )
+
+    def _look(self) -> None:
+        """Learn which backends were given up since: nothing new is put there. Asked at each write, looked up each
+        second; what is put there in between the mover brings elsewhere, as long as the place still answers."""
+        now = self._timing.clock.monotonic()
+        if now < self._look_again:
+            return
+        self._look_again = now + self._timing.backends.lost_look_seconds
+        lost = frozenset(name for (name,) in self._rows.query("SELECT name FROM backend WHERE lost = 1"))
+        if lost != self._lost:
+            self._lost = lost
+            self._known = {}
+
+    def _id(self, table: str, name: str) -> int:
+        rows = self._rows.query(f"SELECT id FROM {table} WHERE name = ?", (name,))
+        if not rows or (table == "backend" and rows[0][0] not in self._backends):
+            raise Unavailable(f"the {table} {name!r} is in the config, and not yet in use: try again")
+        return int(rows[0][0])
+
+    def _set(self, members: Collection[int]) -> int:
+        rows = self._rows.query("SELECT id FROM backend_set WHERE members = ?", (pack(sorted(members)),))
+        if not rows:
+            raise Unavailable("a backend that the policy names was not claimed yet: try again")
+        return int(rows[0][0])
+
+
+def sets_of(topology: Topology) -> list[tuple[str, ...]]:
+    """Every set of backends, by name, that a write or its settling may need."""
+    found: dict[tuple[str, ...], None] = {}
+    for policy in topology.policies.values():
+        acked = topology.acked_on(policy)
+        for names in (acked, topology.kept_on(policy), *_choices(acked, topology.copies_before_answer(policy))):
+            found[tuple(sorted(names))] = None
+    return list(found)
+
+
+def _choices(members: Sequence[T], least: int) -> list[tuple[T, ...]]:
+    """Those of *members* that may have a block when its write is answered, which awaits *least* of them."""
+    return [chosen for size in range(least, len(members)) for chosen in combinations(members, size)]

@@ -1,0 +1,57 @@
+"""Who asks: a request's signature checked, its user known. The rules are identity's; here is the hand-over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from gateway.engine.types import Caller
+from gateway.identity.sigv4 import SignedRequest, Verified, is_anonymous, verify
+from gateway.timing import Clock
+from s3api.errors import S3Error
+from s3api.format.request_target import to_bytes
+from s3api.request import Call
+from s3api.settings import S3Settings
+
+if TYPE_CHECKING:
+    from gateway.engine.engine import Engine
+
+Payload = Verified
+"""How a request's body is vouched for, and the key that its chunks are signed with."""
+_ASCII = "".join(map(chr, range(0x21, 0x7F)))
+
+
+class Signatures:
+    """Checks signatures against the engine's credentials."""
+
+    def __init__(self, engine: Engine, settings: S3Settings, clock: Clock) -> None:
+        self._engine = engine
+        self._region = settings.region
+        self._wall_ns = clock.wall_ns
+
+    def authenticate(self, call: Call) -> None:
+        """Find out who asks, or raise identity's `SignatureError`."""
+        callers: list[Caller] = []
+
+        def secret_of(access_key: str) -> str | None:
+            found = self._engine.credential(access_key)
+            if found is None:
+                return None
+            secret: str = found[0]
+            callers.append(found[1])
+            return secret
+
+        target = call.target
+        virtual = target.bucket if target.virtual else ""
+        request = SignedRequest(call.method, _ascii(target.path), _ascii(target.raw_query), call.headers, virtual)
+        if "response-" in target.raw_query and is_anonymous(request):
+            raise S3Error(
+                "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."
+            )
+        call.payload = verify(request, secret_of, self._wall_ns() / 1e9, self._region)
+        call.caller = callers[-1]
+
+
+def _ascii(raw: str) -> str:
+    """*raw* with bytes that should have come percent-encoded made so."""
+    return raw if raw.isascii() else quote(to_bytes(raw), safe=_ASCII)

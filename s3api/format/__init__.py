@@ -1,0 +1,1 @@
+"""S3's formats: headers, request targets, XML, tokens, dates. Pure."""

@@ -1,0 +1,1 @@
+"""HTTP connections: accepting, limits, exchanges of a request and its response, closing."""

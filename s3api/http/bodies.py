@@ -1,0 +1,183 @@
+"""Bodies on their way in: how long they are, how they are vouched for, and the whole of a small one."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+
+from gateway.engine.types import Body, Buffer
+from gateway.identity.chunked import ChunkedParser, Data, Event, Trailer
+from gateway.identity.sigv4 import PayloadKind, Verified
+from s3api.errors import S3Error
+from s3api.format import checksums
+from s3api.format.xml_reader import Element, read_xml
+from s3api.http.exchange import Exchange
+from s3api.request import Call
+
+
+class PlainBody(Body):
+    """Bytes as they come off the wire. The engine checks their count and their digests."""
+
+    __slots__ = ("_exchange", "_idle_seconds")
+
+    def __init__(self, exchange: Exchange, idle_seconds: float) -> None:
+        self._exchange = exchange
+        self._idle_seconds = idle_seconds
+
+    def __aiter__(self) -> AsyncIterator[Buffer]:
+        return self
+
+    async def __anext__(self) -> Buffer:
+        data = await self._exchange.read(self._idle_seconds)
+        if not data:
+            raise StopAsyncIteration
+        return data
+
+
+def declared_bytes(call: Call, name: str = "content-length") -> int | None:
+    """A length header's value. Raises S3Error InvalidArgument for what is no length."""
+    text = call.headers.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise S3Error("InvalidArgument", f"{name} is not a length.", ArgumentName=name, ArgumentValue=text)
+    return int(text)
+
+
+def body_of(call: Call) -> tuple[Body, int, str | None]:
+    """The body, its size in plain bytes, and the SHA-256 that was signed for it, if one was.
+
+    Raises S3Error MissingContentLength."""
+    payload = call.payload
+    assert payload is not None
+    if payload.payload in _STREAMING:
+        return _chunked(call, payload)
+    size = declared_bytes(call)
+    if size is None:
+        raise S3Error("MissingContentLength")
+    body = PlainBody(call.exchange, call.settings.body_idle_seconds)
+    return body, size, payload.sha256 if payload.payload is PayloadKind.SIGNED else None
+
+
+_STREAMING = {PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER}
+
+
+async def small_body(call: Call, limit_bytes: int, *, own_checksum: bool = True) -> bytes:
+    """All of a body that is an XML document, once its digests hold.
+
+    *own_checksum*: the x-amz-checksum- headers speak of this document.
+
+    Raises S3Error MaxMessageLengthExceeded, BadDigest, XAmzContentSHA256Mismatch, IncompleteBody."""
+    if "content-length" not in call.headers and "transfer-encoding" not in call.headers:
+        return b""
+    body, size, sha256 = body_of(call)
+    if size > limit_bytes:
+        raise S3Error("MaxMessageLengthExceeded", MaxMessageLengthBytes=str(limit_bytes))
+    collected = bytearray()
+    async for chunk in body:
+        collected += chunk
+        if len(collected) > size:
+            break
+    raw = bytes(collected)
+    if len(raw) != size:
+        raise S3Error("IncompleteBody")
+    promised = checksums.asked(call.headers)[1] if own_checksum else None
+    check = partial(
+        _check_digests, raw, sha256, checksums.content_md5(call.headers), promised, body.trailing_checksum()
+    )
+    if size <= HASHED_ON_LOOP_BYTES:
+        check()
+    else:
+        await asyncio.to_thread(check)
+    return raw
+
+
+async def xml_body(call: Call, root: str, *, own_checksum: bool = True) -> Element:
+    """A body that is an XML document, parsed. Raises as `small_body`, and S3Error MalformedXML."""
+    return await read_xml(await small_body(call, call.settings.xml_bytes, own_checksum=own_checksum), root)
+
+
+HASHED_ON_LOOP_BYTES = 128 << 10
+"""A larger document is hashed in a thread: 4 MiB take about ten milliseconds for each digest."""
+
+
+def _check_digests(raw: bytes, sha256: str | None, md5: bytes | None, *all_promised: tuple[str, str] | None) -> None:
+    """Raise S3Error where the body is not what one of its digests says."""
+    if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
+        raise S3Error("XAmzContentSHA256Mismatch")
+    if md5 is not None and hashlib.md5(raw, usedforsecurity=False).digest() != md5:
+        raise S3Error("BadDigest")
+    for promised in all_promised:
+        if promised is not None and checksums.compute(promised[0], raw) != promised[1]:
+            raise S3Error("BadDigest", f"The {promised[0]} you specified did not match the calculated checksum.")
+
+
+def need_digest(call: Call) -> None:
+    """DeleteObjects and its like want their XML vouched for. Raises S3Error InvalidRequest."""
+    if "content-md5" not in call.headers and checksums.asked(call.headers) == (None, None):
+        raise S3Error("InvalidRequest", "Missing required header for this request: Content-MD5 OR x-amz-checksum-*")
+
+
+TURN = 64
+"""Chunks that are handed over before the event loop runs: one read may bring a hundred thousand chunks of a byte."""
+
+
+class ChunkedBody(Body):
+    """An aws-chunked body: frames taken off, chunk and trailer signatures verified before the iterator ends."""
+
+    __slots__ = ("_events", "_events_in_turn", "_exchange", "_idle_seconds", "_parser", "_promised", "_trailing")
+
+    def __init__(self, call: Call, payload: Verified, size: int) -> None:
+        self._exchange = call.exchange
+        self._idle_seconds = call.settings.body_idle_seconds
+        self._parser = ChunkedParser(payload, size)
+        self._events: Iterator[Event] = iter(())
+        promised = call.headers.get("x-amz-trailer", "").lower().split(",")
+        self._promised = {each.strip() for each in promised if each.strip()}
+        self._trailing: tuple[str, str] | None = None
+        self._events_in_turn = 0
+
+    def __aiter__(self) -> AsyncIterator[Buffer]:
+        return self
+
+    async def __anext__(self) -> Buffer:
+        self._events_in_turn += 1
+        if self._events_in_turn >= TURN:
+            self._events_in_turn = 0
+            await asyncio.sleep(0)
+        while True:
+            for event in self._events:
+                if isinstance(event, Data):
+                    return event.data
+                if isinstance(event, Trailer):
+                    self._take(event.name, event.value)
+            data = await self._exchange.read(self._idle_seconds)
+            if not data:
+                self._end()
+                raise StopAsyncIteration
+            self._events = self._parser.feed(data)
+
+    def _take(self, name: str, value: str) -> None:
+        if self._trailing is not None:
+            raise S3Error("MalformedTrailerError", "A trailer comes more than once.")
+        if name not in self._promised or name not in checksums.HEADERS:
+            raise S3Error("MalformedTrailerError", f"The trailer {name} was not announced, or is not known.")
+        algorithm = checksums.HEADERS[name]
+        self._trailing = (algorithm, checksums.check_value(algorithm, value, "trailing header"))
+
+    def _end(self) -> None:
+        self._parser.finish()
+        if self._promised and self._trailing is None:
+            raise S3Error("MalformedTrailerError", "The announced trailer did not come.")
+
+    def trailing_checksum(self) -> tuple[str, str] | None:
+        return self._trailing
+
+
+def _chunked(call: Call, payload: Verified) -> tuple[Body, int, None]:
+    size = declared_bytes(call, "x-amz-decoded-content-length")
+    if size is None:
+        raise S3Error("MissingContentLength", "You must provide the x-amz-decoded-content-length HTTP header.")
+    return ChunkedBody(call, payload, size), size, None

@@ -1,0 +1,122 @@
+"""CopyObject, and where a copy comes from: the same header serves UploadPartCopy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from gateway import errors as core
+from s3api.errors import S3Error
+from s3api.format import checksums
+from s3api.format.checksums import checksum_xml
+from s3api.format.conditions import read_conditions, write_conditions
+from s3api.format.metadata import object_meta, parse_tagging
+from s3api.format.owners import EXPECTED_OF_SOURCE, check_expected_owner
+from s3api.format.request_target import to_bytes
+from s3api.format.xml_writer import XML_HEAD, XMLNS, iso, quoted
+from s3api.ops.put import version_lines
+from s3api.request import Call
+from s3api.response import Answer, xml_answer
+
+SOURCE = "x-amz-copy-source"
+SOURCE_CONDITIONS = "x-amz-copy-source-"
+
+
+class Source(NamedTuple):
+    """What x-amz-copy-source names."""
+
+    bucket: str
+    key: bytes
+    version: str | None
+
+
+def copy_source(header: str) -> Source:
+    """`[/]bucket/key[?versionId=id]`, encoded as a form is: S3 takes `+` for a blank here, unlike in a request's path.
+
+    Raises S3Error InvalidArgument."""
+    path, _, version = header.partition("?versionId=")
+    raw = unquote_to_bytes(to_bytes(path).replace(b"+", b" ")).removeprefix(b"/")
+    bucket, slash, key = raw.partition(b"/")
+    if not bucket or not slash or not key or not bucket.isascii() or "?" in version:
+        raise S3Error(
+            "InvalidArgument",
+            "Copy Source must mention the source bucket and key: sourcebucket/sourcekey",
+            ArgumentName=SOURCE,
+            ArgumentValue=header,
+        )
+    if bucket.startswith(b"arn:"):
+        raise S3Error("NotImplemented", "Access points are not implemented.", Header=SOURCE)
+    return Source(bucket.decode(), key, version or None)
+
+
+@contextmanager
+def reading(source: Source) -> Iterator[None]:
+    """A delete marker that is named by its version is nothing to copy, S3 says; one that covers a name is an absence.
+
+    Raises S3Error InvalidRequest."""
+    try:
+        yield
+    except core.DeleteMarker:
+        if source.version is None:
+            raise
+        raise S3Error(
+            "InvalidRequest",
+            "The source of a copy request may not specifically refer to a delete marker by version id.",
+        ) from None
+
+
+async def copy_object(call: Call) -> Answer:
+    """PUT /bucket/key with x-amz-copy-source"""
+    headers = call.headers
+    call.refuse_version()
+    source = copy_source(headers[SOURCE])
+    replace_meta = _replaces(headers, "x-amz-metadata-directive")
+    replace_tags = _replaces(headers, "x-amz-tagging-directive")
+    algorithm = headers.get("x-amz-checksum-algorithm")
+    if algorithm is not None:
+        algorithm = checksums.known(algorithm)
+    if not (replace_meta or replace_tags or algorithm) and _is_itself(call, source):
+        raise S3Error(
+            "InvalidRequest",
+            "This copy request is illegal because it is trying to copy an object to itself without changing the "
+            "object's metadata, storage class, website redirect location or encryption attributes.",
+        )
+    await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
+    with reading(source):
+        stored, version = await call.engine.copy(
+            call.caller,
+            *source,
+            read_conditions(headers, SOURCE_CONDITIONS),
+            call.bucket,
+            call.key,
+            object_meta(headers, call.settings.metadata_bytes) if replace_meta else None,
+            parse_tagging(headers.get("x-amz-tagging", "")) if replace_tags else None,
+            write_conditions(headers),
+            algorithm,
+            call.settings.put_bytes,
+        )
+    return xml_answer(
+        f"{XML_HEAD}<CopyObjectResult {XMLNS}><LastModified>{iso(stored.modified_ns)}</LastModified>"
+        f"<ETag>{quoted(stored.etag)}</ETag>{checksum_xml(stored.checksum)}</CopyObjectResult>",
+        version_lines(call, stored.version) + source_line(version),
+    )
+
+
+def _replaces(headers: dict[str, str], name: str) -> bool:
+    directive = headers.get(name, "COPY")
+    if directive not in {"COPY", "REPLACE"}:
+        raise S3Error("InvalidArgument", f"Unknown {name}.", ArgumentName=name, ArgumentValue=directive)
+    return directive == "REPLACE"
+
+
+def _is_itself(call: Call, source: Source) -> bool:
+    """An older version copied over its own name is a restoration, which is a change."""
+    asks = "x-amz-storage-class" in call.headers or "x-amz-server-side-encryption" in call.headers
+    return not asks and source == (call.bucket, call.key, None)
+
+
+def source_line(version: str | None) -> str:
+    """Which version was copied."""
+    return f"x-amz-copy-source-version-id: {version}\r\n" if version is not None else ""

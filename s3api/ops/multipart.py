@@ -1,0 +1,192 @@
+"""Uploads in parts: begin one, bring its parts, list them and the uploads, give one up. Not: complete one."""
+
+from __future__ import annotations
+
+from gateway import errors as core
+from gateway.engine.types import PartInfo, Promised, UploadInfo, UploadPage
+from s3api.errors import S3Error
+from s3api.format import checksums
+from s3api.format.conditions import copy_range, read_conditions
+from s3api.format.listing_xml import Spell, format_prefixes, speller
+from s3api.format.metadata import object_meta
+from s3api.format.owners import EXPECTED_OF_SOURCE, Owners, check_expected_owner
+from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, escape_bytes, iso, quoted
+from s3api.http.bodies import body_of
+from s3api.ops.copy import SOURCE, SOURCE_CONDITIONS, copy_source, reading, source_line
+from s3api.request import MAX_KEYS, Call, part_number
+from s3api.response import Answer, xml_answer
+
+_SEALED = "x-amz-server-side-encryption: AES256\r\n"
+
+
+async def create_multipart_upload(call: Call) -> Answer:
+    """POST /bucket/key?uploads"""
+    headers = call.headers
+    call.refuse_version()
+    meta = object_meta(headers, call.settings.metadata_bytes, headers.get("x-amz-tagging"))
+    asked, asked_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
+    if asked_type and not asked:
+        raise S3Error(
+            "InvalidRequest",
+            "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header.",
+        )
+    algorithm = checksums.known(asked) if asked else ""
+    kind = checksums.upload_type(algorithm, asked_type) if algorithm else ""
+    upload = await call.engine.create_upload(call.caller, call.bucket, call.key, meta, algorithm, kind)
+    lines = _SEALED if call.settings.sealed else ""
+    if algorithm:
+        lines += f"x-amz-checksum-algorithm: {algorithm}\r\nx-amz-checksum-type: {kind}\r\n"
+    return xml_answer(
+        f"{XML_HEAD}<InitiateMultipartUploadResult {XMLNS}><Bucket>{call.bucket}</Bucket>"
+        f"<Key>{escape_bytes(call.key)}</Key><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>",
+        lines,
+    )
+
+
+async def upload_part(call: Call) -> Answer:
+    """PUT /bucket/key?partNumber&uploadId"""
+    headers, settings = call.headers, call.settings
+    number = part_number(call)
+    algorithm, checksum = checksums.asked(headers)
+    body, size, sha256 = body_of(call)
+    if size > settings.part_bytes:
+        raise core.EntityTooLarge(size, settings.part_bytes)
+    promised = Promised(size, checksums.content_md5(headers), sha256, checksum)
+    part = await call.engine.put_part(
+        call.caller, call.bucket, call.key, call.query["uploadId"], number, body, promised, algorithm
+    )
+    lines = f'ETag: "{part.etag}"\r\n' + (_SEALED if settings.sealed else "")
+    # Said only once it was verified: what the client promised in a header or behind its bytes.
+    verified = checksum or body.trailing_checksum()
+    if verified is not None:
+        lines += f"x-amz-checksum-{verified[0].lower()}: {verified[1]}\r\n"
+    return Answer(200, lines)
+
+
+async def upload_part_copy(call: Call) -> Answer:
+    """PUT /bucket/key?partNumber&uploadId with x-amz-copy-source"""
+    headers = call.headers
+    number = part_number(call)
+    source, ranged = copy_source(headers[SOURCE]), headers.get("x-amz-copy-source-range")
+    await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
+    with reading(source):
+        copied = await call.engine.copy_part(
+            call.caller,
+            call.bucket,
+            call.key,
+            call.query["uploadId"],
+            number,
+            *source,
+            copy_range(ranged) if ranged is not None else None,
+            read_conditions(headers, SOURCE_CONDITIONS),
+            call.settings.part_bytes,
+        )
+    part = copied.part
+    return xml_answer(
+        f"{XML_HEAD}<CopyPartResult {XMLNS}><LastModified>{iso(part.modified_ns)}</LastModified>"
+        f"<ETag>{quoted(part.etag)}</ETag>{checksums.value_xml(copied.algorithm, part.checksum)}</CopyPartResult>",
+        source_line(copied.source_version) + (_SEALED if call.settings.sealed else ""),
+    )
+
+
+async def abort_multipart_upload(call: Call) -> Answer:
+    """DELETE /bucket/key?uploadId"""
+    await call.engine.abort_upload(call.caller, call.bucket, call.key, call.query["uploadId"])
+    return Answer(204)
+
+
+async def list_parts(call: Call) -> Answer:
+    """GET /bucket/key?uploadId"""
+    marker = call.number("part-number-marker", 0)
+    limit = call.number("max-parts", MAX_KEYS, MAX_KEYS)
+    upload = call.query["uploadId"]
+    page = await call.engine.list_parts(call.caller, call.bucket, call.key, upload, marker, max(limit, 1))
+    shown = page.parts[:limit]
+    more = page.next_number is not None or len(page.parts) > limit
+    last = shown[-1].number if shown else marker
+    spell = speller(call.url_encoding())
+    info, owners = page.upload, Owners(call.engine)
+    parts = "".join([_part_xml(each, info.checksum) for each in shown])
+    kinds = ""
+    if info.checksum:
+        kinds = (
+            f"<ChecksumAlgorithm>{info.checksum}</ChecksumAlgorithm><ChecksumType>{info.checksum_type}</ChecksumType>"
+        )
+    return xml_answer(
+        f"{XML_HEAD}<ListPartsResult {XMLNS}><Bucket>{call.bucket}</Bucket><Key>{spell(call.key)}</Key>"
+        f"<UploadId>{escape(upload)}</UploadId>{owners.xml(info.owner, 'Initiator')}{owners.xml(info.owner)}"
+        f"<StorageClass>STANDARD</StorageClass>{kinds}<PartNumberMarker>{marker}</PartNumberMarker>"
+        f"<NextPartNumberMarker>{last}</NextPartNumberMarker><MaxParts>{limit}</MaxParts>"
+        f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{parts}</ListPartsResult>"
+    )
+
+
+def _part_xml(part: PartInfo, algorithm: str) -> str:
+    return (
+        f"<Part><PartNumber>{part.number}</PartNumber><LastModified>{iso(part.modified_ns)}</LastModified>"
+        f"<ETag>{quoted(part.etag)}</ETag>{checksums.value_xml(algorithm, part.checksum)}<Size>{part.size}</Size>"
+        "</Part>"
+    )
+
+
+async def list_multipart_uploads(call: Call) -> Answer:
+    """GET /bucket?uploads"""
+    key_marker, upload_marker = call.raw("key-marker"), call.query.get("upload-id-marker", "")
+    prefix, delimiter = call.raw("prefix"), call.raw("delimiter")
+    limit = call.number("max-uploads", MAX_KEYS, MAX_KEYS)
+    url = call.url_encoding()
+    spell = speller(url)
+    if limit == 0:
+        await call.engine.head_bucket(call.caller, call.bucket)
+        page = UploadPage([], [], None, None)
+    else:
+        page = await _uploads(call, key_marker, upload_marker, limit)
+    head = (
+        f"<Bucket>{call.bucket}</Bucket><KeyMarker>{spell(key_marker)}</KeyMarker>"
+        f"<UploadIdMarker>{escape(upload_marker)}</UploadIdMarker>{_more_xml(page, spell)}"
+        f"<Prefix>{spell(prefix)}</Prefix><MaxUploads>{limit}</MaxUploads>"
+    )
+    if delimiter:
+        head += f"<Delimiter>{spell(delimiter)}</Delimiter>"
+    if url:
+        head += "<EncodingType>url</EncodingType>"
+    owners = Owners(call.engine)
+    uploads = "".join([_upload_xml(each, spell, owners) for each in page.uploads])
+    return xml_answer(
+        f"{XML_HEAD}<ListMultipartUploadsResult {XMLNS}>{head}{uploads}{format_prefixes(page.prefixes, spell)}"
+        "</ListMultipartUploadsResult>"
+    )
+
+
+async def _uploads(call: Call, key_marker: bytes, upload_marker: str, limit: int) -> UploadPage:
+    """One page. S3 ignores the upload's marker where there is no key's."""
+    prefix, delimiter, after = call.raw("prefix"), call.raw("delimiter"), upload_marker if key_marker else ""
+    try:
+        page: UploadPage = await call.engine.list_uploads(
+            call.caller, call.bucket, prefix, delimiter, key_marker, after, limit
+        )
+    except core.NoSuchUpload:
+        raise S3Error(
+            "InvalidArgument", "Invalid uploadId marker", ArgumentName="upload-id-marker", ArgumentValue=upload_marker
+        ) from None
+    return page
+
+
+def _more_xml(page: UploadPage, spell: Spell) -> str:
+    if page.next_key is None:
+        return "<IsTruncated>false</IsTruncated>"
+    upload = f"<NextUploadIdMarker>{page.next_upload}</NextUploadIdMarker>" if page.next_upload else ""
+    return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{spell(page.next_key)}</NextKeyMarker>{upload}"
+
+
+def _upload_xml(each: UploadInfo, spell: Spell, owners: Owners) -> str:
+    kinds = ""
+    if each.checksum:
+        kinds = (
+            f"<ChecksumAlgorithm>{each.checksum}</ChecksumAlgorithm><ChecksumType>{each.checksum_type}</ChecksumType>"
+        )
+    return (
+        f"<Upload><Key>{spell(each.key)}</Key><UploadId>{each.upload}</UploadId>{owners.xml(each.owner, 'Initiator')}"
+        f"{owners.xml(each.owner)}<StorageClass>STANDARD</StorageClass><Initiated>{iso(each.made_ns)}</Initiated>"
+        f"{kinds}</Upload>"
+    )

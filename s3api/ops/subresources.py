@@ -1,0 +1,234 @@
+"""What a fresh bucket, and an object in it, answers to sub-resources that cannot be changed here: S3's own defaults.
+
+Each answer is true of this system: the owner alone may do anything, nothing is public, blocks are sealed.
+"""
+
+from __future__ import annotations
+
+from s3api.errors import S3Error
+from s3api.format.owners import Owners, owner_id
+from s3api.format.unsupported import check_encryption
+from s3api.format.xml_reader import Element, parse_xml, read_xml
+from s3api.format.xml_writer import XML_HEAD, XMLNS
+from s3api.http.bodies import small_body, xml_body
+from s3api.request import Call, Operation
+from s3api.response import Answer, xml_answer
+
+_XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
+
+ABSENT = {
+    "cors": "NoSuchCORSConfiguration",
+    "lifecycle": "NoSuchLifecycleConfiguration",
+    "object-lock": "ObjectLockConfigurationNotFoundError",
+    "policy": "NoSuchBucketPolicy",
+    "policyStatus": "NoSuchBucketPolicy",
+    "replication": "ReplicationConfigurationNotFoundError",
+    "tagging": "NoSuchTagSet",
+    "website": "NoSuchWebsiteConfiguration",
+}
+"""Sub-resources of a bucket that a fresh one does not have, and how S3 says so."""
+
+_BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+
+FIXED = {
+    "accelerate": ("AccelerateConfiguration", ""),
+    "logging": ("BucketLoggingStatus", ""),
+    "notification": ("NotificationConfiguration", ""),
+    "ownershipControls": (
+        "OwnershipControls",
+        "<Rule><ObjectOwnership>BucketOwnerEnforced</ObjectOwnership></Rule>",
+    ),
+    "publicAccessBlock": (
+        "PublicAccessBlockConfiguration",
+        "".join(f"<{each}>true</{each}>" for each in _BLOCKS),
+    ),
+    "requestPayment": ("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
+}
+"""Sub-resources that every bucket has: the document's name and what is in it."""
+
+LISTS = {
+    "analytics": "ListBucketAnalyticsConfigurationResult",
+    "intelligent-tiering": "ListBucketIntelligentTieringConfigurationsOutput",
+    "inventory": "ListInventoryConfigurationsResult",
+    "metrics": "ListMetricsConfigurationsResult",
+}
+"""Families of configurations, of which a bucket has none: the name of the empty list."""
+
+REMOVABLE = ("cors", "encryption", "lifecycle", "policy", "replication", "tagging", "website")
+"""What may be removed from a bucket that has none of it: S3 answers that it is gone."""
+
+OPERATION = {
+    "accelerate": "BucketAccelerateConfiguration",
+    "analytics": "BucketAnalyticsConfiguration",
+    "cors": "BucketCors",
+    "encryption": "BucketEncryption",
+    "intelligent-tiering": "BucketIntelligentTieringConfiguration",
+    "inventory": "BucketInventoryConfiguration",
+    "lifecycle": "BucketLifecycleConfiguration",
+    "logging": "BucketLogging",
+    "metrics": "BucketMetricsConfiguration",
+    "notification": "BucketNotificationConfiguration",
+    "object-lock": "ObjectLockConfiguration",
+    "ownershipControls": "BucketOwnershipControls",
+    "policy": "BucketPolicy",
+    "policyStatus": "BucketPolicyStatus",
+    "publicAccessBlock": "PublicAccessBlock",
+    "replication": "BucketReplication",
+    "requestPayment": "BucketRequestPayment",
+    "tagging": "BucketTagging",
+    "website": "BucketWebsite",
+}
+"""What S3 calls each, behind Get, Put or Delete."""
+
+
+def absent(code: str) -> Operation:
+    """An operation that says that the bucket has no such thing."""
+
+    async def answer(call: Call) -> Answer:
+        await call.engine.head_bucket(call.caller, call.bucket)
+        raise S3Error(code, BucketName=call.bucket)
+
+    return answer
+
+
+def fixed(name: str, inner: str) -> Operation:
+    """An operation that answers the same document for every bucket."""
+
+    async def answer(call: Call) -> Answer:
+        await call.engine.head_bucket(call.caller, call.bucket)
+        return xml_answer(f"{XML_HEAD}<{name} {XMLNS}>{inner}</{name}>")
+
+    return answer
+
+
+def as_it_is(name: str, inner: str, feature: str) -> Operation:
+    """An operation that accepts the document which `fixed` answers, and no other."""
+    only = parse_xml(f"<{name}>{inner}</{name}>".encode(), name)
+
+    async def answer(call: Call) -> Answer:
+        asked = await xml_body(call, name)
+        await call.engine.head_bucket(call.caller, call.bucket)
+        if not _same(asked, only):
+            raise S3Error("NotImplemented", f"Another {name} is not implemented.", Feature=feature)
+        return Answer(200)
+
+    return answer
+
+
+def _same(one: Element, other: Element) -> bool:
+    """Whether two elements say the same, in whatever order."""
+    if one.name != other.name or one.text.strip() != other.text.strip() or len(one.children) != len(other.children):
+        return False
+    pairs = zip(sorted(one.children, key=_name), sorted(other.children, key=_name), strict=True)
+    return all(_same(*pair) for pair in pairs)
+
+
+def _name(element: Element) -> str:
+    return element.name
+
+
+def empty_list(name: str) -> Operation:
+    """An operation that lists none, and knows none by its id."""
+
+    async def answer(call: Call) -> Answer:
+        await call.engine.head_bucket(call.caller, call.bucket)
+        if "id" in call.query:
+            raise S3Error("NoSuchConfiguration", BucketName=call.bucket)
+        return xml_answer(f"{XML_HEAD}<{name} {XMLNS}><IsTruncated>false</IsTruncated></{name}>")
+
+    return answer
+
+
+async def nothing_to_remove(call: Call) -> Answer:
+    """DELETE of a configuration that the bucket does not have."""
+    await call.engine.head_bucket(call.caller, call.bucket)
+    return Answer(204)
+
+
+async def get_bucket_encryption(call: Call) -> Answer:
+    """GET /bucket?encryption"""
+    await call.engine.head_bucket(call.caller, call.bucket)
+    if not call.settings.sealed:
+        raise S3Error("ServerSideEncryptionConfigurationNotFoundError", BucketName=call.bucket)
+    rule = (
+        "<Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm>"
+        "</ApplyServerSideEncryptionByDefault><BucketKeyEnabled>false</BucketKeyEnabled></Rule>"
+    )
+    name = "ServerSideEncryptionConfiguration"
+    return xml_answer(f"{XML_HEAD}<{name} {XMLNS}>{rule}</{name}>")
+
+
+async def put_bucket_encryption(call: Call) -> Answer:
+    """PUT /bucket?encryption: AES256 is what there is."""
+    root = await xml_body(call, "ServerSideEncryptionConfiguration")
+    for rule in root.all("Rule"):
+        default = rule.first("ApplyServerSideEncryptionByDefault")
+        if default is not None:
+            check_encryption(default.need("SSEAlgorithm"), call.settings.sealed)
+    await call.engine.head_bucket(call.caller, call.bucket)
+    return Answer(200)
+
+
+async def get_bucket_acl(call: Call) -> Answer:
+    """GET /bucket?acl"""
+    bucket = await call.engine.head_bucket(call.caller, call.bucket)
+    return _acl(call, bucket.owner)
+
+
+async def get_object_acl(call: Call) -> Answer:
+    """GET /bucket/key?acl"""
+    opened = await call.engine.head(call.caller, call.bucket, call.key, call.version)
+    return _acl(call, opened.info.owner)
+
+
+def _acl(call: Call, owner: int) -> Answer:
+    owners = Owners(call.engine)
+    return xml_answer(
+        f"{XML_HEAD}<AccessControlPolicy {XMLNS}>{owners.xml(owner)}<AccessControlList><Grant>"
+        f'<Grantee {_XSI} xsi:type="CanonicalUser">{owners[owner]}</Grantee>'
+        f"<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>"
+    )
+
+
+async def put_bucket_acl(call: Call) -> Answer:
+    """PUT /bucket?acl: the ACL that every bucket has is accepted."""
+    bucket = await call.engine.head_bucket(call.caller, call.bucket)
+    await _check_acl(call, bucket.owner)
+    return Answer(200)
+
+
+async def put_object_acl(call: Call) -> Answer:
+    """PUT /bucket/key?acl: as for buckets."""
+    opened = await call.engine.head(call.caller, call.bucket, call.key, call.version)
+    await _check_acl(call, opened.info.owner)
+    return Answer(200)
+
+
+async def _check_acl(call: Call, owner: int) -> None:
+    raw = await small_body(call, call.settings.xml_bytes)
+    if not raw.strip():
+        if not call.headers.get("x-amz-acl"):
+            raise S3Error("MissingSecurityHeader", MissingHeaderName="x-amz-acl")
+        return
+    grants = (await read_xml(raw, "AccessControlPolicy")).first("AccessControlList")
+    if grants is None:
+        raise S3Error("MalformedACLError")
+    if not all(_is_owners(grant, owner) for grant in grants.all("Grant")):
+        raise S3Error("NotImplemented", "ACLs other than private are not implemented.", Feature="acl")
+
+
+def _is_owners(grant: Element, owner: int) -> bool:
+    grantee = grant.first("Grantee")
+    named = grantee.get("ID") if grantee is not None else None
+    return named == owner_id(owner) and grant.get("Permission") == "FULL_CONTROL"
+
+
+async def no_object_lock(call: Call) -> Answer:
+    """GET of a retention or a legal hold, on a bucket that cannot lock objects."""
+    await call.engine.head(call.caller, call.bucket, call.key, call.version)
+    raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
+
+
+async def post_form(_call: Call) -> Answer:
+    """POST /bucket with a form, as browsers upload: signed by a policy, which is not built."""
+    raise S3Error("NotImplemented", "Uploads by HTML form are not implemented.", Feature="PostObject")
