@@ -112,7 +112,7 @@ class Backend(ABC):
         """Store all of *value*, the buffers one after the other, or nothing.
 
         Once this returns the value is durable and its *crc32c* (of the whole) confirmed; a value that differs from
-        it raises `Damaged` and leaves nothing. Nobody ever sees part of a value. The same key again with the same
+        it raises `Corrupted` and leaves nothing. Nobody ever sees part of a value. The same key again with the same
         bytes is fine; a key is never used again for other bytes. The buffers must not change until this returns.
         """
 
@@ -120,7 +120,7 @@ class Backend(ABC):
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
         """Exactly the *length* bytes from *start* on, or all from *start* on.
 
-        A range that reaches behind the end, or a short answer, raises `Damaged`; an absent key `NotFound`. Whether
+        A range that reaches behind the end, or a short answer, raises `Corrupted`; an absent key `NotFound`. Whether
         the bytes are those that were put is for the caller to check: a medium may rot.
         """
 
@@ -154,7 +154,8 @@ class Backend(ABC):
 
     @abstractmethod
     async def claim(self, marker: Marker) -> None:
-        """Make the place *marker*'s, durably, by the rule of `check_claim`; else raise `Foreign`. Of several that
+        """Make the place *marker*'s, durably, by the rule of `check_claim`; else raise `OwnedByAnotherSite`. Of
+        several that
         claim at once, one wins and the others are judged by its marker. A claim that `is_claimed` already changes
         nothing; so one without a fence never removes a fence."""
 

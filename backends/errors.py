@@ -41,7 +41,7 @@ class NotFound(BackendError):
     word = "not_found"
 
 
-class Damaged(BackendError):
+class Corrupted(BackendError):
     """Bytes are missing or differ from their checksum."""
 
     word = "damaged"
@@ -65,7 +65,7 @@ class Denied(BackendError):
     word = "denied"
 
 
-class Foreign(BackendError):
+class OwnedByAnotherSite(BackendError):
     """The place belongs to another site, or to a later incarnation of this one."""
 
     word = "foreign"

@@ -236,7 +236,7 @@ class SourceChanged(Unavailable, wire_code="SourceChanged"):
     """The source of a copy changed each time between being read and being copied. args: a sentence."""
 
 
-class SessionOver(Unavailable, wire_code="SessionOver"):
+class SessionExpired(Unavailable, wire_code="SessionOver"):
     """The session ended, so its commits are refused. args: the session's id."""
 
 
@@ -244,7 +244,7 @@ class DiskFull(EntrepotError, wire_code="DiskFull"):
     """The journal's disk has only its reserve left, which deletions alone may use. args: a sentence."""
 
 
-class Damaged(EntrepotError, wire_code="Damaged"):
+class Corrupted(EntrepotError, wire_code="Damaged"):
     """What is stored is not what was written. args: a sentence."""
 
 
@@ -252,7 +252,7 @@ class Misconfigured(EntrepotError, wire_code="Misconfigured"):
     """The config, a key file or the site's directory cannot be used as it is. args: a sentence."""
 
 
-class NotNow(Misconfigured, wire_code="NotNow"):
+class TemporarilyRejected(Misconfigured, wire_code="NotNow"):
     """The config cannot be taken over as the world is now; it may be later, though nobody edits it. args: a
     sentence."""
 

@@ -45,7 +45,7 @@ POINTS = {
     "checkpointed": "What was in the WAL stands in the file.",
     "token-drawn": "A committer's fencing token is durable; no backend bears it, and nobody was listened to.",
     "session-opened": "A session's opening is durable; its client does not know it yet.",
-    "session-ended": "A session's end is durable; its floor and its slots still stand.",
+    "session-ended": "A session's end is durable; its horizon and its slots still stand.",
     # the keeper
     "backend-stamped": "A backend bears the token of the committer that started last; others may not yet.",
     "takedown-ready": "A slice of what was let go of is chosen, and not taken apart.",

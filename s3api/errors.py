@@ -94,17 +94,17 @@ TABLE: dict[type[core.EntrepotError], Row] = {
         sentence="The metadata journal does not answer at the moment. Whether a change was made is not known: please "
         "look before you try again.",
     ),
-    core.SessionOver: Row(
+    core.SessionExpired: Row(
         "ServiceUnavailable",
         sentence="The server was cut off from the metadata journal while it worked on this request. Whether a change "
         "was made is not known: please look before you try again.",
     ),
     core.DiskFull: Row("InsufficientStorage"),
-    core.Damaged: Row(
+    core.Corrupted: Row(
         "InternalError", sentence="What is stored is damaged, and no good copy of it could be read. It is reported."
     ),
     core.Misconfigured: Row("InternalError"),
-    core.NotNow: Row("InternalError"),
+    core.TemporarilyRejected: Row("InternalError"),
 }
 """Every class of the core's tree → what an S3 client sees."""
 

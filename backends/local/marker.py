@@ -16,7 +16,8 @@ MARKER = f"{CONTROL}/marker"
 
 
 def read_marker(root: Root) -> Marker | None:
-    """Whose folder this is; None while nobody claimed it. Raises `Foreign` if what stands there is no marker, and
+    """Whose folder this is; None while nobody claimed it. Raises `OwnedByAnotherSite` if what stands there is no
+    marker, and
     `Misconfigured` if the folder does not stand at its path any more: who asks wants to know what others would find."""
     with root.translated(MARKER):
         root.check_stands()
@@ -27,7 +28,7 @@ def read_marker(root: Root) -> Marker | None:
         return parse_marker(raw)
     except ValueError as error:
         message = f"{root.path}/{MARKER}: is no marker; see whose folder this is, then remove that file"
-        raise errors.Foreign(message, backend=root.name) from error
+        raise errors.OwnedByAnotherSite(message, backend=root.name) from error
 
 
 def _read(root: Root) -> bytes | None:
@@ -60,7 +61,7 @@ def write_claim(root: Root, desk: Desk, wanted: Marker) -> None:
                 return
             reason = check_claim(held, wanted)
             if reason is not None:
-                raise errors.Foreign(f"{root.path}: {reason}", backend=root.name)
+                raise errors.OwnedByAnotherSite(f"{root.path}: {reason}", backend=root.name)
             temporary = desk.temporary()
             root.write(temporary, [marker_text(wanted)], sync=True)
             root.place(temporary, MARKER)

@@ -35,9 +35,9 @@ def prepare(root: Root, *, make: bool = True) -> None:
 
 
 def check_sum(root: Root, entry: Entry) -> None:
-    """Raise `Damaged` unless the value has the checksum that it was given with."""
+    """Raise `Corrupted` unless the value has the checksum that it was given with."""
     if crc32c_of(entry.value) != entry.crc32c:
-        raise errors.Damaged("the value differs from its crc32c", backend=root.name, key=entry.key)
+        raise errors.Corrupted("the value differs from its crc32c", backend=root.name, key=entry.key)
 
 
 def store(root: Root, own: workdir.Desk, entry: Entry) -> None:
@@ -64,15 +64,15 @@ def open_value(root: Root, key: str) -> tuple[int, int]:
 
 
 def read_range(root: Root, key: str, fd: int, size: int, start: int, length: int | None) -> Buffer:
-    """Exactly that range of an open value, or `Damaged`."""
+    """Exactly that range of an open value, or `Corrupted`."""
     end = size if length is None else start + length
     if not start <= end <= size:
         message = f"{root.path}/{key}: {size} bytes end before {max(start, end)}"
-        raise errors.Damaged(message, backend=root.name, key=key)
+        raise errors.Corrupted(message, backend=root.name, key=key)
     with root.translated(key, key):
         data = read_all(fd, start, end - start)
     if len(data) != end - start:
-        raise errors.Damaged(f"{root.path}/{key}: cut short while it was read", backend=root.name, key=key)
+        raise errors.Corrupted(f"{root.path}/{key}: cut short while it was read", backend=root.name, key=key)
     return data
 
 

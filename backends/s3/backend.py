@@ -47,8 +47,8 @@ class S3(base.Backend):
     - `checksum`: the request carries the value's CRC64NVME, and the server refuses a body that differs (AWS, MinIO,
       Entrepot). Its 200 says that it compared; and where its ETags are MD5s, the ETag says that it was the server who
       answered, and about this value. Another ETag (with SSE-KMS, say) has the value read back, once.
-    - `etag`: the server's ETag must be the MD5 of what was sent (Ceph, moto; not with SSE-KMS). Else `Damaged`.
-    - `read`: the value is read back and compared with its crc32c. Else `Damaged`. Twice the traffic, for a server
+    - `etag`: the server's ETag must be the MD5 of what was sent (Ceph, moto; not with SSE-KMS). Else `Corrupted`.
+    - `read`: the value is read back and compared with its crc32c. Else `Corrupted`. Twice the traffic, for a server
       that does neither.
 
     What was not confirmed is deleted again.
@@ -155,7 +155,7 @@ class S3(base.Backend):
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
         path = self._path(key)
         if base.crc32c_of(value) != crc32c:
-            raise errors.Damaged("the value differs from its crc32c", backend=self.name, key=key)
+            raise errors.Corrupted("the value differs from its crc32c", backend=self.name, key=key)
         habit = self._habit or await self._learn()
         digest = self._md5(value) if self._etags_tell else None
         try:
@@ -256,7 +256,7 @@ class S3(base.Backend):
 
     async def _first_byte(self, key: str, path: str) -> None:
         """Ask for it, to hear why a value is not to be had; that it is there, or empty, is fine."""
-        with suppress(errors.Damaged):
+        with suppress(errors.Corrupted):
             async with self._slots:
                 await self._store.get_range(path, key, 0, 1)
 
@@ -293,9 +293,9 @@ class S3(base.Backend):
             await self.delete(key)
         except errors.BackendError as error:
             why = f"{why}; and it cannot be deleted: {error}"
-        raise errors.Damaged(f"{self._where}: the put was answered, but {why}", backend=self.name, key=key)
+        raise errors.Corrupted(f"{self._where}: the put was answered, but {why}", backend=self.name, key=key)
 
-    def _other_length(self, key: str, start: int, length: int, had: int) -> errors.Damaged:
+    def _other_length(self, key: str, start: int, length: int, had: int) -> errors.Corrupted:
         many = "more" if had > length else str(had)
         message = f"{self._where}: {length} bytes from {start} on were asked for, and {many} are there"
-        return errors.Damaged(message, backend=self.name, key=key)
+        return errors.Corrupted(message, backend=self.name, key=key)

@@ -106,8 +106,8 @@ class Control:
         try:
             with self._translating(at):
                 answer = await self._client.put_object(**probe, **lie)
-        except (errors.Damaged, errors.Misconfigured) as error:
-            compares = isinstance(error, errors.Damaged)
+        except (errors.Corrupted, errors.Misconfigured) as error:
+            compares = isinstance(error, errors.Corrupted)
             with self._translating(at):
                 answer = await self._client.put_object(**probe)
         else:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from backends import errors
-from backends.errors import BackendError, Damaged, Denied, Full, Misconfigured, NotFound, Unavailable
+from backends.errors import BackendError, Corrupted, Denied, Full, Misconfigured, NotFound, Unavailable
 
 _FIELD = {name: re.compile(rf"<{name}>([^<]*)</{name}>") for name in ("Code", "Message", "Region")}
 _QUOTED_CHARS_MAX = 300
@@ -35,7 +35,7 @@ _BODY = "the bytes that arrived there are not those that were sent"
 
 _CODES: dict[str, tuple[type[BackendError], str]] = {
     "NoSuchKey": (NotFound, "no such value"),
-    "InvalidRange": (Damaged, "the value ends before that"),
+    "InvalidRange": (Corrupted, "the value ends before that"),
     # who we are, and what we may
     "AccessDenied": (Denied, _ALLOW),
     "AllAccessDisabled": (Denied, "access to the bucket is switched off"),
@@ -67,10 +67,10 @@ _CODES: dict[str, tuple[type[BackendError], str]] = {
     "InsufficientStorage": (Full, _QUOTA),
     "StorageFull": (Full, _QUOTA),
     # what was sent is not what arrived
-    "BadDigest": (Damaged, _BODY),
-    "InvalidDigest": (Damaged, _BODY),
-    "XAmzContentChecksumMismatch": (Damaged, _BODY),
-    "XAmzContentSHA256Mismatch": (Damaged, _BODY),
+    "BadDigest": (Corrupted, _BODY),
+    "InvalidDigest": (Corrupted, _BODY),
+    "XAmzContentChecksumMismatch": (Corrupted, _BODY),
+    "XAmzContentSHA256Mismatch": (Corrupted, _BODY),
     # what may be well in a moment
     "SlowDown": (Unavailable, _SLOW),
     "SlowDownRead": (Unavailable, _SLOW),
@@ -100,7 +100,7 @@ _STATES: dict[int, tuple[type[BackendError], str]] = {
     405: (Misconfigured, "it does not allow this request"),
     408: (Unavailable, "it waited too long"),
     409: (Unavailable, "another request is in the way"),
-    416: (Damaged, "the value ends before that"),
+    416: (Corrupted, "the value ends before that"),
     425: (Unavailable, _SLOW),
     429: (Unavailable, _SLOW),
     501: (Misconfigured, "it does not know this request"),
@@ -109,7 +109,7 @@ _STATES: dict[int, tuple[type[BackendError], str]] = {
 
 # What the libraries say where no answer came, or none that they understand; the first that is in their text counts.
 _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
-    (("AnswerTooLong", "BodyTooLong"), Damaged, "its answer is longer than any answer to that"),
+    (("AnswerTooLong", "BodyTooLong"), Corrupted, "its answer is longer than any answer to that"),
     (
         ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED"),
         Misconfigured,
@@ -123,7 +123,7 @@ _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
     (("gaierror", "Name or service not known", "getaddrinfo"), Unavailable, "its host's name is not known"),
     (("ConnectionRefused", "Connect call failed", "Connection refused"), Unavailable, "nobody listens there"),
     (("TimedOut", "Timeout", "timed out"), Unavailable, "no answer in time"),
-    (("MalformedAnswer", "ResponseParserError", "ParseError"), Damaged, "its answer is none that S3 would give"),
+    (("MalformedAnswer", "ResponseParserError", "ParseError"), Corrupted, "its answer is none that S3 would give"),
     (("ConnectionCut", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
 )
 

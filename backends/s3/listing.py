@@ -3,9 +3,9 @@
 Pages are parsed here, in a thread: botocore's parser holds the event loop for 80 µs a line. A server may be broken or
 hostile, so a page is bounded in bytes, lines and depth, has no document type (and so no entities), and each page must
 get on: a listing that repeats itself, goes backwards, names what was not asked for, or goes on without saying where,
-raises `Damaged`. Names that are no keys of ours are passed over, so the caller cannot bound them: a listing with too
-many of them, or of pages without a key, raises `Damaged`, too. Keys that go on for ever, in order, cannot be told from
-many keys: whoever walks a listing bounds the walk.
+raises `Corrupted`. Names that are no keys of ours are passed over, so the caller cannot bound them: a listing with too
+many of them, or of pages without a key, raises `Corrupted`, too. Keys that go on for ever, in order, cannot be told
+from many keys: whoever walks a listing bounds the walk.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def listed(fetch: Fetch, root: str, wanted: str, after: str, name: str) ->
             page = await asyncio.to_thread(parse_page, raw)
             keys = progress.keys_of(page)
         except ValueError as error:
-            raise errors.Damaged(f"its listing is wrong: {error}", backend=name) from error
+            raise errors.Corrupted(f"its listing is wrong: {error}", backend=name) from error
         for line in keys:
             if line.key > after:
                 yield line

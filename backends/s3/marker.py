@@ -21,7 +21,8 @@ _ROUNDS = 20
 
 
 async def read_marker(control: Control) -> Marker | None:
-    """Whose place this is; None while nobody claimed it. Raises `Foreign` if what stands there is no marker."""
+    """Whose place this is; None while nobody claimed it. Raises `OwnedByAnotherSite` if what stands there is no
+    marker."""
     return (await _read(control))[0]
 
 
@@ -35,7 +36,7 @@ async def write_claim(control: Control, wanted: Marker, settle_seconds: float) -
             return
         reason = check_claim(held, wanted)
         if reason is not None:
-            raise errors.Foreign(f"{control.where}: {reason}", backend=control.where.name)
+            raise errors.OwnedByAnotherSite(f"{control.where}: {reason}", backend=control.where.name)
         if not await control.write_own(MARKER, value, replacing=etag):
             continue  # somebody was faster
         if not await control.write_own(MARKER, value, replacing=etag):
@@ -53,4 +54,4 @@ async def _read(control: Control) -> tuple[Marker | None, str | None]:
         return parse_marker(raw), etag
     except ValueError as error:
         message = f"{control.where}: {MARKER!r} in its control folder is no marker; see whose bucket this is"
-        raise errors.Foreign(message, backend=control.where.name) from error
+        raise errors.OwnedByAnotherSite(message, backend=control.where.name) from error

@@ -86,7 +86,7 @@ class Store:
         etag = answer.headers.get("etag")
         if not etag:
             message = f"{self._where}: its answer to a put does not say what it stored (no ETag)"
-            raise errors.Damaged(message, backend=self._name, key=key)
+            raise errors.Corrupted(message, backend=self._name, key=key)
         return etag
 
     async def head(self, path: str, key: str) -> Stat:
@@ -101,14 +101,14 @@ class Store:
         """A whole object, which has at most `VALUE_BYTES_MAX` bytes."""
         try:
             answer = await self._request("GET", path, key, {}, EMPTY_SHA256, bytes_max=VALUE_BYTES_MAX)
-        except errors.Damaged as error:
+        except errors.Corrupted as error:
             if isinstance(error.__cause__, BodyTooLong):
                 self.check_size(key, error.__cause__.announced or VALUE_BYTES_MAX + 1)
             raise
         return answer.body
 
     async def get_range(self, path: str, key: str, start: int, length: int) -> bytearray:
-        """The *length* bytes from *start* on, more than none; or fewer where the object ends before. Raises `Damaged`
+        """The *length* bytes from *start* on, more than none; or fewer where the object ends before. Raises `Corrupted`
         where the server answers with others."""
         self.check_size(key, length)
         wanted = {"range": f"bytes={start}-{start + length - 1}"}
@@ -121,7 +121,7 @@ class Store:
         raise self._damaged(key, "it answers with other bytes than were asked for")
 
     def check_size(self, key: str, size: int) -> None:
-        """Raise `Damaged` for a value that is larger than any of ours."""
+        """Raise `Corrupted` for a value that is larger than any of ours."""
         if size > VALUE_BYTES_MAX:
             raise self._damaged(key, f"{size} bytes are no value's, which have at most {VALUE_BYTES_MAX}")
 
@@ -162,8 +162,8 @@ class Store:
             return function(value)
         return await asyncio.get_running_loop().run_in_executor(self._hashing, function, value)
 
-    def _damaged(self, key: str, message: str) -> errors.Damaged:
-        return errors.Damaged(f"{self._where}: {message}", backend=self._name, key=key)
+    def _damaged(self, key: str, message: str) -> errors.Corrupted:
+        return errors.Corrupted(f"{self._where}: {message}", backend=self._name, key=key)
 
 
 def md5_of(value: Sequence[Buffer]) -> str:

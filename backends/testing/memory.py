@@ -25,7 +25,7 @@ class Memory(base.Backend):
         base.check_key(key)
         whole = b"".join(value)
         if base.crc32c_of([whole]) != crc32c:
-            raise errors.Damaged("the value differs from its crc32c", backend=self._name, key=key)
+            raise errors.Corrupted("the value differs from its crc32c", backend=self._name, key=key)
         self._values[key] = whole
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
@@ -33,7 +33,7 @@ class Memory(base.Backend):
         whole = self._find(key)
         end = len(whole) if length is None else start + length
         if not start <= end <= len(whole):
-            raise errors.Damaged(f"{len(whole)} bytes end before {max(start, end)}", backend=self._name, key=key)
+            raise errors.Corrupted(f"{len(whole)} bytes end before {max(start, end)}", backend=self._name, key=key)
         return memoryview(whole)[start:end]
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
@@ -65,7 +65,7 @@ class Memory(base.Backend):
             return
         reason = base.check_claim(self._marker, marker)
         if reason is not None:
-            raise errors.Foreign(reason, backend=self._name)
+            raise errors.OwnedByAnotherSite(reason, backend=self._name)
         self._marker = marker
 
     async def close(self) -> None:

@@ -64,7 +64,7 @@ class TakeApart:
 
 def take_apart(asked: TakeApart, tx: Tx) -> int:
     ids = dict(asked.items)
-    tx.want([(FREED, (freed,)) for freed in ids])
+    tx.prefetch([(FREED, (freed,)) for freed in ids])
     there = [row for freed in ids if (row := tx.get(FREED, (freed,))) is not None and row.shape != Shape.NONE]
     _want_contents(tx, there, ids)
     if there:
@@ -74,7 +74,7 @@ def take_apart(asked: TakeApart, tx: Tx) -> int:
 
 def _want_contents(tx: Tx, freed: list[Freed], most: dict[int, int]) -> None:
     """Load what applying will touch, a level at a time, instead of a row at a time."""
-    tx.want([(BODY if row.shape == Shape.BODY else RUN, (row.content,)) for row in freed])
+    tx.prefetch([(BODY if row.shape == Shape.BODY else RUN, (row.content,)) for row in freed])
     runs: list[int] = []
     for row in freed:
         if row.shape == Shape.RUN:
@@ -82,14 +82,14 @@ def _want_contents(tx: Tx, freed: list[Freed], most: dict[int, int]) -> None:
         elif (body := tx.get(BODY, (row.content,))) is not None and body.refs == 1:
             upto = row.cursor + max(1, most[row.id])
             runs.extend(piece.run for piece in pieces(body.pieces)[row.cursor : upto])
-    tx.want([(RUN, (run,)) for run in runs])
+    tx.prefetch([(RUN, (run,)) for run in runs])
     wanted: list[Wanted] = []
     for each in dict.fromkeys(runs):
         run = tx.get(RUN, (each,))
         if run is not None and run.refs <= runs.count(each):
             for extent in extents(run.extents):
                 wanted += [(BLOCK, (extent.block,)), (MEMBER, (extent.block, each))]
-    tx.want(wanted)
+    tx.prefetch(wanted)
 
 
 @command(67, weight=lambda asked: 3)
@@ -97,7 +97,7 @@ class RewritePack:
     """The compactor's: name a new pack, which holds copies of extents of older packs; as of `PackRewritten`. Answers
     whether it was news.
 
-    Raises `SessionOver` for a block of another session: it may be swept at any moment."""
+    Raises `SessionExpired` for a block of another session: it may be swept at any moment."""
 
     block: NewBlock
     policy: int
@@ -106,7 +106,7 @@ class RewritePack:
 
 
 def rewrite_pack(asked: RewritePack, tx: Tx) -> bool:
-    tx.want([(SITE, (0,)), *((table, (asked.block.id,)) for table in (BLOCK, WORK, REWRITE))])
+    tx.prefetch([(SITE, (0,)), *((table, (asked.block.id,)) for table in (BLOCK, WORK, REWRITE))])
     if any(each.before.length != each.after.length or each.after.block != asked.block.id for each in asked.copies):
         raise InvalidArgument("a copy lies in the new pack and is as long as the extent that it is of")
     if tx.get(BLOCK, (asked.block.id,)) is not None:
@@ -128,7 +128,7 @@ class PlaceRewrite:
 
 
 def place_rewrite(asked: PlaceRewrite, tx: Tx) -> bool:
-    tx.want([(table, (asked.block,)) for table in (BLOCK, WORK, REWRITE)])
+    tx.prefetch([(table, (asked.block,)) for table in (BLOCK, WORK, REWRITE)])
     block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
     if row is None or block is None or block.died or block.backends != asked.backends:
         return False
@@ -154,7 +154,7 @@ class MoveRewritten:
 
 
 def move_rewritten(asked: MoveRewritten, tx: Tx) -> int | None:
-    tx.want([(table, (asked.block,)) for table in (BLOCK, REWRITE)])
+    tx.prefetch([(table, (asked.block,)) for table in (BLOCK, REWRITE)])
     block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
     # what died may be swept at any moment: a worker who did not write it must not bring it back to life
     if row is None or block is None or block.died or not asked.placed_ns or row.placed_ns != asked.placed_ns:
@@ -164,13 +164,13 @@ def move_rewritten(asked: MoveRewritten, tx: Tx) -> int | None:
     runs: dict[int, list[Rewritten]] = {}
     for each in asked.copies:
         runs.setdefault(each.run, []).append(each)
-    tx.want([(RUN, (run,)) for run in runs])
+    tx.prefetch([(RUN, (run,)) for run in runs])
     standing = {run: copies for run, copies in runs.items() if _stands(tx, run, copies)}
     wanted: list[Wanted] = []
     for run, copies in standing.items():
         for each in copies:
             wanted += [(BLOCK, (each.before.block,)), (MEMBER, (each.before.block, run)), (MEMBER, (asked.block, run))]
-    tx.want(wanted)
+    tx.prefetch(wanted)
     if not _are_held(tx, {each.before.block for copies in standing.values() for each in copies}, dict(asked.sources)):
         return None
     for run, copies in standing.items():
@@ -202,7 +202,7 @@ class EndRewrite:
 
 
 def end_rewrite(asked: EndRewrite, tx: Tx) -> bool:
-    tx.want([(SITE, (0,)), *((table, (asked.block,)) for table in (BLOCK, WORK, REWRITE))])
+    tx.prefetch([(SITE, (0,)), *((table, (asked.block,)) for table in (BLOCK, WORK, REWRITE))])
     if tx.get(REWRITE, (asked.block,)) is None:
         return False
     block = tx.get(BLOCK, (asked.block,))
@@ -222,7 +222,7 @@ class ForgetBlocks:
 
 
 def forget_blocks(asked: ForgetBlocks, tx: Tx) -> int:
-    tx.want([(BLOCK, (dead.id,)) for dead in asked.dead])
+    tx.prefetch([(BLOCK, (dead.id,)) for dead in asked.dead])
     there = []
     for dead in asked.dead:
         block = tx.get(BLOCK, (dead.id,))
@@ -279,7 +279,7 @@ class SetBlockBackends:
 
 
 def set_block_backends(asked: SetBlockBackends, tx: Tx) -> bool:
-    tx.want([(BLOCK, (asked.block,)), (BACKEND_SET, (asked.set_members,))])
+    tx.prefetch([(BLOCK, (asked.block,)), (BACKEND_SET, (asked.set_members,))])
     block = tx.get(BLOCK, (asked.block,))
     found = tx.get(BACKEND_SET, (asked.set_members,))
     if found is None:
@@ -302,7 +302,7 @@ def note_strays(asked: NoteStrays, tx: Tx) -> int:
     wanted: list[Wanted] = [(SITE, (0,))]
     for block_id, _ in asked.found:
         wanted += [(BLOCK, (block_id,)), (WORK, (block_id,))]
-    tx.want(wanted)
+    tx.prefetch(wanted)
     noted = 0
     for block_id, backend in asked.found:
         block = tx.get(BLOCK, (block_id,))

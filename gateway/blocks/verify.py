@@ -23,7 +23,7 @@ _RUNS = (
 
 async def verify(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, crc32c: int, copy: Buffer) -> int:
     """See that *copy* is the block of that id, sealed under that ring key. Answers how many frames were opened. Raises
-    `Damaged`."""
+    `Corrupted`."""
     sealed = memoryview(copy)
     opener = keys.opener(ring_key, block)
     check_header(sealed[:HEADER_BYTES], block, ring_key, opener.mode)
@@ -40,5 +40,5 @@ async def verify(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, cr
             break
         await asyncio.sleep(0)
     if crc32c_of([sealed]) != crc32c:
-        raise errors.Damaged("its checksum is not that of what was stored, though all that lives in it opens")
+        raise errors.Corrupted("its checksum is not that of what was stored, though all that lives in it opens")
     return opened

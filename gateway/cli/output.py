@@ -25,7 +25,7 @@ from gateway.errors import (
     NoSuchAccessKey,
     NoSuchBucket,
     NoSuchUser,
-    SessionOver,
+    SessionExpired,
     UserExists,
 )
 
@@ -36,7 +36,7 @@ _SENTENCES: dict[type[EntrepotError], str] = {
     UserExists: "there is a user {} already",
     AccessKeyExists: "the access key {} is taken",
     BucketNotEmpty: "the bucket {} is not empty",
-    SessionOver: "the session {} with the committer has ended: try again",
+    SessionExpired: "the session {} with the committer has ended: try again",
 }
 
 

@@ -10,7 +10,7 @@ import socket
 from contextlib import closing
 from hashlib import blake2b
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.columns import unpack
 from gateway.metrics import gauge
 from gateway.metrics.requests import Requests
@@ -91,7 +91,7 @@ def _token_key(site: Site) -> bytes:
     key, which never changes and never goes."""
     rows = site.store.query("SELECT min(id) FROM ring_key")
     if rows[0][0] is None:
-        raise Damaged("the journal has no ring key")
+        raise Corrupted("the journal has no ring key")
     key, _ = site.ring.sealing(rows[0][0])
     return blake2b(b"continuation tokens", key=key, digest_size=32).digest()
 

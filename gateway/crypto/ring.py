@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from gateway.crypto.master import MasterKey
 from gateway.crypto.sealing import ENCRYPTED, TAGGED
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 
 NONCE_BYTES = 12
 KEY_BYTES = 32
@@ -49,10 +49,10 @@ def wrap_ring_key(master: MasterKey, key: ActiveKey, tenant: str) -> bytes:
 
 
 def unwrap_ring_key(master: MasterKey, ring_key_id: int, tenant: str, wrapped: bytes) -> ActiveKey:
-    """The ring key again. Raises `Damaged` if it was not wrapped under *master* for that id and tenant."""
+    """The ring key again. Raises `Corrupted` if it was not wrapped under *master* for that id and tenant."""
     plain = _unwrap(master, _RING, wrapped, _ring_name(ring_key_id, tenant), f"ring key {ring_key_id:016x}")
     if len(plain) != 1 + KEY_BYTES or plain[0] not in (ENCRYPTED, TAGGED):
-        raise Damaged(f"ring key {ring_key_id:016x} is of a form that this version does not know")
+        raise Corrupted(f"ring key {ring_key_id:016x} is of a form that this version does not know")
     return ActiveKey(ring_key_id, plain[1:], plain[0])
 
 
@@ -62,7 +62,7 @@ def seal_secret(master: MasterKey, access_key: str, secret: str) -> bytes:
 
 
 def open_secret(master: MasterKey, access_key: str, sealed: bytes) -> str:
-    """The secret again. Raises `Damaged` if it was not sealed under *master* for that access key."""
+    """The secret again. Raises `Corrupted` if it was not sealed under *master* for that access key."""
     return _unwrap(master, _SECRET, sealed, access_key.encode(), f"the secret of {access_key}").decode()
 
 
@@ -84,4 +84,4 @@ def _unwrap(master: MasterKey, purpose: bytes, wrapped: bytes, name: bytes, what
     try:
         return _wrapping(master, purpose).decrypt(nonce, sealed, name)
     except (InvalidTag, ValueError):
-        raise Damaged(f"{what} does not open under master key {master.id}") from None
+        raise Corrupted(f"{what} does not open under master key {master.id}") from None

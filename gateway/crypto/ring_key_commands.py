@@ -47,7 +47,7 @@ def draw_ring_key_id(asked: DrawRingKeyId, tx: Tx) -> int:
 def add_ring_key(asked: AddRingKey, tx: Tx) -> int:
     if not 0 < asked.id < tx.next_id:
         raise InvalidArgument(f"nobody drew the id {asked.id:016x}")
-    tx.want([(TENANT, (asked.tenant,)), (RING_KEY, (asked.id,))])
+    tx.prefetch([(TENANT, (asked.tenant,)), (RING_KEY, (asked.id,))])
     tenant = tx.get(TENANT, (asked.tenant,))
     if tenant is None:
         raise InvalidArgument(f"there is no tenant {asked.tenant}")
@@ -60,7 +60,7 @@ def add_ring_key(asked: AddRingKey, tx: Tx) -> int:
 
 
 def rewrap_ring_keys(asked: RewrapRingKeys, tx: Tx) -> int:
-    tx.want([(RING_KEY, (ring_key,)) for ring_key, *_ in asked.items])
+    tx.prefetch([(RING_KEY, (ring_key,)) for ring_key, *_ in asked.items])
     changed = 0
     for ring_key, before, wrapped, master in asked.items:
         found = tx.get(RING_KEY, (ring_key,))

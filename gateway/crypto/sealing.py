@@ -34,7 +34,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from backends.buffers import unfilled
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 
 Buffer = bytes | bytearray | memoryview
 
@@ -134,23 +134,23 @@ def header(ring_key_id: int, mode: int) -> bytes:
 
 
 def check_header(found: Buffer, block_id: bytes, ring_key_id: int, mode: int) -> None:
-    """Raises `Damaged` unless *found* begins with the header of a block sealed under that ring key, in its mode.
+    """Raises `Corrupted` unless *found* begins with the header of a block sealed under that ring key, in its mode.
 
     No read relies on a header; it is there for who repairs a site from its blocks, so `fsck` looks at all its bits."""
     if len(found) < HEADER_BYTES:
-        raise Damaged(f"block {block_id.hex()} has no whole header")
+        raise Corrupted(f"block {block_id.hex()} has no whole header")
     magic, version, said_mode, reserved, key_id = HEADER.unpack(bytes(found[:HEADER_BYTES]))
     if magic != MAGIC or version != VERSION or reserved:
-        raise Damaged(f"block {block_id.hex()} does not begin as a block of version {VERSION} does")
+        raise Corrupted(f"block {block_id.hex()} does not begin as a block of version {VERSION} does")
     if (key_id, said_mode) != (ring_key_id, mode):
-        raise Damaged(
+        raise Corrupted(
             f"block {block_id.hex()} says mode {said_mode} and ring key {key_id:016x}, the journal "
             f"mode {mode} and ring key {ring_key_id:016x}"
         )
 
 
 class Frames:
-    """Seals and opens single frames of one block. Raises `Damaged`, with the block and the frame, on any mismatch."""
+    """Seals and opens single frames of one block. Raises `Corrupted`, with the block and the frame, on any mismatch."""
 
     __slots__ = ("_aead", "_id", "_key", "mode")
 
@@ -200,8 +200,8 @@ class Frames:
         tag.update(plain)
         return tag.digest()
 
-    def _damaged(self, number: int) -> Damaged:
-        return Damaged(f"frame {number} of block {self._id.hex()} is not what was sealed")
+    def _damaged(self, number: int) -> Corrupted:
+        return Corrupted(f"frame {number} of block {self._id.hex()} is not what was sealed")
 
 
 def _frames_from(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
@@ -288,13 +288,13 @@ class Opener:
         """The plain bytes of *count* frames (None: all that follow) of an extent, from its *first*-th on.
 
         The extent has *length* plain bytes, and its own first frame the number *frame* in the block. *sealed* is
-        exactly those frames. Raises `Damaged` if it is shorter, longer, or anything else than what was sealed."""
+        exactly those frames. Raises `Corrupted` if it is shorter, longer, or anything else than what was sealed."""
         view = memoryview(sealed).cast("B")
         if count is None:
             count = frames_of(length) - first
         expected = min(length - first * FRAME_PLAIN, count * FRAME_PLAIN)
         if expected <= 0 or len(view) != expected + count * TAG_BYTES:
-            raise Damaged(
+            raise Corrupted(
                 f"block {self.block_id.hex()} has {len(view)} bytes where frame {frame + first} and "
                 f"{count - 1} behind it have {expected + count * TAG_BYTES}"
             )
@@ -309,7 +309,7 @@ class Opener:
     def open_one(self, sealed: Buffer, length: int, frame: int) -> Buffer:
         """As `open`, of an extent that is one frame, all of it: half the time, for 4 KiB."""
         if not 0 < length <= FRAME_PLAIN or len(sealed) != length + TAG_BYTES:
-            raise Damaged(
+            raise Corrupted(
                 f"block {self.block_id.hex()} has {len(sealed)} bytes where frame {frame} has {length + TAG_BYTES}"
             )
         return self._frames.open_one(frame, sealed)

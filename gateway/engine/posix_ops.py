@@ -161,11 +161,11 @@ class Names(Counter):
         await self._send(command)
 
     async def set_xattr(
-        self, caller: Caller, bucket: str, path: bytes, name: bytes, value: bytes, must: str = ""
+        self, caller: Caller, bucket: str, path: bytes, name: bytes, value: bytes, require: str = ""
     ) -> None:
         """*must*: "create" where the attribute must be new, "replace" where it must be there."""
         place = self._standing(caller, bucket, path)
-        await self._send(SetXattr(bucket, caller.user_id, caller.root, place.node, place.is_dir, name, value, must))
+        await self._send(SetXattr(bucket, caller.user_id, caller.root, place.node, place.is_dir, name, value, require))
 
     async def remove_xattr(self, caller: Caller, bucket: str, path: bytes, name: bytes) -> None:
         """Raises `NoSuchName` for an attribute that is not there."""

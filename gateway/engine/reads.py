@@ -1,7 +1,7 @@
 """Reading objects: facts, ranges, parts, and the bytes.
 
-The floor is held from the turn of the loop in which the rows are looked up until the last byte is out: nothing that the
-rows name is deleted in between (docs/architecture.md, "Letting go").
+The horizon is held from the turn of the loop in which the rows are looked up until the last byte is out: nothing that
+the rows name is deleted in between (docs/architecture.md, "Letting go").
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Reads(Counter):
         """An object opened for reading. The bytes are those of one version, whatever happens to the name meanwhile.
 
         Raises `NoSuchBucket`, `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`, `NotModified`,
-        `PreconditionFailed`, `InvalidRange`, `NoSuchPart`; `Damaged` and `Unavailable` where the first bytes cannot be
-        read."""
+        `PreconditionFailed`, `InvalidRange`, `NoSuchPart`; `Corrupted` and `Unavailable` where the first bytes cannot
+        be read."""
         found, file = self._look(caller, bucket, key, version, conditions)
         start, length, fact, count = self._stretch(file, byte_range, part)
         info = _info(found, file, count)
@@ -57,7 +57,7 @@ class Reads(Counter):
             whole = self._reader.read_now(tuple(self._wants(found, file, start, length)))
             if whole is not None:
                 return Opened(info, start, length, fact, whole, NOTHING)
-        # No beat has told a higher floor since the rows were looked up, because nothing was awaited.
+        # No beat has told a higher horizon since the rows were looked up, because nothing was awaited.
         token = self._journal.reading()
         token.__enter__()
         chunks = Chunks(self._reader.read(self._wants(found, file, start, length)), token)
@@ -142,7 +142,7 @@ class Reads(Counter):
 
 
 class Chunks:
-    """The bytes of an opened object, and the floor that is held for them."""
+    """The bytes of an opened object, and the horizon that is held for them."""
 
     def __init__(self, pieces: AsyncIterator[Buffer], token: AbstractContextManager[None]) -> None:
         self._pieces = pieces
@@ -152,7 +152,7 @@ class Chunks:
     async def begin(self) -> None:
         """Have the first piece at hand, so that what cannot be read at all is refused before an answer has begun.
 
-        Raises `Damaged`, `Unavailable`."""
+        Raises `Corrupted`, `Unavailable`."""
         self._first = await self.__anext__()
 
     def __aiter__(self) -> Chunks:
@@ -169,7 +169,7 @@ class Chunks:
             raise
 
     async def aclose(self) -> None:
-        """Let go of the floor. Closing twice does no harm."""
+        """Let go of the horizon. Closing twice does no harm."""
         token, self._token = self._token, None
         if token is not None:
             try:

@@ -135,7 +135,7 @@ class Opened(NamedTuple):
     whole: Buffer | None
     """All the bytes, where they were at hand at once (small ranges); otherwise read `chunks`."""
     chunks: AsyncIterator[Buffer]
-    """The bytes, in pieces of at most a block; fails with `Damaged` or `Unavailable`, never with wrong bytes.
+    """The bytes, in pieces of at most a block; fails with `Corrupted` or `Unavailable`, never with wrong bytes.
     Must be closed (`aclose`) when it is not read to its end."""
 
 

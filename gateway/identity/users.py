@@ -91,7 +91,7 @@ def add_tenant(asked: AddTenant, tx: Tx) -> int:
 
 def add_user(asked: AddUser, tx: Tx) -> int:
     check_user(asked.name)
-    tx.want([(TENANT, (asked.tenant,)), (USER, (asked.name,)), (ACCESS_KEY, (asked.access_key,))])
+    tx.prefetch([(TENANT, (asked.tenant,)), (USER, (asked.name,)), (ACCESS_KEY, (asked.access_key,))])
     if tx.get(USER, (asked.name,)) is not None:
         raise UserExists(asked.name)
     tenant = _tenant(tx, asked.tenant)
@@ -108,7 +108,7 @@ def remove_user(asked: RemoveUser, tx: Tx) -> None:
         raise AccessDenied(f"{asked.name} is the site's root user and stays")
     if user.buckets:
         raise NotEmpty(f"{asked.name} still owns {user.buckets} bucket(s)")
-    tx.want([(ACCESS_KEY, (each,)) for each in unpack(user.access_keys)])
+    tx.prefetch([(ACCESS_KEY, (each,)) for each in unpack(user.access_keys)])
     tx.emit(UserGone(asked.name))
 
 
@@ -130,7 +130,7 @@ def remove_access_key(asked: RemoveAccessKey, tx: Tx) -> None:
 
 
 def reseal_access_keys(asked: ResealAccessKeys, tx: Tx) -> int:
-    tx.want([(ACCESS_KEY, (access_key,)) for access_key, *_ in asked.items])
+    tx.prefetch([(ACCESS_KEY, (access_key,)) for access_key, *_ in asked.items])
     changed = 0
     for access_key, before, secret, master in asked.items:
         found = tx.get(ACCESS_KEY, (access_key,))

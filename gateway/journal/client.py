@@ -1,4 +1,4 @@
-"""A process's connection to the committer: its session, its commands, the floor of its reads.
+"""A process's connection to the committer: its session, its commands, the horizon of its reads.
 
 A command is sent under a slot of the session and a number that the slot never used before. When the connection is
 lost it is sent again to whoever commits then, under the same (session, slot, number), and so it is answered once.
@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, cast
 
-from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionOver
+from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
@@ -113,7 +113,7 @@ class Journal(asyncio.Protocol):
 
     async def send(self, command: Any) -> Any:
         """The command's answer, once it is durable. Raises what it was refused with; `Busy` where too many wait,
-        `CommitterGone` where no answer comes (it may be committed yet), `SessionOver` where the session ended before
+        `CommitterGone` where no answer comes (it may be committed yet), `SessionExpired` where the session ended before
         it was known to commit. Where this was closed, that is `CommitterGone` as well; after `refuse`, it is
         `Misconfigured`."""
         if os.getpid() != self._pid:
@@ -254,7 +254,7 @@ class Journal(asyncio.Protocol):
             if sent.session == session:
                 self._done(slot)
                 if not sent.answer.done():
-                    sent.answer.set_exception(SessionOver(session))
+                    sent.answer.set_exception(SessionExpired(session))
         for told in self.on_session_lost:
             told(session)
         if self._transport is not None and not self._closing:
@@ -283,17 +283,17 @@ class Journal(asyncio.Protocol):
         return Reading(self._reads, self._seen)
 
     async def _beat(self) -> None:
-        """Renew the lease and raise the floor, several times a lease."""
+        """Renew the lease and raise the horizon, several times a lease."""
         while True:
             await self.timing.clock.sleep(min(self.timing.journal.beat_seconds, self._lease_seconds / 5))
             self._give_up()
             if self._transport is not None and self.session:
                 self._transport.write(frame(Kind.BEAT, min(self._reads, default=self._seen)))
 
-    async def floors(self, *, pins: bool = True) -> int:
+    async def horizons(self, *, pins: bool = True) -> int:
         """The lowest number at which anybody may still read: what died at it or before is out of everybody's sight.
         Without *pins*, backups are not asked: they read nothing before they are restored."""
-        return int(await self._ask(Kind.FLOORS, pins))
+        return int(await self._ask(Kind.HORIZONS, pins))
 
     async def pin(self, name: str, number: int, until_ns: int) -> None:
         """Keep the bytes of what dies behind *number* until then: the backup *name* refers to them."""
@@ -338,7 +338,7 @@ class Journal(asyncio.Protocol):
 
 
 class Reading:
-    """Holds the floor at a number while it is entered. A plain class: each GET makes one."""
+    """Holds the horizon at a number while it is entered. A plain class: each GET makes one."""
 
     __slots__ = ("_number", "_reads")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgpack
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.commands import COMMAND_CLASSES
 from gateway.journal.records import RECORDS
 
@@ -109,17 +109,17 @@ class Codec:
         return form.flat(value)
 
     def make(self, flat: tuple[Any, ...]) -> Any:
-        """The value again. Raises `Damaged` for a tag that this version does not know, or fields that do not fit."""
+        """The value again. Raises `Corrupted` for a tag that this version does not know, or fields that do not fit."""
         form = self._by_tag.get(flat[0])
         if form is None:
             cls = self._classes.get(flat[0])
             if cls is None:
-                raise Damaged(f"{self._what} of tag {flat[0]!r} is not known to this version of entrepot")
+                raise Corrupted(f"{self._what} of tag {flat[0]!r} is not known to this version of entrepot")
             form = self._learn(cls)
         try:
             return form.make(flat[1:])
         except TypeError as error:
-            raise Damaged(f"{self._what} of tag {flat[0]}: {error}") from error
+            raise Corrupted(f"{self._what} of tag {flat[0]}: {error}") from error
 
     def pack(self, values: list[Any]) -> bytes:
         """A list of values."""

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-from gateway.errors import SessionOver
+from gateway.errors import SessionExpired
 from gateway.journal.apply import apply
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import ExtentsMoved, PackRewritten, RunMade
 from gateway.journal.records.site import FeatureRaised
-from gateway.journal.rows import Load, Overlay, Wanted, want
+from gateway.journal.rows import Load, Overlay, Wanted, prefetch
 from gateway.journal.tables import SITE
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Tx:
     def __init__(self, rows: Overlay, *, number: int, next_id: int, at_ns: int, session: int, site_ns: int = 0) -> None:
         self.rows = rows
         self.get = rows.get
-        """The row of a table and a key, None if there is none. Raises `Missing`."""
+        """The row of a table and a key, None if there is none. Raises `RowsNotLoaded`."""
         self.number = number
         """The number that the next emitted record will have."""
         self._next_id = next_id
@@ -84,9 +84,9 @@ class Tx:
         """The id that the next `new_id` will answer."""
         return self._next_id
 
-    def want(self, wanted: Sequence[Load]) -> None:
+    def prefetch(self, wanted: Sequence[Load]) -> None:
         """Ask for many rows at once, so that what is not in memory is loaded together."""
-        want(self.rows, wanted)
+        prefetch(self.rows, wanted)
 
     def new_id(self) -> int:
         """A fresh id, never drawn before at this site."""
@@ -105,12 +105,12 @@ class Tx:
             self.emit(FeatureRaised(level))
 
     def emit(self, record: Record) -> None:
-        """Apply *record*. Raises `SessionOver` if it names a block of another session than the one that asks: that
+        """Apply *record*. Raises `SessionExpired` if it names a block of another session than the one that asks: that
         session may have ended, and its unnamed blocks be gone."""
         if isinstance(record, RunMade | ExtentsMoved | PackRewritten):
             for block in (record.block,) if isinstance(record, PackRewritten) else record.blocks:
                 if int.from_bytes(block.id[:8], "big") != self.session:
-                    raise SessionOver(self.session)
+                    raise SessionExpired(self.session)
         apply(record, self.rows, self.number)
         self.records.append(record)
         self.number += 1

@@ -1,6 +1,6 @@
 """Rows in memory: what commands look up and `apply` changes. Knows no SQL and no store.
 
-A look-up of a row that is not in memory raises `Missing`; the caller of the command loads it and runs the command
+A look-up of a row that is not in memory raises `RowsNotLoaded`; the caller of the command loads it and runs the command
 again. A command that follows a path asks for many directories at once (`Descent`, `Climb`), so that it is not run
 again for each of them.
 An overlay holds the changes of one command, or of one batch, above the rows below it, and can be thrown away.
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.tables import Key, Table
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -44,7 +44,7 @@ Load = Wanted | Descent | Climb
 """Rows that a command misses."""
 
 
-class Missing(Exception):
+class RowsNotLoaded(Exception):
     """Rows that are not in memory. `wanted` lists them."""
 
     def __init__(self, wanted: Iterable[Load]) -> None:
@@ -56,10 +56,10 @@ class Rows(Protocol):
     """Rows by key."""
 
     def get(self, table: Table[R], key: Key) -> R | None:
-        """The row, None if there is none. Raises `Missing` if that is not known yet."""
+        """The row, None if there is none. Raises `RowsNotLoaded` if that is not known yet."""
 
     def knows(self, wanted: Wanted) -> bool:
-        """Whether `get` would not raise `Missing`."""
+        """Whether `get` would not raise `RowsNotLoaded`."""
 
     def put(self, table: Table[R], row: R) -> None:
         """The row stands, instead of one of the same key."""
@@ -92,7 +92,7 @@ class Overlay:
         return rows.get(table, key)
 
     def knows(self, wanted: Wanted) -> bool:
-        """Whether a look-up would not raise `Missing`."""
+        """Whether a look-up would not raise `RowsNotLoaded`."""
         if wanted in self.changed:
             return True
         return self.below.knows(wanted)
@@ -104,7 +104,7 @@ class Overlay:
         self.changed[(table, key)] = None
 
     def before(self, wanted: Wanted) -> Any:
-        """The row below this overlay, None if there is none. Raises `Missing` if that is not known."""
+        """The row below this overlay, None if there is none. Raises `RowsNotLoaded` if that is not known."""
         return self.below.get(*wanted)
 
     def rebase(self, below: Rows) -> None:
@@ -123,9 +123,9 @@ def rows_in(load: Load) -> int:
     return 2 * LEVELS_MAX if isinstance(load, Climb) else 1
 
 
-def want(rows: Rows, wanted: Iterable[Load]) -> None:
-    """Ask for many rows at once. Raises one `Missing` with all that are not in memory. A `Descent` or `Climb`, which a
-    caller passes on from another `Missing`, counts as not in memory."""
+def prefetch(rows: Rows, wanted: Iterable[Load]) -> None:
+    """Ask for many rows at once. Raises one `RowsNotLoaded` with all that are not in memory. A `Descent` or `Climb`,
+    which a caller passes on from another `RowsNotLoaded`, counts as not in memory."""
     missing: list[Load] = []
     for each in wanted:
         if not isinstance(each, tuple):
@@ -134,15 +134,15 @@ def want(rows: Rows, wanted: Iterable[Load]) -> None:
         table, key = each
         try:
             rows.get(table, key)
-        except Missing as these:
+        except RowsNotLoaded as these:
             missing.extend(these.wanted)
     if missing:
-        raise Missing(missing)
+        raise RowsNotLoaded(missing)
 
 
-def must(rows: Rows, table: Table[R], key: Key) -> R:
-    """The row of *key*, which a valid journal has. Raises `Damaged` if there is none."""
+def require(rows: Rows, table: Table[R], key: Key) -> R:
+    """The row of *key*, which a valid journal has. Raises `Corrupted` if there is none."""
     row = rows.get(table, key)
     if row is None:
-        raise Damaged(f"the journal speaks of a row that is not there: {table.name} {key!r}")
+        raise Corrupted(f"the journal speaks of a row that is not there: {table.name} {key!r}")
     return row

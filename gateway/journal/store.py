@@ -8,7 +8,7 @@ from hashlib import blake2b
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
-from gateway.journal.rows import Missing, Overlay
+from gateway.journal.rows import Overlay, RowsNotLoaded
 from gateway.journal.tables import Dir, Entry, Key, Table
 
 HASH_BYTES = 32
@@ -85,7 +85,7 @@ def _stood(overlay: Overlay, table: Table[Any], key: Key) -> list[Key]:
     """The stored keys under which a row may have stood below *overlay*."""
     try:
         before = overlay.before((table, key))
-    except Missing:
+    except RowsNotLoaded:
         known = dict(zip(table.row._fields, key, strict=False))
         return list(product(*((known[name],) if name in known else VALUES[name] for name in table.stored_key)))
     return [] if before is None else [_stored(table, before)]

@@ -4,8 +4,8 @@ A frame is its length (4 bytes, big-endian) and a msgpack array that begins with
 
     HELLO kind session     open a session (0), or come back to one
     SEND  [[slot, number, command], …]   in no order
-    BEAT  floor            still here; the lowest number that this session still reads at
-    FLOORS ask pins        ask for the lowest floor of all sessions, and pin of all backups
+    BEAT  horizon            still here; the lowest number that this session still reads at
+    HORIZONS ask pins        ask for the lowest horizon of all sessions, and pin of all backups
     PIN   ask name number until_ns   keep what dies behind *number* until then
     GOODBYE ask            end the session
 
@@ -15,7 +15,7 @@ and from the committer:
     OVER    session        the session has ended
     ANSWERS [[slot, number, error, value], …]   error: nothing, or its class's name; value then its arguments
     BEATEN  head
-    DONE    ask value      what was asked for: a floor, or nothing for a PIN or a GOODBYE
+    DONE    ask value      what was asked for: a horizon, or nothing for a PIN or a GOODBYE
     FAILED  ask error args
 """
 
@@ -44,7 +44,7 @@ class Kind(IntEnum):
     HELLO = 1
     SEND = 2
     BEAT = 3
-    FLOORS = 4
+    HORIZONS = 4
     PIN = 5
     GOODBYE = 6
     WELCOME = 11

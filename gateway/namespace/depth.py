@@ -15,7 +15,7 @@ from __future__ import annotations
 from gateway.errors import TooDeep
 from gateway.journal.commands import Tx
 from gateway.journal.records.tree import DirHeightRaised
-from gateway.journal.rows import must
+from gateway.journal.rows import require
 from gateway.journal.tables import DIR, Dir
 
 DEPTH_MAX = 1024
@@ -45,9 +45,9 @@ def check_move(row: Dir, depth: int, to_depth: int) -> None:
 
 def note_height(tx: Tx, node: int, height: int) -> None:
     """Directories stand *height* levels below the directory *node* now. The rows of those above it are in memory."""
-    row = must(tx.rows, DIR, (node,))
+    row = require(tx.rows, DIR, (node,))
     while row.parent and height < LOW:
-        row = must(tx.rows, DIR, (row.parent,))
+        row = require(tx.rows, DIR, (row.parent,))
         height += 1
     if row.parent and row.height < height:
         tx.need_feature(HEIGHT_FEATURE)

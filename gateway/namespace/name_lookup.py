@@ -53,7 +53,7 @@ def base_of(name: bytes) -> bytes:
 def enter(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> Bucket:
     """The bucket, once *user* may use it and the directories *nodes* stand in it. Raises `NoSuchName` for one that does
     not stand there, or is dead."""
-    tx.want([(DIR, (node,)) for node in nodes])
+    tx.prefetch([(DIR, (node,)) for node in nodes])
     bucket = bucket_of(tx, name, user, root)
     for node in nodes:
         row = tx.get(DIR, (node,))
@@ -66,7 +66,7 @@ def look(tx: Tx, parent: int, name: bytes, *also: Wanted) -> Standing:
     """What stands under both forms of *name*."""
     base = base_of(name)
     file_at, directory_at = (ENTRY, (parent, base)), (ENTRY, (parent, base + b"/"))
-    tx.want([file_at, directory_at, *also])
+    tx.prefetch([file_at, directory_at, *also])
     file = tx.get(*file_at) if base else None
     return Standing(parent, base, file, base + b"/", tx.get(*directory_at))
 

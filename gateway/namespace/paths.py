@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.journal.commands import Tx
 from gateway.journal.records.tree import DirGone, DirMade
-from gateway.journal.rows import LEVELS_MAX, Climb, Descent, Missing, Overlay, Wanted, must
+from gateway.journal.rows import LEVELS_MAX, Climb, Descent, Overlay, RowsNotLoaded, Wanted, require
 from gateway.journal.tables import BLOCK, BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
 from gateway.namespace.conditions import Seen
 from gateway.namespace.depth import LOW, note_height
@@ -57,10 +57,10 @@ def walk(tx: Tx, bucket: Bucket, key: bytes) -> Place:
         try:
             tx.get(DIR, (parent,))
             entry = tx.get(ENTRY, (parent, name))
-        except Missing:
+        except RowsNotLoaded:
             if last - depth >= FEW_LEVELS:
-                raise Missing((Descent(parent, tuple(names[depth : depth + LEVELS_MAX])),)) from None
-            tx.want([(DIR, (parent,)), (ENTRY, (parent, name))])
+                raise RowsNotLoaded((Descent(parent, tuple(names[depth : depth + LEVELS_MAX])),)) from None
+            tx.prefetch([(DIR, (parent,)), (ENTRY, (parent, name))])
             raise
         if depth == last:
             return Place(bucket, key, parent, (), name, entry)
@@ -76,12 +76,12 @@ def find(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[Wanted
     try:
         bucket = bucket_of(tx, name, user, root)
         place = walk(tx, bucket, key)
-    except Missing as missing:
+    except RowsNotLoaded as missing:
         if also:
-            tx.want([*missing.wanted, *also])
+            tx.prefetch([*missing.wanted, *also])
         raise
     if also:
-        tx.want(also)
+        tx.prefetch(also)
     return place
 
 
@@ -118,7 +118,7 @@ def _known_directory(rows: Overlay, bucket: str, path: bytes) -> int:
         for name in split(path)[:-1]:
             entry = rows.get(ENTRY, (parent, name)) if parent else None
             parent = 0 if entry is None else entry.node
-    except Missing:
+    except RowsNotLoaded:
         return 0
     return parent
 
@@ -147,10 +147,10 @@ def make_dir(tx: Tx, parent: int, name: bytes, mode: int = IMPLIED_MODE, uid: in
 def prune(tx: Tx, directory: int) -> None:
     """Directories that S3 implied go with their last entry. One that was made holds its empty-named entry."""
     while True:
-        row = must(tx.rows, DIR, (directory,))
+        row = require(tx.rows, DIR, (directory,))
         if row.entries or not row.parent:
             return
-        tx.want([(DIR, (row.parent,)), (ENTRY, (row.parent, row.name))])
+        tx.prefetch([(DIR, (row.parent,)), (ENTRY, (row.parent, row.name))])
         tx.emit(DirGone(row.parent, row.name, tx.at_ns))
         directory = row.parent
 
@@ -166,19 +166,19 @@ def load_climb(tx: Tx, node: int) -> int:
     levels = 0
     while True:
         try:
-            row = must(tx.rows, DIR, (node,))
+            row = require(tx.rows, DIR, (node,))
             if not row.parent:
                 return levels
             tx.get(ENTRY, (row.parent, row.name))
-        except Missing as missing:
-            raise Missing((*missing.wanted, Climb(node))) from None
+        except RowsNotLoaded as missing:
+            raise RowsNotLoaded((*missing.wanted, Climb(node))) from None
         node = row.parent
         levels += 1
 
 
 def current_file(tx: Tx, entry: Entry | None) -> File | None:
     """The node of the current version; None for no entry and for a delete marker."""
-    return must(tx.rows, FILE, (entry.node,)) if entry is not None and entry.node else None
+    return require(tx.rows, FILE, (entry.node,)) if entry is not None and entry.node else None
 
 
 def seen(tx: Tx, entry: Entry | None) -> Seen | None:
@@ -205,4 +205,4 @@ def want_neighbours(tx: Tx, entry: Entry) -> None:
     if entry.null_version and not entry.null and entry.null_version != entry.older:
         wanted.append((VERSION, (entry.parent, entry.name, entry.null_version)))
     if wanted:
-        tx.want(wanted)
+        tx.prefetch(wanted)

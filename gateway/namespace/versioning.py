@@ -81,7 +81,7 @@ def drop_version(tx: Tx, entry: Entry, version: int) -> None:
             wanted.append((VERSION, (parent, name, gone.newer)))
         if gone.node:
             wanted.append((FILE, (gone.node,)))
-        tx.want(wanted)
+        tx.prefetch(wanted)
     tx.emit(VersionGone(parent, name, version, tx.at_ns))
 
 
@@ -89,4 +89,4 @@ def _want_older(tx: Tx, version: int, entry: Entry) -> None:
     """The heir moves up, and the one below it is told."""
     heir = tx.get(VERSION, (entry.parent, entry.name, version))
     if heir is not None and heir.older:
-        tx.want([(VERSION, (entry.parent, entry.name, heir.older))])
+        tx.prefetch([(VERSION, (entry.parent, entry.name, heir.older))])

@@ -62,11 +62,11 @@ ERRNO: dict[type[EntrepotError], int] = {
     errors.Busy: errno.EBUSY,
     errors.SourceChanged: errno.EBUSY,
     errors.CommitterGone: errno.EIO,
-    errors.SessionOver: errno.EIO,
+    errors.SessionExpired: errno.EIO,
     errors.DiskFull: errno.ENOSPC,
-    errors.Damaged: errno.EIO,
+    errors.Corrupted: errno.EIO,
     errors.Misconfigured: errno.EINVAL,
-    errors.NotNow: errno.EINVAL,
+    errors.TemporarilyRejected: errno.EINVAL,
 }
 
 _SAID_BY_THE_PATH = (errors.NotFound, errors.Exists, errors.NotEmpty, errors.DeleteMarker, errors.WrongKind)

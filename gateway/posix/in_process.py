@@ -37,7 +37,7 @@ from gateway.errors import (
     NoSuchName,
     NoSuchUser,
     NotADirectory,
-    SessionOver,
+    SessionExpired,
 )
 from gateway.journal.columns import PartFact
 from gateway.posix.api import Directory, Verbs
@@ -166,7 +166,7 @@ class InProcess(Verbs):
         while True:
             try:
                 return await write()
-            except (SessionOver, CommitterGone):  # also where there is a session again by the time that this is told
+            except (SessionExpired, CommitterGone):  # also where there is a session again by the time that this is told
                 deadline = deadline or clock.monotonic() + durations.session_seconds
                 if clock.monotonic() > deadline:
                     raise

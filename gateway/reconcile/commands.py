@@ -120,8 +120,8 @@ class AdvancePlan:
 
 
 def advance_plan(asked: AdvancePlan, tx: Tx) -> bool:
-    tx.want([(PLAN, (0,)), (SITE, (0,)), *((BLOCK, (block,)) for block in asked.blocks)])
-    tx.want([(WORK, (block,)) for block in asked.blocks])
+    tx.prefetch([(PLAN, (0,)), (SITE, (0,)), *((BLOCK, (block,)) for block in asked.blocks)])
+    tx.prefetch([(WORK, (block,)) for block in asked.blocks])
     plan = tx.get(PLAN, (0,))
     if asked.before and (plan is None or plan.fingerprint != asked.fingerprint or plan.after != asked.before):
         return False
@@ -165,7 +165,7 @@ class SettleWork:
 def settle_work(asked: SettleWork, tx: Tx) -> tuple[bool, ...]:
     sets = [(BACKEND_SET, (pack(sorted(item.members)),)) for item in asked.items]
     _want(tx, [item.block for item in asked.items])
-    tx.want(sets)
+    tx.prefetch(sets)
     return tuple(_settle(tx, item) for item in asked.items)
 
 
@@ -231,7 +231,7 @@ class FailWork:
 
 
 def fail_work(asked: FailWork, tx: Tx) -> int:
-    tx.want([(SITE, (0,)), *((WORK, (item.block,)) for item in asked.items)])
+    tx.prefetch([(SITE, (0,)), *((WORK, (item.block,)) for item in asked.items)])
     there = [item for item in asked.items if tx.get(WORK, (item.block,)) is not None]
     if there:
         raise_feature(tx)
@@ -252,7 +252,7 @@ class SuspectCopy:
 
 def suspect_copy(asked: SuspectCopy, tx: Tx) -> bool:
     _want(tx, [asked.block])
-    tx.want([(REWRITE, (asked.block,))])
+    tx.prefetch([(REWRITE, (asked.block,))])
     block, work = tx.get(BLOCK, (asked.block,)), tx.get(WORK, (asked.block,))
     if block is None or block.died or (work is not None and asked.backend in ids_in(work.suspects)):
         return False
@@ -286,7 +286,7 @@ class LoseBackend:
 
 
 def lose_backend(asked: LoseBackend, tx: Tx) -> int:
-    tx.want([(SITE, (0,)), (BACKEND, (asked.name,))])
+    tx.prefetch([(SITE, (0,)), (BACKEND, (asked.name,))])
     row = tx.get(BACKEND, (asked.name,))
     if row is None:
         raise InvalidArgument(f"there is no backend {asked.name!r}")
@@ -327,7 +327,7 @@ class DropCopies:
 
 def drop_copies(asked: DropCopies, tx: Tx) -> tuple[bool, ...]:
     _want(tx, [item.block for item in asked.items])
-    tx.want([(BACKEND_SET, (pack(sorted(item.members)),)) for item in asked.items])
+    tx.prefetch([(BACKEND_SET, (pack(sorted(item.members)),)) for item in asked.items])
     return tuple(_drop(tx, item) for item in asked.items)
 
 
@@ -344,7 +344,7 @@ def _drop(tx: Tx, item: Drop) -> bool:
 
 
 def _want(tx: Tx, blocks: list[bytes]) -> None:
-    tx.want([(SITE, (0,)), *((BLOCK, (block,)) for block in blocks), *((WORK, (block,)) for block in blocks)])
+    tx.prefetch([(SITE, (0,)), *((BLOCK, (block,)) for block in blocks), *((WORK, (block,)) for block in blocks)])
 
 
 def _as_read(tx: Tx, block_id: bytes, before: int) -> tuple[Block, Work] | tuple[None, None]:

@@ -56,7 +56,7 @@ class Trouble(Exception):
         """What lies there can still be read and deleted."""
         if isinstance(self.why, backend_errors.ReadOnly):
             return True
-        return self._storing and isinstance(self.why, backend_errors.Full | backend_errors.Damaged)
+        return self._storing and isinstance(self.why, backend_errors.Full | backend_errors.Corrupted)
 
     @property
     def asked_seconds(self) -> float | None:
@@ -92,7 +92,7 @@ class Hands:
         try:
             copy = await self._whole(task, place, at_hand=alone and place not in task.suspects)
             await verify(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
-        except (backend_errors.NotFound, backend_errors.Damaged, errors.Damaged):
+        except (backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
             raise Trouble(place, error) from error
@@ -131,7 +131,7 @@ class Hands:
         """What *place* tells of a value of the right size; None if it has none. Raises `Trouble`."""
         try:
             found = await self._at(place).stat(block_key(task.block))
-        except (backend_errors.NotFound, backend_errors.Damaged):
+        except (backend_errors.NotFound, backend_errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
             raise Trouble(place, error) from error
@@ -157,7 +157,7 @@ class Hands:
     async def _put(self, task: Task, copy: Buffer, place: int) -> Trouble | None:
         try:
             await self._at(place).put(block_key(task.block), [copy], task.crc32c)
-        except backend_errors.Damaged as error:
+        except backend_errors.Corrupted as error:
             return Odd(place, error, storing=True)
         except backend_errors.BackendError as error:
             return Trouble(place, error, storing=True)

@@ -10,7 +10,7 @@
    after those that should hold it were asked again (`old_copies`, with the argument). Only then does the row go.
 
 Killed anywhere, the row stands and names every place where bytes may be; everything is done again, to the same end. A
-block that dies meanwhile is the sweeper's, which deletes strays as well; it waits for this process's floor, which is
+block that dies meanwhile is the sweeper's, which deletes strays as well; it waits for this process's horizon, which is
 held from before step 1 until step 3 was answered.
 
 What falls due while some is worked on waits until that is done; and where clients are in the way of it, they go

@@ -125,11 +125,11 @@ class OldCopies:
         if strays:
             if await self._waits(task):
                 return True
-            floor, without_pins = await self._readers()
+            horizon, without_pins = await self._readers()
             if without_pins < task.strays_number:
                 self.held_back = True
                 return False
-            if floor < task.strays_number:
+            if horizon < task.strays_number:
                 return await self._put_off.later(task, "it waits for a backup that names it")
             if not all(self._hands.covers(place, task.strays_number) for place in strays):
                 self.held_back = True
@@ -167,8 +167,8 @@ class OldCopies:
         """Two record numbers: up to the first, no reader and no backup looks anything up; up to the second, no reader
         does. Both are fetched once per pass."""
         if self._floors is None:
-            without_pins = await self._journal.floors(pins=False)  # first: a reader who ends now is no backup
-            self._floors = await self._journal.floors(), without_pins
+            without_pins = await self._journal.horizons(pins=False)  # first: a reader who ends now is no backup
+            self._floors = await self._journal.horizons(), without_pins
         return self._floors
 
     async def _absent_from(self, task: Task, should: frozenset[int]) -> set[int] | None:

@@ -94,7 +94,7 @@ async def end_if_hung(folder: Path, journal_folder: Path, timing: Timing) -> boo
         if process is None:
             return False
         try:
-            writer.write(frame(Kind.FLOORS, 1, False))
+            writer.write(frame(Kind.HORIZONS, 1, False))
             if not await _is_silent(reader, pid, journal_folder, timing):
                 return False
             await _end(reader, pid, process, journal_folder, timing)

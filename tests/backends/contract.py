@@ -98,7 +98,7 @@ class Contract:
     @pytest.mark.parametrize(("start", "length"), [(0, 11), (10, 1), (11, None), (5, 6), (1 << 40, 1)])
     async def test_a_range_behind_the_end_is_damaged(self, backend: Backend, start: int, length: int | None) -> None:
         await put(backend, key(1), b"0123456789")
-        with pytest.raises(errors.Damaged) as caught:
+        with pytest.raises(errors.Corrupted) as caught:
             await backend.get(key(1), start, length)
         assert caught.value.key == key(1)
 
@@ -129,7 +129,7 @@ class Contract:
     @pytest.mark.parametrize("size", [10, 300_000])
     async def test_a_value_that_differs_from_its_checksum_is_refused(self, backend: Backend, size: int) -> None:
         value = os.urandom(size)
-        with pytest.raises(errors.Damaged):
+        with pytest.raises(errors.Corrupted):
             await backend.put(key(1), [value], base.crc32c_of([value]) ^ 1)
         with pytest.raises(errors.NotFound):
             await backend.get(key(1))
@@ -220,7 +220,7 @@ class Contract:
     @pytest.mark.parametrize("other", [Marker(OTHER_SITE, 3, 5), Marker(SITE, 3, 1), Marker(SITE, 4, 2)])
     async def test_a_foreign_claim_is_refused_and_changes_nothing(self, backend: Backend, other: Marker) -> None:
         await backend.claim(Marker(SITE, 3, 2))
-        with pytest.raises(errors.Foreign):
+        with pytest.raises(errors.OwnedByAnotherSite):
             await backend.claim(other)
         assert await backend.marker() == Marker(SITE, 3, 2)
 
@@ -228,7 +228,7 @@ class Contract:
         await backend.claim(Marker(SITE, 3, 1))
         await backend.claim(Marker(SITE, 7, 2))
         assert await backend.marker() == Marker(SITE, 7, 2)
-        with pytest.raises(errors.Foreign, match="restored"):
+        with pytest.raises(errors.OwnedByAnotherSite, match="restored"):
             await backend.claim(Marker(SITE, 3, 1))
 
     async def test_of_many_who_claim_at_once_one_wins(self, backend: Backend) -> None:
@@ -236,7 +236,7 @@ class Contract:
         outcomes = await asyncio.gather(*(backend.claim(each) for each in claims), return_exceptions=True)
         winners = [each for each, outcome in zip(claims, outcomes, strict=True) if outcome is None]
         assert winners == [await backend.marker()]
-        assert all(isinstance(outcome, errors.Foreign) for outcome in outcomes if outcome is not None)
+        assert all(isinstance(outcome, errors.OwnedByAnotherSite) for outcome in outcomes if outcome is not None)
 
     async def test_a_stamp_replaces_exactly_the_fence_that_it_names(self, backend: Backend) -> None:
         await backend.claim(Marker(SITE, 3, 1))
@@ -245,7 +245,7 @@ class Contract:
         await backend.claim(first)
         assert await backend.marker() == first
         for other in (stamped(2, ""), stamped(2, "1.00.9.00"), stamped(9, fence_key(stamped(8, "")))):
-            with pytest.raises(errors.Foreign, match="another committer"):
+            with pytest.raises(errors.OwnedByAnotherSite, match="another committer"):
                 await backend.claim(other)
         assert await backend.marker() == first
         second = stamped(2, fence_key(first))
@@ -259,11 +259,11 @@ class Contract:
         assert await backend.marker() == stamped(1, "")
         await backend.claim(Marker(SITE, 3, 2))
         assert await backend.marker() == Marker(SITE, 3, 2), "a restored site begins anew"
-        with pytest.raises(errors.Foreign):
+        with pytest.raises(errors.OwnedByAnotherSite):
             await backend.claim(stamped(2, fence_key(stamped(1, ""))))
 
     async def test_only_a_claimed_place_is_stamped(self, backend: Backend) -> None:
-        with pytest.raises(errors.Foreign):
+        with pytest.raises(errors.OwnedByAnotherSite):
             await backend.claim(stamped(1, ""))
         assert await backend.marker() is None
 
@@ -273,7 +273,7 @@ class Contract:
         outcomes = await asyncio.gather(*(backend.claim(each) for each in stamps), return_exceptions=True)
         winners = [each for each, outcome in zip(stamps, outcomes, strict=True) if outcome is None]
         assert winners == [await backend.marker()]
-        assert all(isinstance(outcome, errors.Foreign) for outcome in outcomes if outcome is not None)
+        assert all(isinstance(outcome, errors.OwnedByAnotherSite) for outcome in outcomes if outcome is not None)
 
     async def test_closing_twice_is_fine_and_it_has_a_name(self, backend: Backend) -> None:
         assert backend.name

@@ -73,10 +73,10 @@ async def test_a_folder_of_another_site_is_told_by_its_marker(folder: Path) -> N
     async with opened(folder) as backend:
         await backend.claim(Marker(OTHER_SITE, 1, 1))
     async with opened(folder, warm=False) as backend:
-        with pytest.raises(errors.Foreign, match=f"belongs to site {OTHER_SITE}"):
+        with pytest.raises(errors.OwnedByAnotherSite, match=f"belongs to site {OTHER_SITE}"):
             await backend.claim(Marker(SITE, 1, 1))
         (folder / ".entrepot" / "marker").write_bytes(b"{}")
-        with pytest.raises(errors.Foreign, match="is no marker"):
+        with pytest.raises(errors.OwnedByAnotherSite, match="is no marker"):
             await backend.marker()
 
 

@@ -58,7 +58,7 @@ async def test_a_folder_whose_marker_is_none_is_foreign(folder: Path, raw: bytes
     async with opened(folder, warm=False) as backend:
         (folder / ".entrepot" / "marker").write_bytes(raw)
         for call in (backend.marker(), backend.claim(Marker(SITE, 3, 1))):
-            with pytest.raises(errors.Foreign, match="is no marker"):
+            with pytest.raises(errors.OwnedByAnotherSite, match="is no marker"):
                 await call
 
 
@@ -70,13 +70,13 @@ async def test_a_huge_file_a_fifo_and_a_device_in_the_markers_place_are_foreign_
         marker = folder / ".entrepot" / "marker"
         marker.touch()
         os.truncate(marker, 1 << 40)
-        with pytest.raises(errors.Foreign, match="is no marker"):
+        with pytest.raises(errors.OwnedByAnotherSite, match="is no marker"):
             await backend.marker()
         marker.unlink()
         os.mkfifo(marker)
-        with pytest.raises(errors.Foreign, match="is no marker"):
+        with pytest.raises(errors.OwnedByAnotherSite, match="is no marker"):
             await backend.marker()
         marker.unlink()
         marker.symlink_to("/dev/zero")
-        with pytest.raises(errors.Foreign, match="is no marker"):
+        with pytest.raises(errors.OwnedByAnotherSite, match="is no marker"):
             await backend.marker()

@@ -75,7 +75,14 @@ async def test_every_verb_is_tried_again(world: World, verb: str, kind: Kind) ->
     assert len(world.slept) == expected
 
 
-OTHERS = [errors.Full, errors.Denied, errors.Damaged, errors.ReadOnly, errors.Foreign, errors.Misconfigured]
+OTHERS = [
+    errors.Full,
+    errors.Denied,
+    errors.Corrupted,
+    errors.ReadOnly,
+    errors.OwnedByAnotherSite,
+    errors.Misconfigured,
+]
 
 
 @pytest.mark.parametrize("error", OTHERS)
@@ -220,7 +227,7 @@ class Overruled(Memory):
 
 async def test_a_claim_that_was_overruled_meanwhile_is_foreign(world: World) -> None:
     inner = Overruled()
-    with pytest.raises(errors.Foreign, match="restored"):
+    with pytest.raises(errors.OwnedByAnotherSite, match="restored"):
         await world.around(inner).claim(Marker(SITE, 1, 1))
     assert await inner.marker() == Marker(SITE, 1, 2)
 

@@ -119,5 +119,5 @@ async def test_a_put_that_is_answered_with_an_error_behind_a_success_is_not_conf
         return refusal("200 OK", "InternalError") if request.method == "PUT" else await forward(request)
 
     way.rule = rule
-    with pytest.raises(errors.Damaged, match="no ETag"):
+    with pytest.raises(errors.Corrupted, match="no ETag"):
         await put(backend, key(2), VALUE)

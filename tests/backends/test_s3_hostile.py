@@ -117,9 +117,9 @@ async def test_an_answer_that_never_ends_is_not_read_on(way: Between, backend: S
 
 BY_BOTOCORE: dict[str, type[errors.BackendError]] = {
     "delete": errors.BackendError,
-    "list": errors.Damaged,
-    "marker": errors.Damaged,
-    "claim": errors.Damaged,
+    "list": errors.Corrupted,
+    "marker": errors.Corrupted,
+    "claim": errors.Corrupted,
 }
 """Calls that read a whole refusal before they judge it; to them a long one is an error of its own."""
 REFUSALS: dict[str, type[errors.BackendError]] = {
@@ -157,9 +157,9 @@ async def test_a_refusal_that_never_ends_is_not_read_on(way: Between, backend: S
 async def test_a_value_that_is_announced_as_larger_than_any_is_not_asked_for(way: Between, backend: S3) -> None:
     """Nor is room made for it."""
     way.rule = saying(head("200 OK", Content_Length=HUGE, **META))
-    with pytest.raises(errors.Damaged, match=f"{HUGE} bytes are no value's"):
+    with pytest.raises(errors.Corrupted, match=f"{HUGE} bytes are no value's"):
         await backend.get(key(1))
-    with pytest.raises(errors.Damaged, match="are no value's"):
+    with pytest.raises(errors.Corrupted, match="are no value's"):
         await backend.get(key(1), 5)
 
 
@@ -355,7 +355,7 @@ BAD_LISTINGS: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("pages", BAD_LISTINGS.values(), ids=BAD_LISTINGS)
 async def test_a_listing_that_cannot_be_is_damaged_and_ends(pages: Callable[[int], bytes]) -> None:
-    with pytest.raises(errors.Damaged, match="its listing is wrong") as caught:
+    with pytest.raises(errors.Corrupted, match="its listing is wrong") as caught:
         await walked(pages)
     assert len(str(caught.value)) < 500
 
@@ -387,7 +387,7 @@ async def test_a_listing_of_what_is_not_ours_comes_to_an_end(
 ) -> None:
     monkeypatch.setattr(listing, "STRANGERS_MAX", 5_000)
     monkeypatch.setattr(listing, "KEYLESS_PAGES_MAX", 200)
-    with pytest.raises(errors.Damaged, match=f"backend 's3': its listing is wrong: below 'p/' it has {why}"):
+    with pytest.raises(errors.Corrupted, match=f"backend 's3': its listing is wrong: below 'p/' it has {why}"):
         await walked(lambda number: pages(number) if number < 1_000 else page())
 
 

@@ -47,7 +47,7 @@ async def test_a_put_that_is_answered_and_not_stored_is_damaged(way: Between, ba
 
     await put(backend, key(1), b"so that the server's habits are known")
     way.rule = liar
-    with pytest.raises(errors.Damaged, match="not the MD5"):
+    with pytest.raises(errors.Corrupted, match="not the MD5"):
         await put(backend, key(2), VALUE)
     with pytest.raises(errors.NotFound):
         await backend.get(key(2))
@@ -60,7 +60,7 @@ async def test_a_put_whose_answer_does_not_say_what_was_stored_is_damaged(way: B
         return answer("200 OK")
 
     way.rule = mute
-    with pytest.raises(errors.Damaged, match="no ETag"):
+    with pytest.raises(errors.Corrupted, match="no ETag"):
         await put(backend, key(2), VALUE)
 
 
@@ -76,7 +76,7 @@ async def test_reading_back_notices_also_the_lie_with_the_right_etag(
         return answer("200 OK", ETag=md5(request.body)) if request.method == "PUT" else await forward(request)
 
     way.rule = forger
-    with pytest.raises(errors.Damaged, match="read back"):
+    with pytest.raises(errors.Corrupted, match="read back"):
         await put(backend, key(2), VALUE)
 
 
@@ -88,7 +88,7 @@ async def test_reading_back_notices_that_nothing_was_stored(way: Between, open_s
 
     way.rule = liar
     for value in (b"", VALUE):
-        with pytest.raises(errors.Damaged, match="read back"):
+        with pytest.raises(errors.Corrupted, match="read back"):
             await put(backend, key(2), value)
 
 
@@ -117,7 +117,7 @@ async def test_an_entrepot_refuses_bytes_that_change_on_the_way(entrepot_server:
             return await forward(request._replace(body=request.body[:-1] + b"!"))
 
         way.rule = rot
-        with pytest.raises(errors.Damaged, match="arrived"):
+        with pytest.raises(errors.Corrupted, match="arrived"):
             await put(backend, key(2), VALUE[:-1] + b"?")
         assert "x-amz-checksum-crc64nvme" in way.heard[-1].headers
 
@@ -137,7 +137,7 @@ async def test_a_put_that_is_answered_and_not_stored_is_damaged_also_where_check
 
         way.rule = liar
         for value in (VALUE, b"small"):
-            with pytest.raises(errors.Damaged, match="read back differs"):
+            with pytest.raises(errors.Corrupted, match="read back differs"):
                 await put(backend, key(2), value)
 
 
@@ -204,7 +204,7 @@ async def test_fewer_bytes_than_were_asked_for_are_damaged(way: Between, backend
         )  # fmt: skip
 
     way.rule = miser
-    with pytest.raises(errors.Damaged, match="other bytes"):
+    with pytest.raises(errors.Corrupted, match="other bytes"):
         await backend.get(key(1), 0, 50_000)
 
 
@@ -362,7 +362,7 @@ async def test_where_conditions_are_not_heeded_who_comes_last_has_it(moto_server
         outcomes = await asyncio.gather(one.claim(markers[0]), other.claim(markers[1]), return_exceptions=True)
         winners = [marker for marker, outcome in zip(markers, outcomes, strict=True) if outcome is None]
         assert winners == [await one.marker()]
-        assert sum(isinstance(outcome, errors.Foreign) for outcome in outcomes) == 1
+        assert sum(isinstance(outcome, errors.OwnedByAnotherSite) for outcome in outcomes) == 1
         await one.claim(winners[0])
         await one.claim(Marker(winners[0].site, 9, 2))
         assert await other.marker() == Marker(winners[0].site, 9, 2)
@@ -391,7 +391,7 @@ async def test_a_server_that_refuses_conditions_is_written_without(moto_server: 
         backend = await open_s3(way.server)
         await backend.claim(Marker(SITE, 1, 1))
         assert await backend.marker() == Marker(SITE, 1, 1)
-        with pytest.raises(errors.Foreign):
+        with pytest.raises(errors.OwnedByAnotherSite):
             await backend.claim(Marker("07" * 16, 1, 1))
 
 
@@ -402,5 +402,5 @@ async def test_what_stands_where_the_marker_should_is_told(way: Between, backend
             return answer("200 OK", raw, ETag='"x"')
 
         way.rule = other
-        with pytest.raises(errors.Foreign, match="is no marker"):
+        with pytest.raises(errors.OwnedByAnotherSite, match="is no marker"):
             await backend.marker()

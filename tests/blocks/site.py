@@ -68,7 +68,7 @@ class Client:
         self.sent.append(command)
         return self._site.committer.run(command, self.session)
 
-    async def floors(self, *, pins: bool = True) -> int:
+    async def horizons(self, *, pins: bool = True) -> int:
         held = [number for client in self._site.clients for number in client.held]
         return min([self._site.store.head(), *held, *(self._site.pins if pins else [])])
 
@@ -85,7 +85,7 @@ class Client:
 class Rash(Client):
     """Says that nobody reads."""
 
-    async def floors(self, *, pins: bool = True) -> int:
+    async def horizons(self, *, pins: bool = True) -> int:
         return self._site.store.head()
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 import pytest
 
 from backends.base import Listed, crc32c_of
-from backends.errors import Damaged
+from backends.errors import Corrupted
 from backends.s3.listing import listed
 from backends.testing.memory import Memory
 from gateway.blocks.fsck.findings import Severity
@@ -45,7 +45,7 @@ class Odd(Memory):
             if self.tail == "slow":
                 CLOCK.advance(3.0)
             if self.tail == "wrong":
-                raise Damaged("its listing is wrong", backend=self.name)
+                raise Corrupted("its listing is wrong", backend=self.name)
             if self.tail == "silent":
                 await asyncio.Event().wait()
             key = {"strange": f"zz/{number:09}", "repeating": "zz/the-same"}.get(self.tail, f"{ORPHAN}{number:032x}")

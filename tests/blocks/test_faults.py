@@ -32,7 +32,7 @@ faults = st.lists(
         verb=st.just("get"),
         share=st.sampled_from([0.2, 0.6, 1.0]),
         seconds=st.just(0.0),
-        error=st.sampled_from([backend_errors.Unavailable, backend_errors.Damaged, backend_errors.Denied]),
+        error=st.sampled_from([backend_errors.Unavailable, backend_errors.Corrupted, backend_errors.Denied]),
     ),
     min_size=1,
     max_size=3,
@@ -63,7 +63,7 @@ async def test_a_single_copy_answers_right_or_not_at_all(planned: list[Fault], s
     for fault in planned:
         plan.add(fault)
     got = b""
-    with contextlib.suppress(errors.Damaged, errors.Unavailable):
+    with contextlib.suppress(errors.Corrupted, errors.Unavailable):
         got = await world.get(stored.extents)
     assert got in (b"", DATA[: 9 * MIB])
     assert world.reading.used == 0
@@ -76,7 +76,7 @@ async def test_a_backend_that_lied_about_a_put_is_found_out(tmp_path: Path, kind
     tamper(site, "INSERT INTO ring_key VALUES (5, 1, x'', '', 0)")
     plan.add(Fault(kind, verb="put"))
     await site.put(b"k", DATA[: 2 * MIB])
-    with pytest.raises(errors.Damaged):
+    with pytest.raises(errors.Corrupted):
         await site.get(b"k")
     report = await check(site.path, site.store, site.backends)
     assert set(report.kinds) == {"block-missing" if kind is Kind.DROP else "block-size"}

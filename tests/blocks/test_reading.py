@@ -119,7 +119,7 @@ async def test_a_damaged_copy_is_noticed_and_another_one_read(how: str, cold: bo
     damage(first, one, two, how)
     assert await world.get(stored.extents) == DATA
     damage(second, one, two, how)
-    with pytest.raises(errors.Damaged):
+    with pytest.raises(errors.Corrupted):
         await world.get(stored.extents)
     assert world.reading.used == 0
 
@@ -168,7 +168,7 @@ async def test_a_block_that_the_journal_says_has_another_key_is_refused() -> Non
     world.keys[6] = new_ring_key(6)
     stored = await world.put(b"secret")
     world.facts[stored.blocks[0].id] = BlockFacts(6, stored.blocks[0].size, SET)
-    with pytest.raises(errors.Damaged):
+    with pytest.raises(errors.Corrupted):
         await world.get(stored.extents)
 
 
@@ -191,6 +191,6 @@ def test_a_range_of_a_body_is_looked_up_run_by_run() -> None:
     looked_up.clear()
     next(lazily)
     assert looked_up == [1]
-    with pytest.raises(errors.Damaged):
+    with pytest.raises(errors.Corrupted):
         list(wants(Shape.RUN, 2, 0, 6, extents_of, lambda _: body))
     assert list(wants(Shape.NONE, 0, 0, 0, extents_of, lambda _: body)) == []

@@ -35,7 +35,7 @@ class Odd(Memory):
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self.asked.append(after)
         if self.how == "fails":
-            raise errors.Damaged("its listing is wrong")
+            raise errors.Corrupted("its listing is wrong")
         if self.how == "hangs":
             await asyncio.Event().wait()
         if self.how == "has no end":

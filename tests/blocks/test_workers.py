@@ -202,7 +202,7 @@ async def test_a_move_of_extents_that_are_not_as_they_were_read_is_not_made(site
     (block,) = stored.blocks
     right = Rewritten(run, 0, extent, stored.extents[0])
     rewrite = RewritePack(block, site.policy, (extent.block,), (right,))
-    with pytest.raises(errors.SessionOver):
+    with pytest.raises(errors.SessionExpired):
         await site.worker_journal.send(rewrite)
     with pytest.raises(errors.InvalidArgument):
         await site.journal.send(replace(rewrite, copies=(right._replace(after=extent),)))
@@ -338,7 +338,7 @@ async def test_an_ended_session_can_name_nothing_any_more(site: Site) -> None:
     other = site.client()
     stored = await site.new_writer(other).store(site.stamp(), chunks(b"x", 1), None, Digests())
     site.end(other)
-    with pytest.raises(errors.SessionOver):
+    with pytest.raises(errors.SessionExpired):
         await site.journal.send(site.put_command(b"k", stored))
     with pytest.raises(errors.InvalidArgument):
         await site.journal.send(SweepSession(site.journal.session))

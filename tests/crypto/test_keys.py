@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.crypto import master, ring
 from gateway.crypto.master import MasterKey
 from gateway.crypto.sealing import ENCRYPTED, TAGGED
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Corrupted, Misconfigured
 
 ONE = MasterKey("one", bytes(range(32)))
 OTHER = MasterKey("other", bytes(range(1, 33)))
@@ -30,7 +30,7 @@ def test_a_ring_key_comes_back_with_its_mode(mode: int) -> None:
 def test_a_ring_key_opens_under_no_other_master_key_id_or_tenant() -> None:
     wrapped = ring.wrap_ring_key(ONE, ring.new_ring_key(42), "default")
     for where in ((OTHER, 42, "default"), (ONE, 43, "default"), (ONE, 42, "another")):
-        with pytest.raises(Damaged, match="does not open under master key"):
+        with pytest.raises(Corrupted, match="does not open under master key"):
             ring.unwrap_ring_key(*where, wrapped)
 
 
@@ -38,14 +38,14 @@ def test_a_ring_key_opens_under_no_other_master_key_id_or_tenant() -> None:
 def test_a_flipped_bit_in_a_wrapped_ring_key_is_refused(bit: int) -> None:
     wrapped = bytearray(ring.wrap_ring_key(ONE, ring.new_ring_key(42), "default"))
     wrapped[bit // 8] ^= 1 << bit % 8
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupted):
         ring.unwrap_ring_key(ONE, 42, "default", bytes(wrapped))
 
 
 @pytest.mark.parametrize("length", [0, 5, 12, 27, 28])
 def test_a_short_wrapped_ring_key_is_refused(length: int) -> None:
     wrapped = ring.wrap_ring_key(ONE, ring.new_ring_key(42), "default")
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupted):
         ring.unwrap_ring_key(ONE, 42, "default", wrapped[:length])
 
 
@@ -59,16 +59,16 @@ def test_ring_keys_are_drawn_anew_and_wrapped_anew_each_time() -> None:
 def test_a_secret_opens_only_for_its_access_key(secret: str) -> None:
     wrapped = ring.seal_secret(ONE, "EKAAAA", secret)
     assert ring.open_secret(ONE, "EKAAAA", wrapped) == secret
-    with pytest.raises(Damaged, match="the secret of EKBBBB"):
+    with pytest.raises(Corrupted, match="the secret of EKBBBB"):
         ring.open_secret(ONE, "EKBBBB", wrapped)
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupted):
         ring.open_secret(OTHER, "EKAAAA", wrapped)
 
 
 def test_what_was_wrapped_for_one_purpose_does_not_open_for_another() -> None:
     """A ring key's name could be spelt as an access key: the purpose keeps the two apart."""
     wrapped = ring.wrap_ring_key(ONE, ring.new_ring_key(int.from_bytes(b"ABCDEFGH", "big")), "")
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupted):
         ring.open_secret(ONE, "ABCDEFGH", wrapped)
 
 

@@ -29,7 +29,7 @@ from gateway.crypto.sealing import (
     sealed_length,
     sealed_span,
 )
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 
 RING_KEY = bytes(range(32))
 RING_KEY_ID = 0x0102030405060708
@@ -90,12 +90,12 @@ def test_a_flipped_bit_is_refused(mode: int, data: st.DataObject) -> None:
     refused = 0
     try:
         check_header(hurt.stored, block.id, RING_KEY_ID, mode)
-    except Damaged:
+    except Corrupted:
         refused += 1
     for number in range(3):
         try:
             assert hurt.open(hurt.span(number), number) == block.plain[number]
-        except Damaged:
+        except Corrupted:
             refused += 1
     assert refused == 1
 
@@ -109,16 +109,16 @@ def test_an_extent_of_one_frame_opens_in_one_go_and_only_as_it_was_sealed(mode: 
     flipped = bytearray(span)
     flipped[length // 2] ^= 1
     for broken, number in ((flipped, frame), (span, frame + 1), (span[:-1], frame), (span + b"x", frame), (b"", frame)):
-        with pytest.raises(Damaged):
+        with pytest.raises(Corrupted):
             block.opener().open_one(broken, length, number)
 
 
 @MODES
 def test_swapped_frames_of_one_extent_are_refused(mode: int) -> None:
     block = sealed(os.urandom(3 * FRAME_PLAIN), mode=mode)
-    with pytest.raises(Damaged, match="frame 0 of block"):
+    with pytest.raises(Corrupted, match="frame 0 of block"):
         block.open(swapped(block.span(0), 0, FRAME_SEALED))
-    with pytest.raises(Damaged, match="frame 1 of block"):
+    with pytest.raises(Corrupted, match="frame 1 of block"):
         block.open(swapped(block.span(0), FRAME_SEALED, 2 * FRAME_SEALED))
 
 
@@ -127,7 +127,7 @@ def test_swapped_frames_of_two_extents_are_refused(mode: int) -> None:
     one = sealed(os.urandom(FRAME_PLAIN), os.urandom(FRAME_PLAIN), mode=mode)
     mixed = one._replace(stored=swapped(one.stored, one.extents[0].offset, one.extents[1].offset))
     for extent in (0, 1):
-        with pytest.raises(Damaged, match=f"frame {extent} of block {one.id.hex()}"):
+        with pytest.raises(Corrupted, match=f"frame {extent} of block {one.id.hex()}"):
             mixed.open(mixed.span(extent), extent)
 
 
@@ -136,9 +136,9 @@ def test_a_truncated_extent_is_refused(mode: int) -> None:
     block = sealed(THREE_FRAMES, mode=mode)
     whole = block.span(0)
     for kept in (0, 1, TAG_BYTES, FRAME_SEALED - 1, FRAME_SEALED, 2 * FRAME_SEALED, len(whole) - 1):
-        with pytest.raises(Damaged):
+        with pytest.raises(Corrupted):
             block.open(whole[:kept])
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupted):
         block.open(whole + b"\0")
 
 
@@ -148,23 +148,23 @@ def test_frames_out_of_the_middle_come_short_only_with_an_error(mode: int) -> No
     second = block.span(0)[FRAME_SEALED : 2 * FRAME_SEALED]
     assert block.open(second, first=1, count=1) == THREE_FRAMES[FRAME_PLAIN : 2 * FRAME_PLAIN]
     for first, count in ((1, 2), (1, None), (1, 0), (0, 2), (3, 1), (4, None)):
-        with pytest.raises(Damaged, match=r"has \d+ bytes where frame"):
+        with pytest.raises(Corrupted, match=r"has \d+ bytes where frame"):
             block.open(second, first=first, count=count)
-    with pytest.raises(Damaged, match="frame 0 of block"):
+    with pytest.raises(Corrupted, match="frame 0 of block"):
         block.open(second, first=0, count=1)
 
 
 @MODES
 def test_an_extent_cut_at_a_frame_is_refused_even_by_who_believes_the_shorter_length(mode: int) -> None:
     block = sealed(os.urandom(3 * FRAME_PLAIN), mode=mode)
-    with pytest.raises(Damaged, match="frame 1 of block"):
+    with pytest.raises(Corrupted, match="frame 1 of block"):
         block.opener().open(block.span(0)[: 2 * FRAME_SEALED], 2 * FRAME_PLAIN, 0)
 
 
 @MODES
 def test_an_extent_is_no_head_of_a_longer_one(mode: int) -> None:
     block = sealed(os.urandom(FRAME_PLAIN), os.urandom(FRAME_PLAIN), mode=mode)
-    with pytest.raises(Damaged, match="frame 0 of block"):
+    with pytest.raises(Corrupted, match="frame 0 of block"):
         block.opener().open(block.stored[HEADER_BYTES:], 2 * FRAME_PLAIN, 0)
 
 
@@ -173,9 +173,9 @@ def test_swapped_blocks_are_refused(mode: int) -> None:
     same = os.urandom(5000)
     one, other = sealed(same, mode=mode), sealed(same, mode=mode)
     assert one.stored[HEADER_BYTES:] != other.stored[HEADER_BYTES:]
-    with pytest.raises(Damaged, match=one.id.hex()):
+    with pytest.raises(Corrupted, match=one.id.hex()):
         one.open(other.span(0))
-    with pytest.raises(Damaged, match=other.id.hex()):
+    with pytest.raises(Corrupted, match=other.id.hex()):
         other.open(one.span(0))
 
 
@@ -186,7 +186,7 @@ def test_an_old_block_replayed_under_a_new_id_is_refused(mode: int) -> None:
     new = sealed(b"today's new price", mode=mode)
     assert old.id != new.id
     replayed = new._replace(stored=old.stored)
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupted):
         replayed.open(replayed.span(0))
 
 
@@ -194,7 +194,7 @@ def test_an_old_block_replayed_under_a_new_id_is_refused(mode: int) -> None:
 def test_a_foreign_block_is_refused(mode: int) -> None:
     """Another site's ring key, even with the same block id and the same ring key id."""
     foreign = sealed(os.urandom(5000), mode=mode, ring_key=bytes(32))
-    with pytest.raises(Damaged):
+    with pytest.raises(Corrupted):
         foreign.open(foreign.span(0))
     assert bytes(Opener(bytes(32), foreign.id, mode).open(foreign.span(0), 5000, 0)) == foreign.plain[0]
 
@@ -202,7 +202,7 @@ def test_a_foreign_block_is_refused(mode: int) -> None:
 def test_a_block_opened_in_the_other_mode_is_refused() -> None:
     for mode, other in ((ENCRYPTED, TAGGED), (TAGGED, ENCRYPTED)):
         block = sealed(b"mode" * 100, mode=mode)
-        with pytest.raises(Damaged):
+        with pytest.raises(Corrupted):
             block._replace(mode=other).open(block.span(0))
 
 
@@ -220,7 +220,7 @@ def test_a_block_opened_in_the_other_mode_is_refused() -> None:
     ids=["none", "short", "magic", "ring key", "mode", "reserved", "version"],
 )
 def test_another_header_is_refused(found: bytes) -> None:
-    with pytest.raises(Damaged, match="block 0a0b"):
+    with pytest.raises(Corrupted, match="block 0a0b"):
         check_header(found, bytes.fromhex("0a0b"), RING_KEY_ID, ENCRYPTED)
 
 

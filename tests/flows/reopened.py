@@ -65,7 +65,7 @@ class _Journal:
     async def send(self, command: Any) -> Any:
         return self._committer.run(command, self.session)
 
-    async def floors(self, *, pins: bool = True) -> int:
+    async def horizons(self, *, pins: bool = True) -> int:
         return min([self._store.head().number, *self._reads])
 
     @contextmanager

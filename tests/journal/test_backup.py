@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Corrupted, Misconfigured
 from gateway.journal.client import Journal
 from gateway.journal.history import backup as backups
 from gateway.journal.history.backup import MANIFEST, backup, read_manifest, restore
@@ -41,7 +41,7 @@ async def backed_up(folder: Path, target: Path, monkeypatch: pytest.MonkeyPatch)
     manifest = await copying
     await journal.send(OpenSession("after the backup"))
     store = ReadStore(JournalPaths(folder).database)
-    assert await journal.floors() <= manifest.number
+    assert await journal.horizons() <= manifest.number
     assert store.head() > manifest.number
     store.close()
     await journal.close()
@@ -112,7 +112,7 @@ async def test_what_is_no_whole_backup_is_refused(tmp_path: Path, monkeypatch: p
         restore(target, folder)
     said = json.loads((target / MANIFEST).read_text())
     (target / MANIFEST).write_text(json.dumps(said | {"number": said["number"] + 1}))
-    with pytest.raises(Damaged, match="not the one that its manifest names"):
+    with pytest.raises(Corrupted, match="not the one that its manifest names"):
         restore(target, tmp_path / "other")
     assert not JournalPaths(tmp_path / "other").database.exists()
     (target / MANIFEST).write_text(json.dumps(said | {"format": 2}))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import Refused, SessionOver, Unavailable
+from gateway.errors import Refused, SessionExpired, Unavailable
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.commands import COMMAND_CLASSES, Tx, command
 from gateway.journal.records import FEATURE_LEVEL
@@ -124,8 +124,8 @@ def test_a_session_that_ended_commits_no_more(bench: Bench) -> None:
     bench.run(EndSession(session))
     (late,) = bench.jobs(Job(session, 0, 1, Name("a"), 0, None))
     unknown, good = bench.jobs(Job(999, 0, 1, Name("a"), 0, None), Job(0, 0, 1, Name("b"), 0, None))
-    assert isinstance(late.error, SessionOver)
-    assert isinstance(unknown.error, SessionOver)
+    assert isinstance(late.error, SessionExpired)
+    assert isinstance(unknown.error, SessionExpired)
     assert good.error is None
 
 
@@ -219,7 +219,7 @@ def test_a_command_that_misses_many_rows_lets_the_others_go_first(
 
     def wide(asked: Name, tx: Tx) -> int:
         if asked.name == "wide":
-            tx.want([(SESSION, (1 + each,)) for each in range(count)])
+            tx.prefetch([(SESSION, (1 + each,)) for each in range(count)])
         return 1
 
     runner = BatchRunner(RowCache(bench.store), {Name: wide}, bench.store.head()._replace(next_id=10 * count))
@@ -241,7 +241,7 @@ def test_a_command_that_misses_many_rows_lets_the_others_go_first(
 
 def test_commands_that_wait_for_many_rows_take_turns(bench: Bench) -> None:
     def wide(asked: Name, tx: Tx) -> int:
-        tx.want([(SESSION, (int(asked.name) + each,)) for each in range(int(asked.fail))])
+        tx.prefetch([(SESSION, (int(asked.name) + each,)) for each in range(int(asked.fail))])
         return 1
 
     runner = BatchRunner(RowCache(bench.store), {Name: wide}, bench.store.head()._replace(next_id=10_000_000))

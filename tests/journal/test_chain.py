@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.history import chain, table_diff
 from gateway.journal.history.chain import faults
 from gateway.journal.history.replay import verify
@@ -41,7 +41,7 @@ def numbers(database: Path) -> list[int]:
 def verify_fails(database: Path) -> str:
     store = SqliteStore(database)
     try:
-        with pytest.raises(Damaged) as raised:
+        with pytest.raises(Corrupted) as raised:
             verify(store)
         return str(raised.value)
     finally:

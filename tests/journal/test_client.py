@@ -45,7 +45,7 @@ async def test_who_asks_and_is_told_to_end_as_the_committer_goes_away_does_end(t
             sent.append(data)
 
     journal._transport = Transport()
-    asking = asyncio.create_task(journal.floors())
+    asking = asyncio.create_task(journal.horizons())
     while not sent:
         await asyncio.sleep(0)
     journal.connection_lost(None)

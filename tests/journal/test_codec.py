@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.codec import COMMAND_CODEC, RECORD_CODEC, Codec
 from gateway.journal.commands import COMMAND_CLASSES
 from gateway.journal.records import RECORDS
@@ -107,12 +107,12 @@ def test_tuples_inside_named_tuples_come_back_as_what_they_were() -> None:
 
 
 def test_an_unknown_tag_is_named() -> None:
-    with pytest.raises(Damaged, match="a record of tag 4711 is not known to this version"):
+    with pytest.raises(Corrupted, match="a record of tag 4711 is not known to this version"):
         RECORD_CODEC.unpack(msgpack.packb([(4711, 1)]))
 
 
 def test_fields_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(Damaged, match="a record of tag 9001"):
+    with pytest.raises(Corrupted, match="a record of tag 9001"):
         CODEC.make((9001,))
-    with pytest.raises(Damaged, match="a record of tag 9001"):
+    with pytest.raises(Corrupted, match="a record of tag 9001"):
         CODEC.make((9001, 1, (), "", "one too many"))

@@ -1,4 +1,4 @@
-"""Sessions at a committer: who says goodbye, who is silent for a lease, and what the floor waits for."""
+"""Sessions at a committer: who says goodbye, who is silent for a lease, and what the horizon waits for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import SessionOver
+from gateway.errors import SessionExpired
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.leases import Leases
@@ -77,17 +77,17 @@ async def test_a_successor_gives_the_sessions_that_it_finds_a_whole_lease(folder
     process.kill(), process.wait()
     process = start(folder, lease_seconds=2.0)
     await stays.send(OpenSession("it is back"))
-    assert await stays.floors() == 0, "what the other one reads is not known"
+    assert await stays.horizons() == 0, "what the other one reads is not known"
     await until_true(lambda: goes._transport is None)
     store = ReadStore(JournalPaths(folder).database)
     assert store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 0
     await until_true(lambda: store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 1)
     head = store.head()
     for _ in range(1000):
-        if await stays.floors() >= head:
+        if await stays.horizons() >= head:
             break
         await asyncio.sleep(0.02)
-    assert await stays.floors() >= head
+    assert await stays.horizons() >= head
     await stays.close()
     store.close()
     end(process)
@@ -99,7 +99,7 @@ async def test_a_read_in_flight_holds_the_floor_and_a_backup_s_pin_does(folder: 
 
     async def rises_to(number: int) -> bool:
         for _ in range(150):
-            if await other.floors() >= number:
+            if await other.horizons() >= number:
                 return True
             await asyncio.sleep(0.02)
         return False
@@ -110,11 +110,11 @@ async def test_a_read_in_flight_holds_the_floor_and_a_backup_s_pin_does(folder: 
         before = store.head()
         await other.send(OpenSession("later"))
         assert not await rises_to(store.head())
-        assert await other.floors() <= before
+        assert await other.horizons() <= before
     assert await rises_to(store.head())
     await other.pin("backup", 2, time.time_ns() + 3600 * 10**9)
-    assert await other.floors() == 2
-    assert await other.floors(pins=False) >= store.head()
+    assert await other.horizons() == 2
+    assert await other.horizons(pins=False) >= store.head()
     await other.pin("backup", 2, time.time_ns() - 1)
     assert await rises_to(store.head())
     await reader.close(), await other.close()
@@ -135,7 +135,7 @@ class Slow(SqliteStore):
 
 
 async def test_a_session_keeps_its_floor_until_its_end_is_durable(folder: Path) -> None:
-    """What it sent before its end is committed before it, and may name what died behind its floor."""
+    """What it sent before its end is committed before it, and may name what died behind its horizon."""
     slow_disk = Timing(journal=JournalTiming(loop_commit_seconds=-1.0))  # nothing is committed on the loop
     paths = JournalPaths(folder)
     store, stop = Slow(paths.database), asyncio.Event()
@@ -152,11 +152,11 @@ async def test_a_session_keeps_its_floor_until_its_end_is_durable(folder: Path) 
         closing = asyncio.create_task(goes.close())
         await until_true(lambda: not server.leases.knows(goes.session))
         server.leases.beat(stays.session, time.monotonic(), 1 << 40)  # nobody else holds anything up
-        assert server.floor() <= held
+        assert server.horizon() <= held
         store.may_go_on.set()
         assert await late
         await closing
-    await until_true(lambda: server.floor() > held)
+    await until_true(lambda: server.horizon() > held)
     await stays.close()
     stop.set()
     await running
@@ -167,12 +167,12 @@ async def test_an_end_that_could_not_be_made_durable_comes_again() -> None:
     leases = Leases(10)
     leases.open(1, 5, now=0)
     leases.end(1)
-    assert (leases.knows(1), leases.floor(9, [])) == (False, 5)
+    assert (leases.knows(1), leases.horizon(9, [])) == (False, 5)
     leases.revive(1, now=20)
-    assert (leases.knows(1), leases.floor(9, []), leases.expired(31)) == (True, 5, [1])
+    assert (leases.knows(1), leases.horizon(9, []), leases.expired(31)) == (True, 5, [1])
     leases.end(1)
     leases.ended(1)
-    assert leases.floor(9, []) == 9
+    assert leases.horizon(9, []) == 9
 
 
 async def test_the_slots_of_sessions_that_ended_are_forgotten(folder: Path, committer: subprocess.Popen[bytes]) -> None:
@@ -208,7 +208,7 @@ async def test_a_session_ended_behind_a_client_s_back_is_found_out_by_its_next_c
     journal = await Journal.open(folder, "worker")
     first = journal.session
     await journal.send(EndSession(first))
-    with pytest.raises(SessionOver):
+    with pytest.raises(SessionExpired):
         await journal.send(OpenSession("x"))
     await journal.close()
     end(process)

@@ -139,12 +139,12 @@ async def test_pins_of_backups_outlive_a_wall_clock_that_is_put_elsewhere(tmp_pa
         for _ in range(3):
             await journal.send(OpenSession("more"))
         clock.ahead_seconds = by_ns / 1e9
-        assert await journal.floors() == 1
+        assert await journal.horizons() == 1
         await journal.pin("second", 2, clock.wall_ns() + HOUR)
         await journal.pin("over", 3, clock.wall_ns() - 1)
-        assert await journal.floors() == 1
+        assert await journal.horizons() == 1
         clock.ahead_seconds = 0.0
-        assert await journal.floors() == 1
+        assert await journal.horizons() == 1
         with sqlite3.connect(tmp_path / "journal.db") as base:
             until = dict(base.execute("SELECT id, until_ns FROM pin"))
         base.close()

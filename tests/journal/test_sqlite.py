@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import CommitterGone, Damaged, Misconfigured
+from gateway.errors import CommitterGone, Corrupted, Misconfigured
 from gateway.journal.history.replay import replay, verify
 from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
@@ -87,10 +87,10 @@ def test_an_edited_journal_is_noticed(tmp_path: Path) -> None:
         store._writing.execute("BEGIN")
         store._writing.execute(statement)
         store._writing.execute("COMMIT")
-        with pytest.raises(Damaged, match=said or None):
+        with pytest.raises(Corrupted, match=said or None):
             verify(store)
         if said:
-            with pytest.raises(Damaged):
+            with pytest.raises(Corrupted):
                 replay(store, MemoryStore()), verify(store)
         store.close()
         path.unlink()

@@ -133,7 +133,7 @@ async def test_a_copy_ends_the_sessions_of_the_original_as_unseen_and_keeps_what
         async with committing(copy) as server:
             head = server.store.head().number
             assert max(server.store.pins(time.time_ns())) <= head
-            assert server.floor() <= min(server.store.pins(time.time_ns()))
+            assert server.horizon() <= min(server.store.pins(time.time_ns()))
     async with committing(copy, lease_seconds=0.1) as server:
         await until_true(lambda: ended(server, session)[0] == 1)
         assert ended(server, session) == (1, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal.rows import Climb, Descent, Missing
+from gateway.journal.rows import Climb, Descent, RowsNotLoaded
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import EMPTY_HEAD, Batch, Store
@@ -91,5 +91,5 @@ def test_a_row_that_is_in_memory_is_not_replaced_by_loading_a_path(store: Store)
     cache.put(DIR, newer)
     cache.load([Descent(1, tuple(LEVELS)), Climb(6), (DIR, (3,))])
     assert cache.get(DIR, (3,)) == newer
-    with pytest.raises(Missing):
+    with pytest.raises(RowsNotLoaded):
         cache.get(ENTRY, (1, b"other"))

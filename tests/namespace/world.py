@@ -14,7 +14,7 @@ from gateway.journal.commands import Tx
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.records.site import TenantMade, UserMade
-from gateway.journal.rows import LEVELS_MAX, Climb, Load, Missing, Overlay
+from gateway.journal.rows import LEVELS_MAX, Climb, Load, Overlay, RowsNotLoaded
 from gateway.journal.tables import TABLES, Key, Table
 from gateway.namespace import COMMANDS
 from gateway.namespace.commands.buckets import MakeBucket
@@ -28,7 +28,7 @@ START_NS = 1_700_000_000_000_000_000
 
 
 class DictRows:
-    """Every row there is, in memory; or, cold, only those that were asked for once (`Missing` for the others)."""
+    """Every row there is, in memory; or, cold, only those that were asked for once (`RowsNotLoaded` for the others)."""
 
     def __init__(self) -> None:
         self.tables: dict[str, dict[Key, Any]] = {table.name: {} for table in TABLES}
@@ -36,7 +36,7 @@ class DictRows:
 
     def get(self, table: Table[Any], key: Key) -> Any:
         if self.known is not None and (table.name, key) not in self.known:
-            raise Missing([(table, key)])
+            raise RowsNotLoaded([(table, key)])
         return self.tables[table.name].get(key)
 
     def knows(self, wanted: tuple[Table[Any], Key]) -> bool:
@@ -151,7 +151,7 @@ class World:
             tx = Tx(overlay, number=len(self.records) + 1, next_id=self.next_id, at_ns=self.at_ns, session=SESSION)
             try:
                 answer = COMMANDS[type(command)](command, tx)
-            except Missing as missing:
+            except RowsNotLoaded as missing:
                 assert self.rows.known is not None
                 for load in missing.wanted:
                     self._load(load)

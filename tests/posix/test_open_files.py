@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from fsspec.asyn import sync
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.posix.fsspec import multipart_writer
 from gateway.posix.fsspec.multipart_writer import PARTS_IN_FLIGHT
 from tests.posix.looking_in import blocks_of, uploads_of
@@ -124,7 +124,7 @@ def test_parts_that_are_large_go_one_after_the_other(fs, bucket, parts):
 def test_a_part_that_fails_is_told_and_the_file_is_not_published_without_it(fs, folder, bucket, parts, bad):
     async def fails(number):
         if number == bad:
-            raise Damaged("this part is lost")
+            raise Corrupted("this part is lost")
 
     parts.before = fails
     opened = fs.open(f"{bucket}/x", "wb", block_size=5 * MIB)

@@ -15,7 +15,7 @@ from typing import Self
 import pytest
 
 from gateway.engine.types import Conditions, Meta
-from gateway.errors import CommitterGone, EntrepotError, NoSuchName, SessionOver, Unavailable
+from gateway.errors import CommitterGone, EntrepotError, NoSuchName, SessionExpired, Unavailable
 from gateway.posix.bodies import Whole, read_all
 from gateway.posix.rpc.endpoint import Options, gateway_of
 from gateway.posix.rpc.http_api import OverHttp
@@ -26,7 +26,7 @@ from tests.site.running import processes
 pytestmark = pytest.mark.slow
 
 STEPS, STEPS_BETWEEN = 96, 16
-NOT_KNOWN = (CommitterGone, SessionOver, Unavailable)
+NOT_KNOWN = (CommitterGone, SessionExpired, Unavailable)
 
 
 class Killer:

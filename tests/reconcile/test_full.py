@@ -20,7 +20,7 @@ TIMING = parse_timing(f"{PATIENCE}; block_backoff.first_seconds=0")
 """A block is tried again at once, and a backend that failed is left alone until a test says otherwise."""
 
 
-@pytest.mark.parametrize("error", [errors.Full, errors.Damaged])
+@pytest.mark.parametrize("error", [errors.Full, errors.Corrupted])
 async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put_there_waits(
     tmp_path: Path, error: type[errors.BackendError]
 ) -> None:

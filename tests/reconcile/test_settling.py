@@ -110,14 +110,14 @@ async def test_a_reader_who_ends_while_it_is_asked_who_reads_is_not_taken_for_a_
     reading.enter_context(site.journal.reading())
     await site.settle()
     journal = site.mover._journal
-    asked = journal.floors
+    asked = journal.horizons
 
-    async def floors(*, pins: bool = True) -> int:
+    async def horizons(*, pins: bool = True) -> int:
         found = await asked(pins=pins)
         reading.close()
         return found
 
-    monkeypatch.setattr(journal, "floors", floors)
+    monkeypatch.setattr(journal, "horizons", horizons)
     await site.move()
     await site.move()
     assert not (await site.copies())[0]
@@ -248,7 +248,7 @@ async def test_a_backend_in_trouble_holds_nobody_up_and_costs_no_records(tmp_pat
 
 
 async def test_what_fails_by_itself_is_put_off_longer_each_time_and_set_aside_in_the_end(tmp_path: Path) -> None:
-    plan = Plan([Fault(Kind.ERROR, verb="put", error=backend_errors.Damaged)])
+    plan = Plan([Fault(Kind.ERROR, verb="put", error=backend_errors.Corrupted)])
     timing = parse_timing("scale=0.01; block_backoff.first_seconds=0")
     site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan), timing=timing)
     site.keep("b0", "b1")

@@ -16,7 +16,7 @@ from backends.base import Backend, Marker
 from backends.testing.memory import Memory
 from gateway.site.storage import checked_opening
 from gateway.site.storage.backend_pool import Standing
-from gateway.site.storage.refusals import NotNow
+from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
 from tests.waiting import until_true
@@ -122,7 +122,7 @@ async def test_a_secret_that_cannot_be_used_keeps_no_other_edit_from_being_taken
     (tmp_path / "secret").unlink()
     doors.why = errors.Misconfigured("no secret", backend="far")
     await found.try_out(topology(replace(place, drain=True)))
-    with pytest.raises(NotNow, match=r"backends\.far: no secret"):
+    with pytest.raises(TemporarilyRejected, match=r"backends\.far: no secret"):
         await found.try_out(topology(replace(place, calls=9)))
     await found.renew(topology(replace(place, drain=True)))
     assert found.absent() == found.refusing() == {}
@@ -196,7 +196,7 @@ async def test_what_is_away_is_taken_over_as_it_stands_and_opened_that_way_once_
     await found.try_out(edited)
     doors.why = errors.Denied("refused")
     await found.try_out(topology(replace(place, calls=9, drain=True)))
-    with pytest.raises(NotNow, match="refused"):
+    with pytest.raises(TemporarilyRejected, match="refused"):
         await found.try_out(topology(replace(place, calls=10)))
     doors.why = None
     await until_true(lambda: not found.absent())

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.blocks.fsck.findings import Severity
-from gateway.errors import Damaged, Misconfigured, Refused
+from gateway.errors import Corrupted, Misconfigured, Refused
 from gateway.identity.users import AddTenant
 from gateway.journal.history.backup import read_manifest
 from gateway.journal.history.backup import restore as restore_journal
@@ -168,7 +168,7 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
     ]
     assert dict(report.kinds) == {"journal-damaged": 1, "replay-impossible": 1}
     assert made.damage == fault == read_manifest(saved).damage
-    with pytest.raises(Damaged, match=f"{fault}. Restore another backup, or with --tables-only"):
+    with pytest.raises(Corrupted, match=f"{fault}. Restore another backup, or with --tables-only"):
         await restore(saved, anew, key)
     shutil.rmtree(anew)
     restored = await restore(saved, anew, key, tables_only=True)

@@ -262,7 +262,7 @@ class _Frames:
                     wrong = await self._look(block, ring_key, crc32c, place)
                 except (backend_errors.NotFound, KeyError):
                     continue  # the inventory has said so
-                except (backend_errors.Damaged, errors.Damaged) as error:
+                except (backend_errors.Corrupted, errors.Corrupted) as error:
                     wrong = str(error)
                 except backend_errors.BackendError as error:
                     self._could_not(place, error)

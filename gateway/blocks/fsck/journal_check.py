@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.blocks.fsck.findings import Report, Severity
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.history import chain
 from gateway.journal.history.table_diff import differences
 
@@ -48,7 +48,7 @@ def _check_replay(path: Path, report: Report, progress: Progress, *, sound: bool
         for found in differences(path, progress):
             key = " ".join(map(repr, found.key))
             report.add(Severity.WRONG, "replay-differs", f"{found.table} {key}", found.sentence)
-    except Damaged as error:
+    except Corrupted as error:
         report.add(Severity.WRONG, "replay-impossible", "the journal", str(error))
     except sqlite3.Error as error:
         report.add(Severity.WRONG, "replay-impossible", "the journal", f"a table cannot be read: {error}")

@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.blocks.fsck.findings import Report, Severity
 from gateway.blocks.fsck.statements import CHECKS, FILLING, TEMPORARY, Check
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.columns import in_ranges, staged, unpack
 
 BATCH = 2_000
@@ -25,7 +25,7 @@ BATCH = 2_000
 def check_tables(path: Path, report: Report, progress: Callable[[int, int], None]) -> None:
     """Check the tables in the file at *path*. *progress* is told, in this thread, how many steps of how many are done.
 
-    Raises `Damaged` where the file cannot be read."""
+    Raises `Corrupted` where the file cannot be read."""
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None)
     try:
         connection.execute("PRAGMA temp_store = FILE")
@@ -41,7 +41,7 @@ def check_tables(path: Path, report: Report, progress: Callable[[int, int], None
             step()
             progress(done, len(steps))
     except sqlite3.Error as error:
-        raise Damaged(f"{path} cannot be read: {error}") from error
+        raise Corrupted(f"{path} cannot be read: {error}") from error
     finally:
         connection.close()
 

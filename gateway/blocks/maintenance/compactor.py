@@ -222,7 +222,7 @@ class Compactor(Worker):
             plain = self._reader.read_now([want])
             if plain is None:
                 plain = b"".join([bytes(piece) async for piece in self._reader.read([want])])
-        except errors.Damaged as error:
+        except errors.Corrupted as error:
             _log.error("a pack is left as it is: %s", error)
             self._unreadable.add(living.extent.block)
             return None

@@ -60,7 +60,7 @@ async def _size_and_md5(block: Awaited, target: Target) -> Stat | backend_errors
     """What *target* tells of a value of the right size; None if it has none."""
     try:
         found = await target.backend.stat(block_key(block.id))
-    except (backend_errors.NotFound, backend_errors.Damaged):
+    except (backend_errors.NotFound, backend_errors.Corrupted):
         return None
     except backend_errors.BackendError as error:
         return error
@@ -71,7 +71,7 @@ async def _read_back(block: Awaited, target: Target) -> str | backend_errors.Bac
     """The MD5 of the copy on *target*; None if it is not the block."""
     try:
         copy = await target.backend.get(block_key(block.id))
-    except (backend_errors.NotFound, backend_errors.Damaged):
+    except (backend_errors.NotFound, backend_errors.Corrupted):
         return None
     except backend_errors.BackendError as error:
         return error

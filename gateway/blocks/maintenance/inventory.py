@@ -72,7 +72,7 @@ class _Row(NamedTuple):
     died: int
 
 
-class UnusableListing(backend_errors.Damaged):
+class UnusableListing(backend_errors.Corrupted):
     """A backend's listing is wrong, out of order, too slow, or has more keys than can be explained."""
 
 
@@ -142,7 +142,7 @@ async def _lines(backend: Backend, timing: Timing) -> AsyncIterator[Listed]:
             except TimeoutError as error:
                 message = f"its listing was given up behind {last!r}: {count} keys took more than {allowed:.0f} s"
                 raise UnusableListing(message + backend_errors.remarks(error), backend=backend.name) from None
-            except backend_errors.Damaged as error:
+            except backend_errors.Corrupted as error:
                 raise UnusableListing(error.message, backend=backend.name) from error
             if line is None:
                 return

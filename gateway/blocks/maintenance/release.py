@@ -60,7 +60,7 @@ class Takedown(Worker):
         if not self._cohort:
             self.held_back = False
             return await self._forget_uploads()
-        self.held_back = await self._journal.floors(pins=False) < self._cohort_at
+        self.held_back = await self._journal.horizons(pins=False) < self._cohort_at
         if self.held_back:
             return False
         if self._cohort[0].shape == Shape.NONE:

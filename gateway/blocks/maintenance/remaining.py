@@ -114,7 +114,7 @@ class _Check:
             if backend is None:
                 raise backend_errors.Unavailable("the config does not name it")
             return (await backend.stat(block_key(block))).size == size
-        except (backend_errors.NotFound, backend_errors.Damaged):
+        except (backend_errors.NotFound, backend_errors.Corrupted):
             return False
         except backend_errors.BackendError as error:
             self._away.add(place)

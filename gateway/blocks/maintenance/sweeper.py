@@ -4,7 +4,7 @@
 what n made: whoever looks anything up from then on finds no extent in it. It goes from each backend of its set, and
 from those where a row of work says that bytes of it may lie besides; a backend that does not answer holds up nobody
 but what lies there. Its row goes after its bytes, so a sweeper killed in between only deletes once more. What died may
-come back to life only through a command of the session that wrote it, and that session holds its floor below n until
+come back to life only through a command of the session that wrote it, and that session holds its horizon below n until
 all such commands are answered (see `placing`).
 
 Where the place does not bear the journal's fence up to n yet, the block waits (`gateway/site/storage/fencing.py`).
@@ -108,8 +108,8 @@ class Sweeper(Worker):
         self.held_back = bool(self.store.query("SELECT 1 FROM block WHERE died > 0 LIMIT 1"))
         if not self.held_back:
             return False
-        floor = await self._journal.floors()
-        rows = self.store.query(_DEAD, (floor, *self._after, BLOCKS))
+        horizon = await self._journal.horizons()
+        rows = self.store.query(_DEAD, (horizon, *self._after, BLOCKS))
         lost = {place for (place,) in self.store.query("SELECT id FROM backend WHERE lost = 1")}
         wanted = [
             (block, died, {*self._lookup.members(set_id), *ids_in(strays or b"")} - lost)

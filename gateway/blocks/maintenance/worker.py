@@ -27,7 +27,7 @@ class Journal(Protocol):
     async def send(self, command: Any, /) -> Any:
         """The command's answer."""
 
-    async def floors(self, *, pins: bool = True) -> int:
+    async def horizons(self, *, pins: bool = True) -> int:
         """What died at this number or before is out of everybody's sight; 0 while that is not known. Without *pins*,
         backups are not asked."""
 

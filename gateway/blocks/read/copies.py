@@ -3,7 +3,7 @@
 What comes back is verified before anybody sees it, so an absent, torn, swapped, rotten or slow copy costs only the way
 to the next one. Each such step is logged, and a copy that is no good is reported to whoever repairs.
 
-Who reads holds the journal's floor, and so every copy that the looked-up set names stays until the last byte is out:
+Who reads holds the journal's horizon, and so every copy that the looked-up set names stays until the last byte is out:
 whatever drops one says so in the journal first, and takes the bytes only behind all readers. So going over to another
 copy in the middle of an object is as safe as having begun with it.
 """
@@ -110,7 +110,7 @@ class Copies:
                         plain = self._keys.opener(facts.ring_key, extent.block).open_one(sealed, length, extent.frame)
                     else:
                         plain = self._open(want, Fetched(facts, memoryview(sealed), span.first, copy), start, length)
-                except errors.Damaged as error:
+                except errors.Corrupted as error:
                     # said here: `read` may find another copy faster, and never meet this one
                     self._damaged(extent.block, copy, error)
                     continue
@@ -135,12 +135,12 @@ class Copies:
         assert fetched is not None, "there is nothing to open"
         try:
             return self._verified(want, fetched, ticket, start, length)
-        except errors.Damaged:
+        except errors.Corrupted:
             return await self.read(want, start, length, suspect=fetched.copy)
 
     async def read(self, want: Want, start: int, length: int, suspect: Target | None = None) -> memoryview:
         """*length* plain bytes from *start* on, inside the extent, from whichever copy has them; *suspect* is asked
-        last. Raises `Damaged` if every copy is lost, `Unavailable` if one may still have them."""
+        last. Raises `Corrupted` if every copy is lost, `Unavailable` if one may still have them."""
         failures: list[Exception] = []
         found = await self._from_copies(want, start, length, suspect, failures)
         if found is None and (moved := self._moved(want)) is not None:
@@ -149,9 +149,9 @@ class Copies:
             return found
         what = f"block {want.extent.block.hex()} cannot be read"
         reasons = "; ".join(map(str, failures)) or "the journal does not name it"
-        lost = backend_errors.NotFound, backend_errors.Damaged, errors.Damaged
+        lost = backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted
         if all(isinstance(failure, lost) for failure in failures):
-            raise errors.Damaged(f"{what}: {reasons}")
+            raise errors.Corrupted(f"{what}: {reasons}")
         raise errors.Unavailable(f"{what}: {reasons}")
 
     # ---- fetching ------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Copies:
                     return None
                 try:
                     return self._verified(want, fetched, ticket, start, length)
-                except errors.Damaged as error:
+                except errors.Corrupted as error:
                     failures.append(error)
                     asked = {fetched.copy.id, *(failure.copy.id for failure in failed)}
                     left = [copy for copy in left if copy.id not in asked]
@@ -208,7 +208,7 @@ class Copies:
         for copy, error in failed:
             if isinstance(error, backend_errors.NotFound):
                 self._bad(stretch.block, copy, ABSENT)
-            elif isinstance(error, backend_errors.Damaged):
+            elif isinstance(error, backend_errors.Corrupted):
                 self._bad(stretch.block, copy, DAMAGED)
         if found is None:
             return Arrived(None, tuple(failed))
@@ -220,17 +220,17 @@ class Copies:
         return [by_id[each] for each in self._routes.order(by_id, size, self._clock())]
 
     def _verified(self, want: Want, fetched: Fetched, ticket: Ticket[Arrived], start: int, length: int) -> memoryview:
-        """Plain bytes of what was fetched. Raises `Damaged`, and says so to whom it concerns."""
+        """Plain bytes of what was fetched. Raises `Corrupted`, and says so to whom it concerns."""
         try:
             plain = self._open(want, fetched, start, length)
-        except errors.Damaged as error:
+        except errors.Corrupted as error:
             ticket.refuse()
             self._damaged(want.extent.block, fetched.copy, error)
             raise
         metrics.OPENED.add(1, metrics.FETCHED)
         return plain
 
-    def _damaged(self, block: bytes, copy: Target, error: errors.Damaged) -> None:
+    def _damaged(self, block: bytes, copy: Target, error: errors.Corrupted) -> None:
         metrics.FAILED.add()
         _log.warning("backend %r: %s", copy.backend.name, error)
         self._bad(block, copy, DAMAGED)
@@ -248,7 +248,7 @@ class Copies:
         return want._replace(extent=extent, facts=None)
 
     def _open(self, want: Want, fetched: Fetched, start: int, length: int) -> memoryview:
-        """Verify and open the frames that hold the stretch, out of what was fetched. Raises `Damaged`."""
+        """Verify and open the frames that hold the stretch, out of what was fetched. Raises `Corrupted`."""
         extent = want.extent
         facts, sealed, first, _ = fetched
         begins = start // FRAME_PLAIN

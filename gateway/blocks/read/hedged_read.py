@@ -73,7 +73,7 @@ class Asking:
             metrics.FAILED.add()
             _log.warning("a copy does not answer: %s", error)
             now = self._clock()
-            if isinstance(error, (backend_errors.NotFound, backend_errors.Damaged)):
+            if isinstance(error, (backend_errors.NotFound, backend_errors.Corrupted)):
                 self._works(self._routes.refused(backend_id, now), copy)
             elif self._routes.failed(backend_id, error.word, now):
                 _log.warning("backend %r is asked last from now on: %s", backend.name, error)

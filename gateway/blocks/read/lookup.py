@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from backends.base import Backend
 from gateway.blocks.types import BlockFacts, Target
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.columns import Extent, extents, unpack
 from gateway.placement.routes import Routes
 
@@ -50,20 +50,20 @@ class Lookup:
         return found
 
     def members(self, set_id: int) -> tuple[int, ...]:
-        """The backends of an interned set, by id. Raises `Damaged` for a set that nobody named."""
+        """The backends of an interned set, by id. Raises `Corrupted` for a set that nobody named."""
         found = self._sets.get(set_id)
         if found is None:
             rows = self._store.query("SELECT members FROM backend_set WHERE id = ?", (set_id,))
             if not rows:
-                raise Damaged(f"the journal names no set of backends {set_id}")
+                raise Corrupted(f"the journal names no set of backends {set_id}")
             found = self._sets[set_id] = unpack(rows[0][0])
         return found
 
     def extents_of(self, run: int) -> list[Extent]:
-        """A run's extents. Raises `Damaged` if there is no such run."""
+        """A run's extents. Raises `Corrupted` if there is no such run."""
         rows = self._store.query("SELECT extents FROM run WHERE id = ?", (run,))
         if not rows:
-            raise Damaged(f"the journal names no run {run}")
+            raise Corrupted(f"the journal names no run {run}")
         return extents(rows[0][0])
 
     def extent_at(self, run: int, nth: int) -> Extent | None:
@@ -73,8 +73,8 @@ class Lookup:
         return found[nth] if nth < len(found) else None
 
     def pieces_of(self, body: int) -> Sequence[tuple[int, int, int]]:
-        """A body's pieces: (run, offset, length). Raises `Damaged` if there is no such body."""
+        """A body's pieces: (run, offset, length). Raises `Corrupted` if there is no such body."""
         rows = self._store.query("SELECT pieces FROM body WHERE id = ?", (body,))
         if not rows:
-            raise Damaged(f"the journal names no body {body}")
+            raise Corrupted(f"the journal names no body {body}")
         return unpack(rows[0][0]) or ()

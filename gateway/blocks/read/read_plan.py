@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway.blocks.types import Want
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.columns import Extent
 from gateway.journal.tables import Shape
 
 ExtentsOf = Callable[[int], Sequence[Extent]]
-"""A run's extents by its id. Raises `Damaged` where there is no such run."""
+"""A run's extents by its id. Raises `Corrupted` where there is no such run."""
 PiecesOf = Callable[[int], Sequence[tuple[int, int, int]]]
-"""A body's pieces by its id: (run, offset, length). Raises `Damaged` where there is no such body."""
+"""A body's pieces by its id: (run, offset, length). Raises `Corrupted` where there is no such body."""
 
 
 def wants(
@@ -24,7 +24,7 @@ def wants(
 ) -> Iterator[Want]:
     """What to read for *length* plain bytes from *start* on of a file's content (its `shape` and `content`).
 
-    Raises `Damaged`, when it gets there, if the content holds fewer bytes."""
+    Raises `Corrupted`, when it gets there, if the content holds fewer bytes."""
     match shape:
         case Shape.NONE:
             found: Iterator[Want] = iter(())
@@ -66,4 +66,4 @@ def _checked(found: Iterator[Want], length: int, content: int) -> Iterator[Want]
         length -= want.length
         yield want
     if length:
-        raise Damaged(f"content {content} ends {length} bytes before its file does")
+        raise Corrupted(f"content {content} ends {length} bytes before its file does")

@@ -54,7 +54,7 @@ class Reader:
         """The plain bytes of *wants*, in order, in pieces of at most `PIECE_BYTES`. *wants* is consumed as the reading
         gets there. Close it (`aclose`) if it is not read to its end.
 
-        Raises `Damaged` when every copy of a block is lost, `Unavailable` when one may come back."""
+        Raises `Corrupted` when every copy of a block is lost, `Unavailable` when one may come back."""
         reading = _Reading(self._copies, self._budget, self._blocks_ahead, iter(wants))
         try:
             while (piece := await reading.next()) is not None:
@@ -148,7 +148,7 @@ class _Reading:
         return None if want is None else _Fetch(want)
 
     def _at_hand(self, fetch: _Fetch) -> Buffer | None:
-        # the floor holds for what was looked up once, so a block's facts are not asked for again with each piece
+        # the horizon holds for what was looked up once, so a block's facts are not asked for again with each piece
         want = fetch.want = self._copies.with_facts(fetch.want)
         plain = self._copies.read_now(want, self._at, self._charged_length(want))
         if plain is None:

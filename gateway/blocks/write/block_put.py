@@ -10,14 +10,14 @@
   nothing is deleted.
 - A pack is shared. Its first object may be committed, deleted and taken apart while its second is yet to be
   committed: then the block is dead for a moment, and comes back to life. So a token is held from before the pack is
-  stored until all of them have said how it went: it keeps this session's floor below any record that could kill the
-  block, and the sweeper takes only what died below every floor. After an unknown outcome the command may still stand
+  stored until all of them have said how it went: it keeps this session's horizon below any record that could kill the
+  block, and the sweeper takes only what died below every horizon. After an unknown outcome the command may still stand
   in the committer's queue, so the token is held on, longer than any queue.
 - Where a policy awaits only some of its copies, the others go on behind the answer. The row names those that were
   there when it was made, and the others as places where bytes of it may lie, and is due: whoever settles copies makes
   sure of the rest, whatever became of it. A block that dies before is deleted in all of those places, and not before
-  its puts have ended, for until then they hold this session's floor. One that nobody named is deleted only once nobody
-  puts it any more.
+  its puts have ended, for until then they hold this session's horizon. One that nobody named is deleted only once
+  nobody puts it any more.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Writer:
         timing: Timing,
     ) -> None:
         """*session* answers the session that commits will be made under, 0 while there is none; *reading* is the
-        journal client's, and holds its floor.
+        journal client's, and holds its horizon.
         *flights*: packs on their way at once, a stamp. *blocks_in_flight*: blocks of one body being stored while its
         next one comes in.
         *wait_seconds*: how long a body waits for bytes at once before it is refused with `Busy`; None: as long as it
@@ -241,8 +241,8 @@ class Writer:
 
     def _go_on(self, block: NewBlock, late: Late) -> None:
         """Let copies that nobody awaits be made, as long as they hold little memory. Those of a backend that falls
-        behind are broken off: the block's row says that they are still to be made. Each holds this session's floor, so
-        that nobody deletes the block there before it lands."""
+        behind are broken off: the block's row says that they are still to be made. Each holds this session's horizon,
+        so that nobody deletes the block there before it lands."""
         if self._late_bytes + block.size > self.budget.limit // LATE_SHARE:
             for each in late:
                 each.cancel()

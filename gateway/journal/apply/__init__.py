@@ -24,7 +24,8 @@ from gateway.journal.rows import Rows
 
 
 def apply(record: Record, rows: Rows, number: int) -> None:
-    """Do what *record*, the *number*-th of the journal, says. Raises `Missing` for rows that are not in memory."""
+    """Do what *record*, the *number*-th of the journal, says. Raises `RowsNotLoaded` for rows that are not in
+    memory."""
     # those of every PUT first
     if isinstance(record, BytesRecord):
         apply_bytes(record, rows, number)

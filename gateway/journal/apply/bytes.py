@@ -28,7 +28,7 @@ from gateway.journal.records.bytes import (
     RunMade,
     TakenApart,
 )
-from gateway.journal.rows import Rows, must
+from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     BLOCK,
     BODY,
@@ -63,7 +63,7 @@ def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
         case PackRewritten():
             _pack_rewritten(record, rows, number)
         case RewritePlaced():
-            row = must(rows, REWRITE, (record.block,))
+            row = require(rows, REWRITE, (record.block,))
             rows.put(REWRITE, row._replace(placed_ns=record.placed_ns, backends=record.backends))
         case RewriteEnded():
             _rewrite_ended(record, rows, number)
@@ -126,7 +126,7 @@ def _pack_rewritten(record: PackRewritten, rows: Rows, number: int) -> None:
 
 def _rewrite_ended(record: RewriteEnded, rows: Rows, number: int) -> None:
     """What did not move there is dead in it, as what leaves it later will be."""
-    row = must(rows, REWRITE, (record.block,))
+    row = require(rows, REWRITE, (record.block,))
     rows.drop(REWRITE, (record.block,))
     block = rows.get(BLOCK, (record.block,))
     if block is not None and not block.died:
@@ -141,7 +141,7 @@ def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: I
     for extent in left:
         lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
     for block_id, length in lengths.items():
-        block = must(rows, BLOCK, (block_id,))
+        block = require(rows, BLOCK, (block_id,))
         members = block.members
         if block_id not in still:
             rows.drop(MEMBER, (block_id, run))
@@ -153,7 +153,7 @@ def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: I
 
 
 def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
-    run = must(rows, RUN, (record.run,))
+    run = require(rows, RUN, (record.run,))
     placed = extents(run.extents)
     left = [placed[index] for index in record.indexes]
     for index, extent in zip(record.indexes, record.extents, strict=True):
@@ -176,7 +176,7 @@ def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> 
     """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
     if shape == Shape.RUN:
         return [Piece(content, offset, length)] if length else []
-    return stretch_of(pieces(must(rows, BODY, (content,)).pieces), offset, length)
+    return stretch_of(pieces(require(rows, BODY, (content,)).pieces), offset, length)
 
 
 def stretch_of(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
@@ -196,7 +196,7 @@ def stretch_of(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
 
 def _taken_apart(record: TakenApart, rows: Rows, number: int) -> None:
     for freed_id, most in record.items:
-        freed = must(rows, FREED, (freed_id,))
+        freed = require(rows, FREED, (freed_id,))
         if freed.shape == Shape.RUN:
             _release_run(rows, freed.content, number)
             rows.drop(FREED, (freed_id,))
@@ -205,7 +205,7 @@ def _taken_apart(record: TakenApart, rows: Rows, number: int) -> None:
 
 
 def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
-    run = must(rows, RUN, (run_id,))
+    run = require(rows, RUN, (run_id,))
     if run.refs > by:
         rows.put(RUN, run._replace(refs=run.refs - by))
         return
@@ -214,7 +214,7 @@ def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
 
 
 def _release_body(rows: Rows, freed: Freed, most: int, number: int) -> None:
-    body = must(rows, BODY, (freed.content,))
+    body = require(rows, BODY, (freed.content,))
     if body.refs > 1:
         rows.put(BODY, body._replace(refs=body.refs - 1))
         rows.drop(FREED, (freed.id,))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from gateway.journal.columns import checksum_kind
-from gateway.journal.rows import Rows, must
+from gateway.journal.rows import Rows, require
 from gateway.journal.tables import BODY, BUCKET, DIR, ENTRY, FILE, FREED, RUN, Bucket, Dir, File, Freed, Run, Shape
 
 
 def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: int, at_ns: int) -> None:
     """A directory's entries changed. What changes between no live entry and one is told to the directory above."""
-    directory = must(rows, DIR, (parent,))
+    directory = require(rows, DIR, (parent,))
     if not (live or entries or subdirs):
         return
     # Each PUT and each DELETE counts so; built like this, a row costs a third of what `_replace` takes.
@@ -20,7 +20,7 @@ def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: in
     )  # fmt: skip
     rows.put(DIR, changed)
     if (directory.live > 0) != (changed.live > 0) and directory.parent:
-        entry = must(rows, ENTRY, (directory.parent, directory.name))
+        entry = require(rows, ENTRY, (directory.parent, directory.name))
         is_live = changed.live > 0
         rows.put(ENTRY, entry._replace(dead=0 if is_live else 1))
         _climb(rows, directory.parent, 1 if is_live else -1)
@@ -29,12 +29,12 @@ def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: in
 def _climb(rows: Rows, parent: int, live: int) -> None:
     """A directory above came to live or died with what is in it: its times stay, nobody touched its own entries."""
     while True:
-        directory = must(rows, DIR, (parent,))
+        directory = require(rows, DIR, (parent,))
         changed = directory._replace(live=directory.live + live)
         rows.put(DIR, changed)
         if (directory.live > 0) == (changed.live > 0) or not directory.parent:
             return
-        entry = must(rows, ENTRY, (directory.parent, directory.name))
+        entry = require(rows, ENTRY, (directory.parent, directory.name))
         rows.put(ENTRY, entry._replace(dead=0 if changed.live > 0 else 1))
         parent = directory.parent
 
@@ -43,7 +43,7 @@ def count_versions(rows: Rows, bucket: str, *, objects: int, versions: int, size
     """A bucket's objects, versions or bytes changed by these differences."""
     if not (objects or versions or size):
         return
-    row = must(rows, BUCKET, (bucket,))
+    row = require(rows, BUCKET, (bucket,))
     rows.put(
         BUCKET,
         Bucket(
@@ -57,10 +57,10 @@ def count_content(rows: Rows, shape: int, content: int, by: int) -> None:
     """So many more (or fewer) name this run or body."""
     match shape:
         case Shape.RUN:
-            run = must(rows, RUN, (content,))
+            run = require(rows, RUN, (content,))
             rows.put(RUN, Run(run.id, run.refs + by, run.size, run.policy, run.extents))
         case Shape.BODY:
-            body = must(rows, BODY, (content,))
+            body = require(rows, BODY, (content,))
             rows.put(BODY, body._replace(refs=body.refs + by))
 
 
@@ -76,7 +76,7 @@ def link(rows: Rows, node: int, at_ns: int) -> tuple[int, str, int, bytes]:
     Answers what the name remembers of it: size, ETag, owner, kind of checksum."""
     if not node:
         return NOTHING_SHOWN
-    file = must(rows, FILE, (node,))
+    file = require(rows, FILE, (node,))
     rows.put(FILE, _linked(file, file.links + 1, at_ns))
     return file.size, file.etag, file.owner, checksum_kind(file.checksums)
 
@@ -91,7 +91,7 @@ def unlink(rows: Rows, node: int, at_ns: int) -> int:
     Answers the plain bytes that the name stood for."""
     if not node:
         return 0
-    file = must(rows, FILE, (node,))
+    file = require(rows, FILE, (node,))
     if file.links > 1:
         rows.put(FILE, _linked(file, file.links - 1, at_ns))
     else:

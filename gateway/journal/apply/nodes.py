@@ -12,7 +12,7 @@ from gateway.journal.records.tree import (
     FileMade,
     FileXattrsSet,
 )
-from gateway.journal.rows import Rows, must
+from gateway.journal.rows import Rows, require
 from gateway.journal.tables import DIR, FILE, FREED, File, Freed, Shape
 
 
@@ -31,7 +31,7 @@ def file_made(record: FileMade, rows: Rows) -> None:
 def file_attributes_set(record: FileAttributesSet, rows: Rows) -> None:
     rows.put(
         FILE,
-        must(rows, FILE, (record.id,))._replace(
+        require(rows, FILE, (record.id,))._replace(
             mode=record.mode, uid=record.uid, gid=record.gid,
             mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, atime_ns=record.atime_ns,
         ),
@@ -41,7 +41,7 @@ def file_attributes_set(record: FileAttributesSet, rows: Rows) -> None:
 def dir_attributes_set(record: DirAttributesSet, rows: Rows) -> None:
     rows.put(
         DIR,
-        must(rows, DIR, (record.id,))._replace(
+        require(rows, DIR, (record.id,))._replace(
             mode=record.mode, uid=record.uid, gid=record.gid,
             mtime_ns=record.mtime_ns, ctime_ns=record.ctime_ns, atime_ns=record.atime_ns,
         ),
@@ -49,22 +49,22 @@ def dir_attributes_set(record: DirAttributesSet, rows: Rows) -> None:
 
 
 def file_xattrs_set(record: FileXattrsSet, rows: Rows) -> None:
-    row = must(rows, FILE, (record.id,))
+    row = require(rows, FILE, (record.id,))
     rows.put(FILE, row._replace(xattrs=record.xattrs, ctime_ns=record.ctime_ns))
 
 
 def dir_xattrs_set(record: DirXattrsSet, rows: Rows) -> None:
-    row = must(rows, DIR, (record.id,))
+    row = require(rows, DIR, (record.id,))
     rows.put(DIR, row._replace(xattrs=record.xattrs, ctime_ns=record.ctime_ns))
 
 
 def file_headers_set(record: FileHeadersSet, rows: Rows) -> None:
-    row = must(rows, FILE, (record.id,))
+    row = require(rows, FILE, (record.id,))
     rows.put(FILE, row._replace(headers=record.headers, tags=record.tags, ctime_ns=record.ctime_ns))
 
 
 def file_content_set(record: FileContentSet, rows: Rows) -> None:
-    old = must(rows, FILE, (record.id,))
+    old = require(rows, FILE, (record.id,))
     if old.shape != Shape.NONE:
         rows.put(FREED, Freed(record.freed, old.shape, old.content, 0))
     count_content(rows, record.shape, record.content, 1)

@@ -28,7 +28,7 @@ from gateway.journal.records.site import (
     UserGone,
     UserMade,
 )
-from gateway.journal.rows import Rows, must
+from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     ACCESS_KEY,
     BACKEND,
@@ -110,11 +110,11 @@ def _site_founded(record: SiteFounded, rows: Rows) -> None:
 
 
 def _incarnation_started(record: IncarnationStarted, rows: Rows) -> None:
-    rows.put(SITE, must(rows, SITE, (0,))._replace(incarnation=record.incarnation))
+    rows.put(SITE, require(rows, SITE, (0,))._replace(incarnation=record.incarnation))
 
 
 def _feature_raised(record: FeatureRaised, rows: Rows) -> None:
-    rows.put(SITE, must(rows, SITE, (0,))._replace(feature=record.level))
+    rows.put(SITE, require(rows, SITE, (0,))._replace(feature=record.level))
 
 
 def _token_drawn(record: TokenDrawn, rows: Rows, number: int) -> None:
@@ -141,14 +141,14 @@ def _user_made(record: UserMade, rows: Rows) -> None:
 
 
 def _user_gone(record: UserGone, rows: Rows) -> None:
-    user = must(rows, USER, (record.name,))
+    user = require(rows, USER, (record.name,))
     for access_key in unpack(user.access_keys):
         rows.drop(ACCESS_KEY, (access_key,))
     rows.drop(USER, (record.name,))
 
 
 def _access_key_made(record: AccessKeyMade, rows: Rows) -> None:
-    user = must(rows, USER, (record.user,))
+    user = require(rows, USER, (record.user,))
     rows.put(USER, user._replace(access_keys=pack([*unpack(user.access_keys), record.access_key])))
     rows.put(
         ACCESS_KEY,
@@ -157,25 +157,25 @@ def _access_key_made(record: AccessKeyMade, rows: Rows) -> None:
 
 
 def _access_key_gone(record: AccessKeyGone, rows: Rows) -> None:
-    user = must(rows, USER, (must(rows, ACCESS_KEY, (record.access_key,)).user,))
+    user = require(rows, USER, (require(rows, ACCESS_KEY, (record.access_key,)).user,))
     kept = [each for each in unpack(user.access_keys) if each != record.access_key]
     rows.put(USER, user._replace(access_keys=pack(kept)))
     rows.drop(ACCESS_KEY, (record.access_key,))
 
 
 def _access_key_resealed(record: AccessKeyResealed, rows: Rows) -> None:
-    row = must(rows, ACCESS_KEY, (record.access_key,))
+    row = require(rows, ACCESS_KEY, (record.access_key,))
     rows.put(ACCESS_KEY, row._replace(secret=record.secret, master=record.master))
 
 
 def _ring_key_made(record: RingKeyMade, rows: Rows) -> None:
-    tenant = must(rows, TENANT, (record.tenant,))
+    tenant = require(rows, TENANT, (record.tenant,))
     rows.put(RING_KEY, RingKey(record.id, tenant.id, record.wrapped, record.master, record.at_ns))
     rows.put(TENANT, tenant._replace(ring_key=record.id))
 
 
 def _ring_key_rewrapped(record: RingKeyRewrapped, rows: Rows) -> None:
-    row = must(rows, RING_KEY, (record.id,))
+    row = require(rows, RING_KEY, (record.id,))
     rows.put(RING_KEY, row._replace(wrapped=record.wrapped, master=record.master))
 
 
@@ -184,12 +184,12 @@ def _session_opened(record: SessionOpened, rows: Rows) -> None:
 
 
 def _session_ended(record: SessionEnded, rows: Rows) -> None:
-    row = must(rows, SESSION, (record.id,))
+    row = require(rows, SESSION, (record.id,))
     rows.put(SESSION, row._replace(state=int(SessionState.ENDED), ended_ns=record.at_ns, seen=int(record.seen)))
 
 
 def _session_swept(record: SessionSwept, rows: Rows) -> None:
-    rows.put(SESSION, must(rows, SESSION, (record.id,))._replace(state=int(SessionState.SWEPT)))
+    rows.put(SESSION, require(rows, SESSION, (record.id,))._replace(state=int(SessionState.SWEPT)))
 
 
 def _session_forgotten(record: SessionForgotten, rows: Rows) -> None:

@@ -31,7 +31,7 @@ from gateway.journal.records.tree import (
     TreeRecord,
     VersionGone,
 )
-from gateway.journal.rows import Rows, must
+from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     BUCKET,
     DIR,
@@ -102,34 +102,34 @@ def _bucket_made(record: BucketMade, rows: Rows) -> None:
     )  # fmt: skip
     at_ns = record.at_ns
     rows.put(DIR, Dir(record.root, record.name, 0, b"", 0, 0, 0, DIR_MODE, 0, 0, at_ns, at_ns, at_ns, b""))
-    owner = must(rows, USER, (record.owner,))
+    owner = require(rows, USER, (record.owner,))
     rows.put(USER, owner._replace(buckets=owner.buckets + 1))
 
 
 def _bucket_gone(record: BucketGone | BucketLeftUploads, rows: Rows) -> None:
-    bucket = must(rows, BUCKET, (record.name,))
+    bucket = require(rows, BUCKET, (record.name,))
     rows.drop(DIR, (bucket.root,))
     rows.drop(BUCKET, (record.name,))
-    owner = must(rows, USER, (record.owner,))
+    owner = require(rows, USER, (record.owner,))
     rows.put(USER, owner._replace(buckets=owner.buckets - 1))
 
 
 def _bucket_left_uploads(record: BucketLeftUploads, rows: Rows) -> None:
-    bucket = must(rows, BUCKET, (record.name,))
+    bucket = require(rows, BUCKET, (record.name,))
     rows.put(GONE, GoneBucket(bucket.id, bucket.name, record.before, bucket.uploads))
     _bucket_gone(record, rows)
 
 
 def _bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
-    rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(versioning=record.versioning))
+    rows.put(BUCKET, require(rows, BUCKET, (record.name,))._replace(versioning=record.versioning))
 
 
 def _bucket_settings_set(record: BucketSettingsSet, rows: Rows) -> None:
-    rows.put(BUCKET, must(rows, BUCKET, (record.name,))._replace(settings=record.settings))
+    rows.put(BUCKET, require(rows, BUCKET, (record.name,))._replace(settings=record.settings))
 
 
 def _dir_made(record: DirMade, rows: Rows) -> None:
-    parent = must(rows, DIR, (record.parent,))
+    parent = require(rows, DIR, (record.parent,))
     at_ns = record.at_ns
     rows.put(ENTRY, Entry(record.parent, record.name, 1, record.id, 0, 0, 0, 0, at_ns))
     rows.put(
@@ -143,7 +143,7 @@ def _dir_made(record: DirMade, rows: Rows) -> None:
 
 
 def _dir_gone(record: DirGone, rows: Rows) -> None:
-    entry = must(rows, ENTRY, (record.parent, record.name))
+    entry = require(rows, ENTRY, (record.parent, record.name))
     rows.drop(ENTRY, (record.parent, record.name))
     rows.drop(DIR, (entry.node,))
     live = 0 if entry.dead else -1
@@ -152,16 +152,16 @@ def _dir_gone(record: DirGone, rows: Rows) -> None:
 
 def _dir_height_raised(record: DirHeightRaised, rows: Rows) -> None:
     height = record.height
-    row = must(rows, DIR, (record.id,))
+    row = require(rows, DIR, (record.id,))
     while row.parent and row.height < height:
         rows.put(DIR, row._replace(height=height))
-        row = must(rows, DIR, (row.parent,))
+        row = require(rows, DIR, (row.parent,))
         height += 1
 
 
 def _name_put(record: NamePut, rows: Rows) -> None:
     parent, name, version = record.parent, record.name, record.version
-    directory = must(rows, DIR, (parent,))
+    directory = require(rows, DIR, (parent,))
     old = rows.get(ENTRY, (parent, name))
     remembered = link(rows, record.node, record.at_ns)
     older, null_version = 0, 0
@@ -174,7 +174,7 @@ def _name_put(record: NamePut, rows: Rows) -> None:
             older = old.version
         else:
             if older:
-                below = must(rows, VERSION, (parent, name, older))
+                below = require(rows, VERSION, (parent, name, older))
                 rows.put(VERSION, below._replace(newer=version))
             if old.null:
                 null_version = 0
@@ -206,12 +206,12 @@ def _archive(rows: Rows, old: Entry, newer: int) -> None:
         ),
     )  # fmt: skip
     if old.older:
-        below = must(rows, VERSION, (old.parent, old.name, old.older))
+        below = require(rows, VERSION, (old.parent, old.name, old.older))
         rows.put(VERSION, below._replace(newer=old.version))
 
 
 def _version_gone(record: VersionGone, rows: Rows) -> None:
-    entry = must(rows, ENTRY, (record.parent, record.name))
+    entry = require(rows, ENTRY, (record.parent, record.name))
     if entry.version == record.version:
         _current_gone(record, entry, rows)
     else:
@@ -220,10 +220,10 @@ def _version_gone(record: VersionGone, rows: Rows) -> None:
 
 def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
     parent, name = record.parent, record.name
-    directory = must(rows, DIR, (parent,))
+    directory = require(rows, DIR, (parent,))
     was_live, is_live = not entry.dead, False
     if entry.older:
-        heir = must(rows, VERSION, (parent, name, entry.older))
+        heir = require(rows, VERSION, (parent, name, entry.older))
         rows.drop(VERSION, (parent, name, heir.version))
         null_version = 0 if entry.null else entry.null_version
         dead = 1 if heir.node == 0 else 0
@@ -236,7 +236,7 @@ def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
             ),
         )  # fmt: skip
         if heir.older:
-            below = must(rows, VERSION, (parent, name, heir.older))
+            below = require(rows, VERSION, (parent, name, heir.older))
             rows.put(VERSION, below._replace(newer=heir.version))
     else:
         rows.drop(ENTRY, (parent, name))
@@ -249,26 +249,26 @@ def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
 
 def _noncurrent_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
     parent, name = record.parent, record.name
-    gone = must(rows, VERSION, (parent, name, record.version))
+    gone = require(rows, VERSION, (parent, name, record.version))
     rows.drop(VERSION, (parent, name, record.version))
     if gone.older:
-        below = must(rows, VERSION, (parent, name, gone.older))
+        below = require(rows, VERSION, (parent, name, gone.older))
         rows.put(VERSION, below._replace(newer=gone.newer))
     if entry.older == gone.version:
         entry = entry._replace(older=gone.older)
     else:
-        above = must(rows, VERSION, (parent, name, gone.newer))
+        above = require(rows, VERSION, (parent, name, gone.newer))
         rows.put(VERSION, above._replace(older=gone.older))
     if entry.null_version == gone.version:
         entry = entry._replace(null_version=0)
     rows.put(ENTRY, entry)
-    bucket = must(rows, DIR, (parent,)).bucket
+    bucket = require(rows, DIR, (parent,)).bucket
     lost = unlink(rows, gone.node, record.at_ns)
     count_versions(rows, bucket, objects=0, versions=-1, size=-lost)
 
 
 def _entry_moved(record: EntryMoved, rows: Rows) -> None:
-    entry = must(rows, ENTRY, (record.parent, record.name))
+    entry = require(rows, ENTRY, (record.parent, record.name))
     is_dir = 1 if record.name.endswith(b"/") else 0
     live = 0 if entry.dead else 1
     rows.drop(ENTRY, (record.parent, record.name))
@@ -277,8 +277,8 @@ def _entry_moved(record: EntryMoved, rows: Rows) -> None:
     rows.put(ENTRY, entry._replace(parent=record.to_parent, name=record.to_name, modified_ns=record.at_ns))
     count_entry(rows, record.to_parent, live=live, entries=1, subdirs=is_dir, at_ns=record.at_ns)
     if is_dir:
-        moved = must(rows, DIR, (entry.node,))
+        moved = require(rows, DIR, (entry.node,))
         rows.put(DIR, moved._replace(parent=record.to_parent, name=record.to_name, ctime_ns=record.at_ns))
     elif entry.node:
-        file = must(rows, FILE, (entry.node,))
+        file = require(rows, FILE, (entry.node,))
         rows.put(FILE, file._replace(ctime_ns=record.at_ns))

@@ -18,7 +18,7 @@ from gateway.journal.records.uploads import (
     UploadRecord,
     UploadsCutOff,
 )
-from gateway.journal.rows import Rows, must
+from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     BODY,
     BUCKET,
@@ -72,12 +72,12 @@ def _upload_made(record: UploadMade, rows: Rows) -> None:
 
 
 def _count_uploads(rows: Rows, bucket: str, by: int) -> None:
-    row = must(rows, BUCKET, (bucket,))
+    row = require(rows, BUCKET, (bucket,))
     rows.put(BUCKET, row._replace(uploads=row.uploads + by))
 
 
 def _count_parts(rows: Rows, key: tuple[str, bytes, int], by: int) -> None:
-    row = must(rows, UPLOAD, key)
+    row = require(rows, UPLOAD, key)
     rows.put(UPLOAD, row._replace(parts=row.parts + by))
 
 
@@ -85,7 +85,7 @@ def _part_put(record: PartPut, rows: Rows) -> None:
     old = rows.get(PART, (record.upload, record.number))
     if old is not None:
         _let_go(rows, old)
-    upload = must(rows, UPLOAD, (record.bucket, record.key, record.upload))
+    upload = require(rows, UPLOAD, (record.bucket, record.key, record.upload))
     rows.put(UPLOAD, upload._replace(parts=upload.parts + (old is None), last_part=record.id))
     count_content(rows, record.shape, record.content, 1)
     rows.put(
@@ -107,12 +107,12 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
     (copied from slices) is cut up: its pieces are counted anew, and the body lets go."""
     joined: list[Piece] = []
     for number in record.numbers:
-        part = must(rows, PART, (record.upload, number))
+        part = require(rows, PART, (record.upload, number))
         rows.drop(PART, (record.upload, number))
         if part.shape == Shape.RUN:
             joined.append(Piece(part.content, 0, part.size))
         elif part.shape == Shape.BODY:
-            inner = pieces(must(rows, BODY, (part.content,)).pieces)
+            inner = pieces(require(rows, BODY, (part.content,)).pieces)
             for piece in inner:
                 count_content(rows, Shape.RUN, piece.run, 1)
             joined.extend(inner)
@@ -126,16 +126,16 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
 
 def _pieces_staged(record: PiecesStaged, rows: Rows) -> None:
     key = (record.bucket, record.key, record.upload)
-    if staged(must(rows, UPLOAD, key).staged).digest != record.digest:
+    if staged(require(rows, UPLOAD, key).staged).digest != record.digest:
         _let_go_of_staged(rows, key)
-    upload = must(rows, UPLOAD, key)
+    upload = require(rows, UPLOAD, key)
     bodies = (*staged(upload.staged).bodies, record.id)
     rows.put(UPLOAD, upload._replace(staged=pack(Staged(record.digest, bodies))))
     count_content(rows, Shape.BODY, record.id, 1)
 
 
 def _let_go_of_staged(rows: Rows, key: tuple[str, bytes, int]) -> None:
-    upload = must(rows, UPLOAD, key)
+    upload = require(rows, UPLOAD, key)
     if upload.staged:
         for body in staged(upload.staged).bodies:
             rows.put(FREED, Freed(body, Shape.BODY, body, 0))
@@ -146,7 +146,7 @@ def _parts_taken_over(record: PartsTakenOver, rows: Rows) -> None:
     """The counts of the runs pass to the new body, so the rows of the runs do not change: from the parts, whose rows
     stand until they are dropped, and from the staged bodies, whose rows go at once."""
     rows.put(BODY, Body(record.id, 0, record.size, record.pieces, record.facts))
-    upload = must(rows, UPLOAD, (record.bucket, record.key, record.upload))
+    upload = require(rows, UPLOAD, (record.bucket, record.key, record.upload))
     if record.with_staged:
         for body in staged(upload.staged).bodies:
             rows.drop(BODY, (body,))
@@ -155,7 +155,7 @@ def _parts_taken_over(record: PartsTakenOver, rows: Rows) -> None:
 
 
 def _upload_ended(record: UploadEnded, rows: Rows) -> None:
-    upload = must(rows, UPLOAD, (record.bucket, record.key, record.id))
+    upload = require(rows, UPLOAD, (record.bucket, record.key, record.id))
     ended = upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns)
     _end(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
     _count_uploads(rows, record.bucket, -1)
@@ -170,10 +170,10 @@ def _end(upload: Upload, rows: Rows) -> None:
 
 def _uploads_cut_off(record: UploadsCutOff, rows: Rows) -> None:
     for at in record.uploads:
-        upload = must(rows, UPLOAD, (record.name, at.key, at.id))
+        upload = require(rows, UPLOAD, (record.name, at.key, at.id))
         ended = upload._replace(state=UploadState.ABORTED, ended_ns=record.at_ns)
         _end(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
-    gone = must(rows, GONE, (record.bucket,))
+    gone = require(rows, GONE, (record.bucket,))
     if gone.uploads > len(record.uploads):
         rows.put(GONE, gone._replace(uploads=gone.uploads - len(record.uploads)))
     else:
@@ -182,14 +182,14 @@ def _uploads_cut_off(record: UploadsCutOff, rows: Rows) -> None:
 
 def _parts_dropped(record: PartsDropped, rows: Rows) -> None:
     key = (record.bucket, record.key, record.upload)
-    joined = unpack(must(rows, UPLOAD, key).joined) or ()
+    joined = unpack(require(rows, UPLOAD, key).joined) or ()
     for number in record.numbers:
-        part = must(rows, PART, (record.upload, number))
+        part = require(rows, PART, (record.upload, number))
         rows.drop(PART, (record.upload, number))
         if not in_ranges(number, joined):
             _let_go(rows, part)
     _count_parts(rows, key, -len(record.numbers))
-    if must(rows, UPLOAD, key).parts == 0:
+    if require(rows, UPLOAD, key).parts == 0:
         rows.drop(FREED, (record.upload,))
         _let_go_of_staged(rows, key)
 

@@ -24,7 +24,7 @@ from gateway.journal.records.work import (
     WorkNoted,
     WorkRecord,
 )
-from gateway.journal.rows import Rows, must
+from gateway.journal.rows import Rows, require
 from gateway.journal.tables import BACKEND, BLOCK, PLAN, REWRITE, WORK, Plan, Work, WorkState
 
 
@@ -55,7 +55,7 @@ def apply_work(record: WorkRecord, rows: Rows, number: int) -> None:
 
 
 def _block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> None:
-    rows.put(BLOCK, must(rows, BLOCK, (record.id,))._replace(backends=record.backends))
+    rows.put(BLOCK, require(rows, BLOCK, (record.id,))._replace(backends=record.backends))
     work = rows.get(WORK, (record.id,))
     if work is not None:
         strays = packed_ids(record.strays)
@@ -73,7 +73,7 @@ def _work_noted(record: WorkNoted, rows: Rows) -> None:
 
 
 def _work_begun(record: WorkBegun, rows: Rows, number: int) -> None:
-    work = must(rows, WORK, (record.id,))
+    work = require(rows, WORK, (record.id,))
     strays = {*ids_in(work.strays), *record.strays}
     rows.put(WORK, work._replace(strays=packed_ids(strays), strays_number=number))
 
@@ -84,7 +84,7 @@ def _work_done(record: WorkDone, rows: Rows) -> None:
 
 
 def _work_failed(record: WorkFailed, rows: Rows) -> None:
-    work = must(rows, WORK, (record.id,))
+    work = require(rows, WORK, (record.id,))
     rows.put(WORK, work._replace(due_ns=record.due_ns, state=record.state, attempts=record.attempts, word=record.word))
 
 
@@ -101,7 +101,7 @@ def _copy_suspected(record: CopySuspected, rows: Rows) -> None:
 
 
 def _copies_cleared(record: CopiesCleared, rows: Rows) -> None:
-    work = must(rows, WORK, (record.id,))
+    work = require(rows, WORK, (record.id,))
     left = [each for each in ids_in(work.suspects) if each not in record.backends]
     rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", suspects=packed_ids(left)))
 
@@ -111,12 +111,12 @@ def _plan_advanced(record: PlanAdvanced, rows: Rows) -> None:
 
 
 def _copies_placed(record: CopiesPlaced, rows: Rows) -> None:
-    work = must(rows, WORK, (record.id,))
+    work = require(rows, WORK, (record.id,))
     rows.put(WORK, work._replace(placed_ns=record.placed_ns, due_ns=record.due_ns))
 
 
 def _backend_lost(record: BackendLost, rows: Rows) -> None:
-    rows.put(BACKEND, must(rows, BACKEND, (record.name,))._replace(lost=1))
+    rows.put(BACKEND, require(rows, BACKEND, (record.name,))._replace(lost=1))
 
 
 def ids_in(packed: bytes) -> tuple[int, ...]:

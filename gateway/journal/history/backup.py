@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import failpoints
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Corrupted, Misconfigured
 from gateway.journal.client import Journal
 from gateway.journal.history import chain
 from gateway.journal.history.replay import verify
@@ -111,7 +111,7 @@ def restore(source: Path, folder: Path, *, above: int = 0, tables_only: bool = F
 
     The journal is verified first, record by record. With *tables_only* it is left behind: the tables are taken as they
     are, and the chain of hashes begins anew; for a backup whose journal is damaged, and no other. The journal appears
-    with the last step, so a restore that was cut short can be run again. Raises `Misconfigured`, `Damaged`."""
+    with the last step, so a restore that was cut short can be run again. Raises `Misconfigured`, `Corrupted`."""
     manifest = read_manifest(source)
     paths = JournalPaths(folder)
     make_folder(folder)
@@ -150,24 +150,26 @@ def _begin_anew(path: Path, manifest: Manifest, above: int, *, tables_only: bool
 def _see_that_it_is_whole(store: SqliteStore, manifest: Manifest) -> None:
     try:
         _verify(store, manifest)
-    except Damaged as error:
-        raise Damaged(f"{error}. Restore another backup, or with --tables-only the tables of this one alone") from error
+    except Corrupted as error:
+        raise Corrupted(
+            f"{error}. Restore another backup, or with --tables-only the tables of this one alone"
+        ) from error
 
 
 def _verify(store: SqliteStore, manifest: Manifest) -> None:
     try:
         head = verify(store)
     except sqlite3.Error as error:
-        raise Damaged(f"the backup's journal cannot be read: {error}") from error
+        raise Corrupted(f"the backup's journal cannot be read: {error}") from error
     if (head.number, head.hash.hex()) != (manifest.number, manifest.hash):
-        raise Damaged("the backup's journal is not the one that its manifest names")
+        raise Corrupted("the backup's journal is not the one that its manifest names")
 
 
 def _leave_journal_behind(store: SqliteStore, manifest: Manifest) -> None:
     """Take the tables as they are. Their numbers go on: blocks remember the records that killed them."""
     try:
         _verify(store, manifest)
-    except Damaged:
+    except Corrupted:
         pass
     else:
         raise Misconfigured("the backup's journal is whole: restore it as it is, and nothing is left unverified")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgpack
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.records.site import ChainBegun
 from gateway.journal.store import EMPTY_HEAD, HASH_BYTES, Head, JournalRow, running_hash
@@ -42,13 +42,13 @@ def silent(done: int, total: int) -> None:
 
 
 def check(row: JournalRow, before: Head) -> Head:
-    """Where the journal stands behind *row*. Raises `Damaged` unless it follows *before* and is what was written."""
+    """Where the journal stands behind *row*. Raises `Corrupted` unless it follows *before* and is what was written."""
     if row.number != before.number + 1:
-        raise Damaged(f"the journal goes from record {before.number} to {row.number}")
+        raise Corrupted(f"the journal goes from record {before.number} to {row.number}")
     if running_hash(before.hash, row.records) != row.hash:
-        raise Damaged(f"the journal's records from {row.number} on are not what was written")
+        raise Corrupted(f"the journal's records from {row.number} on are not what was written")
     if row.next_id < before.next_id:
-        raise Damaged(f"the journal's ids go back at record {row.number}")
+        raise Corrupted(f"the journal's ids go back at record {row.number}")
     return after(row)
 
 
@@ -58,11 +58,11 @@ def after(row: JournalRow) -> Head:
 
 
 def before_first(row: JournalRow) -> Head:
-    """Where the journal stands before *row*, its first batch. Raises `Damaged` where batches before it are lost."""
+    """Where the journal stands before *row*, its first batch. Raises `Corrupted` where batches before it are lost."""
     if row.number > 1:
         try:
             first = RECORD_CODEC.unpack(row.records)[0]
-        except (Damaged, ValueError, TypeError, LookupError, msgpack.UnpackException):
+        except (Corrupted, ValueError, TypeError, LookupError, msgpack.UnpackException):
             first = None
         if isinstance(first, ChainBegun) and first.number == row.number - 1:
             return Head(first.number, bytes(HASH_BYTES), 0, 0)
@@ -70,7 +70,7 @@ def before_first(row: JournalRow) -> Head:
 
 
 def verify(rows: Iterable[JournalRow], head: Head) -> Head:
-    """Go through all batches of a journal that should end at *head*. Raises `Damaged` at the first fault."""
+    """Go through all batches of a journal that should end at *head*. Raises `Corrupted` at the first fault."""
     at: Head | None = None
     for row in rows:
         at = check(row, before_first(row) if at is None else at)
@@ -90,7 +90,7 @@ def faults(path: Path, progress: Progress = silent) -> Iterator[tuple[int, str]]
             for row in batches(connection, up_to=head.number):
                 try:
                     at = check(row, before_first(row) if at is None else at)
-                except Damaged as error:
+                except Corrupted as error:
                     at = after(row)
                     yield row.number, str(error)
                 progress(at.number, head.number)
@@ -99,7 +99,7 @@ def faults(path: Path, progress: Progress = silent) -> Iterator[tuple[int, str]]
             connection.close()
     except sqlite3.Error as error:
         yield at.number + 1 if at else 1, f"the journal cannot be read: {error}"
-    except Damaged as error:
+    except Corrupted as error:
         yield at.number if at else 0, str(error)
 
 
@@ -144,6 +144,6 @@ def batches(connection: sqlite3.Connection, *, behind: int = 0, up_to: int = NUM
 
 def _check_end(at: Head, head: Head) -> None:
     if at.number != head.number:
-        raise Damaged(f"the journal ends at record {at.number}, the tables at {head.number}")
+        raise Corrupted(f"the journal ends at record {at.number}, the tables at {head.number}")
     if at.hash != head.hash:
-        raise Damaged(f"the journal's hash at record {at.number} is not the one that the tables stand at")
+        raise Corrupted(f"the journal's hash at record {at.number} is not the one that the tables stand at")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.errors import Damaged
+from gateway.errors import Corrupted
 from gateway.journal.apply import apply
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.history import chain
-from gateway.journal.rows import Climb, Load, Missing, Overlay
+from gateway.journal.rows import Climb, Load, Overlay, RowsNotLoaded
 from gateway.journal.server.row_cache import ROWS_MAX, RowCache
 from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow, Store
 from gateway.journal.tables import DIR
@@ -28,17 +28,17 @@ class Replay:
         self._write_rows = write_rows
 
     def apply(self, row: JournalRow) -> None:
-        """Apply the next batch. Raises `Damaged` if it does not follow the one before, is not what was written, holds a
-        record of an unknown tag or one that speaks of a row that is not there."""
+        """Apply the next batch. Raises `Corrupted` if it does not follow the one before, is not what was written,
+        holds a record of an unknown tag or one that speaks of a row that is not there."""
         if self.head is EMPTY_HEAD and chain.before_first(row).number:
-            raise Damaged(NOT_FROM_THE_START.format(row.number))
+            raise Corrupted(NOT_FROM_THE_START.format(row.number))
         after = chain.check(row, self.head)
         for at, record in enumerate(RECORD_CODEC.unpack(row.records)):
             while True:
                 attempt = Overlay(self._overlay)
                 try:
                     apply(record, attempt, row.number + at)
-                except Missing as these:
+                except RowsNotLoaded as these:
                     self._cache.load([_with_those_above(each) for each in these.wanted])
                     continue
                 attempt.merge_into(self._overlay)
@@ -64,12 +64,12 @@ class Replay:
 
 
 def verify(store: Store) -> Head:
-    """Go through all batches of a store. Raises `Damaged` at the first that is not what was written."""
+    """Go through all batches of a store. Raises `Corrupted` at the first that is not what was written."""
     return chain.verify(store.batches(), store.head())
 
 
 def replay(source: Store, target: Store, rows_max: int = ROWS_MAX) -> Head:
-    """Apply all of *source*'s journal to the empty *target*, with about *rows_max* rows in memory. Raises `Damaged`,
+    """Apply all of *source*'s journal to the empty *target*, with about *rows_max* rows in memory. Raises `Corrupted`,
     also for a record of an unknown tag."""
     replaying = Replay(target, rows_max=rows_max)
     for row in source.batches():

@@ -45,7 +45,7 @@ def differences(path: Path, progress: Progress) -> Iterator[Difference]:
     """Every row of the site's tables, in the SQLite file at *path*, that a replay of its journal makes otherwise.
 
     Takes as long as replaying every record; call it in a thread. The scratch file lies where TMPDIR says, or in
-    /var/tmp, and needs as much room as the tables. Raises `Damaged` where the journal cannot be replayed, `DiskFull`,
+    /var/tmp, and needs as much room as the tables. Raises `Corrupted` where the journal cannot be replayed, `DiskFull`,
     `sqlite3.Error`."""
     with tempfile.TemporaryDirectory(prefix="entrepot-replay-", dir=_scratch_folder()) as folder:
         replayed = SqliteStore(Path(folder) / "tables.db", durable=False)

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gateway.errors import EntrepotError, Refused, SessionOver, Unavailable
+from gateway.errors import EntrepotError, Refused, SessionExpired, Unavailable
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.columns import pack, unpack
 from gateway.journal.commands import CommandTable, Foresee, Tx
 from gateway.journal.records import Record
-from gateway.journal.rows import Load, Missing, Overlay, rows_in, want
+from gateway.journal.rows import Load, Overlay, RowsNotLoaded, prefetch, rows_in
 from gateway.journal.server.job_queue import Job
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.store import Batch, Head, JournalRow, running_hash
@@ -172,7 +172,7 @@ class Gathering:
         for job in jobs:
             try:
                 self.answers.append(self._one(job))
-            except Missing as these:
+            except RowsNotLoaded as these:
                 waiting.append((job, these.wanted))
         return waiting
 
@@ -196,7 +196,7 @@ class Gathering:
             _check_feature(tx)
         except EntrepotError as refused:
             return Answer(job, None, refused)
-        except Missing:
+        except RowsNotLoaded:
             raise
         except Exception as bug:
             log.exception("the command %s failed", type(job.command).__name__)
@@ -286,15 +286,15 @@ class BatchRunner:
 
 
 def _repeated(overlay: Overlay, job: Job) -> Slot | None:
-    """The answer that this very command had already. Raises `SessionOver` for a session that may not commit."""
+    """The answer that this very command had already. Raises `SessionExpired` for a session that may not commit."""
     try:
         session = overlay.get(SESSION, (job.session,))
         slot = overlay.get(SLOT, (job.session, job.slot))
-    except Missing:
-        want(overlay, [(SESSION, (job.session,)), (SLOT, (job.session, job.slot))])
+    except RowsNotLoaded:
+        prefetch(overlay, [(SESSION, (job.session,)), (SLOT, (job.session, job.slot))])
         raise
     if session is None or session.state != SessionState.LIVE:
-        raise SessionOver(job.session)
+        raise SessionExpired(job.session)
     if slot is None or slot.number < job.number:
         return None
     if slot.number > job.number:

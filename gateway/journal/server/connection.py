@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from gateway import failpoints
-from gateway.errors import Busy, EntrepotError, SessionOver
+from gateway.errors import Busy, EntrepotError, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.server.batch import Answer, Job
 from gateway.journal.session_commands import OpenSession
@@ -81,8 +81,8 @@ class Connection(asyncio.Protocol):
                 self._beat(values[0])
             case Kind.HELLO:
                 self._hello(values[0], values[1])
-            case Kind.FLOORS:
-                self._write(frame(Kind.DONE, values[0], self._server.floor(pins=bool(values[1]))))
+            case Kind.HORIZONS:
+                self._write(frame(Kind.DONE, values[0], self._server.horizon(pins=bool(values[1]))))
             case Kind.PIN:
                 self._later(self._pin(*values))
             case Kind.GOODBYE:
@@ -130,13 +130,13 @@ class Connection(asyncio.Protocol):
         self._server.leases.beat(session, self._server.clock.monotonic())
         self._write(frame(Kind.WELCOME, session, self._server.leases.seconds, self._server.committing.durable))
 
-    def _beat(self, floor: int) -> None:
+    def _beat(self, horizon: int) -> None:
         if not self._session:
             return
         if not self._server.leases.knows(self._session):
             self.told_over(self._session)
             return
-        self._server.leases.beat(self._session, self._server.clock.monotonic(), floor)
+        self._server.leases.beat(self._session, self._server.clock.monotonic(), horizon)
         self._write(frame(Kind.BEATEN, self._server.committing.durable))
 
     def told_over(self, session: int) -> None:
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
 
     def _queue(self, slot: int, number: int, flat: tuple[Any, ...], size: int) -> None:
         if not self._session:
-            raise SessionOver(0)
+            raise SessionExpired(0)
         if not 0 <= slot < SLOTS_MAX:
             raise ValueError(f"slot {slot}")
         if self._pending >= COMMANDS_MAX:

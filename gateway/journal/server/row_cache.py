@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from gateway.journal.rows import LEVELS_MAX, Descent, Load, Missing, Wanted
+from gateway.journal.rows import LEVELS_MAX, Descent, Load, RowsNotLoaded, Wanted
 from gateway.journal.store import Store, TreePath
 from gateway.journal.tables import DIR, ENTRY, Key, Table
 
@@ -36,7 +36,7 @@ class RowCache:
             first = key[0]
             if type(first) is int and first >= self.fresh_id:
                 return None
-            raise Missing(((table, key),))
+            raise RowsNotLoaded(((table, key),))
         return found  # type: ignore[no-any-return]
 
     def knows(self, wanted: Wanted) -> bool:

@@ -196,7 +196,7 @@ class Server:
                 stop.set()
 
     def end_session(self, session: int, done: Callable[[], None] = lambda: None) -> None:
-        """From now on it is not known; once that is durable, its floor and its slots go, and *done* is called."""
+        """From now on it is not known; once that is durable, its horizon and its slots go, and *done* is called."""
         seen = self.leases.end(session)
 
         def ended(answer: Answer) -> None:
@@ -247,10 +247,10 @@ class Server:
         kept_until_ns = now_ns + until_ns - self.clock.wall_ns()
         await self.committing.in_thread(lambda: self.store.pin(name, number, kept_until_ns, now_ns))
 
-    def floor(self, *, pins: bool = True) -> int:
+    def horizon(self, *, pins: bool = True) -> int:
         """The lowest number at which anybody may still read: live sessions and, with *pins*, backups."""
         pinned = self.store.pins(self.committing.clock.now_ns()) if pins else []
-        return self.leases.floor(self.committing.durable, pinned)
+        return self.leases.horizon(self.committing.durable, pinned)
 
 
 def open_store(paths: JournalPaths, timing: Timing | None = None) -> SqliteStore:

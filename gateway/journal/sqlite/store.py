@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import failpoints
-from gateway.errors import Damaged, DiskFull, Misconfigured
+from gateway.errors import Corrupted, DiskFull, Misconfigured
 from gateway.journal.history import chain
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.sqlite.schema import migrate
@@ -267,10 +267,10 @@ class SqliteStore:
         return iter(self._loading.execute(statement))
 
     def check(self) -> None:
-        """Raises `Damaged` if SQLite finds the file malformed."""
+        """Raises `Corrupted` if SQLite finds the file malformed."""
         found = self._loading.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise Damaged(f"{self._path}: {found}")
+            raise Corrupted(f"{self._path}: {found}")
 
     def close(self) -> None:
         self._loading.close()

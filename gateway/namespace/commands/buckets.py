@@ -13,7 +13,7 @@ from gateway.journal.records.tree import (
     BucketSettingsSet,
     BucketVersioningSet,
 )
-from gateway.journal.rows import must
+from gateway.journal.rows import require
 from gateway.journal.tables import BUCKET, DIR, USER, Versioning
 from gateway.namespace.paths import bucket_of
 
@@ -37,7 +37,7 @@ class MakeBucket:
 
 
 def make_bucket(asked: MakeBucket, tx: Tx) -> int:
-    tx.want([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
+    tx.prefetch([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
     there = tx.get(BUCKET, (asked.bucket,))
     if there is not None:
         raise (BucketOwned if there.owner == asked.user else BucketExists)(asked.bucket)
@@ -67,12 +67,12 @@ class DropBucket:
 
 
 def drop_bucket(asked: DropBucket, tx: Tx) -> None:
-    tx.want([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
+    tx.prefetch([(BUCKET, (asked.bucket,)), (USER, (asked.owner,))])
     bucket = bucket_of(tx, asked.bucket, asked.user, asked.root)
     owner = tx.get(USER, (asked.owner,))
     if owner is None or owner.id != bucket.owner:
         raise NoSuchUser(asked.owner)
-    if bucket.versions or must(tx.rows, DIR, (bucket.root,)).entries:
+    if bucket.versions or require(tx.rows, DIR, (bucket.root,)).entries:
         raise BucketNotEmpty(asked.bucket)
     if not bucket.uploads:
         tx.emit(BucketGone(asked.bucket, asked.owner))

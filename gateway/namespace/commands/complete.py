@@ -26,7 +26,7 @@ from gateway.errors import (
 from gateway.journal.columns import Checksum, Completed, PartFact, checksum, pack, pack_all, unpack
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.uploads import PartsJoined, UploadEnded
-from gateway.journal.rows import must
+from gateway.journal.rows import require
 from gateway.journal.tables import BUCKET, PART, Part, Shape, Upload, UploadState
 from gateway.namespace.commands.objects import name_object
 from gateway.namespace.commands.uploads import PARTS, any_upload
@@ -98,7 +98,7 @@ def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished | None:
         want_neighbours(tx, place.entry)
     # The parts come last, so that looking at thousands of them is not repeated. Where more are named than there are,
     # one of the first `upload.parts + 1` is missing.
-    tx.want([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
+    tx.prefetch([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
     parts = judged(asked, upload, lambda number: tx.get(PART, (upload.id, number)))
     if any(part.shape == Shape.BODY for part in parts):
         return None
@@ -219,7 +219,7 @@ def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
     done = Completed._make(unpack(upload.result))
     if done.digest != digest:
         raise NoSuchUpload(asked.upload)
-    version = shown(done.version, int(done.null), must(tx.rows, BUCKET, (asked.bucket,)).versioning)
+    version = shown(done.version, int(done.null), require(tx.rows, BUCKET, (asked.bucket,)).versioning)
     checksums = pack_all([done.checksum] if done.checksum else [])
     return version, upload.ended_ns, done.etag, done.size, checksums
 

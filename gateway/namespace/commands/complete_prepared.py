@@ -110,7 +110,7 @@ def stage_pieces(asked: StagePieces, tx: Tx) -> int | None:
     if asked.nth != done:
         return done if asked.nth < done else None
     wanted = [(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in asked.pieces)]
-    tx.want(wanted)
+    tx.prefetch(wanted)
     if any(tx.get(*run) is None for run in wanted):
         return None
     tx.need_feature(STAGED_FEATURE)

@@ -16,7 +16,7 @@ from gateway.journal.columns import Piece
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.bytes import BodyMade
 from gateway.journal.records.uploads import PartPut
-from gateway.journal.rows import Wanted, must
+from gateway.journal.rows import Wanted, require
 from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
 from gateway.namespace.commands.objects import DeleteObject, delete_object, existing, name_object
 from gateway.namespace.commands.uploads import open_upload, want_part
@@ -83,7 +83,7 @@ def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File
     """The bucket, the node and the shown version of what is to be copied."""
     place = find(tx, source.bucket, source.key, user, root)
     at = existing(tx, place, source.version)
-    file = must(tx.rows, FILE, (at.node,))
+    file = require(tx.rows, FILE, (at.node,))
     if source.conditions is not None:
         check_source(source.conditions, seen_as(at, file))
     if (source.node and source.node != file.id) or source.content not in (None, file.content):
@@ -187,7 +187,7 @@ def share(tx: Tx, file: File, start: int, length: int, found: Sequence[Piece] = 
     pieces = found or slice_of(tx.rows, file.shape, file.content, start, length)
     if sum(piece.length for piece in pieces) != length:
         raise InvalidArgument("the pieces do not make up the stretch")
-    tx.want([(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in pieces)])
+    tx.prefetch([(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in pieces)])
     made = tx.new_id()
     tx.emit(BodyMade(made, tuple((int(Shape.RUN), *piece) for piece in pieces)))
     return Shape.BODY, made

@@ -17,7 +17,7 @@ from gateway.errors import (
 )
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.tree import DirAttributesSet, DirGone
-from gateway.journal.rows import must
+from gateway.journal.rows import require
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Dir, Entry, Kind
 from gateway.namespace.depth import check_depth, note_height
 from gateway.namespace.name_lookup import Standing, enter, free, is_directory, look, make_sure, mark, new_node
@@ -59,9 +59,9 @@ def mkdir(asked: Mkdir, tx: Tx) -> int:
     else:  # a dead one, with the history of what was in it
         node = there.directory.node
         at_ns = tx.at_ns
-        must(tx.rows, DIR, (node,))
+        require(tx.rows, DIR, (node,))
         tx.emit(DirAttributesSet(node, asked.mode, asked.uid, asked.gid, at_ns, at_ns, at_ns))
-    mark(tx, bucket, must(tx.rows, DIR, (node,)), tx.get(ENTRY, (node, b"")), asked.user)
+    mark(tx, bucket, require(tx.rows, DIR, (node,)), tx.get(ENTRY, (node, b"")), asked.user)
     return node
 
 
@@ -84,7 +84,7 @@ def rmdir(asked: Rmdir, tx: Tx) -> None:
     if there.live_directory is None:
         raise (NotADirectory if there.live_file is not None else NoSuchName)(asked.name)
     make_sure(tx, bucket, asked.parent, asked.user)
-    empty_out(tx, bucket, must(tx.rows, DIR, (there.live_directory.node,)))
+    empty_out(tx, bucket, require(tx.rows, DIR, (there.live_directory.node,)))
 
 
 def empty_out(tx: Tx, bucket: Bucket, directory: Dir) -> None:
@@ -209,7 +209,7 @@ class Link:
 def link(asked: Link, tx: Tx) -> int:
     enter(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
     entry = file_at(look(tx, asked.parent, asked.name))
-    file = must(tx.rows, FILE, (entry.node,))
+    file = require(tx.rows, FILE, (entry.node,))
     if file.links >= MOST_LINKS:
         raise TooManyLinks(asked.name)
     bucket, there = _room_for(tx, asked.bucket, asked.user, asked.root, asked.to_parent, asked.to_name)

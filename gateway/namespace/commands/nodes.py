@@ -20,7 +20,7 @@ from gateway.journal.records.tree import (
     FileContentSet,
     FileXattrsSet,
 )
-from gateway.journal.rows import Wanted, must
+from gateway.journal.rows import Wanted, require
 from gateway.journal.tables import BLOCK, BODY, DIR, ENTRY, FILE, RUN, Dir, File, Kind, Shape
 from gateway.namespace.commands.complete import MOST_PIECES
 from gateway.namespace.commands.names import file_at
@@ -69,7 +69,7 @@ class SetContent:
 
 def set_content(asked: SetContent, tx: Tx) -> str:
     also: list[Wanted] = [(BLOCK, (block.id,)) for block in asked.blocks]
-    tx.want([(FILE, (asked.node,)), *also])
+    tx.prefetch([(FILE, (asked.node,)), *also])
     bucket_of(tx, asked.bucket, asked.user, asked.root)
     file = file_node(tx, asked.node)
     if file.kind != Kind.FILE or file.etag != asked.was:
@@ -109,11 +109,11 @@ def _content(tx: Tx, file: File, slices: list[tuple[int, int, int, int]], run: i
     if slices == [(file.shape, file.content, 0, file.size)]:
         return file.shape, file.content
     if file.shape == Shape.BODY:
-        tx.want([(BODY, (file.content,))])
+        tx.prefetch([(BODY, (file.content,))])
     pieces = [piece for each in slices for piece in slice_of(tx.rows, *each)]
     if len(pieces) > MOST_PIECES:
         raise InvalidArgument(f"the file would have more than {MOST_PIECES} pieces")
-    tx.want([(RUN, (each,)) for each in dict.fromkeys(piece.run for piece in pieces)])
+    tx.prefetch([(RUN, (each,)) for each in dict.fromkeys(piece.run for piece in pieces)])
     body = tx.new_id()
     tx.emit(BodyMade(body, tuple(slices)))
     return Shape.BODY, body
@@ -124,7 +124,7 @@ def _write(
 ) -> str:
     etag = written_etag(tx, file.id)
     freed = tx.new_id() if file.shape != Shape.NONE else 0
-    tx.want([(RUN if shape == Shape.RUN else BODY, (content,))] if shape != Shape.NONE else [])
+    tx.prefetch([(RUN if shape == Shape.RUN else BODY, (content,))] if shape != Shape.NONE else [])
     mtime = tx.at_ns if mtime_ns is None else mtime_ns
     tx.emit(FileContentSet(file.id, bucket, size, int(shape), content, etag, checksums, mtime, tx.at_ns, freed))
     return etag
@@ -151,14 +151,14 @@ class Clone:
 
 def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
     bucket = enter(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
-    source = must(tx.rows, FILE, (file_at(look(tx, asked.parent, asked.name)).node,))
+    source = require(tx.rows, FILE, (file_at(look(tx, asked.parent, asked.name)).node,))
     if source.kind != Kind.FILE:
         raise InvalidArgument("only a file's bytes can be cloned")
     if source.shape != Shape.NONE:
-        tx.want([(RUN if source.shape == Shape.RUN else BODY, (source.content,))])
+        tx.prefetch([(RUN if source.shape == Shape.RUN else BODY, (source.content,))])
     there = look(tx, asked.to_parent, asked.to_name, (ENTRY, (asked.to_parent, b"")))
     if there.live_file is not None:
-        target = must(tx.rows, FILE, (there.live_file.node,))
+        target = require(tx.rows, FILE, (there.live_file.node,))
         if target.kind != Kind.FILE:
             raise InvalidArgument("bytes can be cloned into a file only")
         return target.id, _write(
@@ -171,7 +171,7 @@ def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
         content=source.content, checksums=source.checksums,
     )  # fmt: skip
     put_name(tx, bucket, asked.to_parent, asked.to_name, there.file, node)
-    return node, must(tx.rows, FILE, (node,)).etag
+    return node, require(tx.rows, FILE, (node,)).etag
 
 
 @command(152)
@@ -207,7 +207,7 @@ def set_attributes(asked: SetAttributes, tx: Tx) -> None:
 def _node(tx: Tx, name: str, user: int, root: bool, node: int, directory: bool) -> Dir | File:
     if directory:
         enter(tx, name, user, root, node)
-        return must(tx.rows, DIR, (node,))
+        return require(tx.rows, DIR, (node,))
     bucket_of(tx, name, user, root)
     return file_node(tx, node)
 
@@ -225,7 +225,7 @@ class SetXattr:
     directory: bool
     name: bytes
     value: bytes
-    must: str = ""
+    require: str = ""
 
 
 def set_xattr(asked: SetXattr, tx: Tx) -> None:
@@ -233,9 +233,9 @@ def set_xattr(asked: SetXattr, tx: Tx) -> None:
     if not 0 < len(asked.name) <= XATTR_NAME_BYTES or len(asked.value) > XATTR_VALUE_BYTES:
         raise InvalidArgument(f"an extended attribute has at most {XATTR_NAME_BYTES} and {XATTR_VALUE_BYTES} bytes")
     values = unpack_map(row.xattrs)
-    if asked.must == "create" and asked.name in values:
+    if asked.require == "create" and asked.name in values:
         raise NameExists(asked.name)
-    if asked.must == "replace" and asked.name not in values:
+    if asked.require == "replace" and asked.name not in values:
         raise NoSuchName(asked.name)
     _put_xattrs(tx, row, values | {asked.name: asked.value}, asked.directory)
 

@@ -13,7 +13,7 @@ from gateway.journal.columns import Extent
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.bytes import NewBlock, RunMade
 from gateway.journal.records.tree import DirGone, FileHeadersSet, FileMade
-from gateway.journal.rows import Load, Missing, Wanted, must
+from gateway.journal.rows import Load, RowsNotLoaded, Wanted, require
 from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, Kind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.keys import SLASH, check, check_named
@@ -224,10 +224,10 @@ def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
             entry = tx.get(ENTRY, (parent, key[end:])) if parent else None
             if entry is not None:
                 want_neighbours(tx, entry)
-        except Missing as these:
+        except RowsNotLoaded as these:
             missing.extend(these.wanted)
     if missing:
-        raise Missing(dict.fromkeys(missing))
+        raise RowsNotLoaded(dict.fromkeys(missing))
     return parents
 
 
@@ -248,7 +248,7 @@ class SetTags:
 def set_tags(asked: SetTags, tx: Tx) -> str | None:
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
     at = existing(tx, place, asked.version)
-    file = must(tx.rows, FILE, (at.node,))
+    file = require(tx.rows, FILE, (at.node,))
     tx.emit(FileHeadersSet(file.id, file.headers, asked.tags, tx.at_ns))
     return shown(at.version, at.null, place.bucket.versioning)
 
@@ -268,7 +268,7 @@ class SetHeaders:
 def set_headers(asked: SetHeaders, tx: Tx) -> str | None:
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
     at = existing(tx, place, asked.version)
-    file = must(tx.rows, FILE, (at.node,))
+    file = require(tx.rows, FILE, (at.node,))
     tx.emit(FileHeadersSet(file.id, asked.headers, file.tags, tx.at_ns))
     return shown(at.version, at.null, place.bucket.versioning)
 

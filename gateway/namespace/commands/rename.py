@@ -21,7 +21,7 @@ from gateway.errors import (
 )
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.tree import EntryMoved
-from gateway.journal.rows import must
+from gateway.journal.rows import require
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Entry, Versioning
 from gateway.namespace.commands.names import empty_out, take_name
 from gateway.namespace.depth import check_move, height_of, note_height
@@ -109,19 +109,19 @@ def _check_cycle(tx: Tx, moved: Entry, into: int, name: bytes) -> None:
     while into:
         if into == moved.node:
             raise Cycle(name)
-        into = must(tx.rows, DIR, (into,)).parent
+        into = require(tx.rows, DIR, (into,)).parent
 
 
 def _check_fits(tx: Tx, moved: Entry, depth: int, to_depth: int) -> None:
     """A directory does not move so far down that those below it are too deep. Raises `TooDeep`."""
     if is_directory(moved.name):
-        check_move(must(tx.rows, DIR, (moved.node,)), depth, to_depth)
+        check_move(require(tx.rows, DIR, (moved.node,)), depth, to_depth)
 
 
 def _note_moved(tx: Tx, moved: Entry, parent: int) -> None:
     """An entry stands in *parent* now."""
     if is_directory(moved.name):
-        note_height(tx, parent, height_of(must(tx.rows, DIR, (moved.node,))) + 1)
+        note_height(tx, parent, height_of(require(tx.rows, DIR, (moved.node,))) + 1)
 
 
 def _check_target(target: Standing, entry: Entry, how: How) -> None:
@@ -140,7 +140,7 @@ def _check_target(target: Standing, entry: Entry, how: How) -> None:
 def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> None:
     """Onto nothing, or onto an empty directory; one that is dead but has history in it stands in the way."""
     if target.directory is not None:
-        row = must(tx.rows, DIR, (target.directory.node,))
+        row = require(tx.rows, DIR, (target.directory.node,))
         if not target.directory.dead:
             empty_out(tx, bucket, row)
         if tx.get(ENTRY, (target.parent, target.directory_name)) is not None:
@@ -150,7 +150,7 @@ def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> N
 
 
 def _move_file(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> None:
-    tx.want([(FILE, (entry.node,))])
+    tx.prefetch([(FILE, (entry.node,))])
     want_neighbours(tx, entry)
     if bucket.versioning != Versioning.OFF:
         put_name(tx, bucket, target.parent, target.file_name, target.file, entry.node)
@@ -187,7 +187,7 @@ def _exchange_versions(tx: Tx, bucket: Bucket, one: Entry, other: Entry) -> None
     """Where versions are kept, two files get each other's node as a new version."""
     if is_directory(one.name) or is_directory(other.name):
         raise InvalidArgument("a file and a directory are not exchanged where versions are kept")
-    tx.want([(FILE, (one.node,)), (FILE, (other.node,))])
+    tx.prefetch([(FILE, (one.node,)), (FILE, (other.node,))])
     put_name(tx, bucket, one.parent, one.name, one, other.node)
     put_name(tx, bucket, other.parent, other.name, other, one.node)
 

@@ -70,7 +70,7 @@ def any_upload(
 
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`."""
     at = (UPLOAD, (name, key, number_of(tx, name, upload, user, root)))
-    tx.want([(BUCKET, (name,)), at, *(also or ())])
+    tx.prefetch([(BUCKET, (name,)), at, *(also or ())])
     bucket = bucket_of(tx, name, user, root)
     row = tx.get(*at)
     if row is None or row.id < bucket.id:  # a bucket of that name that is gone had it
@@ -84,7 +84,7 @@ def number_of(tx: Tx, name: str, upload: str, user: int, root: bool) -> int:
     try:
         return parse_upload(upload)
     except NoSuchUpload:
-        tx.want([(BUCKET, (name,))])
+        tx.prefetch([(BUCKET, (name,))])
         bucket_of(tx, name, user, root)
         raise
 
@@ -103,7 +103,7 @@ def want_part(tx: Tx, upload: int, number: int, also: list[Wanted] | None = None
     """Ask for the part that is replaced. Raises `InvalidArgument` for a number that no part has."""
     if not 1 <= number <= PARTS:
         raise InvalidArgument(f"a part number is 1 to {PARTS}, not {number}")
-    tx.want([(PART, (upload, number)), *(also or ())])
+    tx.prefetch([(PART, (upload, number)), *(also or ())])
 
 
 @command(121, weight=weigh_key)
@@ -176,7 +176,9 @@ class DropParts:
 
 
 def drop_parts(asked: DropParts, tx: Tx) -> int:
-    tx.want([(UPLOAD, (asked.bucket, asked.key, asked.upload)), *((PART, (asked.upload, n)) for n in asked.numbers)])
+    tx.prefetch(
+        [(UPLOAD, (asked.bucket, asked.key, asked.upload)), *((PART, (asked.upload, n)) for n in asked.numbers)]
+    )
     row = tx.get(UPLOAD, (asked.bucket, asked.key, asked.upload))
     if row is None:
         return 0
@@ -221,7 +223,7 @@ def cut_uploads_off(asked: CutUploadsOff, tx: Tx) -> int:
     gone = tx.get(GONE, (asked.bucket,))
     if gone is None:
         return 0
-    tx.want([(UPLOAD, (gone.name, *at)) for at in asked.uploads])
+    tx.prefetch([(UPLOAD, (gone.name, *at)) for at in asked.uploads])
     its_own = (at for at in dict.fromkeys(asked.uploads) if gone.id < at.id < gone.before)
     rows = ((at, tx.get(UPLOAD, (gone.name, *at))) for at in its_own)
     still_open = tuple(at for at, row in rows if row is not None and row.state == UploadState.OPEN)

@@ -4,8 +4,9 @@ The way of a GET, from the bucket's name over the directories to the node and it
 deep as the key is: one snapshot, one trip. Only what it does not find (no such bucket? no such key? a delete marker?),
 a version asked for by id, and keys that are deeper than SQLite joins take further steps.
 
-A reader must hold a floor while it looks up and reads: what a row named a moment ago may be taken apart by now. Bodies
-are resolved while they are read, so *takedown waits until every floor is above the number at which it saw the freed
+A reader must hold a horizon while it looks up and reads: what a row named a moment ago may be taken apart by now.
+Bodies
+are resolved while they are read, so *takedown waits until every horizon is above the number at which it saw the freed
 row*.
 """
 
@@ -16,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from gateway.errors import Damaged, NoSuchBucket
+from gateway.errors import Corrupted, NoSuchBucket
 from gateway.journal.columns import FIRST_BLOCK_SQL, Extent, extents, pieces
 from gateway.journal.tables import Bucket, Part, Shape, Upload
 from gateway.namespace.keys import split
@@ -314,7 +315,7 @@ def resolve(reads: Reads, found: Found, start: int, length: int) -> Iterator[lis
     """The extents that hold *length* plain bytes from *start* on, in order, a list at a time.
 
     One list for content of one run; one for each piece of a body, looked up when it is asked for, so memory does not
-    grow with the object. Raises `Damaged` where a row is not there any more: the floor was not held."""
+    grow with the object. Raises `Corrupted` where a row is not there any more: the horizon was not held."""
     file = found.file
     if file is None or length <= 0:
         return
@@ -327,7 +328,7 @@ def resolve(reads: Reads, found: Found, start: int, length: int) -> Iterator[lis
 def _resolve_body(reads: Reads, body: int, start: int, length: int) -> Iterator[list[Stretch]]:
     rows = reads.query("SELECT pieces FROM body WHERE id = ?", (body,))
     if not rows:
-        raise Damaged(f"a read came too late: body {body} is taken apart")
+        raise Corrupted(f"a read came too late: body {body} is taken apart")
     at, end = 0, start + length
     for piece in pieces(rows[0][0]):
         low, high = max(start, at), min(end, at + piece.length)
@@ -339,10 +340,10 @@ def _resolve_body(reads: Reads, body: int, start: int, length: int) -> Iterator[
 
 
 def run_stretches(reads: Reads, run: int, start: int, length: int) -> list[Stretch]:
-    """The extents that hold a stretch of one run. Raises `Damaged` if it is taken apart."""
+    """The extents that hold a stretch of one run. Raises `Corrupted` if it is taken apart."""
     rows = reads.query("SELECT extents FROM run WHERE id = ?", (run,))
     if not rows:
-        raise Damaged(f"a read came too late: run {run} is taken apart")
+        raise Corrupted(f"a read came too late: run {run} is taken apart")
     return stretches(extents(rows[0][0]), start, length)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from gateway.errors import Busy, CommitterGone, EntrepotError, Refused, SessionOver
+from gateway.errors import Busy, CommitterGone, EntrepotError, Refused, SessionExpired
 from gateway.posix.api import Verbs
 from gateway.posix.rpc import protocol
 from gateway.posix.rpc.call_batcher import Gathering
@@ -102,7 +102,7 @@ class Asking(Verbs):
             (found,) = await self._results([(name, arguments)], stop=False)
             if not isinstance(found, EntrepotError):
                 return found
-            if last or name not in _TWICE or not isinstance(found, CommitterGone | SessionOver):
+            if last or name not in _TWICE or not isinstance(found, CommitterGone | SessionExpired):
                 raise found
         raise AssertionError("the last one is raised")
 

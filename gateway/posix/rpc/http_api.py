@@ -29,7 +29,7 @@ from gateway.errors import (
     CommitterGone,
     EntrepotError,
     InvalidArgument,
-    SessionOver,
+    SessionExpired,
 )
 from gateway.journal.columns import PartFact
 from gateway.posix.api import Directory
@@ -116,7 +116,7 @@ class OverHttp(Asking):
             found = result_of(travelling, answer)
             if not isinstance(found, EntrepotError):
                 return found
-            if last or not isinstance(found, CommitterGone | SessionOver):
+            if last or not isinstance(found, CommitterGone | SessionExpired):
                 raise found
         raise AssertionError("the last one is raised")
 

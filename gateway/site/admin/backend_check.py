@@ -174,7 +174,7 @@ class _Trial:
         key = await self._put(b"short")
         try:
             await self._backend.get(key, 3, 10)
-        except errors.Damaged:
+        except errors.Corrupted:
             return ""
         return "it was answered"
 
@@ -187,7 +187,7 @@ class _Trial:
         key = self._key()
         try:
             await self._backend.put(key, [self._value], crc32c_of([self._value]) ^ 1)
-        except errors.Damaged:
+        except errors.Corrupted:
             return "" if await self._is_absent(key) else "it was refused, and is there"
         return "it was taken"
 

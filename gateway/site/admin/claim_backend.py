@@ -138,13 +138,13 @@ async def _opened(place: BackendPlace, timing: Timing) -> Backend:
 
 
 def _see_that_it_gives_way(backend: Backend, held: Marker | None, wanted: Marker, others: Collection[int]) -> None:
-    """Raises `Foreign` unless *held* gives way to *wanted*: also where it says that this is the place of another
-    backend of this site, which the rule for claims does not know."""
+    """Raises `OwnedByAnotherSite` unless *held* gives way to *wanted*: also where it says that this is the place of
+    another backend of this site, which the rule for claims does not know."""
     why = check_claim(held, wanted)
     if why is None and held is not None and held.backend in others:
         why = f"it is the place of another backend of this site, {held.backend}; are two places swapped in the config?"
     if why is not None:
-        raise backend_errors.Foreign(why, backend=backend.name)
+        raise backend_errors.OwnedByAnotherSite(why, backend=backend.name)
 
 
 async def _looked(backend: Backend, number: int, rows: Rows) -> _Found:
@@ -154,7 +154,7 @@ async def _looked(backend: Backend, number: int, rows: Rows) -> _Found:
     for block in sample:
         try:
             await backend.stat(block_key(block))
-        except (backend_errors.NotFound, backend_errors.Damaged):
+        except (backend_errors.NotFound, backend_errors.Corrupted):
             continue
         there += 1
     return _Found(len(sample), there, "" if there else await _first(backend))

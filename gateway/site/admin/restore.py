@@ -36,7 +36,7 @@ from gateway.config.writing import to_toml
 from gateway.crypto import master
 from gateway.crypto.master import MasterKeys
 from gateway.crypto.ring import open_secret, unwrap_ring_key
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Corrupted, Misconfigured
 from gateway.journal.history import backup as journal_backup
 from gateway.journal.history.backup import Manifest
 from gateway.journal.paths import JournalPaths, make_folder
@@ -91,7 +91,8 @@ async def restore(
     It claims the backends in a new incarnation; *anyway* names those that it claims although none of the blocks that
     should lie there does. *without* names those that are gone for good: the restored site gives them up as lost. These,
     and what the backup's site had given up, are not asked. *tables_only*: the journal is damaged; take the tables as
-    they are, and begin its chain of hashes anew. Cut short, it can be run again. Raises `Misconfigured`, `Damaged`."""
+    they are, and begin its chain of hashes anew. Cut short, it can be run again. Raises `Misconfigured`,
+    `Corrupted`."""
     manifest = journal_backup.read_manifest(target)
     if not (target / CONFIG_NAME).exists():
         raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
@@ -132,7 +133,7 @@ def _saying_what_may_help() -> Iterator[None]:
         yield
     except Misconfigured as error:
         cause = error.__cause__
-        if isinstance(cause, backend_errors.BackendError) and not isinstance(cause, backend_errors.Foreign):
+        if isinstance(cause, backend_errors.BackendError) and not isinstance(cause, backend_errors.OwnedByAnotherSite):
             hint = f". If that backend is gone for good, leave it out: --without {cause.backend}"
             raise Misconfigured(f"{error}{hint}") from cause
         raise
@@ -178,7 +179,8 @@ def _identity(manifest: Manifest, text: str, tables_only: bool) -> str:
 
 
 def _check_key(keys: MasterKeys, database: Path) -> None:
-    """See that *keys* open everything that the backup's *database* has wrapped. Raises `Misconfigured` or `Damaged`."""
+    """See that *keys* open everything that the backup's *database* has wrapped. Raises `Misconfigured` or
+    `Corrupted`."""
     store = ReadStore(database)
     try:
         for number, tenant, wrapped, key in store.query(
@@ -188,7 +190,7 @@ def _check_key(keys: MasterKeys, database: Path) -> None:
         for access_key, sealed, key in store.query("SELECT access_key, secret, master FROM access_key"):
             open_secret(keys.by_id(key), access_key, sealed)
     except sqlite3.Error as error:
-        raise Damaged(f"{database} cannot be read: {error}") from error
+        raise Corrupted(f"{database} cannot be read: {error}") from error
     finally:
         store.close()
 

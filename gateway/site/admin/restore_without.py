@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Corrupted, Misconfigured
 from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.inline_committer import LocalCommitter
@@ -31,13 +31,13 @@ SPELLED = 20
 def check_left_out(database: Path, names: Collection[str], configured: Collection[str]) -> frozenset[str]:
     """The backends that a site restored from the journal in *database* does without: *names*, and what its site had
     given up. *configured*: those of its config. Raises `Misconfigured` if the journal does not know one of *names*, or
-    if none would be left; `Damaged` if the journal cannot be read."""
+    if none would be left; `Corrupted` if the journal cannot be read."""
     store = ReadStore(database)
     try:
         known = {name for (name,) in store.query("SELECT name FROM backend")}
         gone = given_up(store).union(names)
     except sqlite3.Error as error:
-        raise Damaged(f"{database} cannot be read: {error}") from error
+        raise Corrupted(f"{database} cannot be read: {error}") from error
     finally:
         store.close()
     for name in names:

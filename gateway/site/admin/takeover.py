@@ -248,7 +248,7 @@ async def _stamp(backend: Backend, held: Marker, fencing: Fencing) -> None:
     if wanted is not None:
         try:
             await backend.claim(wanted)
-        except backend_errors.Foreign as error:
+        except backend_errors.OwnedByAnotherSite as error:
             raise Misconfigured(
                 f"{error}: the other folder is still in use: it ends within seconds, then run this again"
             ) from error

@@ -22,7 +22,7 @@ from gateway.metrics.loop_lag import watch_loop
 from gateway.site.active_config import load_in_force, tell_version
 from gateway.site.processes.control_channel import CONTROL_FD, Line, Message
 from gateway.site.processes.memory import keep_freed_memory
-from gateway.site.storage.refusals import NotNow
+from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing, timing_from_environment
 
 EXIT_MISCONFIGURED = 78
@@ -134,7 +134,7 @@ class Child:
             else:
                 answer = {"ok": False, "why": "it is starting", "passing": True}
         except Misconfigured as error:
-            answer = {"ok": False, "why": str(error), "passing": isinstance(error, NotNow)}
+            answer = {"ok": False, "why": str(error), "passing": isinstance(error, TemporarilyRejected)}
         except Exception as error:  # noqa: BLE001 (whatever goes wrong is the answer)
             answer = {"ok": False, "why": f"{type(error).__name__}: {error}", "passing": True}
         self._line.tell({"is": "answered", "number": message["number"], "config": self.config.version, **answer})

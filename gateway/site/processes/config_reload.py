@@ -29,7 +29,7 @@ from gateway.site.processes.control_channel import Message
 from gateway.site.processes.supervised import Process
 from gateway.site.serve_lock import read_serving
 from gateway.site.storage.atomic_files import stamp, write_file
-from gateway.site.storage.refusals import NotNow, Refusals
+from gateway.site.storage.refusals import Refusals, TemporarilyRejected
 from gateway.timing import Timing, timing_from_environment
 
 ASKED, TOLD = "asked", "told"
@@ -124,7 +124,7 @@ class Reloading:
         try:
             outcome = await self._take_over()
         except Misconfigured as error:
-            outcome = Outcome("refused", self.config.version, str(error), isinstance(error, NotNow))
+            outcome = Outcome("refused", self.config.version, str(error), isinstance(error, TemporarilyRejected))
         except Exception as error:  # noqa: BLE001 (a full disk, say: the next edit is looked at all the same)
             word = "refused" if self.config.version == before else "incomplete"
             outcome = Outcome(word, self.config.version, f"{type(error).__name__}: {error}", word == "refused")
@@ -188,7 +188,7 @@ class Reloading:
                     raise self._refused(answer)
 
     def _refused(self, answer: Message) -> Misconfigured:
-        kind = NotNow if answer.get("passing") else Misconfigured
+        kind = TemporarilyRejected if answer.get("passing") else Misconfigured
         return kind("\n".join(f"{self._path}: {line}" for line in str(answer["why"]).splitlines()))
 
     async def _all_run(self, outcome: str) -> Outcome:

@@ -30,7 +30,7 @@ from gateway.site.processes.reload_checks import (
 )
 from gateway.site.processes.replication_metrics import count_copies
 from gateway.site.site import Site
-from gateway.site.storage.refusals import NotNow
+from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.site.storage.registration import introduce, keep_introducing
 
 NICENESS = 10
@@ -92,14 +92,15 @@ async def adopt(site: Site, workers: list[Worker], config: Config) -> None:
 
 async def prepare(site: Site, child: Child, message: Message) -> Message:
     """Make what the config in *message* names anew known to the journal, and claim it. Raises `Misconfigured` where
-    that fails, and for a backend that would leave while it is needed; `NotNow` where the reason may pass."""
+    that fails, and for a backend that would leave while it is needed; `TemporarilyRejected` where the reason may
+    pass."""
     topology = (await child.config_in(message)).topology(site.folder)
     see_that_none_was_lost(site.warehouse.topology, topology, site.store)
     await see_that_none_is_needed(site.warehouse.topology, topology, site.journal_path)
     unclaimed = await introduce(topology, site.journal, site.store)
     if unclaimed:
         told = (f"backends.{name}: " + why.removeprefix(f"backend {name!r}: ") for name, why in unclaimed.items())
-        raise NotNow("\n".join(told))
+        raise TemporarilyRejected("\n".join(told))
     await site.warehouse.try_out(topology)
     return {}
 

@@ -14,7 +14,7 @@ from gateway.site.processes.child import Child
 from gateway.site.processes.control_channel import Message
 from gateway.site.site import Site
 from gateway.site.storage.keyring import Rows
-from gateway.site.storage.refusals import NotNow
+from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.topology import Topology
 
 
@@ -29,7 +29,7 @@ def answer_supervisor(child: Child, site: Site) -> None:
         busy = site.warehouse.still_written(message["backends"])
         if busy:
             told = "requests under way still write there, as policies had it when they began: try again later"
-            raise NotNow("\n".join(f"backends.{name}: {told}" for name in busy))
+            raise TemporarilyRejected("\n".join(f"backends.{name}: {told}" for name in busy))
         return {}
 
     child.answers["stand"] = stand
@@ -59,7 +59,7 @@ async def see_that_none_is_needed(before: Topology, after: Topology, journal: Pa
             )
         blocks = await asyncio.to_thread(_blocks_on, name, journal)
         if blocks:
-            raise NotNow(f"backends.{name}: still holds {blocks} block(s): remove it once it is empty")
+            raise TemporarilyRejected(f"backends.{name}: still holds {blocks} block(s): remove it once it is empty")
 
 
 async def see_that_none_is_missing(topology: Topology, journal: Path) -> None:

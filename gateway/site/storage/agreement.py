@@ -48,7 +48,7 @@ INCARNATION_STEPS = 16
 """How many restores a single place may claim beyond those that the backup or the agreeing places know of."""
 
 
-class GoesOnElsewhere(errors.Foreign):
+class GoesOnElsewhere(errors.OwnedByAnotherSite):
     """The marker of one place says that this site goes on elsewhere."""
 
 

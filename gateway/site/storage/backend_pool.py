@@ -33,7 +33,7 @@ from gateway.site.storage.keyring import Rows
 from gateway.site.storage.marker_guard import Guarded
 from gateway.site.storage.open_backends import Live, close_all
 from gateway.site.storage.pending_backend import Absent
-from gateway.site.storage.refusals import NotNow
+from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
 
@@ -141,8 +141,8 @@ class Standing:
     async def try_out(self, topology: Topology) -> None:
         """See that those of *topology* can be opened that do not stand yet, or are reached in another way than the
         config in force says, and let go of them; where only a file was replaced, no edit waits for that. Raises
-        `NotNow`, which says the key path of the first that cannot, and `Misconfigured` for one that the journal has
-        not met."""
+        `TemporarilyRejected`, which says the key path of the first that cannot, and `Misconfigured` for one that the
+        journal has not met."""
         for name, place in topology.backends.items():
             if name not in self._places or bare(self._places[name]) != bare(place):
                 try:
@@ -150,7 +150,7 @@ class Standing:
                 except backend_errors.BackendError as error:
                     if name in self.absent() and isinstance(error, backend_errors.Unavailable):
                         continue  # it is away, however it is reached
-                    raise NotNow(f"backends.{name}: {error.message}") from error
+                    raise TemporarilyRejected(f"backends.{name}: {error.message}") from error
 
     async def leave(self, topology: Topology) -> None:
         """Let go of those that *topology* has no more, once their calls under way have had their time."""

@@ -14,7 +14,7 @@ from gateway.crypto import master
 from gateway.crypto.master import MasterKey, MasterKeys
 from gateway.crypto.ring import ActiveKey, open_secret, unwrap_ring_key
 from gateway.crypto.sealing import ENCRYPTED, TAGGED
-from gateway.errors import Damaged, Misconfigured
+from gateway.errors import Corrupted, Misconfigured
 
 MODES = {"aes-256-gcm": ENCRYPTED, "tagged": TAGGED}
 """The config's words for how blocks are sealed."""
@@ -58,7 +58,7 @@ class Ring:
         return self._masters.current
 
     def ring_key(self, ring_key_id: int) -> ActiveKey:
-        """The ring key of that id. Raises `Damaged` if there is none or it does not open."""
+        """The ring key of that id. Raises `Corrupted` if there is none or it does not open."""
         found = self._opened.get(ring_key_id)
         if found is None:
             rows = self._rows.query(
@@ -66,7 +66,7 @@ class Ring:
                 (ring_key_id,),
             )
             if not rows:
-                raise Damaged(f"the journal has no ring key {ring_key_id:016x}")
+                raise Corrupted(f"the journal has no ring key {ring_key_id:016x}")
             tenant, wrapped, master_id = rows[0]
             found = unwrap_ring_key(self.master(master_id), ring_key_id, tenant, wrapped)
             self._opened[ring_key_id] = found
@@ -78,18 +78,18 @@ class Ring:
         return found.key, found.mode
 
     def active(self, tenant: int) -> ActiveKey:
-        """The ring key that seals what the tenant (by id) writes now. Raises `Damaged` if it has none."""
+        """The ring key that seals what the tenant (by id) writes now. Raises `Corrupted` if it has none."""
         version = self._rows.data_version()
         known = self._active.get(tenant)
         if known is not None and known[0] == version:
             return known[1]
         rows = self._rows.query("SELECT ring_key FROM tenant WHERE id = ?", (tenant,))
         if not rows or not rows[0][0]:
-            raise Damaged(f"tenant {tenant:016x} has no ring key")
+            raise Corrupted(f"tenant {tenant:016x} has no ring key")
         found = self.ring_key(rows[0][0])
         self._active[tenant] = (version, found)
         return found
 
     def unseal(self, access_key: str, sealed: bytes, master_id: str) -> str:
-        """A user's secret. Raises `Damaged` if it does not open, `Misconfigured` without its master key."""
+        """A user's secret. Raises `Corrupted` if it does not open, `Misconfigured` without its master key."""
         return open_secret(self.master(master_id), access_key, sealed)

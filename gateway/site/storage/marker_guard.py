@@ -68,7 +68,7 @@ async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: F
             f"this is incarnation {incarnation}"
         )
         raise RestoredElsewhere(message, backend=backend.name)
-    raise errors.Foreign(f"it {_whose(held, wanted, rows)}", backend=backend.name)
+    raise errors.OwnedByAnotherSite(f"it {_whose(held, wanted, rows)}", backend=backend.name)
 
 
 def _whose(held: Marker, wanted: Marker, rows: Rows) -> str:
@@ -220,7 +220,7 @@ class Guarded(Backend):
         looked_at = self.inner
         try:
             held = await check_marker(looked_at, self._id, rows, self._fencing)
-        except (errors.Foreign, errors.Misconfigured) as error:
+        except (errors.OwnedByAnotherSite, errors.Misconfigured) as error:
             if not await self._stands_again() and self.inner is looked_at:  # and not what was opened anew meanwhile
                 self._lost(error.message)
                 self.elsewhere = error if isinstance(error, GoesOnElsewhere) else None
@@ -257,7 +257,7 @@ class Guarded(Backend):
             return False
         try:
             await self.inner.claim(wanted)
-        except errors.Foreign:
+        except errors.OwnedByAnotherSite:
             return True
         except errors.BackendError as error:
             if str(error) != self.unstamped:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.errors import NotNow
+from gateway.errors import TemporarilyRejected
 from gateway.timing import Timing
 
-__all__ = ["NotNow", "Refusals"]
+__all__ = ["Refusals", "TemporarilyRejected"]
 
 
 class Refusals:
