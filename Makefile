@@ -18,6 +18,7 @@ SITE ?= var/site
 HOST ?= 127.0.0.1
 PORT ?= 9000
 MINUTES ?= 30
+VERSITYGW := v1.8.0
 MINIO := v0.0.0-20260212201848-7aac2a2c5b7c
 PARALLEL := -n 4 --dist worksteal
 QUICK := not slow and not alone and not soak and not bench
@@ -26,7 +27,7 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.1
 
 .PHONY: help
 help: ## this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
 .PHONY: env
 env: .make/env ## the Python environment in .venv, as requirements.lock has it
@@ -59,6 +60,13 @@ minio: .make/bin/minio ## a MinIO for the tests, built from Go's registry in som
 	@command -v go >/dev/null || { echo "make minio: there is no Go here" >&2; exit 1; }
 	GOBIN="$(CURDIR)/.make/bin" CGO_ENABLED=0 go install -trimpath github.com/minio/minio@$(MINIO)
 
+.PHONY: versitygw
+versitygw: .make/bin/versitygw ## a versitygw for `make bench-peers`, built from Go's registry
+
+.make/bin/versitygw:
+	@command -v go >/dev/null || { echo "make versitygw: there is no Go here" >&2; exit 1; }
+	GOBIN="$(CURDIR)/.make/bin" CGO_ENABLED=0 go install -trimpath github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+
 .PHONY: lint
 lint: env ## ruff, mypy --strict, and who may import whom
 	@$(BIN)/mypy & types=$$!
@@ -87,6 +95,10 @@ fast: env ## the quick tests
 .PHONY: bench
 bench: env clients ## one table of speeds, each beside a ceiling measured in the same run
 	@$(BIN)/python -m tests.bench
+
+.PHONY: bench-peers
+bench-peers: env clients minio versitygw ## Entrepot, MinIO and versitygw in turns, with the same client
+	@$(BIN)/python -m tests.bench.peers
 
 .PHONY: soak
 soak: env clients ## what repeats: kills for MINUTES= (30), every power cut, every journey, a thousand examples of each property

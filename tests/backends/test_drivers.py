@@ -12,12 +12,23 @@ from backends.local.backend import Local
 from backends.local.wal import LOG_BYTES_MIN
 from backends.testing.memory import Memory
 from tests.backends.contract import Contract
+from tests.backends.example_driver import SqliteBackend
 
 
 class TestMemory(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
         yield Memory()
+
+
+class TestExample(Contract):
+    """The example that docs/architecture.md explains."""
+
+    @pytest.fixture
+    async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
+        example = SqliteBackend(str(tmp_path / "example.db"))
+        yield example
+        await example.close()
 
 
 class TestLocal(Contract):

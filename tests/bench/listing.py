@@ -1,7 +1,7 @@
 """Listings: pages a second, beside the same page formatted from memory by the same code.
 
 What is compared: the same presigned requests, in random order over a hundred positions, sent by the same client to two
-gateways on as many processes. One serves the site; the other (see `denormalized.py`) differs in one thing, that its
+gateways on as many processes. One serves the site; the other (see `remembered.py`) differs in one thing, that its
 engine has the page in memory. So both sides pay for HTTP, the signature, the formatting, metrics and the log, and the
 ratio says what fetching costs. Stricter, and told in the note: the formatter alone in a loop on every core, without
 any request around it. The small and the large bucket are measured in turn, so that the machine drifts under both.

@@ -19,7 +19,7 @@ from tests.bench import ceilings
 from tests.bench.load import drive, sound
 from tests.bench.plan import Plan
 from tests.bench.presigned import Presigner
-from tests.bench.server import CORES, Gateway, bare
+from tests.bench.server import CORES, Gateway, Target, bare
 from tests.bench.table import Row, interleave
 
 SMALL = 4096
@@ -44,7 +44,7 @@ def rows(plan: Plan, running: Gateway) -> list[Row]:
     return made
 
 
-def _fresh(sign: Presigner, method: str, count: int) -> list[str]:
+def fresh(sign: Presigner, method: str, count: int) -> list[str]:
     """So many presigned paths that no run used before, in random order."""
     tag = os.urandom(4).hex()
     paths = [sign(method, f"fresh/{tag}/{number:08d}") for number in range(count)]
@@ -62,7 +62,7 @@ def _puts(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
         rate = 12_000 if connections > 1 else 3_000
 
         def put(connections: int = connections, rate: int = rate) -> float:
-            paths = _fresh(sign, "PUT", int(rate * plan.seconds))
+            paths = fresh(sign, "PUT", int(rate * plan.seconds))
             done = drive(running.address, paths, method="PUT", body=body, connections=connections, seconds=plan.seconds)
             return sound(done)
 
@@ -111,7 +111,7 @@ def _gets(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
     return found
 
 
-def fill(running: Gateway, sign: Presigner, keys: list[str], size: int, threads: int = 16) -> None:
+def fill(running: Target, sign: Presigner, keys: list[str], size: int, threads: int = 16) -> None:
     """PUT so many random bytes under each of *keys*."""
 
     def put(key: str) -> None:
@@ -156,7 +156,7 @@ def _large_puts(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
         body = os.urandom(MIB)
 
         def put() -> float:
-            paths = _fresh(sign, "PUT", int(1_500 * plan.seconds))
+            paths = fresh(sign, "PUT", int(1_500 * plan.seconds))
             done = drive(running.address, paths, method="PUT", body=body, connections=16, seconds=plan.seconds)
             return sound(done) * MIB / 1e6
 
@@ -223,18 +223,18 @@ def _deletes(plan: Plan, running: Gateway, sign: Presigner) -> list[Row]:
     many = Row("DeleteObjects by 1,000", "keys/s", "DELETE by 64 connections, keys beside", 3.0)
     wanted = [row for row in (singly, many) if plan.wants(row.name)]
     for _ in range(plan.runs if wanted else 0):
-        put_rate, keys = _put_keys(plan, running, sign)
-        delete_rate, left = _delete_singly(running, sign, keys)
+        put_rate, keys = put_keys(running, sign, max(plan.seconds, 6 * DELETE_SECONDS))
+        delete_rate, left = delete_singly(running, sign, keys)
         singly.ceiling.append(put_rate)
         singly.measured.append(delete_rate)
         many.ceiling.append(delete_rate)
-        many.measured.append(_delete_many(running, sign, left))
+        many.measured.append(delete_many(running, sign, left))
     return wanted
 
 
-def _put_keys(plan: Plan, running: Gateway, sign: Presigner) -> tuple[float, list[str]]:
+def put_keys(running: Target, sign: Presigner, seconds: float) -> tuple[float, list[str]]:
     """PUTs a second, and the keys that were certainly put, in random order: several times what DELETE takes."""
-    tag, seconds = os.urandom(4).hex(), max(plan.seconds, 6 * DELETE_SECONDS)
+    tag = os.urandom(4).hex()
     keys = [f"gone/{tag}/{number:08d}" for number in range(int(12_000 * seconds))]
     puts = [sign("PUT", key) for key in keys]
     done = drive(running.address, puts, method="PUT", body=os.urandom(SMALL), connections=64, seconds=seconds)
@@ -243,7 +243,7 @@ def _put_keys(plan: Plan, running: Gateway, sign: Presigner) -> tuple[float, lis
     return sound(done), certain
 
 
-def _delete_singly(running: Gateway, sign: Presigner, keys: list[str]) -> tuple[float, list[str]]:
+def delete_singly(running: Target, sign: Presigner, keys: list[str]) -> tuple[float, list[str]]:
     """DELETEs a second, and the keys that are left."""
     paths = [sign("DELETE", key) for key in keys]
     rate = sound(drive(running.address, paths, method="DELETE", connections=64, seconds=DELETE_SECONDS))
@@ -253,7 +253,7 @@ def _delete_singly(running: Gateway, sign: Presigner, keys: list[str]) -> tuple[
     return rate, left
 
 
-def _delete_many(running: Gateway, sign: Presigner, keys: list[str]) -> float:
+def delete_many(running: Target, sign: Presigner, keys: list[str]) -> float:
     """Keys a second of DeleteObjects by 1,000, sent by a few connections whose requests were made before."""
     host = urlsplit(running.address).netloc
     bodies = queue.SimpleQueue[bytes]()

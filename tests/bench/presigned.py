@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from gateway.identity.signing import presign
-from tests.bench.server import Gateway
+from tests.bench.server import Target
 
 
 class Presigner:
-    """Answers the path and query of a presigned request on a bucket of this gateway."""
+    """Answers the path and query of a presigned request on a bucket of this server."""
 
-    def __init__(self, running: Gateway, bucket: str) -> None:
+    def __init__(self, running: Target, bucket: str) -> None:
         self._running = running
         self._bucket = bucket
         self._host = urlsplit(running.address).netloc

@@ -50,16 +50,15 @@ def wait_for(port: int) -> None:
 
 
 @dataclass(frozen=True)
-class Gateway:
-    """A running gateway."""
+class Target:
+    """An S3 server under measurement, and the keys of a user who may do everything."""
 
     address: str
     access_key: str
     secret_key: str
-    folder: Path
-    process: subprocess.Popen[bytes]
 
     def client(self, **config: Any) -> Any:
+        """A boto3 client that retries nothing."""
         return boto3.client(
             "s3",
             endpoint_url=self.address,
@@ -68,6 +67,14 @@ class Gateway:
             region_name="us-east-1",
             config=Config(retries={"max_attempts": 1}, s3={"addressing_style": "path"}, **config),
         )
+
+
+@dataclass(frozen=True)
+class Gateway(Target):
+    """A running gateway, the folder of its site, and its supervisor's process."""
+
+    folder: Path
+    process: subprocess.Popen[bytes]
 
     def pids(self) -> list[int]:
         """The supervisor and all its children."""

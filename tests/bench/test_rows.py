@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.bench import backlog, clouds, deciding, near, planning
+from tests.bench.peers.servers import ENTREPOT, MINIO
+from tests.bench.peers.table import Result, to_markdown
 from tests.bench.plan import Plan
 from tests.bench.table import Row
 from tests.endpoint import ROOT
@@ -44,6 +46,22 @@ def test_the_program_prints_a_table_of_the_rows_that_were_asked_for() -> None:
     environment = {name: value for name, value in os.environ.items() if name != TEMPLATES}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert "HEAD" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_comparison_with_peers_prints_what_it_measured() -> None:
+    load_generator()
+    command = [sys.executable, "-m", "tests.bench.peers", "--only", "HEAD", "--peers", "", "--rounds", "1"]
+    environment = {name: value for name, value in os.environ.items() if name != TEMPLATES}
+    options = ["--seconds", "1", "--keys", "50"]
+    done = subprocess.run([*command, *options], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert "HEAD" in done.stdout
+
+
+def test_a_comparison_tells_the_median_and_the_range_of_the_ratios_within_a_round() -> None:
+    result = Result("PUT", "op/s", 1.2, {ENTREPOT: [300, 200, 100], MINIO: [100, 100, 100]})
+    assert result.ratios(MINIO) == [3, 2, 1]
+    assert "| PUT | op/s | 200 | 100 | 2.00 (1.00–3.00) | ≥ 1.2 |" in to_markdown([result])
 
 
 @pytest.mark.slow
