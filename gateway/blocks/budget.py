@@ -22,7 +22,7 @@ BACKGROUND = ""
 class Budget:
     """A semaphore of bytes, which waiting users get in turns. For one event loop."""
 
-    __slots__ = ("_waiters", "greatest", "limit", "on_wait", "used")
+    __slots__ = ("_waiters", "limit", "on_wait", "peak", "used")
 
     def __init__(self, limit: int) -> None:
         if limit <= 0:
@@ -31,30 +31,30 @@ class Budget:
         """Bytes."""
         self.used = 0
         """Bytes taken and not given back; never above `limit`."""
-        self.greatest = 0
+        self.peak = 0
         """The greatest `used` so far."""
         self.on_wait: Callable[[], None] = _nothing
         """Called whenever somebody has to wait."""
         self._waiters: FairQueue[tuple[int, asyncio.Future[None]]] = FairQueue()
 
     @property
-    def wanted(self) -> int:
+    def waiting_bytes(self) -> int:
         """Bytes that are waited for."""
         return sum(count for count, _ in self._waiters)
 
-    def take_now(self, count: int) -> bool:
+    def acquire_now(self, count: int) -> bool:
         """Take *count* bytes if they are free and nobody waits for some."""
         if self._waiters or self.used + count > self.limit:
             return False
         self._taken(count)
         return True
 
-    async def take(self, count: int, within_seconds: float | None = None, user: Hashable = BACKGROUND) -> None:
+    async def acquire(self, count: int, within_seconds: float | None = None, user: Hashable = BACKGROUND) -> None:
         """Take *count* bytes. Waits for them for *within_seconds*, or as long as it takes: behind what *user* asked for
         before, and in turns with other users. A count above the limit is a `ValueError`. Raises `Busy`."""
         if count > self.limit:
             raise ValueError(f"{count} bytes never fit into a budget of {self.limit}")
-        if self.take_now(count):
+        if self.acquire_now(count):
             return
         try:
             async with asyncio.timeout(within_seconds):
@@ -71,13 +71,13 @@ class Budget:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self.give(count)
+                self.release(count)
             else:
                 self._waiters.remove(user, waiter)
                 self._grant()
             raise
 
-    def give(self, count: int) -> None:
+    def release(self, count: int) -> None:
         """Give *count* bytes back."""
         self.used -= count
         assert self.used >= 0, "more bytes came back than were taken"
@@ -88,17 +88,17 @@ class Budget:
         self, size: int, within_seconds: float | None = None, user: Hashable = BACKGROUND
     ) -> AsyncIterator[None]:
         """Hold *size* bytes for as long as the block runs, or all that there are where *size* is more than the limit.
-        Waits for them as `take` does. Raises `Busy`."""
+        Waits for them as `acquire` does. Raises `Busy`."""
         count = min(self.limit, size)
-        await self.take(count, within_seconds, user)
+        await self.acquire(count, within_seconds, user)
         try:
             yield
         finally:
-            self.give(count)
+            self.release(count)
 
     def _taken(self, count: int) -> None:
         self.used += count
-        self.greatest = max(self.greatest, self.used)
+        self.peak = max(self.peak, self.used)
 
     def _grant(self) -> None:
         while self._waiters:

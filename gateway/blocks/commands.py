@@ -46,7 +46,7 @@ COPIES_FEATURE = 2
 """The journal's level that records about the work on copies need."""
 
 
-class Dead(NamedTuple):
+class DeadBlock(NamedTuple):
     """A dead block whose bytes are gone."""
 
     id: bytes
@@ -55,14 +55,14 @@ class Dead(NamedTuple):
 
 
 @command(60, frees=True, weight=lambda asked: sum(most for _, most in asked.items))
-class TakeApart:
+class ReleaseContent:
     """Takedown's: what was let go of loses its counts. Each item is (freed id, how many of a body's pieces at most).
     Answers how many items there were to take."""
 
     items: tuple[tuple[int, int], ...]
 
 
-def take_apart(asked: TakeApart, tx: Tx) -> int:
+def release_content(asked: ReleaseContent, tx: Tx) -> int:
     ids = dict(asked.items)
     tx.prefetch([(FREED, (freed,)) for freed in ids])
     there = [row for freed in ids if (row := tx.get(FREED, (freed,))) is not None and row.shape != Shape.NONE]
@@ -208,7 +208,7 @@ def end_rewrite(asked: EndRewrite, tx: Tx) -> bool:
     block = tx.get(BLOCK, (asked.block,))
     if block is not None and not block.died and block.members:
         for backend in asked.absent:
-            raise_feature(tx)
+            require_copies_feature(tx)
             tx.emit(CopySuspected(asked.block, backend, "it was confirmed, and is not there", tx.at_ns))
     tx.emit(RewriteEnded(asked.block))
     return True
@@ -218,7 +218,7 @@ def end_rewrite(asked: EndRewrite, tx: Tx) -> bool:
 class ForgetBlocks:
     """The sweeper's: the bytes of these dead blocks are gone from every backend. Answers how many were forgotten."""
 
-    dead: tuple[Dead, ...]
+    dead: tuple[DeadBlock, ...]
 
 
 def forget_blocks(asked: ForgetBlocks, tx: Tx) -> int:
@@ -307,20 +307,20 @@ def note_strays(asked: NoteStrays, tx: Tx) -> int:
     for block_id, backend in asked.found:
         block = tx.get(BLOCK, (block_id,))
         if block is not None and not block.died:
-            raise_feature(tx)
+            require_copies_feature(tx)
             tx.emit(WorkNoted((block_id,), tx.at_ns, tx.at_ns))
             tx.emit(WorkBegun(block_id, (backend,)))
             noted += 1
     return noted
 
 
-def raise_feature(tx: Tx) -> None:
+def require_copies_feature(tx: Tx) -> None:
     """Let the journal hold records about the work on copies."""
     tx.need_feature(COPIES_FEATURE)
 
 
 COMMANDS: CommandTable = {
-    TakeApart: take_apart,
+    ReleaseContent: release_content,
     RewritePack: rewrite_pack,
     PlaceRewrite: place_rewrite,
     MoveRewritten: move_rewritten,

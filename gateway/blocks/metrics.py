@@ -26,12 +26,12 @@ ASKED, WON = "asked", "won"
 _CIRCUITS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
-def stored(kind: str, size: int) -> None:
+def record_stored(kind: str, size: int) -> None:
     """A block of so many sealed bytes is durable."""
     STORED.add(1, kind)
     STORED_BYTES.add(size, kind)
 
 
-def circuits(healths: Mapping[str, Health]) -> None:
+def set_circuits(healths: Mapping[str, Health]) -> None:
     """What is thought of each backend, by name."""
     CIRCUIT.only({name: _CIRCUITS[health.state] for name, health in healths.items()})

@@ -40,7 +40,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class WriteContext:
     """Under what bytes are written. What shares a pack has the same one."""
 
     key: ActiveKey
@@ -64,12 +64,12 @@ FactsOf = Callable[[bytes], BlockFacts | None]
 """A block's facts by its id; None when the journal does not (or no longer) name it."""
 CopiesOf = Callable[[BlockFacts], Sequence[Target]]
 """The backends that hold a block, the one to try first in front."""
-Report = Callable[[bytes, int, str], None]
+ReportBadCopy = Callable[[bytes, int, str], None]
 """Told of a block, a backend whose copy of it is no good, and a word for why: `ABSENT` or `DAMAGED`. Must not wait."""
 ABSENT, DAMAGED = "absent", "damaged"
 
 
-class Want(NamedTuple):
+class ReadRange(NamedTuple):
     """A stretch of plain bytes to read: *length* from *start* on, inside *extent*.
 
     *run* and *nth* say where the extent stands in the journal, so that it can be looked up anew if its block went
@@ -83,12 +83,12 @@ class Want(NamedTuple):
     facts: BlockFacts | None = None
 
 
-def block_key(block_id: bytes) -> str:
+def block_path(block_id: bytes) -> str:
     """The key of a block on every backend: the session's hex, a slash, the rest. Keys sort as ids do."""
     return f"{block_id[:SESSION_BYTES].hex()}/{block_id[SESSION_BYTES:].hex()}"
 
 
-def block_id(key: str) -> bytes | None:
+def block_id_of(key: str) -> bytes | None:
     """The block whose key this is, None if it is nobody's."""
     session, slash, drawn = key.partition("/")
     if not slash or len(session) != 2 * SESSION_BYTES or len(drawn) != 2 * (RANDOM_BYTES):
@@ -97,7 +97,7 @@ def block_id(key: str) -> bytes | None:
         found = bytes.fromhex(session + drawn)
     except ValueError:
         return None
-    return found if block_key(found) == key else None
+    return found if block_path(found) == key else None
 
 
 def session_of(block: bytes) -> int:

@@ -9,7 +9,7 @@ import asyncio
 
 from backends.base import Buffer, crc32c_of
 from gateway import errors
-from gateway.blocks.maintenance.worker import Tables
+from gateway.blocks.protocols import Tables
 from gateway.crypto.sealing import HEADER_BYTES, BlockKeys, check_header, frames_of, sealed_length
 from gateway.journal.columns import extents
 
@@ -21,7 +21,7 @@ _RUNS = (
 )
 
 
-async def verify(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, crc32c: int, copy: Buffer) -> int:
+async def verify_copy(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, crc32c: int, copy: Buffer) -> int:
     """See that *copy* is the block of that id, sealed under that ring key. Answers how many frames were opened. Raises
     `Corrupted`."""
     sealed = memoryview(copy)

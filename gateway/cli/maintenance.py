@@ -14,7 +14,7 @@ from gateway.cli.output import progress, steps, tell, when
 from gateway.cli.users import on_site
 
 if TYPE_CHECKING:
-    from gateway.blocks.fsck.findings import Report
+    from gateway.blocks.fsck.findings import FsckReport
     from gateway.blocks.maintenance.gc import Waste
     from gateway.journal.history.backup import Manifest
     from gateway.site.site import Site
@@ -62,7 +62,7 @@ def fsck(
     from gateway.blocks.fsck.findings import Severity
     from gateway.site.admin import maintenance
 
-    async def work(site: Site) -> Report:
+    async def work(site: Site) -> FsckReport:
         with steps(quiet=json) as told:
             return await maintenance.fsck(
                 site, read=read, replay=replay, mend=mend, unnamed_max=unnamed_max, progress=told

@@ -112,7 +112,7 @@ def new_block_id(session: int) -> bytes:
     return session.to_bytes(SESSION_BYTES, "big") + os.urandom(RANDOM_BYTES)
 
 
-def block_key(ring_key: bytes, block_id: bytes) -> bytes:
+def derive_block_key(ring_key: bytes, block_id: bytes) -> bytes:
     """HKDF (RFC 5869) with SHA-256 over the ring key, 32 bytes, bound to the block's id.
 
     Its second step is one HMAC for as many bytes as a hash has; cryptography's takes six times as long, which random
@@ -155,7 +155,7 @@ class Frames:
     __slots__ = ("_aead", "_id", "_key", "mode")
 
     def __init__(self, ring_key: bytes, block_id: bytes, mode: int) -> None:
-        key = block_key(ring_key, block_id)
+        key = derive_block_key(ring_key, block_id)
         self._id = block_id
         self._key = key
         self._aead = AESGCM(key) if mode == ENCRYPTED else None

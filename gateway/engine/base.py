@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gateway import failpoints
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.read.reader import Reader
-from gateway.blocks.types import Stamp, Targets
+from gateway.blocks.types import Targets, WriteContext
 from gateway.blocks.write.writer import Writer
 from gateway.crypto.ring import ActiveKey
 from gateway.engine.types import NO_CONDITIONS, Caller, Conditions
@@ -85,10 +85,10 @@ class Counter:
         check_owner(caller, found)
         return found
 
-    def _stamp(self, caller: Caller, bucket: Owned, key: bytes, size: int | None) -> Stamp:
+    def _stamp(self, caller: Caller, bucket: Owned, key: bytes, size: int | None) -> WriteContext:
         """Under what *size* bytes of this key are written; None where nobody knows how many there will be."""
         targets = self._placing.for_write(bucket.name, key, size, caller.user)
-        return Stamp(self._ring.active(bucket.tenant), targets, caller.user_id)
+        return WriteContext(self._ring.active(bucket.tenant), targets, caller.user_id)
 
     async def _send(self, command: Any) -> Any:
         failpoints.reach("command-ready")

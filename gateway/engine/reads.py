@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractContextManager
 
 from gateway.blocks.read import read_plan
-from gateway.blocks.types import BlockFacts, Want
+from gateway.blocks.types import BlockFacts, ReadRange
 from gateway.engine.base import Counter, check_owner, preconditions
 from gateway.engine.ranges import resolve
 from gateway.engine.types import (
@@ -130,15 +130,15 @@ class Reads(Counter):
         row = self._store.one("SELECT parts FROM body WHERE id = ?", (file.content,))
         return parts(row[0]) if row is not None else []
 
-    def _wants(self, found: Found, file: Content, start: int, length: int) -> Iterable[Want]:
+    def _wants(self, found: Found, file: Content, start: int, length: int) -> Iterable[ReadRange]:
         """The stretches to read; lazily where there may be many."""
         if file.shape == Shape.RUN and found.extents:
             run = extents(found.extents)
             if len(run) == 1 and found.block is not None and 0 < length <= run[0].length - start:
-                return (Want(run[0], start, length, file.content, 0, BlockFacts._make(found.block)),)
-            return read_plan.wants_of_run(file.content, run, start, length)
+                return (ReadRange(run[0], start, length, file.content, 0, BlockFacts._make(found.block)),)
+            return read_plan.plan_run(file.content, run, start, length)
         lookup = self._lookup
-        return read_plan.wants(file.shape, file.content, start, length, lookup.extents_of, lookup.pieces_of)
+        return read_plan.plan_read(file.shape, file.content, start, length, lookup.extents_of, lookup.pieces_of)
 
 
 class Chunks:

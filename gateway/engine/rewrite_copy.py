@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.blocks.digests import Digests
-from gateway.blocks.types import Stamp
+from gateway.blocks.types import WriteContext
 from gateway.blocks.write.writer import StoredRun
 from gateway.engine.base import pack_checksums, preconditions
 from gateway.engine.reads import Reads
@@ -25,7 +25,7 @@ RUNS_AT_ONCE = 500
 
 
 class Rewriting(Reads, Writes):
-    def _elsewhere(self, stamp: Stamp, file: Content) -> bool:
+    def _elsewhere(self, stamp: WriteContext, file: Content) -> bool:
         """Whether any of the file's bytes was written under another policy than *stamp*'s."""
         if not self._placing.varied or not file.size:
             return False
@@ -42,8 +42,8 @@ class Rewriting(Reads, Writes):
         return bool(self._store.query(statement, (*runs, policy)))
 
     async def _rewritten(
-        self, caller: Caller, found: Found, file: Content, stamp: Stamp, bucket: str, key: bytes, meta: Meta | None,
-        tags: bytes, conditions: Conditions, algorithm: str | None,
+        self, caller: Caller, found: Found, file: Content, stamp: WriteContext, bucket: str, key: bytes,
+        meta: Meta | None, tags: bytes, conditions: Conditions, algorithm: str | None,
     ) -> Stored:  # fmt: skip
         """The object's bytes, stored as *key* under *stamp*, with the headers of *meta* or its own."""
         known = checksums(file.checksums)
@@ -67,7 +67,7 @@ class Rewriting(Reads, Writes):
         return Stored(etag, version, stored.size, modified_ns, made[0])
 
     async def _rewritten_part(
-        self, caller: Caller, found: Found, file: Content, stamp: Stamp, bucket: str, key: bytes, upload: str,
+        self, caller: Caller, found: Found, file: Content, stamp: WriteContext, bucket: str, key: bytes, upload: str,
         number: int, start: int, length: int, algorithm: str,
     ) -> PartInfo:  # fmt: skip
         """A stretch of the object's bytes, stored under *stamp* as a part of an upload."""
@@ -83,7 +83,7 @@ class Rewriting(Reads, Writes):
         return PartInfo(number, length, digests.md5.hex(), modified_ns, value)
 
     def _part(
-        self, caller: Caller, bucket: str, key: bytes, upload: str, number: int, stored: StoredRun, stamp: Stamp,
+        self, caller: Caller, bucket: str, key: bytes, upload: str, number: int, stored: StoredRun, stamp: WriteContext,
         digests: Digests, value: str,
     ) -> PutPart:  # fmt: skip
         return PutPart(

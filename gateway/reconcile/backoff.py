@@ -6,7 +6,7 @@ import logging
 import random
 from collections.abc import Collection
 
-from gateway.blocks.maintenance.worker import Journal
+from gateway.blocks.protocols import WorkerJournal
 from gateway.journal.tables import WorkState
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.clock import JournalClock
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class PuttingOff:
     """Each of its answers is True: something came of it, a record."""
 
-    def __init__(self, journal: Journal, wishes: Wishes, clock: JournalClock, timing: Timing) -> None:
+    def __init__(self, journal: WorkerJournal, wishes: Wishes, clock: JournalClock, timing: Timing) -> None:
         self._journal = journal
         self._wishes = wishes
         self.clock = clock

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from gateway.blocks.maintenance.worker import Journal
+from gateway.blocks.protocols import WorkerJournal
 
 ITEMS = 128
 """Of one command: so that it holds up nobody else's."""
@@ -28,7 +28,7 @@ class Batching(Generic[T]):
 
     def __init__(
         self,
-        journal: Journal,
+        journal: WorkerJournal,
         command: Callable[[tuple[T, ...]], Any],
         gather: Callable[[], Awaitable[None]] = _one_turn,
     ) -> None:

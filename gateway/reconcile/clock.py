@@ -7,7 +7,7 @@ what is damaged would not be mended.
 
 from __future__ import annotations
 
-from gateway.blocks.maintenance.worker import Tables
+from gateway.blocks.protocols import Tables
 from gateway.timing import Clock
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.blocks.commands import raise_feature
+from gateway.blocks.commands import require_copies_feature
 from gateway.errors import InvalidArgument
 from gateway.journal.apply.work import ids_in
 from gateway.journal.columns import pack
@@ -125,7 +125,7 @@ def advance_plan(asked: AdvancePlan, tx: Tx) -> bool:
     plan = tx.get(PLAN, (0,))
     if asked.before and (plan is None or plan.fingerprint != asked.fingerprint or plan.after != asked.before):
         return False
-    raise_feature(tx)
+    require_copies_feature(tx)
     alive = tuple(each for each in asked.blocks if (block := tx.get(BLOCK, (each,))) is not None and not block.died)
     if alive:
         tx.emit(WorkNoted(alive, asked.due_ns, tx.at_ns))
@@ -150,7 +150,7 @@ def _begin(tx: Tx, item: Begin) -> bool:
     if work is None:
         return False
     if not set(item.on) <= set(ids_in(work.strays)):
-        raise_feature(tx)
+        require_copies_feature(tx)
         tx.emit(WorkBegun(item.block, item.on))
     return True
 
@@ -175,7 +175,7 @@ def _settle(tx: Tx, item: Settle) -> bool:
     _, work = _as_read(tx, item.block, item.before)
     if work is None:
         return False
-    raise_feature(tx)
+    require_copies_feature(tx)
     strays = sorted({*ids_in(work.strays), *item.was} - {*item.members})
     tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
     if item.done and not strays and not work.suspects:
@@ -213,7 +213,7 @@ def finish_work(asked: FinishWork, tx: Tx) -> tuple[bool, ...]:
     done = tuple(_is_done(tx, item) for item in asked.items)
     ids = tuple(item.block for item, so in zip(asked.items, done, strict=True) if so)
     if ids:
-        raise_feature(tx)
+        require_copies_feature(tx)
         tx.emit(WorkDone(ids))
     return done
 
@@ -234,7 +234,7 @@ def fail_work(asked: FailWork, tx: Tx) -> int:
     tx.prefetch([(SITE, (0,)), *((WORK, (item.block,)) for item in asked.items)])
     there = [item for item in asked.items if tx.get(WORK, (item.block,)) is not None]
     if there:
-        raise_feature(tx)
+        require_copies_feature(tx)
     for item in there:
         tx.emit(WorkFailed(*item))
     return len(there)
@@ -256,7 +256,7 @@ def suspect_copy(asked: SuspectCopy, tx: Tx) -> bool:
     block, work = tx.get(BLOCK, (asked.block,)), tx.get(WORK, (asked.block,))
     if block is None or block.died or (work is not None and asked.backend in ids_in(work.suspects)):
         return False
-    raise_feature(tx)
+    require_copies_feature(tx)
     tx.emit(CopySuspected(asked.block, asked.backend, asked.word, tx.at_ns))
     return True
 
@@ -273,7 +273,7 @@ def clear_copies(asked: ClearCopies, tx: Tx) -> bool:
     _want(tx, [asked.block])
     if tx.get(WORK, (asked.block,)) is None:
         return False
-    raise_feature(tx)
+    require_copies_feature(tx)
     tx.emit(CopiesCleared(asked.block, asked.backends))
     return True
 
@@ -291,7 +291,7 @@ def lose_backend(asked: LoseBackend, tx: Tx) -> int:
     if row is None:
         raise InvalidArgument(f"there is no backend {asked.name!r}")
     if not row.lost:
-        raise_feature(tx)
+        require_copies_feature(tx)
         tx.emit(BackendLost(asked.name))
     return row.id
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from backends import errors as backend_errors
 from backends.base import Backend, Buffer, Stat
 from gateway import errors
-from gateway.blocks.maintenance.worker import Covers, Tables, everywhere
-from gateway.blocks.types import block_key
-from gateway.blocks.verify import verify
+from gateway.blocks.protocols import Covers, Tables, no_fence
+from gateway.blocks.types import block_path
+from gateway.blocks.verify import verify_copy
 from gateway.crypto.sealing import BlockKeys
 
 AT_HAND_BYTES = 256 << 10
@@ -77,7 +77,7 @@ class Hands:
         keys: BlockKeys,
         backends: Mapping[int, Backend],
         reads_cheaply: Callable[[int], bool] = lambda place: False,
-        covers: Covers = everywhere,
+        covers: Covers = no_fence,
     ) -> None:
         """*reads_cheaply*: whether reading from a backend costs less than putting there. *covers*: as of `Covers`."""
         self.covers = covers
@@ -91,7 +91,7 @@ class Hands:
         found. Raises `Trouble`."""
         try:
             copy = await self._whole(task, place, at_hand=alone and place not in task.suspects)
-            await verify(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
+            await verify_copy(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
         except (backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
@@ -101,7 +101,7 @@ class Hands:
     async def _whole(self, task: Task, place: int, *, at_hand: bool) -> Buffer:
         """All that lies there. *at_hand*: what is small is read without a thread where that can be; a file that is open
         here can be read so for a while after it was deleted, and says nothing about whether it stands."""
-        backend, key = self._at(place), block_key(task.block)
+        backend, key = self._at(place), block_path(task.block)
         found = backend.get_now(key) if at_hand and task.size <= AT_HAND_BYTES else None
         return found if found is not None else await backend.get(key)
 
@@ -130,7 +130,7 @@ class Hands:
     async def _stat(self, task: Task, place: int) -> Stat | None:
         """What *place* tells of a value of the right size; None if it has none. Raises `Trouble`."""
         try:
-            found = await self._at(place).stat(block_key(task.block))
+            found = await self._at(place).stat(block_path(task.block))
         except (backend_errors.NotFound, backend_errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
@@ -156,7 +156,7 @@ class Hands:
 
     async def _put(self, task: Task, copy: Buffer, place: int) -> Trouble | None:
         try:
-            await self._at(place).put(block_key(task.block), [copy], task.crc32c)
+            await self._at(place).put(block_path(task.block), [copy], task.crc32c)
         except backend_errors.Corrupted as error:
             return Odd(place, error, storing=True)
         except backend_errors.BackendError as error:
@@ -169,7 +169,7 @@ class Hands:
         """Delete what lies there. Raises `Trouble`."""
         for place in places:
             try:
-                await self._at(place).delete(block_key(task.block))
+                await self._at(place).delete(block_path(task.block))
             except backend_errors.BackendError as error:
                 raise Trouble(place, error) from error
 

@@ -29,7 +29,8 @@ from collections.abc import Callable, Mapping
 from backends.base import Backend, Buffer
 from gateway import errors, failpoints
 from gateway.blocks.budget import Budget
-from gateway.blocks.maintenance.worker import Covers, Journal, Tables, Worker, everywhere
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import Covers, Tables, WorkerJournal, no_fence
 from gateway.blocks.read.lookup import Lookup
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply.work import ids_in
@@ -76,7 +77,7 @@ class Mover(Worker):
     def __init__(
         self,
         store: Tables,
-        journal: Journal,
+        journal: WorkerJournal,
         lookup: Lookup,
         backends: Mapping[int, Backend],
         keys: BlockKeys,
@@ -86,7 +87,7 @@ class Mover(Worker):
         timing: Timing,
         at_once: int = AT_ONCE,
         bytes_at_once: int = BYTES_AT_ONCE,
-        covers: Covers = everywhere,
+        covers: Covers = no_fence,
     ) -> None:
         """*covers*: where old copies may be deleted."""
         super().__init__(store, timing)

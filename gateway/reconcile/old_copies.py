@@ -38,7 +38,7 @@ from collections.abc import Collection
 
 from gateway import failpoints
 from gateway.blocks.budget import Budget
-from gateway.blocks.maintenance.worker import Journal
+from gateway.blocks.protocols import WorkerJournal
 from gateway.journal.site_clock import SiteClock
 from gateway.reconcile.backend_health import Troubles
 from gateway.reconcile.backoff import PuttingOff
@@ -59,7 +59,7 @@ class OldCopies:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: WorkerJournal,
         hands: Hands,
         wishes: Wishes,
         troubles: Troubles,

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Collection
 
-from gateway.blocks.read.lookup import Reads
+from gateway.blocks.protocols import TableReader
 from gateway.placement.desired import Facts, desired
 from gateway.topology import Topology
 
@@ -20,7 +20,7 @@ FINGERPRINT_BYTES = 16
 class Wishes:
     """For one thread."""
 
-    def __init__(self, store: Reads, topology: Callable[[], Topology]) -> None:
+    def __init__(self, store: TableReader, topology: Callable[[], Topology]) -> None:
         self._store = store
         self._topology = topology
         self._seen: tuple[object, ...] = ()

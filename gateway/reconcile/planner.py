@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from gateway.blocks.maintenance.worker import Journal, Tables, Worker
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import AdvancePlan
@@ -42,7 +43,9 @@ class Planner(Worker):
 
     name = "planner"
 
-    def __init__(self, store: Tables, journal: Journal, lookup: Lookup, wishes: Wishes, *, timing: Timing) -> None:
+    def __init__(
+        self, store: Tables, journal: WorkerJournal, lookup: Lookup, wishes: Wishes, *, timing: Timing
+    ) -> None:
         super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup

@@ -19,7 +19,7 @@ import uvloop
 from backends.base import Backend
 from backends.local.backend import Local
 from backends.testing.memory import Memory
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.crypto.sealing import Sealed
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.placement_targets import Wishes
@@ -110,7 +110,7 @@ def _only_here(both: Topology, *, drained: bool = False) -> Topology:
 
 
 async def _put(backend: Backend, sealed: Sealed) -> None:
-    await backend.put(block_key(sealed.block_id), sealed.buffers, sealed.crc32c)
+    await backend.put(block_path(sealed.block_id), sealed.buffers, sealed.crc32c)
 
 
 def _memory(plan: Plan) -> Row:

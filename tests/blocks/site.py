@@ -14,14 +14,15 @@ from gateway.blocks.budget import Budget
 from gateway.blocks.digests import Digests
 from gateway.blocks.maintenance.compactor import Compactor
 from gateway.blocks.maintenance.expiry import Expiry
-from gateway.blocks.maintenance.release import Takedown
+from gateway.blocks.maintenance.release import ContentReleaser
 from gateway.blocks.maintenance.sweeper import Sweeper
-from gateway.blocks.maintenance.worker import Wanted, Worker
-from gateway.blocks.read.copies import Copies
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import WantedBackends
+from gateway.blocks.read.copy_reader import CopyReader
 from gateway.blocks.read.lookup import Lookup
-from gateway.blocks.read.read_plan import wants
+from gateway.blocks.read.read_plan import plan_read
 from gateway.blocks.read.reader import Reader
-from gateway.blocks.types import Stamp, Target, Targets
+from gateway.blocks.types import Target, Targets, WriteContext
 from gateway.blocks.write.writer import StoredRun, Writer
 from gateway.crypto.ring import new_ring_key
 from gateway.crypto.sealing import BlockKeys
@@ -136,13 +137,13 @@ class Site:
         self.lookup = Lookup(self.store, self.backends)
         opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
         self.block_keys = opened
-        copies = Copies(self.lookup.facts, self.lookup.copies_of, opened, self.lookup.extent_at, timing=timing)
+        copies = CopyReader(self.lookup.facts, self.lookup.copies_of, opened, self.lookup.extent_at, timing=timing)
         self.reader = Reader(copies, Budget(64 << 20))
         self.writer = self.new_writer(self.journal)
-        self.wanted: Wanted = AsHeld(self)
+        self.wanted: WantedBackends = AsHeld(self)
         self.worker_journal = self.client()
         journal = self.worker_journal
-        self.takedown = Takedown(self.store, journal, timing=timing, remember_seconds=3600)
+        self.takedown = ContentReleaser(self.store, journal, timing=timing, remember_seconds=3600)
         self.sweeper = Sweeper(self.store, journal, self.backends, timing=timing)
         self.expiry = Expiry(self.store, journal, timing=timing, expire_seconds=3600)
         self.compactor = Compactor(
@@ -172,9 +173,9 @@ class Site:
     def new_writer(self, journal: Client, **options: int) -> Writer:
         return Writer(lambda: journal.session, journal.reading, Budget(96 << 20), timing=self.timing, **options)
 
-    def stamp(self, policy: int = 0) -> Stamp:
+    def stamp(self, policy: int = 0) -> WriteContext:
         copies = tuple(Target(place, number) for number, place in self.backends.items())
-        return Stamp(self.keys[self.active], Targets(policy or self.policy, self.set_id, copies, self.settled))
+        return WriteContext(self.keys[self.active], Targets(policy or self.policy, self.set_id, copies, self.settled))
 
     async def work(self) -> None:
         """Everything that the workers find to do."""
@@ -184,7 +185,7 @@ class Site:
 
     async def take_down_at_once(self) -> None:
         """Take apart what waits, whoever reads."""
-        takedown = Takedown(self.store, Rash(self), timing=self.timing, remember_seconds=3600)
+        takedown = ContentReleaser(self.store, Rash(self), timing=self.timing, remember_seconds=3600)
         while await takedown.step():
             pass
 
@@ -233,7 +234,7 @@ class Site:
         assert found is not None and found.file is not None, key
         file = found.file
         lookup = self.lookup
-        wanted = wants(file.shape, file.content, 0, file.size, lookup.extents_of, lookup.pieces_of)
+        wanted = plan_read(file.shape, file.content, 0, file.size, lookup.extents_of, lookup.pieces_of)
         return self.reader.read(wanted)
 
     async def get(self, key: bytes) -> bytes:

@@ -12,54 +12,54 @@ from gateway.errors import Busy
 
 async def test_a_user_who_comes_after_many_bodies_of_another_one_waits_for_one_of_them() -> None:
     budget, served = Budget(10), list[str]()
-    await budget.take(10)
+    await budget.acquire(10)
 
     async def body(user: str, size: int) -> None:
-        await budget.take(size, None, user)
+        await budget.acquire(size, None, user)
         served.append(user)
-        budget.give(size)
+        budget.release(size)
 
     waiting = [asyncio.create_task(body(*each)) for each in [("alice", 10)] * 20 + [("bob", 9), ("bob", 9), ("", 10)]]
     await asyncio.sleep(0)
-    assert budget.wanted == 20 * 10 + 2 * 9 + 10
-    budget.give(10)
+    assert budget.waiting_bytes == 20 * 10 + 2 * 9 + 10
+    budget.release(10)
     await asyncio.gather(*waiting)
     assert served[:6] == ["alice", "bob", "", "alice", "bob", "alice"]
-    assert (budget.used, budget.wanted) == (0, 0)
+    assert (budget.used, budget.waiting_bytes) == (0, 0)
 
 
 async def test_who_wants_many_bytes_is_not_overtaken_for_ever_by_who_wants_few() -> None:
     budget, served = Budget(10), list[str]()
-    await budget.take(5)
-    await budget.take(5)
+    await budget.acquire(5)
+    await budget.acquire(5)
 
     async def body(user: str, size: int) -> None:
-        await budget.take(size, None, user)
+        await budget.acquire(size, None, user)
         served.append(user)
 
     waiting = [asyncio.create_task(body("alice", 10)), asyncio.create_task(body("bob", 1))]
     await asyncio.sleep(0)
-    budget.give(5)
+    budget.release(5)
     await asyncio.sleep(0)
     assert served == [], "it is alice's turn, and there is no room for her yet"
-    budget.give(5)
+    budget.release(5)
     await waiting[0]
     assert served == ["alice"]
-    budget.give(10)
+    budget.release(10)
     await waiting[1]
 
 
 async def test_who_gives_up_waiting_makes_way_and_takes_nothing() -> None:
     budget = Budget(10)
-    await budget.take(10)
-    patient = asyncio.create_task(budget.take(10, None, "bob"))
+    await budget.acquire(10)
+    patient = asyncio.create_task(budget.acquire(10, None, "bob"))
     with pytest.raises(Busy):
-        await budget.take(5, 0, "alice")
-    cut = asyncio.create_task(budget.take(5, None, "alice"))
+        await budget.acquire(5, 0, "alice")
+    cut = asyncio.create_task(budget.acquire(5, None, "alice"))
     await asyncio.sleep(0)
     cut.cancel()
     await asyncio.sleep(0)
-    assert budget.wanted == 10
-    budget.give(10)
+    assert budget.waiting_bytes == 10
+    budget.release(10)
     await patient
     assert budget.used == 10

@@ -18,7 +18,7 @@ from backends.testing.memory import Memory
 from gateway.blocks.fsck.findings import Severity
 from gateway.blocks.fsck.fsck import check
 from gateway.blocks.maintenance.gc import collect, survey
-from gateway.blocks.maintenance.inventory import ListingLimits, State, UnusableListing, take_inventory
+from gateway.blocks.maintenance.inventory import BlockState, ListingLimits, UnusableListing, take_inventory
 from tests.blocks.site import TIMING, Site
 from tests.clocks import ManualClock
 
@@ -169,7 +169,7 @@ async def test_gc_gives_an_endless_listing_up_and_collects_on_the_other_backends
     told: list[int] = []
     waste = await survey(site.store, site.backends, limits=LIMITS)
     assert why in waste.unchecked[odd.name]
-    assert waste.blocks[State.ORPHAN] >= 1, "the other backend was looked at"
+    assert waste.blocks[BlockState.ORPHAN] >= 1, "the other backend was looked at"
     left = await collect(
         site.store, site.worker_journal, site.backends, site.workers, LIMITS.timing, lambda *_: told.append(1),
         limits=LIMITS,

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.blocks.fsck.fsck import check
 from gateway.blocks.maintenance import expiry
-from gateway.blocks.maintenance.release import Takedown
+from gateway.blocks.maintenance.release import ContentReleaser
 from gateway.namespace.commands.buckets import DropBucket, MakeBucket
 from gateway.namespace.commands.uploads import CutUploadsOff
 from tests.blocks.site import Site
@@ -26,7 +26,7 @@ async def test_uploads_that_nobody_came_back_to_expire_and_ended_ones_are_forgot
     await site.work()
     assert site.rows("part") == 0
     assert site.rows("upload") == 1, "it is remembered a while"
-    site.workers.append(Takedown(site.store, site.worker_journal, timing=site.timing, remember_seconds=0))
+    site.workers.append(ContentReleaser(site.store, site.worker_journal, timing=site.timing, remember_seconds=0))
     await site.work()
     assert site.rows("upload") == 0
     assert await site.stored() == {}
@@ -52,7 +52,7 @@ async def test_uploads_into_a_bucket_that_is_gone_go_behind_it_and_leave_nothing
         assert (await check(site.path, site.store, site.backends)).findings == []
     sent = [command for command in site.worker_journal.sent if isinstance(command, CutUploadsOff)]
     assert [len(command.uploads) for command in sent] == [2, 2, 1]
-    site.workers.append(Takedown(site.store, site.worker_journal, timing=site.timing, remember_seconds=0))
+    site.workers.append(ContentReleaser(site.store, site.worker_journal, timing=site.timing, remember_seconds=0))
     await site.work()
     assert {table: site.rows(table) for table in ("upload", "part", "gone", "freed", "run", "block")} == dict.fromkeys(
         ("upload", "part", "gone", "freed", "run", "block"), 0

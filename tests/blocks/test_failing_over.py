@@ -15,10 +15,10 @@ from backends.local.backend import Local
 from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
 from gateway.blocks.read import bad_copies
-from gateway.blocks.read.copies import Copies
-from gateway.blocks.read.read_plan import wants_of_run
+from gateway.blocks.read.copy_reader import CopyReader
+from gateway.blocks.read.read_plan import plan_run
 from gateway.blocks.read.reader import Reader
-from gateway.blocks.types import ABSENT, DAMAGED, block_key
+from gateway.blocks.types import ABSENT, DAMAGED, block_path
 from gateway.blocks.write.writer import StoredRun
 from gateway.crypto.sealing import BlockKeys
 from gateway.placement.breaker import State
@@ -43,7 +43,7 @@ class Watched(World):
         self.clock = ManualClock()
         self.told: list[tuple[bytes, int, str]] = []
         self.routes = Routes([Place(1, "near", "a"), Place(2, "far", "b")], "a", {}, random.Random(1))
-        self.copies = Copies(
+        self.copies = CopyReader(
             self.facts.get,
             lambda _: self.order,
             BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode)),
@@ -60,7 +60,7 @@ class Watched(World):
 
 async def drained(world: World, stored: StoredRun, then: object) -> bytes:
     """All bytes, and *then* happens behind the first piece."""
-    reading = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
+    reading = world.reader.read(plan_run(0, stored.extents, 0, stored.size))
     found = [bytes(await anext(reading))]
     then()  # type: ignore[operator]
     found += [bytes(piece) async for piece in reading]
@@ -72,7 +72,7 @@ async def test_a_backend_that_falls_silent_in_the_middle_of_an_object_is_left_fo
     near, far = Gated("near"), Gated("far")
     world = Watched(near, far)
     stored = await world.put(DATA)
-    reading = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
+    reading = world.reader.read(plan_run(0, stored.extents, 0, stored.size))
     near.gate.clear()
     assert b"".join([bytes(piece) async for piece in reading]) == DATA
     await until_true(lambda: near.cancelled == near.asked)
@@ -151,7 +151,7 @@ async def test_copies_that_vanished_or_rotted_on_a_disk_are_left_for_others_and_
     stored = await world.put(DATA)
 
     for block in stored.blocks:
-        (path,) = (tmp_path / "near").rglob(block_key(block.id).split("/")[1])
+        (path,) = (tmp_path / "near").rglob(block_path(block.id).split("/")[1])
         if how == ABSENT:
             path.unlink()
         else:
@@ -173,7 +173,7 @@ async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_fa
         world.routes.answered(1, MIB, 1.0, 0.0)
         world.routes.answered(2, MIB, 0.001, 0.0)
     (block,) = stored.blocks
-    (path,) = (disk_path / "near").rglob(block_key(block.id).split("/")[1])
+    (path,) = (disk_path / "near").rglob(block_path(block.id).split("/")[1])
     path.write_bytes(bytes(path.stat().st_size))
     assert await world.get(stored.extents) == DATA[:100]
     assert world.told == [(block.id, 1, DAMAGED)]
@@ -195,7 +195,7 @@ async def test_a_folder_that_is_deleted_in_the_middle_of_an_object_is_not_notice
 async def test_the_same_copy_is_reported_once_a_minute_and_only_so_many_a_second() -> None:
     clock = ManualClock()
     told: list[tuple[bytes, int, str]] = []
-    known = bad_copies.Reports(lambda *each: told.append(each), Timing(clock=clock))
+    known = bad_copies.BadCopyReporter(lambda *each: told.append(each), Timing(clock=clock))
     for _ in range(3):
         known.tell(b"one", 1, DAMAGED)
     assert told == [(b"one", 1, DAMAGED)]
@@ -211,19 +211,19 @@ async def test_a_report_that_goes_wrong_does_not_make_a_read_go_wrong() -> None:
     def report(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    known = bad_copies.Reports(report, Timing())
+    known = bad_copies.BadCopyReporter(report, Timing())
     known.tell(b"one", 1, DAMAGED)
 
 
 async def test_a_copy_that_the_journal_no_longer_names_is_not_reported() -> None:
     world = Watched(Gated("near"), Gated("far"))
     old = await world.put(DATA[:MIB])
-    wanted = list(wants_of_run(9, old.extents, 0, old.size))
+    wanted = list(plan_run(9, old.extents, 0, old.size))
     new = await world.put(DATA[:MIB])
     reading = world.reader.read(wanted)
     world.runs[9] = list(new.extents)
     for place in world.places:
-        await place.delete(block_key(old.blocks[0].id))
+        await place.delete(block_path(old.blocks[0].id))
     del world.facts[old.blocks[0].id]
     assert b"".join([bytes(piece) async for piece in reading]) == DATA[:MIB]
     assert world.told == []
@@ -263,6 +263,6 @@ async def test_each_block_may_be_bad_on_another_backend_and_the_object_is_whole(
     stored = await world.put(DATA)
     for block, (where, kind) in zip(stored.blocks, bad, strict=True):
         if where != "b":
-            plans["nf".index(where)].add(Fault(kind, verb="get", key=block_key(block.id)))
+            plans["nf".index(where)].add(Fault(kind, verb="get", key=block_path(block.id)))
     assert await world.get(stored.extents) == DATA
     assert world.reading.used == 0

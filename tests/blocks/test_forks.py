@@ -5,7 +5,7 @@ from __future__ import annotations
 from backends.base import crc32c_of
 from gateway.blocks.maintenance.gc import collect
 from gateway.blocks.maintenance.sweeper import Sweeper
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.crypto.sealing import new_block_id
 from gateway.journal.session_commands import EndSession
 from gateway.journal.site_clock import SiteClock, moments
@@ -15,7 +15,7 @@ from tests.blocks.site import Site
 
 async def left(site: Site, session: int) -> None:
     """A block of *session* that this journal does not name."""
-    await site.places[0].put(block_key(new_block_id(session)), [b"left"], crc32c_of([b"left"]))
+    await site.places[0].put(block_path(new_block_id(session)), [b"left"], crc32c_of([b"left"]))
 
 
 def sweeper(site: Site, grace_seconds: float) -> Sweeper:

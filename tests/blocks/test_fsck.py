@@ -15,13 +15,13 @@ from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
 from gateway.blocks.fsck import fsck
-from gateway.blocks.fsck.findings import KEPT, Report, Severity
+from gateway.blocks.fsck.findings import KEPT, FsckReport, Severity
 from gateway.blocks.fsck.fsck import check
 from gateway.blocks.fsck.statements import CHECKS
 from gateway.blocks.maintenance import release
 from gateway.blocks.maintenance.gc import collect, survey
-from gateway.blocks.maintenance.inventory import State
-from gateway.blocks.types import ABSENT, DAMAGED, block_id
+from gateway.blocks.maintenance.inventory import BlockState
+from gateway.blocks.types import ABSENT, DAMAGED, block_id_of
 from gateway.namespace.commands.buckets import SetVersioning
 from gateway.namespace.commands.uploads import AbortUpload
 from tests.blocks.site import Site
@@ -73,7 +73,7 @@ def tamper(site: Site, *statements: str) -> None:
     connection.close()
 
 
-async def checked(site: Site, *, read: bool = False) -> Report:
+async def checked(site: Site, *, read: bool = False) -> FsckReport:
     return await check(site.path, site.store, site.backends, read=site.block_keys if read else None)
 
 
@@ -194,7 +194,7 @@ async def test_a_copy_that_is_not_what_was_stored_is_found_by_reading(site: Site
     assert f"{key} on two" in {finding.where for finding in report.findings}
 
 
-async def unreachable(site: Site, *faults: Fault, read: bool) -> tuple[Report, Plan, int]:
+async def unreachable(site: Site, *faults: Fault, read: bool) -> tuple[FsckReport, Plan, int]:
     """What is found while *faults* strike the second backend, and how many blocks lie there."""
     await site.work()
     plan = Plan(list(faults))
@@ -256,7 +256,7 @@ async def test_whoever_mends_is_told_which_copies_are_no_good(site: Site, how: s
         told.append(copy)
 
     report = await check(site.path, site.store, site.backends, read=site.block_keys, mend=mend)
-    assert (block_id(key), number, word) in told
+    assert (block_id_of(key), number, word) in told
     assert {each[1] for each in told} == {number}
     assert report.to_mend == {each[:2] for each in told}
 
@@ -305,7 +305,7 @@ async def test_a_copy_where_the_journal_names_none_is_a_stray(site: Site) -> Non
 
 
 def test_a_report_lists_only_so_many_findings_and_counts_all() -> None:
-    report = Report()
+    report = FsckReport()
     for n in range(KEPT + 5):
         report.add(Severity.WASTE, "key-strange", str(n), "x")
     assert (len(report.findings), report.kinds["key-strange"], report.status) == (KEPT, KEPT + 5, 1)
@@ -327,8 +327,8 @@ async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site)
     waste = await survey(site.store, site.backends)
     assert await site.stored() == before
     assert waste.freed > 0
-    assert waste.blocks[State.UNNAMED] == waste.blocks[State.ORPHAN] == 2
-    assert waste.bytes[State.ORPHAN] == 2
+    assert waste.blocks[BlockState.UNNAMED] == waste.blocks[BlockState.ORPHAN] == 2
+    assert waste.bytes[BlockState.ORPHAN] == 2
     left = await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert (left.freed, left.blocks, left.sparse_blocks) == (0, {}, 0)
     report = await checked(site, read=True)

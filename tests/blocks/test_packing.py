@@ -10,8 +10,8 @@ import pytest
 
 from gateway.blocks.digests import Digests
 from gateway.blocks.types import BLOCK_BYTES, Targets
-from gateway.blocks.write.block_put import Stake
-from gateway.blocks.write.packing import WORTH_BYTES, Cut, Member, Packer
+from gateway.blocks.write.block_put import BlockRef
+from gateway.blocks.write.packer import WORTH_BYTES, Packer, PackMember, StoredExtent
 from gateway.blocks.write.writer import StoredRun
 from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
@@ -32,18 +32,18 @@ class Storing:
         self.given_back = 0
         self.packer = Packer(self.store, flights, gather_seconds)
 
-    async def store(self, pack: Sequence[Member], settled: Callable[[], None]) -> list[Cut]:
+    async def store(self, pack: Sequence[PackMember], settled: Callable[[], None]) -> list[StoredExtent]:
         stored = asyncio.get_running_loop().create_future()
         self.packs.append(([member.size for member in pack], stored, settled))
         await stored
 
-        def ended(_: Stake) -> None:
+        def ended(_: BlockRef) -> None:
             settled()
 
-        stake = Stake(BLOCK, Targets(1, 1, ()), len(pack), ended)
-        return [Cut(Extent(BLOCK.id, 0, 0, member.size), stake) for member in pack]
+        block_ref = BlockRef(BLOCK, Targets(1, 1, ()), len(pack), ended)
+        return [StoredExtent(Extent(BLOCK.id, 0, 0, member.size), block_ref) for member in pack]
 
-    async def add(self, *sizes: int) -> list[asyncio.Task[Cut]]:
+    async def add(self, *sizes: int) -> list[asyncio.Task[StoredExtent]]:
         tasks = [asyncio.create_task(self.packer.add((b"",), size)) for size in sizes]
         await settle()
         return tasks
@@ -84,10 +84,10 @@ async def test_a_body_is_under_way_until_its_command_was_answered() -> None:
     await storing.add(3)
     await storing.land(0)
     assert storing.left == [[1, 2]], "it is stored, and nobody has said that it was named"
-    first.result().stake.keep()
+    first.result().block_ref.commit()
     await settle()
     assert storing.left == [[1, 2]]
-    second.result().stake.give_back()
+    second.result().block_ref.abort()
     await settle()
     assert storing.left == [[1, 2], [3]]
 
@@ -194,7 +194,7 @@ async def test_however_a_command_went_its_body_is_no_longer_under_way(how: str) 
     await settle()
     assert place.puts == 3, "four are under way"
     for each in (stored, *late):
-        {"named": world.name, "given back": world.writer.give_back, "left in doubt": world.writer.leave}[how](each)
+        {"named": world.name, "given back": world.writer.abort, "left in doubt": world.writer.commit_unknown}[how](each)
     await settle()
     assert place.puts == 4
     await waiting

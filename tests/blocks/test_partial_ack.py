@@ -11,7 +11,7 @@ from backends import errors as backend_errors
 from backends.base import Buffer
 from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
-from gateway.blocks.types import Stamp, Target, Targets
+from gateway.blocks.types import Target, Targets, WriteContext
 from gateway.blocks.write.writer import StoredRun
 from gateway.errors import Unavailable
 from tests.blocks.world import World, chunks
@@ -41,12 +41,12 @@ class Slow(Memory):
         await super().put(key, value, crc32c)
 
 
-def stamp(world: World, *, settled: bool = True, needed: int = 1) -> Stamp:
+def stamp(world: World, *, settled: bool = True, needed: int = 1) -> WriteContext:
     copies = tuple(Target(place, number) for number, place in enumerate(world.places, 1))
-    return Stamp(world.keys[5], Targets(1, 3, copies, settled, needed, SETS))
+    return WriteContext(world.keys[5], Targets(1, 3, copies, settled, needed, SETS))
 
 
-async def store(world: World, data: bytes, at: Stamp) -> StoredRun:
+async def store(world: World, data: bytes, at: WriteContext) -> StoredRun:
     return await world.writer.store(at, chunks(data, 65_536), len(data), Digests())
 
 
@@ -57,7 +57,7 @@ async def test_one_of_two_is_enough_and_the_other_goes_on_behind_the_answer() ->
     (block,) = stored.blocks
     assert block.backends == SETS[frozenset({1})]
     assert block.due > 0
-    world.writer.named(stored)
+    world.writer.commit(stored)
     assert len(await world.keys_stored(0)) == 1
     assert await world.keys_stored(1) == []
     slow.may.set()
@@ -107,7 +107,7 @@ async def test_a_block_that_nobody_named_goes_only_once_nobody_puts_it_any_more(
     slow = Slow()
     world = World(Memory(), slow)
     stored = await store(world, b"x", stamp(world))
-    world.writer.give_back(stored)
+    world.writer.abort(stored)
     await asyncio.sleep(0)
     assert len(await world.keys_stored(0)) == 1
     slow.may.set()
@@ -120,7 +120,7 @@ async def test_copies_that_nobody_awaits_hold_a_bounded_share_of_memory() -> Non
     slow = Slow()
     world = World(Memory(), slow, budget_bytes=32 << 20)
     for _ in range(4):
-        world.writer.named(await store(world, b"x" * (4 << 20), stamp(world)))
+        world.writer.commit(await store(world, b"x" * (4 << 20), stamp(world)))
     await asyncio.sleep(0)
     assert slow.cancelled == 3, "a quarter of 32 MiB holds one block of 4 MiB and its seal, not two"
     slow.may.set()

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from gateway.blocks.budget import Budget
-from gateway.blocks.write.reclaim import Pressure
+from gateway.blocks.write.reclaim import Reclaimer
 
 
 class Held:
@@ -19,7 +19,7 @@ class Held:
 
     def let_go(self, begun_before: float) -> int:
         self._asked.append(self._number)
-        self._budget.give(1)
+        self._budget.release(1)
         return 1
 
 
@@ -30,12 +30,12 @@ class Broken:
 
 async def test_one_body_lets_go_a_turn_of_the_loop_and_the_oldest_first() -> None:
     budget = Budget(10)
-    pressure = Pressure(budget, patience_seconds=60.0)
+    pressure = Reclaimer(budget, patience_seconds=60.0)
     asked: list[int] = []
-    await budget.take(10)
+    await budget.acquire(10)
     for number in range(10):
         pressure.join(Held(budget, asked, number))
-    waiting = asyncio.create_task(budget.take(6))
+    waiting = asyncio.create_task(budget.acquire(6))
     turns = []
     while not waiting.done():
         before = len(asked)
@@ -48,13 +48,13 @@ async def test_one_body_lets_go_a_turn_of_the_loop_and_the_oldest_first() -> Non
 
 async def test_who_has_left_meanwhile_is_not_asked() -> None:
     budget = Budget(3)
-    pressure = Pressure(budget, patience_seconds=60.0)
+    pressure = Reclaimer(budget, patience_seconds=60.0)
     asked: list[int] = []
-    await budget.take(3)
+    await budget.acquire(3)
     held = [Held(budget, asked, number) for number in range(3)]
     for each in held:
         pressure.join(each)
-    waiting = asyncio.create_task(budget.take(2))
+    waiting = asyncio.create_task(budget.acquire(2))
     await asyncio.sleep(0)
     pressure.leave(held[1])
     await waiting
@@ -63,11 +63,11 @@ async def test_who_has_left_meanwhile_is_not_asked() -> None:
 
 async def test_a_body_that_fails_to_let_go_keeps_nobody_else_from_being_asked(caplog: pytest.LogCaptureFixture) -> None:
     budget = Budget(2)
-    pressure = Pressure(budget, patience_seconds=0.0)
+    pressure = Reclaimer(budget, patience_seconds=0.0)
     asked: list[int] = []
-    await budget.take(2)
+    await budget.acquire(2)
     pressure.join(Broken())
-    waiting = asyncio.create_task(budget.take(1))
+    waiting = asyncio.create_task(budget.acquire(1))
     with caplog.at_level(logging.ERROR):
         while not caplog.records:
             await asyncio.sleep(0)

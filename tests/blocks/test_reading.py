@@ -10,8 +10,8 @@ from backends import errors as backend_errors
 from backends.base import Buffer
 from backends.testing.memory import Memory
 from gateway import errors
-from gateway.blocks.read.read_plan import wants, wants_of_run
-from gateway.blocks.types import BlockFacts, block_key
+from gateway.blocks.read.read_plan import plan_read, plan_run
+from gateway.blocks.types import BlockFacts, block_path
 from gateway.crypto.sealing import FRAME_SEALED, HEADER_BYTES
 from gateway.journal.columns import Extent
 from gateway.journal.tables import Shape
@@ -65,7 +65,7 @@ async def test_a_small_range_is_at_hand_and_a_cold_one_is_not() -> None:
     place = Watched()
     world = World(place)
     stored = await world.put(b"hello")
-    (want,) = wants_of_run(0, stored.extents, 1, 3)
+    (want,) = plan_run(0, stored.extents, 1, 3)
     assert bytes(world.reader.read_now([want]) or b"") == b"ell"
     place.cold = True
     assert world.reader.read_now([want]) is None
@@ -79,14 +79,14 @@ async def test_a_cold_read_is_whole_and_stays_within_the_budget(budget: int) -> 
     world.reading.limit = budget
     assert await world.get(stored.extents) == DATA
     assert world.reading.used == 0
-    assert world.reading.greatest <= budget
+    assert world.reading.peak <= budget
 
 
 async def test_the_next_blocks_come_while_the_client_drains_and_are_let_go_of_when_it_leaves() -> None:
     place = Watched(cold=True)
     world = World(place)
     stored = await world.put(DATA)
-    reading = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
+    reading = world.reader.read(plan_run(0, stored.extents, 0, stored.size))
     await reading.__anext__()
     import asyncio
 
@@ -115,7 +115,7 @@ async def test_a_damaged_copy_is_noticed_and_another_one_read(how: str, cold: bo
     first, second = Watched("first", cold), Watched("second", cold)
     world = World(first, second)
     stored = await world.put(DATA)
-    one, two, _ = (block_key(block.id) for block in stored.blocks)
+    one, two, _ = (block_path(block.id) for block in stored.blocks)
     damage(first, one, two, how)
     assert await world.get(stored.extents) == DATA
     damage(second, one, two, how)
@@ -153,10 +153,10 @@ async def test_a_copy_that_fails_in_the_middle_of_an_object_is_not_noticed() -> 
 async def test_an_extent_that_moved_meanwhile_is_looked_up_once_more() -> None:
     world = World()
     old = await world.put(DATA[: 2 * MIB])
-    wanted = list(wants_of_run(9, old.extents, 0, old.size))
+    wanted = list(plan_run(9, old.extents, 0, old.size))
     new = await world.put(DATA[: 2 * MIB])
     world.runs[9] = list(new.extents)
-    await world.places[0].delete(block_key(old.blocks[0].id))
+    await world.places[0].delete(block_path(old.blocks[0].id))
     del world.facts[old.blocks[0].id]
     assert b"".join([bytes(piece) async for piece in world.reader.read(wanted)]) == DATA[: 2 * MIB]
 
@@ -181,16 +181,16 @@ def test_a_range_of_a_body_is_looked_up_run_by_run() -> None:
         return runs[run]
 
     body = [(1, 0, 20), (2, 1, 4), (1, 5, 10)]
-    found = list(wants(Shape.BODY, 3, 18, 10, extents_of, lambda _: body))
+    found = list(plan_read(Shape.BODY, 3, 18, 10, extents_of, lambda _: body))
     assert [(want.extent.block, want.start, want.length, want.run, want.nth) for want in found] == [
         (b"b", 8, 2, 1, 1),
         (b"c", 1, 4, 2, 0),
         (b"a", 5, 4, 1, 0),
     ]
-    lazily = wants(Shape.BODY, 3, 0, 34, extents_of, lambda _: body)
+    lazily = plan_read(Shape.BODY, 3, 0, 34, extents_of, lambda _: body)
     looked_up.clear()
     next(lazily)
     assert looked_up == [1]
     with pytest.raises(errors.Corrupted):
-        list(wants(Shape.RUN, 2, 0, 6, extents_of, lambda _: body))
-    assert list(wants(Shape.NONE, 0, 0, 0, extents_of, lambda _: body)) == []
+        list(plan_read(Shape.RUN, 2, 0, 6, extents_of, lambda _: body))
+    assert list(plan_read(Shape.NONE, 0, 0, 0, extents_of, lambda _: body)) == []

@@ -12,10 +12,10 @@ from backends import errors as backend_errors
 from backends.base import Buffer, Stat
 from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
-from gateway.blocks.fsck.findings import Report
+from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
 from gateway.blocks.maintenance.compactor import Compactor
-from gateway.blocks.types import Stamp, block_id
+from gateway.blocks.types import WriteContext, block_id_of
 from gateway.blocks.write.writer import StoredRun
 from gateway.errors import Unavailable
 from gateway.reconcile import commands as reconcile
@@ -63,7 +63,7 @@ class Packed(Site):
             self.compactor
         )
 
-    def restamp(self, policy: int, wanted: frozenset[int]) -> Stamp:
+    def restamp(self, policy: int, wanted: frozenset[int]) -> WriteContext:
         return self.stamp(policy)
 
     def values(self, place: int) -> dict[str, bytes]:
@@ -78,7 +78,7 @@ class Packed(Site):
         return [await self.get(b"%d" % n) for n in (8, 9)] == [DATA * 9, DATA * 10]
 
     def findings(self) -> dict[str, int]:
-        report = Report()
+        report = FsckReport()
         check_tables(self.path, report, lambda done, total: None)
         return {kind: count for kind, count in report.kinds.items() if kind != "block-names"}  # no ring key has a row
 
@@ -184,7 +184,7 @@ async def test_a_place_that_cannot_be_asked_is_asked_later(site: Packed) -> None
 
 async def test_a_suspected_copy_of_a_new_pack_makes_the_wait_begin_again(site: Packed) -> None:
     (new,) = site.new
-    block, place = block_id(new), list(site.backends)[1]
+    block, place = block_id_of(new), list(site.backends)[1]
     assert block is not None
     await site.later(WAIT_SECONDS - 60)
     await site.journal.send(reconcile.SuspectCopy(block, place, "absent"))
@@ -230,7 +230,7 @@ async def test_what_was_stored_beside_a_write_that_failed_goes_and_holds_no_floo
         pass
     store = site.compactor._writer.store_packed
 
-    async def fail_at_one(stamp: Stamp, data: Buffer) -> StoredRun:
+    async def fail_at_one(stamp: WriteContext, data: Buffer) -> StoredRun:
         if len(data) == 10 * len(DATA):
             raise Unavailable("no answer")
         return await store(stamp, data)

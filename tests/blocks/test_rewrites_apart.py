@@ -14,7 +14,7 @@ from backends.testing.faulty import Fault, Kind
 from gateway.blocks.commands import MoveRewritten
 from gateway.blocks.maintenance import compactor, rewrites
 from gateway.blocks.maintenance.rewrites import Begun, full
-from gateway.blocks.types import Stamp, Target, Targets, block_id
+from gateway.blocks.types import Target, Targets, WriteContext, block_id_of
 from gateway.errors import Unavailable
 from gateway.journal.apply.work import ids_in
 from gateway.placement.commands import NameBackendSet
@@ -35,13 +35,13 @@ class Apart(Packed):
         self.count = BOTH
         self.restart()
 
-    def stamp(self, policy: int = 0) -> Stamp:
+    def stamp(self, policy: int = 0) -> WriteContext:
         count = getattr(self, "count", BOTH)
         copies = tuple(Target(self.backends[each], each) for each in list(self.backends)[:count])
         set_id = self.sets[count] if hasattr(self, "sets") else self.set_id
-        return Stamp(self.keys[self.active], Targets(policy or self.policy, set_id, copies))
+        return WriteContext(self.keys[self.active], Targets(policy or self.policy, set_id, copies))
 
-    def restamp(self, policy: int, wanted: frozenset[int]) -> Stamp:
+    def restamp(self, policy: int, wanted: frozenset[int]) -> WriteContext:
         self.count = len(wanted)
         return self.stamp(policy)
 
@@ -104,7 +104,7 @@ async def test_a_rewrite_goes_on_when_its_move_was_interrupted(site: Apart) -> N
     await site.fill()
     await site.work()
     (new,) = site.new
-    block = block_id(new)
+    block = block_id_of(new)
     assert block is not None
     send = site.worker_journal.send
 
@@ -128,7 +128,7 @@ async def test_a_new_pack_without_a_good_copy_is_given_up(site: Apart) -> None:
     await site.fill()
     await site.work()
     (new,) = site.new
-    block = block_id(new)
+    block = block_id_of(new)
     assert block is not None
     for place in site.ids:
         await site.journal.send(reconcile.SuspectCopy(block, place, "absent"))

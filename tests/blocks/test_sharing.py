@@ -12,9 +12,9 @@ from backends import errors as backend_errors
 from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from gateway import errors
 from gateway.blocks.budget import Budget
-from gateway.blocks.read.read_plan import wants_of_run
+from gateway.blocks.read.read_plan import plan_run
 from gateway.blocks.read.reader import SMALL_PIECE_BYTES
-from gateway.blocks.read.shared_fetch import Flights
+from gateway.blocks.read.shared_fetch import SharedFetches
 from gateway.blocks.write.writer import StoredRun
 from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
 from tests.blocks.places import Gated
@@ -61,7 +61,7 @@ async def test_readers_of_whole_blocks_share_them_and_their_pieces_stay_within_t
     for read in reads:
         assert await read == DATA
     assert place.asked == 1
-    assert world.reading.greatest <= 10 * MIB
+    assert world.reading.peak <= 10 * MIB
     assert world.reading.used == 0
 
 
@@ -117,7 +117,7 @@ async def test_who_comes_while_somebody_holds_the_bytes_gets_them_without_a_fetc
     place = Gated()
     world = World(place)
     stored = await world.put(DATA)
-    slow = world.reader.read(wants_of_run(0, stored.extents, 0, stored.size))
+    slow = world.reader.read(plan_run(0, stored.extents, 0, stored.size))
     await anext(slow)
     assert await world.get(stored.extents) == DATA
     assert place.asked == 1
@@ -142,7 +142,7 @@ async def test_bytes_that_were_torn_on_their_way_are_not_shared_with_who_comes_l
 async def test_whoever_comes_goes_and_fails_in_whatever_order_nothing_stays_behind(seed: int) -> None:
     chance = random.Random(seed)
     budget = Budget(10)
-    flights: Flights[int] = Flights(lambda found: found > 0)
+    flights: SharedFetches[int] = SharedFetches(lambda found: found > 0)
 
     async def fetch() -> int:
         await asyncio.sleep(chance.choice([0, 0, 0.001]))
@@ -152,13 +152,13 @@ async def test_whoever_comes_goes_and_fails_in_whatever_order_nothing_stays_behi
 
     async def reader() -> None:
         for _ in range(20):
-            ticket = flights.board(chance.randrange(4), fetch, budget, 3)
+            ticket = flights.join(chance.randrange(4), fetch, budget, 3)
             if ticket is None:
                 await asyncio.sleep(0)
                 continue
             try:
                 async with asyncio.timeout(chance.choice([0, 0.0005, None])):
-                    await ticket.landed()
+                    await ticket.result()
                     await asyncio.sleep(0)
             except (TimeoutError, RuntimeError):
                 pass
@@ -169,4 +169,4 @@ async def test_whoever_comes_goes_and_fails_in_whatever_order_nothing_stays_behi
     await asyncio.gather(*(reader() for _ in range(50)))
     assert len(flights) == 0
     assert budget.used == 0
-    assert budget.greatest <= 10
+    assert budget.peak <= 10

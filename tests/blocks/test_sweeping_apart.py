@@ -14,7 +14,7 @@ from backends.testing.faulty import Fault, Kind
 from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
 from gateway.blocks.maintenance import sweeper
-from gateway.blocks.types import block_key, session_prefix
+from gateway.blocks.types import block_path, session_prefix
 from gateway.placement.backend_backoff import ODD_BLOCKS
 from gateway.timing import parse_timing
 from tests.blocks.site import Client, Site
@@ -137,7 +137,7 @@ async def test_a_block_that_a_place_refuses_to_delete_holds_up_no_other(tmp_path
     while await site.takedown.step():
         pass
     ((refused,),) = site.store.query("SELECT id FROM block WHERE died > 0 ORDER BY died, id LIMIT 1")
-    site.plans[1].add(Fault(Kind.ERROR, "delete", key=block_key(refused), error=errors.Denied))
+    site.plans[1].add(Fault(Kind.ERROR, "delete", key=block_path(refused), error=errors.Denied))
     for _ in range(3):
         await site.work()
     assert site.store.query("SELECT id FROM block") == [(refused,)]

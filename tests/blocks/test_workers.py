@@ -16,20 +16,20 @@ from backends.base import Buffer
 from backends.testing.memory import Memory
 from gateway import errors
 from gateway.blocks.commands import (
-    Dead,
+    DeadBlock,
     EndRewrite,
     ForgetBlocks,
     ForgetSession,
     MoveRewritten,
     PlaceRewrite,
+    ReleaseContent,
     RewritePack,
     SweepSession,
-    TakeApart,
 )
 from gateway.blocks.digests import Digests
 from gateway.blocks.maintenance import release
 from gateway.blocks.maintenance.sweeper import Sweeper
-from gateway.blocks.types import block_id
+from gateway.blocks.types import block_id_of
 from gateway.journal.columns import Rewritten, extents
 from gateway.timing import parse_timing
 from tests.blocks.site import Site
@@ -66,7 +66,7 @@ async def test_an_overwritten_object_in_parts_is_taken_apart_in_slices(
     await site.complete(b"k", upload, list(etags))
     await site.put(b"k", b"new")
     await site.work()
-    sent = [command for command in site.worker_journal.sent if isinstance(command, TakeApart)]
+    sent = [command for command in site.worker_journal.sent if isinstance(command, ReleaseContent)]
     assert len(sent) == 3, "five runs, two at a time"
     assert site.rows("run") == 1
     assert len(await site.stored()) == 1
@@ -353,14 +353,14 @@ async def test_a_pack_that_died_and_is_still_to_be_named_stays(site: Site) -> No
     )
     assert first.blocks[0].id == second.blocks[0].id
     await site.journal.send(site.put_command(b"1", first))
-    site.writer.named(first)
+    site.writer.commit(first)
     await site.delete(b"1")
     await site.take_down_at_once()
     assert site.store.query("SELECT died > 0 FROM block") == [(1,)]
     while await site.sweeper.step():
         pass
     await site.journal.send(site.put_command(b"2", second))
-    site.writer.named(second)
+    site.writer.commit(second)
     await site.work()
     assert await site.get(b"2") == b"second"
 
@@ -380,7 +380,7 @@ async def test_a_session_that_waits_for_an_answer_keeps_the_blocks_of_its_pack_f
         while await site.sweeper.step():
             pass
         assert len(await site.stored()) == 1, "somebody may still name it"
-        writer.named(run)
+        writer.commit(run)
     await site.work()
     assert await site.stored() == {}
 
@@ -433,9 +433,11 @@ async def test_a_block_whose_deletion_fails_keeps_its_row_until_it_is_gone(tmp_p
 async def test_a_row_is_forgotten_only_while_its_block_is_as_dead_as_it_was_read(site: Site) -> None:
     await site.put(b"k", b"x")
     (key,) = await site.stored()
-    block = block_id(key)
+    block = block_id_of(key)
     assert block is not None
-    assert await site.journal.send(ForgetBlocks((Dead(block, 0), Dead(block, 12), Dead(b"?" * 24, 3)))) == 0
+    assert (
+        await site.journal.send(ForgetBlocks((DeadBlock(block, 0), DeadBlock(block, 12), DeadBlock(b"?" * 24, 3)))) == 0
+    )
     assert site.rows("block") == 1
 
 

@@ -16,7 +16,7 @@ from backends.base import Buffer
 from backends.testing.memory import Memory
 from gateway import errors
 from gateway.blocks.digests import Digests
-from gateway.blocks.types import BLOCK_BYTES, block_id, block_key, session_of
+from gateway.blocks.types import BLOCK_BYTES, block_id_of, block_path, session_of
 from gateway.crypto.sealing import ENCRYPTED, TAGGED
 from gateway.timing import parse_timing
 from tests.blocks.world import SESSION, World, chunks
@@ -46,7 +46,7 @@ async def test_any_size_in_any_chunks_within_any_budget_reads_back_in_any_range(
     world = World(budget_bytes=budget)
     stored = await world.put(DATA[:size], max(chunk, size // 500))
     assert await world.get(stored.extents) == DATA[:size]
-    assert world.budget.greatest <= budget
+    assert world.budget.peak <= budget
     assert world.budget.used == 0
     for _ in range(3):
         start = data.draw(st.integers(0, size))
@@ -73,12 +73,12 @@ async def test_a_blocks_key_begins_with_the_session_and_sorts_as_its_id() -> Non
     world = World()
     stored = await world.put(b"x")
     (key,) = await world.keys_stored()
-    assert block_key(stored.blocks[0].id) == key
-    assert block_id(key) == stored.blocks[0].id
+    assert block_path(stored.blocks[0].id) == key
+    assert block_id_of(key) == stored.blocks[0].id
     assert session_of(stored.blocks[0].id) == SESSION
     assert key.startswith(f"{SESSION:016x}/")
-    assert block_id("0000/zz") is None
-    assert block_id(key.upper()) is None
+    assert block_id_of("0000/zz") is None
+    assert block_id_of(key.upper()) is None
 
 
 class Slow(Memory):
@@ -189,7 +189,7 @@ async def test_clients_that_stall_under_pressure_do_not_lock_the_others_out() ->
     await asyncio.gather(*stalled, return_exceptions=True)
     await world.writer.close()
     assert world.budget.used == 0
-    assert world.budget.greatest <= 3 * MIB
+    assert world.budget.peak <= 3 * MIB
 
 
 async def test_clients_that_hold_everything_and_stall_are_asked_to_let_go() -> None:
@@ -216,15 +216,15 @@ async def test_clients_that_hold_everything_and_stall_are_asked_to_let_go() -> N
         assert await world.get(each.extents) == DATA[: each.size]
     assert {each.size for each in late} == {2 * MIB}
     assert world.budget.used == 0
-    assert world.budget.greatest <= world.budget.limit
+    assert world.budget.peak <= world.budget.limit
 
 
 async def test_a_body_that_waits_too_long_for_bytes_is_refused_and_holds_none() -> None:
     world = World(budget_bytes=8 * MIB, wait_seconds=0.01)
-    await world.budget.take(8 * MIB)
+    await world.budget.acquire(8 * MIB)
     with pytest.raises(errors.Busy, match="bytes in flight"):
         await world.put(DATA[:1000])
-    world.budget.give(8 * MIB)
+    world.budget.release(8 * MIB)
     stored = await world.put(DATA[: 8 * MIB])
     assert await world.get(stored.extents) == DATA[: 8 * MIB]
     await world.writer.close()
@@ -241,7 +241,7 @@ async def test_a_slow_client_is_not_asked_while_nobody_waits() -> None:
 
     stored = await world.writer.store(world.stamp(), slow(), 4 * MIB, Digests())
     assert len(stored.extents) == 1
-    world.writer.named(stored)
+    world.writer.commit(stored)
 
 
 async def test_a_stream_of_a_gibibyte_stays_within_its_memory() -> None:
@@ -262,7 +262,7 @@ async def test_a_stream_of_a_gibibyte_stays_within_its_memory() -> None:
     finally:
         tracemalloc.stop()
     assert stored.size == 1 << 30
-    assert world.budget.greatest <= 32 * MIB
+    assert world.budget.peak <= 32 * MIB
     assert peak < 48 * MIB
 
 
@@ -304,11 +304,11 @@ async def test_a_pack_goes_only_when_all_that_is_in_it_was_refused() -> None:
     (kept,) = await world.keys_stored()
     one, two = await asyncio.gather(*(world.writer.store(world.stamp(), chunks(b"x", 1), 1, Digests()) for _ in "ab"))
     assert one.extents[0].block == two.extents[0].block
-    world.writer.give_back(one)
+    world.writer.abort(one)
     await world.writer.close()
     assert len(await world.keys_stored()) == 2
     assert world.tokens == 1, "the pack's token is held until both have settled"
-    world.writer.give_back(two)
+    world.writer.abort(two)
     await world.writer.close()
     assert await world.keys_stored() == [kept]
     assert world.tokens == 0
@@ -348,7 +348,7 @@ async def test_cancelled_at_any_moment_nothing_stays_behind(
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     for outcome in outcomes:
         if not isinstance(outcome, BaseException):
-            world.writer.give_back(outcome)
+            world.writer.abort(outcome)
         else:
             assert isinstance(outcome, asyncio.CancelledError)
     await settle()

@@ -9,10 +9,10 @@ from backends.base import Backend, Buffer
 from backends.testing.memory import Memory
 from gateway.blocks.budget import Budget
 from gateway.blocks.digests import Digests
-from gateway.blocks.read.copies import Copies
-from gateway.blocks.read.read_plan import wants_of_run
+from gateway.blocks.read.copy_reader import CopyReader
+from gateway.blocks.read.read_plan import plan_run
 from gateway.blocks.read.reader import Reader
-from gateway.blocks.types import BlockFacts, Stamp, Target, Targets
+from gateway.blocks.types import BlockFacts, Target, Targets, WriteContext
 from gateway.blocks.write.writer import StoredRun, Writer
 from gateway.crypto.ring import ActiveKey, new_ring_key
 from gateway.crypto.sealing import ENCRYPTED, BlockKeys
@@ -52,7 +52,7 @@ class World:
         self.writer = Writer(lambda: self.session, self.reading_now, self.budget, timing=self.timing, **options)  # type: ignore[arg-type]
         self.order = [Target(place, number) for number, place in enumerate(self.places, 1)]
         opened = BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode))
-        self.copies = Copies(self.facts.get, lambda _: self.order, opened, self.extent_at, timing=self.timing)
+        self.copies = CopyReader(self.facts.get, lambda _: self.order, opened, self.extent_at, timing=self.timing)
         self.reader = Reader(self.copies, self.reading)
 
     @contextmanager
@@ -65,9 +65,9 @@ class World:
         extents = self.runs.get(run)
         return extents[nth] if extents else None
 
-    def stamp(self, key: int = 5, policy: int = 1) -> Stamp:
+    def stamp(self, key: int = 5, policy: int = 1) -> WriteContext:
         copies = tuple(Target(place, number) for number, place in enumerate(self.places, 1))
-        return Stamp(self.keys[key], Targets(policy, SET, copies))
+        return WriteContext(self.keys[key], Targets(policy, SET, copies))
 
     async def put(self, data: Buffer, chunk: int = 65_536, digests: Digests | None = None) -> StoredRun:
         """Store *data* and name it."""
@@ -81,13 +81,13 @@ class World:
             self.facts[block.id] = BlockFacts(block.ring_key, block.size, block.backends)
         if run:
             self.runs[run] = list(stored.extents)
-        self.writer.named(stored)
+        self.writer.commit(stored)
 
     async def get(self, extents: Iterable[Extent], start: int = 0, length: int | None = None, run: int = 0) -> bytes:
         extents = list(extents)
         if length is None:
             length = sum(extent.length for extent in extents) - start
-        return b"".join([bytes(piece) async for piece in self.reader.read(wants_of_run(run, extents, start, length))])
+        return b"".join([bytes(piece) async for piece in self.reader.read(plan_run(run, extents, start, length))])
 
     async def keys_stored(self, place: int = 0) -> list[str]:
         return [listed.key async for listed in self.places[place].list()]

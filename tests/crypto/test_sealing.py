@@ -347,4 +347,4 @@ def test_openers_of_blocks_read_lately_are_kept_and_no_more_than_asked() -> None
 @given(st.binary(min_size=32, max_size=32), st.binary(min_size=24, max_size=24))
 def test_a_blocks_key_is_hkdf(ring_key: bytes, block_id: bytes) -> None:
     told = HKDF(hashes.SHA256(), 32, salt=None, info=b"entrepot block 1" + block_id).derive(ring_key)
-    assert sealing.block_key(ring_key, block_id) == told
+    assert sealing.derive_block_key(ring_key, block_id) == told

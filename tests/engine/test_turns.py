@@ -22,14 +22,14 @@ async def test_bodies_of_users_take_turns_where_bytes_in_flight_are_scarce(
         await put(engine, caller, key, bytes(SIZE))
         stored.append(caller.user)
 
-    await budget.take(budget.limit)
+    await budget.acquire(budget.limit)
     bodies = [asyncio.create_task(one(root, b"%d" % number)) for number in range(8)]
-    while budget.wanted < 8 * SIZE:
+    while budget.waiting_bytes < 8 * SIZE:
         await asyncio.sleep(0)
     bodies.append(asyncio.create_task(one(other, b"other")))
-    while budget.wanted < 9 * SIZE:
+    while budget.waiting_bytes < 9 * SIZE:
         await asyncio.sleep(0)
-    budget.give(SIZE)  # room for one at a time
+    budget.release(SIZE)  # room for one at a time
     await asyncio.gather(*bodies)
-    budget.give(budget.limit - SIZE)
+    budget.release(budget.limit - SIZE)
     assert stored.index("other") <= 2, f"{stored.index('other')} of the other user's came first"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.blocks.fsck.findings import Report
+from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
-from gateway.blocks.maintenance.release import Takedown
+from gateway.blocks.maintenance.release import ContentReleaser
 from gateway.engine import copies, uploads
 from gateway.engine.engine import Engine
 from gateway.engine.types import ByteRange, Caller, Conditions, Meta, Promised, WantedPart
@@ -67,7 +67,7 @@ async def uploaded(engine: Engine, root: Caller, key: bytes, count: int) -> tupl
 
 
 def findings(site: Site) -> dict[str, int]:
-    report = Report()
+    report = FsckReport()
     check_tables(JournalPaths(site.journal_path).database, report, lambda done, total: None)
     return dict(report.kinds)
 
@@ -86,7 +86,7 @@ async def test_an_upload_of_many_parts_is_completed_by_a_command_that_looks_at_n
     assert await engine.complete_upload(root, "tree", b"k", upload, named) == done
     with pytest.raises(NoSuchUpload):
         await engine.complete_upload(root, "tree", b"k", upload, parts)
-    takedown = next(each for each in workers_of(site) if isinstance(each, Takedown))
+    takedown = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
     while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
         await takedown.step()
         assert findings(site) == {}
@@ -150,7 +150,7 @@ async def copied(engine: Engine, root: Caller, key: bytes) -> tuple[str, list[Wa
 
 async def nothing_is_left(site: Site) -> None:
     """Take apart all that nobody holds, and see that the tables agree at each step."""
-    takedown = next(each for each in workers_of(site) if isinstance(each, Takedown))
+    takedown = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
     while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
         await takedown.step()
         assert findings(site) == {}
@@ -327,12 +327,12 @@ async def test_a_completion_is_charged_to_the_bytes_in_flight_while_it_is_prepar
 ) -> None:
     budget = site.warehouse.writer.budget
     upload, parts = await uploaded(engine, root, b"k", 3)
-    await budget.take(budget.limit)
+    await budget.acquire(budget.limit)
     completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))
-    while not (budget.wanted or completing_it.done()):
+    while not (budget.waiting_bytes or completing_it.done()):
         await asyncio.sleep(0)
-    assert budget.wanted == 3 * complete_prepared.PART_BYTES
-    budget.give(budget.limit)
+    assert budget.waiting_bytes == 3 * complete_prepared.PART_BYTES
+    budget.release(budget.limit)
     await completing_it
     assert budget.used == 0
 
@@ -342,14 +342,14 @@ async def test_a_completion_of_copied_parts_is_charged_for_the_pieces_that_they_
 ) -> None:
     budget = site.warehouse.writer.budget
     upload, parts, _ = await copied(engine, root, b"k")
-    await budget.take(budget.limit)
+    await budget.acquire(budget.limit)
     completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))
-    while not (budget.wanted or completing_it.done()):
+    while not (budget.waiting_bytes or completing_it.done()):
         await asyncio.sleep(0)
-    for_pieces = budget.wanted - 3 * complete_prepared.PART_BYTES
+    for_pieces = budget.waiting_bytes - 3 * complete_prepared.PART_BYTES
     assert 8 * complete_prepared.PIECE_BYTES <= for_pieces <= 8 * 3 * complete_prepared.PIECE_BYTES, (
         "of eight pieces in two parts"
     )
-    budget.give(budget.limit)
+    budget.release(budget.limit)
     await completing_it
     assert budget.used == 0

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gateway.blocks.types import block_id
+from gateway.blocks.types import block_id_of
 from gateway.journal.history.replay import replay, verify
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.store import SqliteStore
@@ -196,7 +196,7 @@ class Served:
     def check_tables(self, keys: Iterable[str]) -> None:
         """Nobody serves it: the blocks of its tables are those with these *keys*, and its journal replays into its
         tables. Raises `Broken`."""
-        stored = {block_id(key) for key in keys}
+        stored = {block_id_of(key) for key in keys}
         database = JournalPaths(self.folder / "journal").database
         with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as tables:
             named = {row[0] for row in tables.execute("SELECT id FROM block")}

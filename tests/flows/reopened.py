@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.blocks.fsck.findings import Severity
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.config import load
 from gateway.engine.types import Caller
 from gateway.errors import Misconfigured, NoSuchBucket, NoSuchKey
@@ -178,7 +178,7 @@ class Reopened:
         )
         if freed or gone or dead:
             raise Broken(f"{freed} freed rows, {gone} of gone buckets and {dead} dead blocks stay")
-        named = {block_key(row[0]) for row in self.site.store.query("SELECT id FROM block")}
+        named = {block_path(row[0]) for row in self.site.store.query("SELECT id FROM block")}
         for backend in self.site.warehouse.backends.values():
             there = {line.key async for line in backend.list()}
             if there != named:

@@ -18,7 +18,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gateway.blocks.fsck.findings import Severity
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.config import load
 from gateway.errors import NoSuchBucket
 from gateway.failpoints import FROM_VARIABLE, POINTS, VARIABLE
@@ -440,7 +440,7 @@ async def test_killed_while_it_moves_to_another_place_a_site_keeps_every_promise
         await site.check_bucket(BUCKET, possible)
         await site.check_sound()
         query = site.site.store.query
-        named = {block_key(row[0]) for row in query("SELECT id FROM block")}
+        named = {block_path(row[0]) for row in query("SELECT id FROM block")}
         there = {
             backend.name: {line.key async for line in backend.list()}
             for backend in site.site.warehouse.backends.values()

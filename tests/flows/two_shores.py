@@ -16,7 +16,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from gateway.blocks.types import block_id
+from gateway.blocks.types import block_id_of
 from gateway.crypto.sealing import HEADER_BYTES
 from gateway.journal.paths import JournalPaths
 from tests.files import block_files
@@ -92,7 +92,7 @@ class There:
         """Of all blocks that lie there."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=NAME, Prefix=PREFIX)
         keys = {each["Key"].removeprefix(PREFIX) for page in pages for each in page.get("Contents", ())}
-        return {key for key in keys if block_id(key) is not None}
+        return {key for key in keys if block_id_of(key) is not None}
 
     def get(self, key: str) -> bytes | None:
         """A copy, sealed; None where there is none."""
@@ -128,7 +128,7 @@ class There:
 def bad(there: There, before: dict[str, bytes], site: Path) -> list[str]:
     """Those copies that are not what they were, of blocks that live."""
     alive = {*living(site)}
-    return [key for key, value in before.items() if block_id(key) in alive and there.get(key) != value]
+    return [key for key, value in before.items() if block_id_of(key) in alive and there.get(key) != value]
 
 
 def living(site: Path) -> Iterator[bytes]:

@@ -8,17 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gateway.blocks.commands import (
-    Dead,
+    DeadBlock,
     EndRewrite,
     ForgetBlocks,
     ForgetSession,
     MoveRewritten,
     NoteStrays,
     PlaceRewrite,
+    ReleaseContent,
     RewritePack,
     SetBlockBackends,
     SweepSession,
-    TakeApart,
 )
 from gateway.crypto import ring_key_commands
 from gateway.identity import users
@@ -334,13 +334,13 @@ def change_node(h: History, r: random.Random, b: Any, who: Any) -> Any:
 def take_down(h: History, r: random.Random, b: Any, who: Any) -> Any:
     freed = [row for row in h.shown.dump(FREED) if row.shape != Shape.NONE]
     some = r.sample(freed, min(len(freed), 6))
-    return TakeApart(tuple((row.id, r.choice([1, 64])) for row in some)) if some else None
+    return ReleaseContent(tuple((row.id, r.choice([1, 64])) for row in some)) if some else None
 
 
 @step
 def forget_blocks(h: History, r: random.Random, b: Any, who: Any) -> Any:
     dead = [row for row in h.shown.dump(BLOCK) if row.died]
-    return ForgetBlocks(tuple(Dead(row.id, row.died) for row in dead[:5])) if dead else None
+    return ForgetBlocks(tuple(DeadBlock(row.id, row.died) for row in dead[:5])) if dead else None
 
 
 @step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.blocks.commands import TakeApart
+from gateway.blocks.commands import ReleaseContent
 from gateway.journal.server.job_queue import HEAVY_WEIGHT, TURN_WEIGHT, Job, JobQueue
 from gateway.journal.session_commands import OpenSession
 from gateway.namespace.commands.objects import DeleteObject
@@ -64,9 +64,9 @@ def test_the_keepers_heavy_commands_take_turns_with_the_users() -> None:
     queue = JobQueue()
     queue.push(deletion(1, DEEP))
     queue.push(deletion(1, DEEP))
-    queue.push(job(TakeApart(((5, HEAVY_WEIGHT),))))
+    queue.push(job(ReleaseContent(((5, HEAVY_WEIGHT),))))
     turns = [type(queue.take(512, 1 << 20)[0].command) for _ in range(3)]
-    assert turns == [DeleteObject, TakeApart, DeleteObject]
+    assert turns == [DeleteObject, ReleaseContent, DeleteObject]
 
 
 def test_a_batch_that_is_full_takes_no_more() -> None:

@@ -10,7 +10,7 @@ from backends.base import Backend
 from backends.testing.memory import Memory
 from gateway import reconcile
 from gateway.blocks.maintenance.compactor import Compactor
-from gateway.blocks.types import Stamp, Target, Targets
+from gateway.blocks.types import Target, Targets, WriteContext
 from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile.commands import Fail, FailWork
@@ -84,9 +84,9 @@ class Shores(Site):
         rest = {each: place for each, place in self.topology.backends.items() if each != name}
         self.topology = replace(self.topology, backends=rest)
 
-    def stamp(self, policy: int = 0) -> Stamp:
+    def stamp(self, policy: int = 0) -> WriteContext:
         copies = (Target(self.backends[self.ids[0]], self.ids[0]),) if hasattr(self, "ids") else ()
-        return Stamp(self.keys[self.active], Targets(policy or self.policy, self.first, copies, self.settled))
+        return WriteContext(self.keys[self.active], Targets(policy or self.policy, self.first, copies, self.settled))
 
     async def plan(self) -> None:
         while await self.planner.step():

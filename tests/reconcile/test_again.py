@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.blocks.types import block_id
+from gateway.blocks.types import block_id_of
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
 from gateway.site.admin.retry_work import try_again
@@ -18,7 +18,7 @@ async def test_a_lost_block_whose_copy_came_back_is_found_when_somebody_asks(sit
     memory = site.places[0]
     key = next(iter(memory._values))
     kept = memory._values.pop(key)
-    await site.journal.send(SuspectCopy(block_id(key), site.ids[0], "absent"))
+    await site.journal.send(SuspectCopy(block_id_of(key), site.ids[0], "absent"))
     await site.move()
     assert [state for state, _, _ in site.work_rows()] == [WorkState.LOST]
     assert await try_again(site.store, site.worker_journal, site.timing.clock) == 1

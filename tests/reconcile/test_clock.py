@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import SuspectCopy
 from tests.clocks import AheadClock
@@ -25,7 +25,7 @@ async def test_what_was_noted_by_a_clock_that_was_ahead_is_mended_once_it_is_put
         await site.put(b"key", b"x" * 3_000)
         await site.move()
         ((block,),) = site.store.query("SELECT id FROM block")
-        await site.places[0].delete(block_key(block))
+        await site.places[0].delete(block_path(block))
         clock.ahead_seconds = YEAR_NS / 1e9
         site.committer.run(SuspectCopy(block, site.ids[0], "absent"))
         clock.ahead_seconds = 0.0

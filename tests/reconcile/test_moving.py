@@ -9,7 +9,7 @@ import pytest
 
 from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
-from gateway.blocks.types import block_id
+from gateway.blocks.types import block_id_of
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Begin, BeginWork, LoseBackend, SuspectCopy
 from tests.reconcile.shores import PATIENT, Shores
@@ -121,7 +121,7 @@ async def test_a_good_copy_is_kept_until_the_bad_one_that_should_stay_is_mended(
     await site.move()
     ((key, good),) = values(site, 1).items()
     values(site, 1)[key] = good[:-1] + bytes([good[-1] ^ 1])
-    await site.journal.send(SuspectCopy(block_id(key), site.ids[1], "damaged"))
+    await site.journal.send(SuspectCopy(block_id_of(key), site.ids[1], "damaged"))
     plans[1].add(Fault(Kind.ERROR, verb="put"))
     site.keep("b1", "b2")
     await site.settle()
@@ -163,7 +163,7 @@ async def test_bytes_that_are_held_are_given_back_whatever_became_of_the_copy(si
     site.keep("b0", "b1")
     mover = site.mover = site.new_mover(bytes_at_once=150_000)
     await site.settle()
-    assert 0 < mover._budget.greatest <= 150_000
+    assert 0 < mover._budget.peak <= 150_000
     assert mover._budget.used == 0
     well(site, plans)
     await site.move()

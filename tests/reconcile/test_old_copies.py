@@ -13,7 +13,7 @@ from backends.base import Stat
 from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
 from gateway.blocks.commands import NoteStrays
-from gateway.blocks.types import block_id
+from gateway.blocks.types import block_id_of
 from gateway.journal.site_clock import KeptClock, moments
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
 from gateway.reconcile.mover import Mover
@@ -341,7 +341,7 @@ async def test_a_copy_that_no_row_named_is_deleted_after_a_wait(site: Waiting) -
     await site.put(b"k", DATA)
     ((key, value),) = site.values(0).items()
     site.values(2)[key] = value
-    block = block_id(key)
+    block = block_id_of(key)
     assert block is not None
     await site.journal.send(NoteStrays(((block, site.ids[2]),)))
     await site.settle()

@@ -10,7 +10,7 @@ import pytest
 from backends.base import Backend
 from backends.local.backend import Local
 from backends.testing.memory import Memory
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.reconcile.commands import SuspectCopy
 from tests.reconcile.shores import Shores
 
@@ -30,10 +30,10 @@ async def test_a_copy_that_was_deleted_while_it_was_open_here_is_made_again(site
     await site.put(b"key", b"x" * 3_000)
     await site.move()
     ((block,),) = site.store.query("SELECT id FROM block")
-    path = disk_path / "disk" / block_key(block)
-    assert site.places[0].get_now(block_key(block)) is not None
+    path = disk_path / "disk" / block_path(block)
+    assert site.places[0].get_now(block_path(block)) is not None
     path.unlink()
-    assert site.places[0].get_now(block_key(block)) is not None  # it is still open
+    assert site.places[0].get_now(block_path(block)) is not None  # it is still open
     site.committer.run(SuspectCopy(block, site.ids[0], "absent"))
     await site.move()
     assert path.exists()

@@ -23,7 +23,7 @@ from backends.testing.memory import Memory
 from gateway import errors
 from gateway.blocks.commands import MoveRewritten
 from gateway.blocks.maintenance import rewrites
-from gateway.blocks.types import Stamp, Target, Targets, block_key
+from gateway.blocks.types import Target, Targets, WriteContext, block_path
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile import planner
 from tests.clocks import manual_timing
@@ -59,12 +59,12 @@ class World(Shores):
     def start_workers(self) -> None:
         self.mover, self.planner, self.compactor = self.new_mover(at_once=1), self.new_planner(), self.new_compactor()
 
-    def stamp(self, policy: int = 0) -> Stamp:
+    def stamp(self, policy: int = 0) -> WriteContext:
         """Writes wait for the first place of the policy."""
         place = list(self.backends)[int(self.kept[0][1:])]
         set_id = self.committer.run(NameBackendSet((place,)))
         targets = Targets(policy or self.policy, set_id, (Target(self.backends[place], place),), len(self.kept) == 1)
-        return Stamp(self.keys[self.active], targets)
+        return WriteContext(self.keys[self.active], targets)
 
     async def sent(self, command: Any) -> Any:
         if self.kill_in:
@@ -92,7 +92,7 @@ class World(Shores):
             return set()
         held = self.lookup.members(rows[0][0])
         wanted = self.wishes.should(rows[0][1], held).intersection(held)
-        return {each for each in wanted if block_key(block) in self.inner[self.ids.index(each)]._values}
+        return {each for each in wanted if block_path(block) in self.inner[self.ids.index(each)]._values}
 
     async def work(self, steps: int = 60) -> None:
         workers = ("takedown", "compactor", "compactor", "planner", "mover", "mover", "sweeper")
@@ -164,7 +164,7 @@ class World(Shores):
         if held:
             block, members = self.rng.choice(held)
             self.lied_about.add(block)
-            self.inner[self.ids.index(self.rng.choice(members))]._values.pop(block_key(block), None)
+            self.inner[self.ids.index(self.rng.choice(members))]._values.pop(block_path(block), None)
 
     async def let_time_pass(self) -> None:
         self.clock.advance(self.rng.choice([30, 600, 1_900, WAIT_SECONDS + 100]))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from backends import errors as backend_errors
 from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
-from gateway.blocks.types import block_id
+from gateway.blocks.types import block_id_of
 from gateway.journal.tables import WorkState
 from gateway.reconcile import planner as planning
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
@@ -161,7 +161,7 @@ async def test_a_damaged_copy_that_somebody_met_is_mended_from_a_good_one(site: 
     memory = site.places[0]
     for key, value in list(memory._values.items()):
         memory._values[key] = value[:100] + b"\0" + value[101:]
-        await site.journal.send(SuspectCopy(block_id(key), site.ids[0], "damaged"))
+        await site.journal.send(SuspectCopy(block_id_of(key), site.ids[0], "damaged"))
     await site.move()
     first, second = site.places[0]._values, site.places[1]._values
     assert first == second
@@ -172,7 +172,7 @@ async def test_a_damaged_copy_that_somebody_met_is_mended_from_a_good_one(site: 
 async def test_a_good_copy_that_was_suspected_is_left_alone(site: Shores) -> None:
     site.settled = True
     await fill(site)
-    block = block_id(next(iter(await site.stored(0))))
+    block = block_id_of(next(iter(await site.stored(0))))
     assert await site.journal.send(SuspectCopy(block, site.ids[0], "damaged"))
     assert not await site.journal.send(SuspectCopy(block, site.ids[0], "damaged"))
     await site.move()
@@ -186,7 +186,7 @@ async def test_a_block_without_a_good_copy_is_shown_as_lost_and_found_again_when
     memory = site.places[0]
     key = next(iter(memory._values))
     kept = memory._values.pop(key)
-    await site.journal.send(SuspectCopy(block_id(key), site.ids[0], "absent"))
+    await site.journal.send(SuspectCopy(block_id_of(key), site.ids[0], "absent"))
     await site.move()
     ((state, attempts, word),) = site.work_rows()
     assert (state, attempts, word) == (WorkState.LOST, 1, "no good copy on b0")

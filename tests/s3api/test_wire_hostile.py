@@ -169,11 +169,11 @@ async def test_an_idle_connection_is_cut_off(site):
 async def test_a_body_that_waits_too_long_for_its_share_of_memory_is_told_to_slow_down(site, signer):
     writer = site.engine._writer
     writer.wait_seconds = 0.01
-    await writer.budget.take(writer.budget.limit)
+    await writer.budget.acquire(writer.budget.limit)
     for size in (100, 3 * MIB):
         reply = await signer.request("PUT", "/bucket/k", body=bytes(size))
         assert (reply.status, reply.code) == (503, "SlowDown")
-    writer.budget.give(writer.budget.limit)
+    writer.budget.release(writer.budget.limit)
     assert (await signer.request("PUT", "/bucket/k", body=bytes(3 * MIB))).status == 200
     assert writer.budget.used == 0
 

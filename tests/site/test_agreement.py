@@ -12,7 +12,7 @@ import pytest
 from backends import errors
 from backends.base import Backend, Fence, Marker, crc32c_of
 from backends.testing.memory import Memory
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.crypto.sealing import new_block_id
 from gateway.errors import Misconfigured
 from gateway.site.storage import backend_pool, checked_opening
@@ -210,7 +210,7 @@ async def test_a_site_starts_where_one_cloud_says_that_it_goes_on_elsewhere_and_
 
 async def delete(found: Standing, name: str, session: int = 8) -> None:
     """A block that another process wrote."""
-    await found.backends[IDS[name]].delete(block_key(new_block_id(session)))
+    await found.backends[IDS[name]].delete(block_path(new_block_id(session)))
 
 
 async def test_of_two_copies_that_each_reach_some_places_neither_deletes_where_the_other_stamped(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from gateway.blocks.digests import Digests
-from gateway.blocks.types import Stamp
+from gateway.blocks.types import WriteContext
 from gateway.blocks.write.writer import StoredRun
 from gateway.engine.types import Caller
 from gateway.journal.session_commands import OpenSession
@@ -60,7 +60,7 @@ async def test_a_pack_of_which_something_is_still_to_be_named_stays_until_its_se
         root = Caller(caller.user, caller.user_id, caller.tenant, True)
         await writer.engine.create_bucket(root, "kept", "")
         warehouse = writer.warehouse
-        stamp = Stamp(writer.ring.active(caller.tenant), warehouse.targets)
+        stamp = WriteContext(writer.ring.active(caller.tenant), warehouse.targets)
         stored = await asyncio.gather(
             *(warehouse.writer.store(stamp, once(body), len(body), Digests()) for body in BODIES)
         )
@@ -73,7 +73,7 @@ async def test_a_pack_of_which_something_is_still_to_be_named_stays_until_its_se
                 await writer.engine.delete(root, "kept", b"%d" % n)
                 await house.collect()
                 assert keeper.store.query("SELECT count(*) FROM freed") == [(n + 1,)], "not even its counts go down"
-            warehouse.writer.named(run)
+            warehouse.writer.commit(run)
         assert await read(keeper, root, b"3") == BODIES[3]
         await writer.engine.delete(root, "kept", b"3")
         for _ in range(20):

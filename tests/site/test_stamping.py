@@ -14,7 +14,7 @@ from backends import errors
 from backends.base import LINEAGE_MAX, Marker, crc32c_of
 from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.crypto.sealing import new_block_id
 from gateway.journal.server.inline_committer import LocalCommitter
 from gateway.journal.session_commands import COMMANDS, DrawToken, FoundSite, OpenSession
@@ -90,7 +90,7 @@ def over(place: Any, history: History, **options: Any) -> Guarded:
 
 
 async def block(place: Memory, session: int) -> str:
-    key = block_key(new_block_id(session))
+    key = block_path(new_block_id(session))
     await place.put(key, [b"x"], crc32c_of([b"x"]))
     return key
 
@@ -196,7 +196,7 @@ async def test_of_two_copies_that_are_alike_the_last_to_start_goes_on_and_the_ot
     ours.grow()
     assert await is_set_aside(backend, ours)
     with pytest.raises(errors.Unavailable):
-        await backend.put(block_key(new_block_id(OWN)), [b"x"], crc32c_of([b"x"]))
+        await backend.put(block_path(new_block_id(OWN)), [b"x"], crc32c_of([b"x"]))
     with pytest.raises(errors.Unavailable):
         await backend.delete(await block(place, OTHER))
 
@@ -257,7 +257,7 @@ async def test_a_place_that_cannot_be_stamped_keeps_everything_and_says_so_once(
     assert len(caplog.records) == 1
     with pytest.raises(errors.Unavailable, match="claim fails, as planned"):
         await backend.delete(await block(place, OTHER))
-    await backend.put(block_key(new_block_id(OTHER)), [b"x"], crc32c_of([b"x"]))
+    await backend.put(block_path(new_block_id(OTHER)), [b"x"], crc32c_of([b"x"]))
 
 
 async def test_a_stamp_whose_answer_was_lost_is_found_by_looking(ours: History, place: Memory) -> None:

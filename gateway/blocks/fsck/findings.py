@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -35,7 +34,7 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Report:
+class FsckReport:
     """What was looked at and found."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -61,11 +60,3 @@ class Report:
         self.worst = max(self.worst, severity)
         if len(self.findings) < KEPT:
             self.findings.append(Finding(severity, kind, where, what))
-
-
-Progress = Callable[[str, int, int], None]
-"""Told, on the event loop, what is being looked at, how much of it is done, and of how much (0: not known)."""
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Nobody watches."""

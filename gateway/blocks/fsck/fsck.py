@@ -26,22 +26,22 @@ from pathlib import Path
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import errors
-from gateway.blocks.fsck.findings import Progress, Report, Severity, silent
+from gateway.blocks.fsck.findings import FsckReport, Severity
 from gateway.blocks.fsck.journal_check import check_journal
 from gateway.blocks.fsck.table_check import check_tables
 from gateway.blocks.maintenance.inventory import (
     DEFAULT_LIMITS,
-    Item,
+    BlockState,
+    InventoryItem,
     ListingLimits,
-    State,
     UnusableListing,
-    sets_with,
+    sets_containing,
     take_inventory,
 )
-from gateway.blocks.maintenance.worker import Tables
+from gateway.blocks.protocols import Progress, Tables, no_progress
 from gateway.blocks.read.lookup import Lookup
-from gateway.blocks.types import ABSENT, DAMAGED, block_id, block_key
-from gateway.blocks.verify import verify
+from gateway.blocks.types import ABSENT, DAMAGED, block_id_of, block_path
+from gateway.blocks.verify import verify_copy
 from gateway.crypto.sealing import BlockKeys
 
 TOLD_EVERY = 1_000
@@ -51,15 +51,19 @@ UNREACHABLE_AFTER = 8
 """So many copies in a row could not be read: their backend is not asked again."""
 
 _SAYS = {
-    State.MISSING: (Severity.WRONG, "block-missing", "the journal names it, and it is not there"),
-    State.WRONG_SIZE: (Severity.WRONG, "block-size", "it has {0.size} bytes, and was stored with {0.named_size}"),
-    State.UNNAMED: (Severity.WASTE, "block-unnamed", "its session has ended without naming its {0.size} bytes"),
-    State.STRAY: (Severity.WASTE, "block-stray", "the block lies elsewhere, and nobody makes or drops this copy"),
-    State.ORPHAN: (Severity.WASTE, "block-orphan", "nobody names its {0.size} bytes, and nobody knows its session"),
-    State.STRANGE: (Severity.WASTE, "key-strange", "it is no block's key, and has {0.size} bytes"),
+    BlockState.MISSING: (Severity.WRONG, "block-missing", "the journal names it, and it is not there"),
+    BlockState.WRONG_SIZE: (Severity.WRONG, "block-size", "it has {0.size} bytes, and was stored with {0.named_size}"),
+    BlockState.UNNAMED: (Severity.WASTE, "block-unnamed", "its session has ended without naming its {0.size} bytes"),
+    BlockState.STRAY: (Severity.WASTE, "block-stray", "the block lies elsewhere, and nobody makes or drops this copy"),
+    BlockState.ORPHAN: (
+        Severity.WASTE,
+        "block-orphan",
+        "nobody names its {0.size} bytes, and nobody knows its session",
+    ),
+    BlockState.STRANGE: (Severity.WASTE, "key-strange", "it is no block's key, and has {0.size} bytes"),
 }
 """What is said of each state; the others are as they should be."""
-_TO_MEND = {State.MISSING: ABSENT, State.WRONG_SIZE: DAMAGED}
+_TO_MEND = {BlockState.MISSING: ABSENT, BlockState.WRONG_SIZE: DAMAGED}
 
 Mend = Callable[[bytes, int, str], Awaitable[object]]
 """Told a block, the id of a backend that should hold it, and what its copy there is: absent or damaged."""
@@ -73,13 +77,13 @@ async def check(
     read: BlockKeys | None = None,
     replay: bool = False,
     mend: Mend | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     limits: ListingLimits = DEFAULT_LIMITS,
-) -> Report:
+) -> FsckReport:
     """Check the site whose tables lie at *path* and are read through *store*. *backends*: all of the site's, by id.
     *read*: the keys to open every frame with; None for the quick check. *replay*: compare the tables with a replay of
     the journal. *mend* is told of each copy that is no good. *limits*: of each backend's listing."""
-    report = Report()
+    report = FsckReport()
     await _in_thread(lambda told: check_journal(path, report, told, replay=replay), progress)
     await _in_thread(lambda told: check_tables(path, report, partial(told, "tables")), progress)
     _check_sets(store, backends, report)
@@ -144,7 +148,7 @@ class Unreachable:
 
 def _named_behind(store: Tables, place: int, after: bytes) -> int:
     """How many live blocks the journal names on the backend, behind *after*."""
-    sets = sets_with(store, place)
+    sets = sets_containing(store, place)
     marks = ", ".join("?" * len(sets))
     rows = store.query(
         f"SELECT count(*) FROM block WHERE id > ? AND backends IN ({marks}) AND died = 0", (after, *sets)
@@ -152,7 +156,7 @@ def _named_behind(store: Tables, place: int, after: bytes) -> int:
     return int(rows[0][0])
 
 
-def _tell_unreachable(name: str, found: Unreachable, report: Report) -> None:
+def _tell_unreachable(name: str, found: Unreachable, report: FsckReport) -> None:
     """One finding for all blocks of a backend: that nothing is known of them says nothing against them."""
     report.unchecked += found.blocks
     report.add(
@@ -163,18 +167,18 @@ def _tell_unreachable(name: str, found: Unreachable, report: Report) -> None:
     )
 
 
-def _tell_unusable(name: str, why: str, behind: int, read: bool, report: Report) -> None:
+def _tell_unusable(name: str, why: str, behind: int, read: bool, report: FsckReport) -> None:
     """One finding for a listing that was given up; *behind*: so many blocks that the journal names come after that."""
     report.unchecked += 0 if read else behind
     what = f"{behind} blocks could not be looked for in its listing: {why}"
     report.add(Severity.UNCHECKED, "listing-unusable", name, what)
 
 
-def _check_sets(store: Tables, backends: Mapping[int, Backend], report: Report) -> None:
+def _check_sets(store: Tables, backends: Mapping[int, Backend], report: FsckReport) -> None:
     """Whether every backend that holds blocks is there to be looked at, but for those that are lost."""
     for name, place, lost in store.query("SELECT name, id, lost FROM backend"):
         if place not in backends and not lost:
-            sets = sets_with(store, place)
+            sets = sets_containing(store, place)
             marks = ", ".join("?" * len(sets))
             if store.query(f"SELECT 1 FROM block WHERE backends IN ({marks}) AND died = 0 LIMIT 1", tuple(sets)):
                 report.add(Severity.WRONG, "backend-absent", name, "blocks lie there, and the config does not name it")
@@ -184,7 +188,7 @@ async def _check_places(
     store: Tables,
     place: int,
     backend: Backend,
-    report: Report,
+    report: FsckReport,
     mend: Mend | None,
     progress: Progress,
     checked: Checked,
@@ -192,9 +196,9 @@ async def _check_places(
 ) -> None:
     done = 0
     async for item in take_inventory(store, place, backend, limits):
-        if item.state is not State.STRAY or not _worked_on(store, item.key):
+        if item.state is not BlockState.STRAY or not _worked_on(store, item.key):
             _judge(item, backend.name, report)
-        block = block_id(item.key)
+        block = block_id_of(item.key)
         checked.until = block or checked.until
         if mend is not None and item.state in _TO_MEND and block is not None:
             await mend(block, place, _TO_MEND[item.state])
@@ -207,13 +211,13 @@ async def _check_places(
 
 def _worked_on(store: Tables, key: str) -> bool:
     """Whether somebody makes or drops copies of that block."""
-    return bool(store.query("SELECT 1 FROM work WHERE block = ? AND strays <> x''", (block_id(key),)))
+    return bool(store.query("SELECT 1 FROM work WHERE block = ? AND strays <> x''", (block_id_of(key),)))
 
 
-def _judge(item: Item, backend: str, report: Report) -> None:
+def _judge(item: InventoryItem, backend: str, report: FsckReport) -> None:
     report.counted["blocks"] += 1
     report.counted["bytes"] += item.size
-    if item.state is State.IN_FLIGHT:
+    if item.state is BlockState.IN_FLIGHT:
         report.counted["in_flight"] += 1
     if item.state in _SAYS:
         severity, kind, sentence = _SAYS[item.state]
@@ -228,7 +232,7 @@ class _Frames:
         store: Tables,
         backends: Mapping[int, Backend],
         keys: BlockKeys,
-        report: Report,
+        report: FsckReport,
         mend: Mend | None,
         unreachable: dict[int, Unreachable],
     ) -> None:
@@ -268,7 +272,7 @@ class _Frames:
                     self._could_not(place, error)
                     continue
             if wrong and self._lives(block):
-                where = f"{block_key(block)} on {self._backends[place].name}"
+                where = f"{block_path(block)} on {self._backends[place].name}"
                 self._report.add(Severity.WRONG, "block-damaged", where, wrong)
                 if self._mend is not None:
                     await self._mend(block, place, DAMAGED)
@@ -285,10 +289,10 @@ class _Frames:
         known = self._unreachable.get(place)
         if known is not None and known.given_up:
             raise backend_errors.Unavailable(known.why)
-        sealed = await self._backends[place].get(block_key(block))
+        sealed = await self._backends[place].get(block_path(block))
         if known is not None:
             known.in_a_row = 0
-        self._report.counted["frames"] += await verify(self._store, self._keys, block, ring_key, crc32c, sealed)
+        self._report.counted["frames"] += await verify_copy(self._store, self._keys, block, ring_key, crc32c, sealed)
         return ""
 
     def _lives(self, block: bytes) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
-from gateway.blocks.fsck.findings import Report, Severity
+from gateway.blocks.fsck.findings import FsckReport, Severity
+from gateway.blocks.protocols import Progress
 from gateway.errors import Corrupted
 from gateway.journal.history import chain
 from gateway.journal.history.table_diff import differences
@@ -14,10 +14,8 @@ from gateway.journal.history.table_diff import differences
 TELL_EVERY = 1_000
 """Batches between two words on the progress."""
 
-Progress = Callable[[str, int, int], None]
 
-
-def check_journal(path: Path, report: Report, progress: Progress, *, replay: bool) -> None:
+def check_journal(path: Path, report: FsckReport, progress: Progress, *, replay: bool) -> None:
     """See that every record in the file at *path* is what was written, and that its pages are sound; with *replay*,
     that all tables are what the records make. *progress* is told in this thread, and may raise to end the check."""
     sound, batches = True, 0
@@ -38,7 +36,7 @@ def check_journal(path: Path, report: Report, progress: Progress, *, replay: boo
         _check_replay(path, report, progress, sound=sound)
 
 
-def _check_replay(path: Path, report: Report, progress: Progress, *, sound: bool) -> None:
+def _check_replay(path: Path, report: FsckReport, progress: Progress, *, sound: bool) -> None:
     if not sound:
         report.add(
             Severity.WRONG, "replay-impossible", "the journal", "it is damaged, so no replay of it says anything"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Check(NamedTuple):
+class TableCheck(NamedTuple):
     """One thing that must hold."""
 
     kind: str
@@ -56,16 +56,16 @@ INSERT INTO listed SELECT d.bucket, sum(n.live), count(*), coalesce(sum(f.size),
 FILLING = (_HELD.format(table="held_run", shape=1), _HELD.format(table="held_body", shape=2), _LINKED, _LISTED)
 
 
-def _refs(table: str) -> tuple[Check, Check]:
+def _refs(table: str) -> tuple[TableCheck, TableCheck]:
     return (
-        Check(
+        TableCheck(
             f"{table}-refs",
             "{0} hold it, and it counts {1}",
             f"""
             SELECT '{table} ' || t.id, coalesce(h.refs, 0), t.refs
             FROM {table} t LEFT JOIN held_{table} h ON h.id = t.id WHERE t.refs <> coalesce(h.refs, 0)""",
         ),
-        Check(
+        TableCheck(
             f"{table}-absent",
             "{0} hold it, and it is not there",
             f"""
@@ -78,7 +78,7 @@ def _refs(table: str) -> tuple[Check, Check]:
 CONTENTS = (
     *_refs("run"),
     *_refs("body"),
-    Check(
+    TableCheck(
         "content-size",
         "its content has {0} bytes, and it says {1}",
         """
@@ -91,7 +91,7 @@ CONTENTS = (
         UNION ALL SELECT 'part ' || p.number || ' of upload ' || p.upload, s.bytes, p.size
         FROM part p JOIN summed s ON s.shape = p.shape AND s.id = p.content WHERE p.size <> s.bytes""",
     ),
-    Check(
+    TableCheck(
         "block-counts",
         "{0} bytes of {1} runs live in it, and it counts {2} of {3}",
         """
@@ -100,7 +100,7 @@ CONTENTS = (
         LEFT JOIN (SELECT block, sum(bytes) AS live, count(*) AS members FROM lying GROUP BY block) l ON l.block = b.id
         WHERE b.live <> coalesce(l.live, 0) OR b.members <> coalesce(l.members, 0)""",
     ),
-    Check(
+    TableCheck(
         "block-death",
         "it died at {0}, and has {1} members, {2} live bytes of {3}",
         """
@@ -108,14 +108,14 @@ CONTENTS = (
         WHERE ((died > 0) <> (members = 0) OR plain < live)
         AND NOT (died = 0 AND members = 0 AND EXISTS (SELECT 1 FROM rewrite r WHERE r.block = block.id))""",
     ),
-    Check(
+    TableCheck(
         "block-absent",
         "run {0} lies in it, and it is not there",
         """
         SELECT 'block ' || lower(hex(l.block)), l.run FROM lying l
         WHERE NOT EXISTS (SELECT 1 FROM block b WHERE b.id = l.block)""",
     ),
-    Check(
+    TableCheck(
         "block-names",
         "its ring key {0}, its set of backends {1} or its policy {2} is not there",
         """
@@ -124,14 +124,14 @@ CONTENTS = (
         OR NOT EXISTS (SELECT 1 FROM backend_set s WHERE s.id = b.backends)
         OR NOT EXISTS (SELECT 1 FROM policy p WHERE p.id = b.policy)""",
     ),
-    Check(
+    TableCheck(
         "work-absent",
         "there is work on it, and it is not there",
         """
         SELECT 'block ' || lower(hex(w.block)) FROM work w
         WHERE NOT EXISTS (SELECT 1 FROM block b WHERE b.id = w.block)""",
     ),
-    Check(
+    TableCheck(
         "member",
         "run {0} is {1} of it",
         """
@@ -144,7 +144,7 @@ CONTENTS = (
 """Runs, bodies, blocks, and who holds what."""
 
 TREE = (
-    Check(
+    TableCheck(
         "dir-counts",
         "{0} live entries of {1}, {2} of them directories, and it counts {3} of {4}, {5}",
         f"""
@@ -157,7 +157,7 @@ TREE = (
         WHERE d.live <> coalesce(n.live, 0) OR d.entries <> coalesce(n.entries, 0)
         OR d.subdirs <> coalesce(n.subdirs, 0)""",
     ),
-    Check(
+    TableCheck(
         "dir-place",
         "it says that it stands in {0}, and does not",
         """
@@ -165,7 +165,7 @@ TREE = (
             SELECT 1 FROM entry e WHERE e.parent = d.parent AND e.dead IN (0, 1) AND e.name = d.name AND e.node = d.id
         )""",
     ),
-    Check(
+    TableCheck(
         "entry-dead",
         "it is marked {0}, and should be {1}",
         f"""
@@ -173,27 +173,27 @@ TREE = (
             CASE WHEN {IS_DIR} THEN coalesce(d.live, 0) = 0 ELSE e.node = 0 END AS should
         FROM entry e LEFT JOIN dir d ON {IS_DIR} AND d.id = e.node WHERE e.dead <> should""",
     ),
-    Check(
+    TableCheck(
         "entry-parent",
         "its directory {0} is not there",
         """
         SELECT 'entry ' || lower(hex(e.name)), e.parent FROM entry e
         WHERE NOT EXISTS (SELECT 1 FROM dir d WHERE d.id = e.parent)""",
     ),
-    Check(
+    TableCheck(
         "file-links",
         "{0} names point at it, and it counts {1}",
         """
         SELECT 'file ' || f.id, coalesce(l.links, 0), f.links FROM file f LEFT JOIN linked l ON l.id = f.id
         WHERE f.links <> coalesce(l.links, 0)""",
     ),
-    Check(
+    TableCheck(
         "file-absent",
         "{0} names point at it, and it is not there",
         """
         SELECT 'file ' || l.id, l.links FROM linked l WHERE NOT EXISTS (SELECT 1 FROM file f WHERE f.id = l.id)""",
     ),
-    Check(
+    TableCheck(
         "name-shown",
         "listings show {0} bytes and the ETag {1} for it, and its file has {2} and {3}",
         f"""
@@ -205,7 +205,7 @@ TREE = (
             OR n.checksum <> substr(f.checksums, 1, length(n.checksum))
             OR (n.checksum = x'') <> (f.checksums = x''))""",
     ),
-    Check(
+    TableCheck(
         "version-chain",
         "its newer one {0} or its older one {1} does not point back",
         """
@@ -224,7 +224,7 @@ TREE = (
 """Directories, names and versions."""
 
 COUNTS = (
-    Check(
+    TableCheck(
         "bucket-counts",
         "{0} objects, {1} versions, {2} bytes, {3} uploads, and it counts {4}, {5}, {6}, {7}",
         """
@@ -235,7 +235,7 @@ COUNTS = (
         WHERE b.objects <> coalesce(l.objects, 0) OR b.versions <> coalesce(l.versions, 0)
         OR b.size <> coalesce(l.bytes, 0) OR b.uploads <> open""",
     ),
-    Check(
+    TableCheck(
         "gone-uploads",
         "{0} uploads into it are open, and it counts {1}",
         """
@@ -244,7 +244,7 @@ COUNTS = (
         ) AS open, g.uploads
         FROM gone g WHERE g.uploads <> open OR g.uploads = 0""",
     ),
-    Check(
+    TableCheck(
         "upload-astray",
         "its bucket {0} is gone, and nobody will cut it off",
         """
@@ -252,14 +252,14 @@ COUNTS = (
         WHERE u.state = 0 AND NOT EXISTS (SELECT 1 FROM bucket b WHERE b.name = u.bucket AND b.id < u.id)
         AND NOT EXISTS (SELECT 1 FROM gone g WHERE g.name = u.bucket AND g.id < u.id AND u.id < g.before)""",
     ),
-    Check(
+    TableCheck(
         "upload-parts",
         "{0} parts stand, and it counts {1}",
         """
         SELECT 'upload ' || u.id, (SELECT count(*) FROM part p WHERE p.upload = u.id) AS standing, u.parts
         FROM upload u WHERE u.parts <> standing""",
     ),
-    Check(
+    TableCheck(
         "user-buckets",
         "it owns {0} buckets, and counts {1}",
         """

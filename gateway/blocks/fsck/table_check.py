@@ -14,15 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gateway.blocks.fsck.findings import Report, Severity
-from gateway.blocks.fsck.statements import CHECKS, FILLING, TEMPORARY, Check
+from gateway.blocks.fsck.findings import FsckReport, Severity
+from gateway.blocks.fsck.statements import CHECKS, FILLING, TEMPORARY, TableCheck
 from gateway.errors import Corrupted
 from gateway.journal.columns import in_ranges, staged, unpack
 
 BATCH = 2_000
 
 
-def check_tables(path: Path, report: Report, progress: Callable[[int, int], None]) -> None:
+def check_tables(path: Path, report: FsckReport, progress: Callable[[int, int], None]) -> None:
     """Check the tables in the file at *path*. *progress* is told, in this thread, how many steps of how many are done.
 
     Raises `Corrupted` where the file cannot be read."""
@@ -56,7 +56,7 @@ def _ranges(packed: bytes) -> tuple[tuple[int, int], ...]:
     return tuple(unpack(packed))
 
 
-def _tally_staged(connection: sqlite3.Connection, report: Report) -> None:
+def _tally_staged(connection: sqlite3.Connection, report: FsckReport) -> None:
     """The bodies that uploads hold until they are completed."""
     for rows in _batches(connection.execute("SELECT staged FROM upload WHERE staged <> x''")):
         connection.executemany(
@@ -65,7 +65,7 @@ def _tally_staged(connection: sqlite3.Connection, report: Report) -> None:
         )
 
 
-def _tally_runs(connection: sqlite3.Connection, report: Report) -> None:
+def _tally_runs(connection: sqlite3.Connection, report: FsckReport) -> None:
     """Where the extents of every run lie, and how long they are together."""
     for rows in _batches(connection.execute("SELECT id, extents FROM run")):
         lying: Counter[tuple[bytes, int]] = Counter()
@@ -79,7 +79,7 @@ def _tally_runs(connection: sqlite3.Connection, report: Report) -> None:
         report.counted["rows"] += len(rows)
 
 
-def _tally_bodies(connection: sqlite3.Connection, report: Report) -> None:
+def _tally_bodies(connection: sqlite3.Connection, report: FsckReport) -> None:
     """The runs that every body holds, but for those that takedown has let go of already."""
     bodies = connection.execute(
         "SELECT b.id, b.pieces, coalesce((SELECT max(cursor) FROM freed f WHERE f.shape = 2 AND f.content = b.id), 0) "
@@ -106,6 +106,6 @@ def _batches(rows: Iterable[Any]) -> Iterator[list[Any]]:
         yield batch
 
 
-def _run(connection: sqlite3.Connection, check: Check, report: Report) -> None:
+def _run(connection: sqlite3.Connection, check: TableCheck, report: FsckReport) -> None:
     for where, *values in connection.execute(check.statement):
         report.add(Severity.WRONG, check.kind, where, check.sentence.format(*values))

@@ -24,10 +24,11 @@ from backends.errors import BackendError
 from gateway import errors, failpoints
 from gateway.blocks.commands import RewritePack
 from gateway.blocks.maintenance.rewrites import REWRITES_MAX, Begun, Group, Rewrites, full
-from gateway.blocks.maintenance.worker import Journal, Tables, Wanted, Worker
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import Tables, WantedBackends, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.read.reader import Reader
-from gateway.blocks.types import BLOCK_BYTES, Stamp, Want
+from gateway.blocks.types import BLOCK_BYTES, ReadRange, WriteContext
 from gateway.blocks.write.writer import StoredRun, Writer
 from gateway.journal.columns import Extent, Rewritten
 from gateway.timing import Timing
@@ -38,7 +39,7 @@ SLICE = 500
 MEMBERS = 1_000
 """Extents of one step at most."""
 
-Restamp = Callable[[int, int, frozenset[int]], Stamp]
+ContextOf = Callable[[int, int, frozenset[int]], WriteContext]
 """The stamp under which what was written with (ring key id, policy id), and should lie on these backends, is written
 today."""
 
@@ -77,12 +78,12 @@ class Compactor(Worker):
     def __init__(
         self,
         store: Tables,
-        journal: Journal,
+        journal: WorkerJournal,
         lookup: Lookup,
         reader: Reader,
         writer: Writer,
-        restamp: Restamp,
-        wanted: Wanted,
+        restamp: ContextOf,
+        wanted: WantedBackends,
         *,
         timing: Timing,
     ) -> None:
@@ -168,7 +169,7 @@ class Compactor(Worker):
                 del found[next(iter(found))]
         except BaseException:
             for _, run in itertools.chain.from_iterable(found.values()):
-                self._writer.leave(run)
+                self._writer.commit_unknown(run)
             raise
         self._rewrites.look_soon()
         return count
@@ -185,14 +186,14 @@ class Compactor(Worker):
         async with self._writer.budget.charged(sum(each.extent.length for each in living)):
             return await self._store_all(living, stamp)
 
-    async def _store_all(self, living: Sequence[_Living], stamp: Stamp) -> list[tuple[_Living, StoredRun]]:
+    async def _store_all(self, living: Sequence[_Living], stamp: WriteContext) -> list[tuple[_Living, StoredRun]]:
         """All that can be read, stored in new packs. Where one cannot be stored, none is kept."""
         stored = await asyncio.gather(*(self._store_anew(each, stamp) for each in living), return_exceptions=True)
         found = [(each, run) for each, run in zip(living, stored, strict=True) if isinstance(run, StoredRun)]
         failed = [error for error in stored if isinstance(error, BaseException)]
         if failed:
             for _, run in found:
-                self._writer.give_back(run)
+                self._writer.abort(run)
             raise failed[0]
         return found
 
@@ -204,7 +205,7 @@ class Compactor(Worker):
         await self._journal.send(RewritePack(block, policy, sources, copies))
         failpoints.reach("compaction-named")
         for _, stored in found:
-            self._writer.named(stored)
+            self._writer.commit(stored)
 
     def _living_in(self, block: bytes) -> list[_Living]:
         found: list[_Living] = []
@@ -215,9 +216,9 @@ class Compactor(Worker):
                         found.append(_Living(run, nth, extent))
         return found
 
-    async def _store_anew(self, living: _Living, stamp: Stamp) -> StoredRun | None:
+    async def _store_anew(self, living: _Living, stamp: WriteContext) -> StoredRun | None:
         """The extent's bytes, verified and sealed again; None if no copy has them any more."""
-        want = Want(living.extent, 0, living.extent.length, living.run, living.nth)
+        want = ReadRange(living.extent, 0, living.extent.length, living.run, living.nth)
         try:
             plain = self._reader.read_now([want])
             if plain is None:

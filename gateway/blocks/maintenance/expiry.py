@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway import errors, failpoints
-from gateway.blocks.maintenance.worker import Journal, Tables, Worker
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.journal.columns import UploadAt
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.namespace.commands.uploads import AbortUpload, CutUploadsOff
@@ -42,7 +43,7 @@ class Expiry(Worker):
 
     name = "expiry"
 
-    def __init__(self, store: Tables, journal: Journal, *, timing: Timing, expire_seconds: float) -> None:
+    def __init__(self, store: Tables, journal: WorkerJournal, *, timing: Timing, expire_seconds: float) -> None:
         super().__init__(store, timing)
         self._journal = journal
         self._site_clock = SiteClock(store.query, moments(timing.clock))

@@ -14,17 +14,23 @@ from dataclasses import dataclass, field
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway.blocks.commands import NoteStrays
-from gateway.blocks.fsck.findings import Progress, silent
-from gateway.blocks.maintenance.inventory import DEFAULT_LIMITS, Item, ListingLimits, State, take_inventory
-from gateway.blocks.maintenance.worker import Journal, Tables, Worker
-from gateway.blocks.types import block_id
+from gateway.blocks.maintenance.inventory import (
+    DEFAULT_LIMITS,
+    BlockState,
+    InventoryItem,
+    ListingLimits,
+    take_inventory,
+)
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import Progress, Tables, WorkerJournal, no_progress
+from gateway.blocks.types import block_id_of
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.whereabouts import FORK_PIN
 from gateway.timing import Clock, Timing
 
 TOLD_EVERY = 1_000
 HELD_BACK_TRIES = 8
-GOES = (State.DEAD, State.UNNAMED, State.ORPHAN, State.STRAY)
+GOES = (BlockState.DEAD, BlockState.UNNAMED, BlockState.ORPHAN, BlockState.STRAY)
 
 
 @dataclass(frozen=True)
@@ -33,9 +39,9 @@ class Waste:
 
     freed: int
     """Files, parts and uploads that wait to be taken apart; the blocks behind them are not counted below."""
-    blocks: Mapping[State, int]
+    blocks: Mapping[BlockState, int]
     """How many copies are dead, unnamed, orphans; and in flight, which stay."""
-    bytes: Mapping[State, int]
+    bytes: Mapping[BlockState, int]
     """Sealed bytes of the same."""
     sparse_blocks: int
     """Packs that are to be written anew, and"""
@@ -46,7 +52,10 @@ class Waste:
 
 
 async def survey(
-    store: Tables, backends: Mapping[int, Backend], progress: Progress = silent, limits: ListingLimits = DEFAULT_LIMITS
+    store: Tables,
+    backends: Mapping[int, Backend],
+    progress: Progress = no_progress,
+    limits: ListingLimits = DEFAULT_LIMITS,
 ) -> Waste:
     """Look at everything and change nothing. *limits*: of each backend's listing."""
     return await _survey(store, backends, progress, limits, {})
@@ -60,11 +69,11 @@ async def _survey(
     unchecked: Mapping[str, str],
 ) -> Waste:
     """The same without the backends that are named in *unchecked*."""
-    blocks: Counter[State] = Counter()
-    sizes: Counter[State] = Counter()
+    blocks: Counter[BlockState] = Counter()
+    sizes: Counter[BlockState] = Counter()
 
-    async def count(place: int, item: Item) -> None:
-        if item.state in GOES or item.state is State.IN_FLIGHT:
+    async def count(place: int, item: InventoryItem) -> None:
+        if item.state in GOES or item.state is BlockState.IN_FLIGHT:
             blocks[item.state] += 1
             sizes[item.state] += item.size
 
@@ -80,7 +89,7 @@ async def _survey(
 async def _each_item(
     store: Tables,
     backends: Mapping[int, Backend],
-    handle: Callable[[int, Item], Awaitable[None]],
+    handle: Callable[[int, InventoryItem], Awaitable[None]],
     progress: Progress,
     limits: ListingLimits,
 ) -> dict[str, str]:
@@ -100,7 +109,7 @@ async def _each_item(
     return failed
 
 
-def another_copy_may_go_on(store: Tables, clock: Clock) -> bool:
+def in_fork_grace(store: Tables, clock: Clock) -> bool:
     """Whether the grace of a start that may be a copy's, or of a takeover, has not passed yet."""
     pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
     now_ns = SiteClock(store.query, moments(clock)).now_ns()
@@ -109,11 +118,11 @@ def another_copy_may_go_on(store: Tables, clock: Clock) -> bool:
 
 async def collect(
     store: Tables,
-    journal: Journal,
+    journal: WorkerJournal,
     backends: Mapping[int, Backend],
     workers: Iterable[Worker],
     timing: Timing,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     *,
     refresh: Callable[[], Awaitable[None]] | None = None,
     limits: ListingLimits = DEFAULT_LIMITS,
@@ -133,13 +142,13 @@ async def collect(
         await timing.clock.sleep(timing.workers.held_back_seconds)
         if refresh is not None:
             await refresh()
-    spared = another_copy_may_go_on(store, timing.clock)
+    spared = in_fork_grace(store, timing.clock)
 
-    async def let_go(place: int, item: Item) -> None:
-        if item.state is State.ORPHAN:
+    async def let_go(place: int, item: InventoryItem) -> None:
+        if item.state is BlockState.ORPHAN:
             if not spared:
                 await backends[place].delete(item.key)
-        elif item.state is State.STRAY and (block := block_id(item.key)) is not None:
+        elif item.state is BlockState.STRAY and (block := block_id_of(item.key)) is not None:
             await journal.send(NoteStrays(((block, place),)))
 
     failed = await _each_item(store, backends, let_go, progress, limits)

@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Backend, Listed
-from gateway.blocks.maintenance.worker import Tables
-from gateway.blocks.read.lookup import Reads
-from gateway.blocks.types import block_id, block_key, session_of
+from gateway.blocks.protocols import TableReader, Tables
+from gateway.blocks.types import block_id_of, block_path, session_of
 from gateway.journal.columns import unpack
 from gateway.journal.tables import SessionState
 from gateway.timing import Timing
@@ -31,7 +30,7 @@ UNNAMED_MOST = 1_000_000
 on or are not swept yet, copies under way, and what a restored site no longer names."""
 
 
-class State(Enum):
+class BlockState(Enum):
     """What a block, or a key, is."""
 
     WHOLE = "whole"
@@ -54,11 +53,13 @@ class State(Enum):
 
 
 _SESSION_MOST = (1 << 63) - 1  # what SQLite has room for; a backend may list keys of any session
-_UNNAMED_STATES = frozenset({State.IN_FLIGHT, State.UNNAMED, State.ORPHAN, State.STRAY, State.STRANGE})
+_UNNAMED_STATES = frozenset(
+    {BlockState.IN_FLIGHT, BlockState.UNNAMED, BlockState.ORPHAN, BlockState.STRAY, BlockState.STRANGE}
+)
 
 
-class Item(NamedTuple):
-    state: State
+class InventoryItem(NamedTuple):
+    state: BlockState
     key: str
     size: int
     """Bytes, as listed; of a missing one, as named."""
@@ -89,7 +90,7 @@ DEFAULT_LIMITS = ListingLimits()
 
 async def take_inventory(
     store: Tables, place: int, backend: Backend, limits: ListingLimits = DEFAULT_LIMITS
-) -> AsyncIterator[Item]:
+) -> AsyncIterator[InventoryItem]:
     """Every block that the journal says *backend* (its id is *place*) holds, and every key that it does hold.
 
     Raises `UnusableListing`, and what the backend raises."""
@@ -105,18 +106,18 @@ async def take_inventory(
         yield item
 
 
-async def _walk(store: Tables, place: int, backend: Backend, timing: Timing) -> AsyncIterator[Item]:
-    sets = sets_with(store, place)
+async def _walk(store: Tables, place: int, backend: Backend, timing: Timing) -> AsyncIterator[InventoryItem]:
+    sets = sets_containing(store, place)
     rows = _rows(store, sets)
     row = next(rows, None)
     async for listed in _lines(backend, timing):
-        block = block_id(listed.key)
-        while row is not None and block_key(row.id) < listed.key:
+        block = block_id_of(listed.key)
+        while row is not None and block_path(row.id) < listed.key:
             if (item := await _absent(store, backend, sets, row)) is not None:
                 yield item
             row = next(rows, None)
         if block is None:
-            yield Item(State.STRANGE, listed.key, listed.size, 0)
+            yield InventoryItem(BlockState.STRANGE, listed.key, listed.size, 0)
         elif row is not None and row.id == block:
             yield _both(row, listed)
             row = next(rows, None)
@@ -156,7 +157,7 @@ async def _lines(backend: Backend, timing: Timing) -> AsyncIterator[Listed]:
             yield line
 
 
-def sets_with(store: Reads, place: int) -> list[int]:
+def sets_containing(store: TableReader, place: int) -> list[int]:
     """The ids of the interned sets that the backend is one of."""
     return [
         set_id for members, set_id in store.query("SELECT members, id FROM backend_set") if place in unpack(members)
@@ -178,9 +179,9 @@ def _rows(store: Tables, sets: list[int]) -> Iterator[_Row]:
         after = rows[-1][0]
 
 
-def _both(row: _Row, listed: Listed) -> Item:
-    state = State.DEAD if row.died else State.WHOLE if row.size == listed.size else State.WRONG_SIZE
-    return Item(state, listed.key, listed.size, row.size)
+def _both(row: _Row, listed: Listed) -> InventoryItem:
+    state = BlockState.DEAD if row.died else BlockState.WHOLE if row.size == listed.size else BlockState.WRONG_SIZE
+    return InventoryItem(state, listed.key, listed.size, row.size)
 
 
 def _again(store: Tables, sets: list[int], block: bytes) -> _Row | None:
@@ -188,31 +189,31 @@ def _again(store: Tables, sets: list[int], block: bytes) -> _Row | None:
     return _Row._make(rows[0][:3]) if rows and rows[0][3] in sets else None
 
 
-async def _absent(store: Tables, backend: Backend, sets: list[int], row: _Row) -> Item | None:
+async def _absent(store: Tables, backend: Backend, sets: list[int], row: _Row) -> InventoryItem | None:
     """What is to be said of a row whose key was not listed."""
-    key = block_key(row.id)
+    key = block_path(row.id)
     try:
         size = (await backend.stat(key)).size  # stored behind the listing's back
     except backend_errors.NotFound:
         now = _again(store, sets, row.id)
-        return None if now is None or now.died else Item(State.MISSING, key, now.size, now.size)
+        return None if now is None or now.died else InventoryItem(BlockState.MISSING, key, now.size, now.size)
     return _both(row, Listed(key, size))
 
 
-def _unnamed(store: Tables, sets: list[int], block: bytes, listed: Listed) -> Item:
+def _unnamed(store: Tables, sets: list[int], block: bytes, listed: Listed) -> InventoryItem:
     """What is to be said of a key without a row."""
     row = _again(store, sets, block)
     if row is not None:
         return _both(row, listed)
     states = {
-        SessionState.LIVE: State.IN_FLIGHT,
-        SessionState.ENDED: State.UNNAMED,
-        SessionState.SWEPT: State.UNNAMED,
+        SessionState.LIVE: BlockState.IN_FLIGHT,
+        SessionState.ENDED: BlockState.UNNAMED,
+        SessionState.SWEPT: BlockState.UNNAMED,
     }
     session = session_of(block)
     known = store.query("SELECT state FROM session WHERE id = ?", (session,)) if session <= _SESSION_MOST else []
-    state = states[known[0][0]] if known else State.ORPHAN
+    state = states[known[0][0]] if known else BlockState.ORPHAN
     named = store.query("SELECT size, died FROM block WHERE id = ?", (block,))
-    if named and state is not State.IN_FLIGHT:  # elsewhere: somebody makes this copy, or lets go of it
-        state = State.DEAD if named[0][1] else State.STRAY
-    return Item(state, listed.key, listed.size, named[0][0] if named else 0)
+    if named and state is not BlockState.IN_FLIGHT:  # elsewhere: somebody makes this copy, or lets go of it
+        state = BlockState.DEAD if named[0][1] else BlockState.STRAY
+    return InventoryItem(state, listed.key, listed.size, named[0][0] if named else 0)

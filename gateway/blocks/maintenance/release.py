@@ -13,8 +13,9 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway import failpoints
-from gateway.blocks.commands import TakeApart
-from gateway.blocks.maintenance.worker import Journal, Tables, Worker
+from gateway.blocks.commands import ReleaseContent
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.tables import Shape
 from gateway.namespace.commands.uploads import DropParts, ForgetUpload
@@ -40,12 +41,12 @@ class _Waiting(NamedTuple):
     weight: int
 
 
-class Takedown(Worker):
+class ContentReleaser(Worker):
     """Takes apart what was let go of, and forgets uploads that ended long ago."""
 
     name = "takedown"
 
-    def __init__(self, store: Tables, journal: Journal, *, timing: Timing, remember_seconds: float) -> None:
+    def __init__(self, store: Tables, journal: WorkerJournal, *, timing: Timing, remember_seconds: float) -> None:
         """*remember_seconds*: how long a completed upload is remembered, so that a repeat gets its answer."""
         super().__init__(store, timing)
         self._journal = journal
@@ -94,7 +95,7 @@ class Takedown(Worker):
             taken.append(self._cohort.popleft())
             weight += taken[-1].weight
         failpoints.reach("takedown-ready")
-        await self._journal.send(TakeApart(tuple((each.id, PIECES) for each in taken)))
+        await self._journal.send(ReleaseContent(tuple((each.id, PIECES) for each in taken)))
         failpoints.reach("takedown-done")
         self._again([each for each in taken if each.shape == Shape.BODY])
 

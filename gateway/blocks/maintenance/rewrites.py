@@ -60,8 +60,8 @@ from typing import NamedTuple, TypeAlias
 from gateway import failpoints
 from gateway.blocks.budget import Budget
 from gateway.blocks.commands import EndRewrite, MoveRewritten, PlaceRewrite
-from gateway.blocks.maintenance.confirming import Awaited, ask_for
-from gateway.blocks.maintenance.worker import Journal, Tables, Wanted
+from gateway.blocks.maintenance.confirmation import ExpectedBlock, confirm_copies
+from gateway.blocks.protocols import Tables, WantedBackends, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.types import BlockFacts, Target
 from gateway.journal.apply.work import ids_in
@@ -140,7 +140,14 @@ class Rewrites:
     """The rewrites that have not ended: new packs to which extents are still to be moved. Used by the compactor."""
 
     def __init__(
-        self, store: Tables, journal: Journal, lookup: Lookup, budget: Budget, wanted: Wanted, *, timing: Timing
+        self,
+        store: Tables,
+        journal: WorkerJournal,
+        lookup: Lookup,
+        budget: Budget,
+        wanted: WantedBackends,
+        *,
+        timing: Timing,
     ) -> None:
         """*budget* bounds the memory for packs that are read back."""
         self._store = store
@@ -265,7 +272,7 @@ class Rewrites:
         """Whether each of *targets* has the new pack. If one has lost it, the rewrite is ended."""
         began = self._clock.monotonic()
         async with self._budget.charged(row.size):
-            answers = await ask_for(Awaited(row.block, row.size, row.crc32c), targets)
+            answers = await confirm_copies(ExpectedBlock(row.block, row.size, row.crc32c), targets)
         self._places.well((each.id for each in targets if each.id not in answers.failed), began)
         for place, error in answers.failed.items():
             if self._places.trouble(place, str(error), error.retry_after_s):

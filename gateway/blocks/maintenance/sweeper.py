@@ -34,10 +34,11 @@ from contextlib import aclosing
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import failpoints
-from gateway.blocks.commands import Dead, ForgetBlocks, ForgetSession, SweepSession
-from gateway.blocks.maintenance.worker import Covers, Journal, Tables, Worker, everywhere
+from gateway.blocks.commands import DeadBlock, ForgetBlocks, ForgetSession, SweepSession
+from gateway.blocks.maintenance.worker import Worker
+from gateway.blocks.protocols import Covers, Tables, WorkerJournal, no_fence
 from gateway.blocks.read.lookup import Lookup
-from gateway.blocks.types import block_id, block_key, session_prefix
+from gateway.blocks.types import block_id_of, block_path, session_prefix
 from gateway.journal.apply.work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.tables import SessionState
@@ -73,12 +74,12 @@ class Sweeper(Worker):
     def __init__(
         self,
         store: Tables,
-        journal: Journal,
+        journal: WorkerJournal,
         backends: Mapping[int, Backend],
         *,
         timing: Timing,
         fork_grace_seconds: float = FORK_GRACE_SECONDS,
-        covers: Covers = everywhere,
+        covers: Covers = no_fence,
     ) -> None:
         super().__init__(store, timing)
         self._journal = journal
@@ -123,7 +124,7 @@ class Sweeper(Worker):
                 and all(place not in self._away and self._covers(place, died) for place in places)
             ]
         )
-        dead = tuple(Dead(block, died) for block, died, _, _ in rows if block in gone)
+        dead = tuple(DeadBlock(block, died) for block, died, _, _ in rows if block in gone)
         if dead:
             failpoints.reach("dead-deleted")
             await self._journal.send(ForgetBlocks(dead))
@@ -152,7 +153,7 @@ class Sweeper(Worker):
                 return False  # it comes back, or somebody drains it
             began = self._clock.monotonic()
             try:
-                await backend.delete(block_key(block))
+                await backend.delete(block_path(block))
             except backend_errors.BackendError as error:
                 self._note(error, place, block)
                 return False
@@ -238,7 +239,7 @@ class Sweeper(Worker):
         await self._delete_unnamed(keys, place)
 
     async def _delete_unnamed(self, keys: Sequence[str], place: int) -> None:
-        blocks = [block for key in keys if (block := block_id(key)) is not None]
+        blocks = [block for key in keys if (block := block_id_of(key)) is not None]
         named = named_among(self.store, blocks)
         unnamed = [(block, (place,)) for block in blocks if block not in named]
         if len(await self._delete_all(unnamed)) < len(unnamed):

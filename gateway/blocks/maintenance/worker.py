@@ -10,63 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
 
 from backends.errors import BackendError
+from gateway.blocks.protocols import Tables
 from gateway.errors import EntrepotError
 from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
-
-
-class Journal(Protocol):
-    """What workers ask of the journal's client."""
-
-    async def send(self, command: Any, /) -> Any:
-        """The command's answer."""
-
-    async def horizons(self, *, pins: bool = True) -> int:
-        """What died at this number or before is out of everybody's sight; 0 while that is not known. Without *pins*,
-        backups are not asked."""
-
-    def reading(self) -> AbstractContextManager[Any]:
-        """Held while reading: nothing that was alive when it began is deleted before it ends."""
-
-
-class Tables(Protocol):
-    """What workers ask of the read-only store."""
-
-    def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]: ...
-
-    def head(self) -> int: ...
-
-    def snapshot(self) -> AbstractContextManager[None]: ...
-
-
-class Wanted(Protocol):
-    """What workers ask of the policies. `gateway.reconcile.placement_targets.Wishes` answers it."""
-
-    def refresh(self) -> bool:
-        """Learn the policies of today. False while nothing can be said yet; asked before each question below."""
-
-    def should(self, policy: int, held: tuple[int, ...], /) -> frozenset[int]:
-        """The backends that should hold a block that was written under *policy* and is held by *held*."""
-
-    @property
-    def recheck_seconds(self) -> float:
-        """How long what is given up for a new copy is kept before the new copy is asked for again."""
-
-
-Covers = Callable[[int, int], bool]
-"""Whether what died at a record (the second argument) may be deleted on a backend (the first, its id): its marker must
-bear the fence of the journal up to there. False: not yet."""
-
-
-def everywhere(place: int, number: int) -> bool:
-    """No fence is asked for: for a site that one process has to itself."""
-    return True
 
 
 class Worker(ABC):

@@ -9,7 +9,7 @@ import logging
 from collections import OrderedDict
 
 from gateway.blocks import metrics
-from gateway.blocks.types import Report
+from gateway.blocks.types import ReportBadCopy
 from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
@@ -18,10 +18,10 @@ MOST_A_SECOND = 20.0
 REMEMBERED = 4_096
 
 
-class Reports:
+class BadCopyReporter:
     """What a process reports."""
 
-    def __init__(self, report: Report | None, timing: Timing) -> None:
+    def __init__(self, report: ReportBadCopy | None, timing: Timing) -> None:
         self._report = report
         self._clock = timing.clock.monotonic
         self._again_seconds = timing.blocks.report_again_seconds

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from backends import errors as backend_errors
 from backends.base import Buffer
 from gateway.blocks import metrics
-from gateway.blocks.types import Target, block_key
+from gateway.blocks.types import Target, block_path
 from gateway.placement.routes import Routes
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ Clock = Callable[[], float]
 """Seconds since whenever; never goes back."""
 
 
-class Stretch(NamedTuple):
+class SealedRange(NamedTuple):
     """Sealed bytes of a block."""
 
     block: bytes
@@ -34,14 +34,14 @@ class Stretch(NamedTuple):
     """Which of its extent's frames they begin with."""
 
 
-class Failure(NamedTuple):
+class CopyFailure(NamedTuple):
     """A copy that did not answer."""
 
     copy: Target
     error: backend_errors.BackendError
 
 
-class Asking:
+class HedgedReader:
     """Reads stretches from the first of several copies that answers."""
 
     def __init__(self, routes: Routes, clock: Clock) -> None:
@@ -49,26 +49,26 @@ class Asking:
         self._clock = clock
 
     async def first(
-        self, copies: Sequence[Target], stretch: Stretch, failures: list[Failure]
+        self, copies: Sequence[Target], stretch: SealedRange, failures: list[CopyFailure]
     ) -> tuple[Target, Buffer] | None:
         """The copy that answered first, and what; None if none did. *copies*: best first. *failures* gains those that
         did not. No copy is asked twice."""
         if len(copies) > 1:
-            return await _Race(self, self._routes, self._clock, stretch, failures).run(deque(copies))
+            return await _HedgedRead(self, self._routes, self._clock, stretch, failures).run(deque(copies))
         for copy in copies:
             try:
                 return copy, await self.ask(copy, stretch)
             except backend_errors.BackendError as error:
-                failures.append(Failure(copy, error))
+                failures.append(CopyFailure(copy, error))
         return None
 
-    async def ask(self, copy: Target, stretch: Stretch) -> Buffer:
+    async def ask(self, copy: Target, stretch: SealedRange) -> Buffer:
         """What *copy* answers. Raises `BackendError`."""
         backend, backend_id = copy
         began = self._clock()
         self._routes.asked(backend_id, began)
         try:
-            sealed = await backend.get(block_key(stretch.block), stretch.start, stretch.length)
+            sealed = await backend.get(block_path(stretch.block), stretch.start, stretch.length)
         except backend_errors.BackendError as error:
             metrics.FAILED.add()
             _log.warning("a copy does not answer: %s", error)
@@ -82,7 +82,7 @@ class Asking:
         self._works(self._routes.answered(backend_id, len(sealed), now - began, now), copy)
         return sealed
 
-    def outrun(self, copy: Target, stretch: Stretch, seconds: float) -> None:
+    def outrun(self, copy: Target, stretch: SealedRange, seconds: float) -> None:
         """Another copy answered before this one did, which had been waited for long enough."""
         _log.warning(
             "backend %r is slow: no answer within %.3g s (block %s)", copy.backend.name, seconds, stretch.block.hex()
@@ -98,10 +98,12 @@ class Asking:
 _Outcome = Buffer | backend_errors.BackendError
 
 
-class _Race:
+class _HedgedRead:
     """One stretch asked of several copies."""
 
-    def __init__(self, asking: Asking, routes: Routes, clock: Clock, stretch: Stretch, failures: list[Failure]) -> None:
+    def __init__(
+        self, asking: HedgedReader, routes: Routes, clock: Clock, stretch: SealedRange, failures: list[CopyFailure]
+    ) -> None:
         self._asking = asking
         self._routes = routes
         self._clock = clock
@@ -180,7 +182,7 @@ class _Race:
             if not isinstance(outcome, backend_errors.BackendError):
                 self._outran(earlier)
                 return copy, outcome
-            self._failures.append(Failure(copy, outcome))
+            self._failures.append(CopyFailure(copy, outcome))
         return None
 
     def _outran(self, earlier: list[tuple[Target, float]]) -> None:

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
 
 from backends.base import Backend
+from gateway.blocks.protocols import TableReader
 from gateway.blocks.types import BlockFacts, Target
 from gateway.errors import Corrupted
 from gateway.journal.columns import Extent, extents, unpack
 from gateway.placement.routes import Routes
 
 
-class Reads(Protocol):
-    """What this room asks of a read-only store."""
-
-    def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]:
-        """All rows of one statement, on a snapshot of its own or on that of the enclosing one."""
-
-
 class Lookup:
     """Runs, bodies, blocks and sets of backends by their ids. For one thread."""
 
-    def __init__(self, store: Reads, backends: Mapping[int, Backend], routes: Routes | None = None) -> None:
+    def __init__(self, store: TableReader, backends: Mapping[int, Backend], routes: Routes | None = None) -> None:
         """*backends*: those that this process has opened, by the journal's ids; there may come to be more."""
         self._store = store
         self._backends = backends

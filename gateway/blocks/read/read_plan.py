@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from gateway.blocks.types import Want
+from gateway.blocks.types import ReadRange
 from gateway.errors import Corrupted
 from gateway.journal.columns import Extent
 from gateway.journal.tables import Shape
@@ -19,23 +19,23 @@ PiecesOf = Callable[[int], Sequence[tuple[int, int, int]]]
 """A body's pieces by its id: (run, offset, length). Raises `Corrupted` where there is no such body."""
 
 
-def wants(
+def plan_read(
     shape: int, content: int, start: int, length: int, extents_of: ExtentsOf, pieces_of: PiecesOf
-) -> Iterator[Want]:
+) -> Iterator[ReadRange]:
     """What to read for *length* plain bytes from *start* on of a file's content (its `shape` and `content`).
 
     Raises `Corrupted`, when it gets there, if the content holds fewer bytes."""
     match shape:
         case Shape.NONE:
-            found: Iterator[Want] = iter(())
+            found: Iterator[ReadRange] = iter(())
         case Shape.RUN:
-            found = wants_of_run(content, extents_of(content), start, length)
+            found = plan_run(content, extents_of(content), start, length)
         case _:
-            found = wants_of_pieces(pieces_of(content), start, length, extents_of)
+            found = plan_pieces(pieces_of(content), start, length, extents_of)
     yield from _checked(found, length, content)
 
 
-def wants_of_run(run: int, extents: Iterable[Extent], start: int, length: int) -> Iterator[Want]:
+def plan_run(run: int, extents: Iterable[Extent], start: int, length: int) -> Iterator[ReadRange]:
     """The stretches of one run's extents."""
     at, end = 0, start + length
     for index, extent in enumerate(extents):
@@ -43,13 +43,13 @@ def wants_of_run(run: int, extents: Iterable[Extent], start: int, length: int) -
             return
         begins, ends = max(start, at), min(end, at + extent.length)
         if begins < ends:
-            yield Want(extent, begins - at, ends - begins, run, index)
+            yield ReadRange(extent, begins - at, ends - begins, run, index)
         at += extent.length
 
 
-def wants_of_pieces(
+def plan_pieces(
     pieces: Iterable[tuple[int, int, int]], start: int, length: int, extents_of: ExtentsOf
-) -> Iterator[Want]:
+) -> Iterator[ReadRange]:
     """The stretches of a body's pieces, each (run, offset, length)."""
     at, end = 0, start + length
     for run, offset, size in pieces:
@@ -57,11 +57,11 @@ def wants_of_pieces(
             return
         begins, ends = max(start, at), min(end, at + size)
         if begins < ends:
-            yield from wants_of_run(run, extents_of(run), offset + begins - at, ends - begins)
+            yield from plan_run(run, extents_of(run), offset + begins - at, ends - begins)
         at += size
 
 
-def _checked(found: Iterator[Want], length: int, content: int) -> Iterator[Want]:
+def _checked(found: Iterator[ReadRange], length: int, content: int) -> Iterator[ReadRange]:
     for want in found:
         length -= want.length
         yield want

@@ -19,9 +19,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from backends.base import Buffer
 from gateway.blocks.budget import Budget
-from gateway.blocks.read.copies import Arrived, Copies
-from gateway.blocks.read.shared_fetch import Ticket
-from gateway.blocks.types import Want
+from gateway.blocks.read.copy_reader import Arrived, CopyReader
+from gateway.blocks.read.shared_fetch import FetchHandle
+from gateway.blocks.types import ReadRange
 from gateway.crypto.sealing import FRAME_PLAIN
 
 PIECE_BYTES = 512 << 10
@@ -33,13 +33,13 @@ SMALL_PIECE_BYTES = 128 << 10
 class Reader:
     """What a process reads with. For one event loop."""
 
-    def __init__(self, copies: Copies, budget: Budget, *, blocks_ahead: int = 2) -> None:
+    def __init__(self, copies: CopyReader, budget: Budget, *, blocks_ahead: int = 2) -> None:
         """*blocks_ahead*: how many of the next blocks are fetched while one is being drained."""
         self._copies = copies
         self._budget = budget
         self._blocks_ahead = blocks_ahead
 
-    def read_now(self, wants: Sequence[Want]) -> Buffer | None:
+    def read_now(self, wants: Sequence[ReadRange]) -> Buffer | None:
         """All plain bytes of *wants*, if they are at hand without waiting. Meant for what is small: it takes its time
         on the loop, about 0.2 ms for each MiB."""
         found: list[Buffer] = []
@@ -50,7 +50,7 @@ class Reader:
             found.append(plain)
         return found[0] if len(found) == 1 else b"".join(found)
 
-    async def read(self, wants: Iterable[Want]) -> AsyncIterator[Buffer]:
+    async def read(self, wants: Iterable[ReadRange]) -> AsyncIterator[Buffer]:
         """The plain bytes of *wants*, in order, in pieces of at most `PIECE_BYTES`. *wants* is consumed as the reading
         gets there. Close it (`aclose`) if it is not read to its end.
 
@@ -66,18 +66,18 @@ class Reader:
 class _Fetch:
     """A stretch to read, and its place on the fetch that brings it, where there is one."""
 
-    def __init__(self, want: Want) -> None:
+    def __init__(self, want: ReadRange) -> None:
         self.want = want
-        self._ticket: Ticket[Arrived] | None = None
+        self._ticket: FetchHandle[Arrived] | None = None
 
-    async def arrived(self) -> Ticket[Arrived] | None:
+    async def arrived(self) -> FetchHandle[Arrived] | None:
         """Where it can be opened from; None if nothing was fetched or could be."""
         ticket = self._ticket
-        if ticket is None or (await ticket.landed()).fetched is None:
+        if ticket is None or (await ticket.result()).fetched is None:
             return None
         return ticket
 
-    def begin(self, ticket: Ticket[Arrived] | None) -> None:
+    def begin(self, ticket: FetchHandle[Arrived] | None) -> None:
         """It is fetched by that."""
         self.leave()
         self._ticket = ticket
@@ -92,7 +92,7 @@ class _Fetch:
 class _Reading:
     """One read on its way."""
 
-    def __init__(self, copies: Copies, budget: Budget, blocks_ahead: int, wants: Iterator[Want]) -> None:
+    def __init__(self, copies: CopyReader, budget: Budget, blocks_ahead: int, wants: Iterator[ReadRange]) -> None:
         self._copies = copies
         self._budget = budget
         self._blocks_ahead = blocks_ahead
@@ -155,21 +155,21 @@ class _Reading:
             self._give_piece()
         return plain
 
-    def _charged_length(self, want: Want) -> int:
+    def _charged_length(self, want: ReadRange) -> int:
         """How many bytes to take next, which are charged until the next piece; few where that is not to be had."""
         length = self._length(want, PIECE_BYTES)
         if length > SMALL_PIECE_BYTES:
-            if self._budget.take_now(length):
+            if self._budget.acquire_now(length):
                 self._piece_charged = length
             else:
                 length = self._length(want, SMALL_PIECE_BYTES)
         return length
 
     def _give_piece(self) -> None:
-        self._budget.give(self._piece_charged)
+        self._budget.release(self._piece_charged)
         self._piece_charged = 0
 
-    def _length(self, want: Want, most: int) -> int:
+    def _length(self, want: ReadRange, most: int) -> int:
         """How many bytes to take next: up to the end of a frame, so that none is opened twice."""
         upto = (self._at // FRAME_PLAIN * FRAME_PLAIN) + most
         return min(upto, want.start + want.length) - self._at
@@ -183,7 +183,7 @@ class _Reading:
         start = self._at if fetch is self._now else fetch.want.start
         length = fetch.want.start + fetch.want.length - start
         fetch.leave()
-        fetch.begin(self._copies.board(fetch.want, start, length, self._budget))
+        fetch.begin(self._copies.join(fetch.want, start, length, self._budget))
 
     def _look_ahead(self) -> None:
         """While one block is drained, the next ones are on their way."""

@@ -17,7 +17,7 @@ from gateway.blocks.budget import Budget
 T = TypeVar("T")
 
 
-class Flight(Generic[T]):
+class SharedFetch(Generic[T]):
     """One fetch under way, or landed."""
 
     __slots__ = ("_budget", "_charge", "_is_good", "_known", "aboard", "key", "task", "waiting")
@@ -26,7 +26,7 @@ class Flight(Generic[T]):
         self,
         key: Hashable,
         fetch: Callable[[], Coroutine[Any, Any, T]],
-        known: dict[Hashable, Flight[T]],
+        known: dict[Hashable, SharedFetch[T]],
         is_good: Callable[[T], bool],
         budget: Budget | None,
         charge: int,
@@ -51,7 +51,7 @@ class Flight(Generic[T]):
         if not self.task.done():
             self.task.cancel()
         if self._budget is not None:
-            self._budget.give(self._charge)
+            self._budget.release(self._charge)
 
     async def _fly(self, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
         found: T | None = None
@@ -67,18 +67,18 @@ class Flight(Generic[T]):
                     waiter.set_result(None)
 
 
-class Ticket(Generic[T]):
+class FetchHandle(Generic[T]):
     """One reader's place on a flight. `leave` when done with what was brought; twice does no harm."""
 
     __slots__ = ("_flight", "joined")
 
-    def __init__(self, flight: Flight[T], *, joined: bool) -> None:
+    def __init__(self, flight: SharedFetch[T], *, joined: bool) -> None:
         self.joined = joined
         """Somebody else started the flight, and had it charged."""
-        self._flight: Flight[T] | None = flight
+        self._flight: SharedFetch[T] | None = flight
         flight.aboard += 1
 
-    async def landed(self) -> T:
+    async def result(self) -> T:
         """What was brought. Being cancelled here disturbs nobody else."""
         flight = self._flight
         assert flight is not None, "who left does not wait"
@@ -91,7 +91,7 @@ class Ticket(Generic[T]):
 
     @property
     def brought(self) -> T:
-        """As `landed`, which has answered."""
+        """As `result`, which has answered."""
         assert self._flight is not None, "who left has nothing"
         return self._flight.task.result()
 
@@ -109,30 +109,30 @@ class Ticket(Generic[T]):
             self._flight.forget()
 
 
-class Flights(Generic[T]):
+class SharedFetches(Generic[T]):
     """Those that somebody is aboard of, by what they bring."""
 
     def __init__(self, is_good: Callable[[T], bool]) -> None:
         """*is_good*: whether who comes later should get that too."""
         self._is_good = is_good
-        self._known: dict[Hashable, Flight[T]] = {}
+        self._known: dict[Hashable, SharedFetch[T]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def board(
+    def join(
         self,
         key: Hashable,
         fetch: Callable[[], Coroutine[Any, Any, T]],
         budget: Budget | None = None,
         charge: int = 0,
-    ) -> Ticket[T] | None:
+    ) -> FetchHandle[T] | None:
         """A place on the flight that brings *key*; *fetch* starts it if there is none yet, which takes *charge* bytes
         of *budget*. None where these are not to be had."""
         flight = self._known.get(key)
         if flight is not None:
-            return Ticket(flight, joined=True)
-        if budget is not None and not budget.take_now(charge):
+            return FetchHandle(flight, joined=True)
+        if budget is not None and not budget.acquire_now(charge):
             return None
-        flight = self._known[key] = Flight(key, fetch, self._known, self._is_good, budget, charge)
-        return Ticket(flight, joined=False)
+        flight = self._known[key] = SharedFetch(key, fetch, self._known, self._is_good, budget, charge)
+        return FetchHandle(flight, joined=False)

@@ -28,22 +28,22 @@ from collections.abc import Callable
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import errors
-from gateway.blocks.types import Targets, block_key
+from gateway.blocks.types import Targets, block_path
 from gateway.crypto.sealing import Sealed
 from gateway.journal.records.bytes import NewBlock
 from gateway.timing import Timing
 
-Late = tuple["asyncio.Future[None]", ...]
+PendingPuts = tuple["asyncio.Future[None]", ...]
 """Puts of a block that go on although it may be named already."""
 
 
-class Stake:
+class BlockRef:
     """A stored block, and those in this process who have extents in it and have yet to say whether it was named."""
 
     __slots__ = ("_end", "_holders", "block", "doubtful", "late", "named", "targets")
 
     def __init__(
-        self, block: NewBlock, targets: Targets, holders: int, end: Callable[[Stake], None], late: Late = ()
+        self, block: NewBlock, targets: Targets, holders: int, end: Callable[[BlockRef], None], late: PendingPuts = ()
     ) -> None:
         """*end* is called once all *holders* have said how it went."""
         self.block = block
@@ -57,13 +57,17 @@ class Stake:
         self._holders = holders
         self._end = end
 
-    def keep(self, *, doubtful: bool = False) -> None:
-        """A command named it; *doubtful*: or may have, or still will."""
+    def commit(self) -> None:
+        """A command named the block."""
         self.named = True
-        self.doubtful |= doubtful
         self._leave()
 
-    def give_back(self) -> None:
+    def commit_unknown(self) -> None:
+        """The outcome of this holder's command is unknown: it may have named the block, or may still do so."""
+        self.named = self.doubtful = True
+        self._leave()
+
+    def abort(self) -> None:
         """This holder did not name it and never will."""
         self._leave()
 
@@ -74,15 +78,15 @@ class Stake:
             self._end(self)
 
 
-async def place(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> tuple[NewBlock, Late]:
+async def place(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> tuple[NewBlock, PendingPuts]:
     """Store *sealed* on as many targets as are needed. Durable on those once this returns; answers the block's facts
     and the copies that are still being made.
 
     Raises `DiskFull` where there is no room on too many, `Unavailable` where too many fail; then none is left behind,
     as far as may be."""
-    key = block_key(sealed.block_id)
+    key = block_path(sealed.block_id)
     set_id, settled = targets.set_id, targets.settled
-    late: Late = ()
+    late: PendingPuts = ()
     strays: tuple[int, ...] = ()
     try:
         if len(targets.copies) == 1:
@@ -101,7 +105,7 @@ async def place(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing)
     return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, set_id, due_ns, strays), late
 
 
-async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], Late]:
+async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], PendingPuts]:
     """Put it on all targets at once, until enough have it. Answers which do, and the puts that go on."""
     needed = targets.needed or len(targets.copies)
     puts = {
@@ -125,7 +129,7 @@ async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], L
     return done, tuple(waiting)
 
 
-async def settle(late: Late) -> None:
+async def settle(late: PendingPuts) -> None:
     """Wait until nothing of *late* is on its way any more, however it went."""
     await asyncio.gather(*late, return_exceptions=True)
 

@@ -12,8 +12,8 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from backends.base import Buffer
-from gateway.blocks.types import BLOCK_BYTES, Stamp
-from gateway.blocks.write.packing import Cut
+from gateway.blocks.types import BLOCK_BYTES, WriteContext
+from gateway.blocks.write.packer import StoredExtent
 from gateway.crypto.sealing import FRAME_PLAIN, Sealer
 from gateway.errors import Unavailable
 from gateway.journal.columns import Extent
@@ -38,10 +38,10 @@ class _Filled(NamedTuple):
     begins: tuple[int, int]  # where the extent begins in the sealed block: offset, frame
 
 
-class Cutter:
+class Chunker:
     """One body on its way. `take` its bytes, then `finish`; or `give_up`."""
 
-    def __init__(self, writer: Writer, stamp: Stamp, size_hint: int | None) -> None:
+    def __init__(self, writer: Writer, stamp: WriteContext, size_hint: int | None) -> None:
         self._writer = writer
         self._stamp = stamp
         self._left = size_hint
@@ -54,8 +54,8 @@ class Cutter:
         """The body waits for its client: nothing here is in the middle of anything."""
         self._sealer: Sealer | None = None
         self._begins = (0, 0)
-        self._shipped: deque[asyncio.Task[Cut]] = deque()
-        self._cuts: list[Cut] = []
+        self._shipped: deque[asyncio.Task[StoredExtent]] = deque()
+        self._cuts: list[StoredExtent] = []
 
     def take_now(self, piece: Buffer) -> bool:
         """Take the next bytes if that needs no waiting: they stay in this block, and the budget has room."""
@@ -76,7 +76,7 @@ class Cutter:
                 await self._ship()
             piece = piece[len(head) :]
 
-    async def finish(self) -> list[Cut]:
+    async def finish(self) -> list[StoredExtent]:
         """Every byte is durable once this returns."""
         if 0 < self._filled <= self._writer.pack_bytes and not self._shipped:
             self._cuts.append(await self._store(self._detach()))  # most bodies: no task needed
@@ -90,10 +90,10 @@ class Cutter:
     def give_up(self) -> None:
         """What was stored is given back, what is on its way once it arrives."""
         self._release_ahead()
-        self._writer.budget.give(self._filled)
+        self._writer.budget.release(self._filled)
         self._filled = 0
         for cut in self._cuts:
-            cut.stake.give_back()
+            cut.block_ref.abort()
         self._cuts = []
         for task in self._shipped:
             self._writer.background(task)
@@ -118,7 +118,7 @@ class Cutter:
         if size > self._ahead:
             grain = min(max(size, GRAIN_BYTES), self._left) if self._left else max(size, GRAIN_BYTES)
             wanted = max(size, grain) - self._ahead
-            if not self._writer.budget.take_now(wanted):
+            if not self._writer.budget.acquire_now(wanted):
                 return False
             self._ahead += wanted
         return True
@@ -128,11 +128,11 @@ class Cutter:
             await self._ship()
         self._release_ahead()
         wanted = max(size, min(PRESSED_BYTES, self._left or PRESSED_BYTES))
-        await self._writer.budget.take(wanted, self._writer.wait_seconds, self._stamp.user)
+        await self._writer.budget.acquire(wanted, self._writer.wait_seconds, self._stamp.user)
         self._ahead = wanted
 
     def _release_ahead(self) -> None:
-        self._writer.budget.give(self._ahead)
+        self._writer.budget.release(self._ahead)
         self._ahead = 0
 
     # ---- filling a block ----------------------------------------------------------------------------------------
@@ -197,18 +197,18 @@ class Cutter:
         self._shipped.popleft()
         self._cuts.append(cut)
 
-    async def _store(self, filled: _Filled) -> Cut:
+    async def _store(self, filled: _Filled) -> StoredExtent:
         """Store what filled a block, and give its bytes back to the budget."""
         try:
             if filled.sealer is None:
                 return await self._writer.store_small(self._stamp, filled.plain, filled.size)
             sealed = filled.sealer.finish()
-            stake = await self._writer.store_block(self._stamp, sealed)
-            return Cut(Extent(sealed.block_id, *filled.begins, filled.size), stake)
+            block_ref = await self._writer.store_block(self._stamp, sealed)
+            return StoredExtent(Extent(sealed.block_id, *filled.begins, filled.size), block_ref)
         finally:
-            self._writer.budget.give(filled.size)
+            self._writer.budget.release(filled.size)
 
 
-def _return_it(task: asyncio.Task[Cut]) -> None:
+def _return_it(task: asyncio.Task[StoredExtent]) -> None:
     if not task.cancelled() and task.exception() is None:
-        task.result().stake.give_back()
+        task.result().block_ref.abort()

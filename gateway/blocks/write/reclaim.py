@@ -20,7 +20,7 @@ from gateway.blocks.budget import Budget
 _log = logging.getLogger(__name__)
 
 
-class Holder(Protocol):
+class Reclaimable(Protocol):
     """A body on its way."""
 
     def let_go(self, begun_before: float) -> int:
@@ -28,23 +28,23 @@ class Holder(Protocol):
         for its client. Answers how many bytes come back."""
 
 
-class Pressure:
+class Reclaimer:
     """Watches one budget, and asks while somebody waits there. For one event loop."""
 
     def __init__(self, budget: Budget, patience_seconds: float) -> None:
         self._budget = budget
         self._patience = patience_seconds
-        self._holders: dict[Holder, None] = {}
-        self._round: Iterator[Holder] = iter(())
+        self._holders: dict[Reclaimable, None] = {}
+        self._round: Iterator[Reclaimable] = iter(())
         self._wanted = 0
         self._timer: asyncio.Handle | None = None
         budget.on_wait = self._watch
 
-    def join(self, holder: Holder) -> None:
+    def join(self, holder: Reclaimable) -> None:
         """*holder* may be asked, until it leaves."""
         self._holders[holder] = None
 
-    def leave(self, holder: Holder) -> None:
+    def leave(self, holder: Reclaimable) -> None:
         """*holder* holds nothing any more."""
         self._holders.pop(holder, None)
 
@@ -54,7 +54,7 @@ class Pressure:
 
     def _begin(self) -> None:
         """Ask for what is waited for now, the oldest first; and again after a while, until nobody waits."""
-        self._round, self._wanted = iter(list(self._holders)), self._budget.wanted
+        self._round, self._wanted = iter(list(self._holders)), self._budget.waiting_bytes
         self._ask()
 
     def _ask(self) -> None:
@@ -67,9 +67,9 @@ class Pressure:
                 self._wanted -= given
                 self._timer = loop.call_soon(self._ask)
                 return
-        self._timer = loop.call_later(self._patience / 4, self._begin) if self._budget.wanted else None
+        self._timer = loop.call_later(self._patience / 4, self._begin) if self._budget.waiting_bytes else None
 
-    def _let_go(self, holder: Holder, before: float) -> int:
+    def _let_go(self, holder: Reclaimable, before: float) -> int:
         """What is wrong with one of them is no reason to ask the others no more."""
         if holder not in self._holders:
             return 0

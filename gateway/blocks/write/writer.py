@@ -18,12 +18,12 @@ from backends.base import Buffer
 from gateway import errors, failpoints
 from gateway.blocks import metrics
 from gateway.blocks.budget import Budget
-from gateway.blocks.types import BLOCK_BYTES, Stamp, block_key
+from gateway.blocks.types import BLOCK_BYTES, WriteContext, block_path
 from gateway.blocks.write import block_put
-from gateway.blocks.write.block_put import Late, Stake
-from gateway.blocks.write.chunker import Cutter
-from gateway.blocks.write.packing import Cut, Member, Packer, Settled
-from gateway.blocks.write.reclaim import Pressure
+from gateway.blocks.write.block_put import BlockRef, PendingPuts
+from gateway.blocks.write.chunker import Chunker
+from gateway.blocks.write.packer import Packer, PackMember, Settled, StoredExtent
+from gateway.blocks.write.reclaim import Reclaimer
 from gateway.crypto.sealing import Sealed, Sealer
 from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
@@ -57,7 +57,7 @@ class StoredRun:
     """The facts of every block that they lie in."""
     size: int
     """Plain bytes."""
-    stakes: tuple[Stake, ...]
+    block_refs: tuple[BlockRef, ...]
 
 
 class Writer:
@@ -87,24 +87,26 @@ class Writer:
         self.pack_bytes = pack_bytes
         self.blocks_in_flight = blocks_in_flight
         self.wait_seconds = wait_seconds
-        self._pressure = Pressure(budget, timing.blocks.fill_seconds)
+        self._pressure = Reclaimer(budget, timing.blocks.fill_seconds)
         self._session = session
         self._reading = reading
         self._flights = flights
         self._timing = timing
         self._packers: dict[tuple[int, int, int], Packer] = {}
-        self._stamps: dict[tuple[int, int, int], Stamp] = {}
+        self._stamps: dict[tuple[int, int, int], WriteContext] = {}
         self._background: set[asyncio.Future[Any]] = set()
         self._late_bytes = 0
 
-    async def store(self, stamp: Stamp, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink) -> StoredRun:
+    async def store(
+        self, stamp: WriteContext, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink
+    ) -> StoredRun:
         """Store *body*; every byte is durable on every target once this returns. *size_hint*: its length in bytes,
         where the client said so; a wrong one does no harm. *sink* sees every byte, in order.
 
         If anything raises, also the body itself, what was stored is given back. Raises `DiskFull`, `Unavailable`
         (`CommitterGone` while this process has no session, `Busy` where too much is under way).
         """
-        cutter = Cutter(self, stamp, size_hint)
+        cutter = Chunker(self, stamp, size_hint)
         self._pressure.join(cutter)
         try:
             async for chunk in body:
@@ -126,7 +128,7 @@ class Writer:
 
     @asynccontextmanager
     async def storing(
-        self, stamp: Stamp, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink
+        self, stamp: WriteContext, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink
     ) -> AsyncIterator[StoredRun]:
         """`store`, and settle by how the command that names it went, which is sent inside the `async with`.
 
@@ -137,30 +139,30 @@ class Writer:
         try:
             yield stored
         except (errors.Refused, errors.DiskFull, errors.Busy):
-            self.give_back(stored)
+            self.abort(stored)
             raise
         except BaseException:
-            self.leave(stored)
+            self.commit_unknown(stored)
             raise
-        self.named(stored)
+        self.commit(stored)
 
-    def named(self, stored: StoredRun) -> None:
+    def commit(self, stored: StoredRun) -> None:
         """A command named it."""
-        for stake in stored.stakes:
-            stake.keep()
+        for block_ref in stored.block_refs:
+            block_ref.commit()
 
-    def leave(self, stored: StoredRun) -> None:
+    def commit_unknown(self, stored: StoredRun) -> None:
         """A command may have named it, or may do so yet: the bytes stay until the session is swept."""
-        for stake in stored.stakes:
-            stake.keep(doubtful=True)
+        for block_ref in stored.block_refs:
+            block_ref.commit_unknown()
 
-    def give_back(self, stored: StoredRun) -> None:
+    def abort(self, stored: StoredRun) -> None:
         """No command named it, and none will: blocks that nobody else has a stake in are deleted, in the background
         and as far as may be (the sweep of this session is what is relied on)."""
-        for stake in stored.stakes:
-            stake.give_back()
+        for block_ref in stored.block_refs:
+            block_ref.abort()
 
-    async def store_packed(self, stamp: Stamp, data: Buffer) -> StoredRun:
+    async def store_packed(self, stamp: WriteContext, data: Buffer) -> StoredRun:
         """Store *data*, at most a block, in a pack and as one extent. The caller has charged it to its budget."""
         return _stored([await self.store_small(stamp, (data,), len(data))])
 
@@ -173,14 +175,14 @@ class Writer:
 
     # ---- for the cutter -----------------------------------------------------------------------------------------
 
-    def new_sealer(self, stamp: Stamp) -> Sealer:
+    def new_sealer(self, stamp: WriteContext) -> Sealer:
         """Raises `CommitterGone` while this process has no session: what it wrote could not be named, nor swept."""
         session = self._session()
         if not session:
             raise errors.CommitterGone("this process has no session with the committer at the moment")
         return Sealer(stamp.key.key, stamp.key.id, session, stamp.key.mode)
 
-    async def store_small(self, stamp: Stamp, buffers: Sequence[Buffer], size: int) -> Cut:
+    async def store_small(self, stamp: WriteContext, buffers: Sequence[Buffer], size: int) -> StoredExtent:
         """A body, or the end of one, into a pack."""
         name = (stamp.key.id, stamp.targets.policy, stamp.targets.set_id)
         self._stamps[name] = stamp  # a later one of that name may know more of the same policy and set
@@ -194,15 +196,15 @@ class Writer:
             self._forget_idle(name)
         return await packer.add(buffers, size)
 
-    async def store_block(self, stamp: Stamp, sealed: Sealed) -> Stake:
+    async def store_block(self, stamp: WriteContext, sealed: Sealed) -> BlockRef:
         """A block of one body. Nobody else will ever name it, so that it cannot die before it is named, and needs no
         token."""
         failpoints.reach("block-sealed")
         block, late = await block_put.place(sealed, stamp.key.id, stamp.targets, self._timing)
         failpoints.reach("block-stored")
-        metrics.stored(metrics.WHOLE, block.size)
+        metrics.record_stored(metrics.WHOLE, block.size)
         self._go_on(block, late)
-        return Stake(block, stamp.targets, 1, self._ended, late)
+        return BlockRef(block, stamp.targets, 1, self._ended, late)
 
     def background(self, task: asyncio.Future[Any]) -> None:
         """Keep *task* until it is done."""
@@ -211,7 +213,9 @@ class Writer:
 
     # ---- packs --------------------------------------------------------------------------------------------------
 
-    async def _store_pack(self, stamp: Stamp, pack: Sequence[Member], settled: Settled) -> list[Cut]:
+    async def _store_pack(
+        self, stamp: WriteContext, pack: Sequence[PackMember], settled: Settled
+    ) -> list[StoredExtent]:
         with ExitStack() as token:
             token.enter_context(self._reading())
             sealer = self.new_sealer(stamp)
@@ -223,23 +227,23 @@ class Writer:
             failpoints.reach("pack-sealed")
             block, late = await block_put.place(sealed, stamp.key.id, stamp.targets, self._timing)
             failpoints.reach("pack-stored")
-            metrics.stored(metrics.PACK, block.size)
+            metrics.record_stored(metrics.PACK, block.size)
             metrics.PACKED.observe(len(pack))
             self._go_on(block, late)
             held = token.pop_all()
 
-        def ended(stake: Stake) -> None:
+        def ended(block_ref: BlockRef) -> None:
             settled()
-            if stake.doubtful:
+            if block_ref.doubtful:
                 asyncio.get_running_loop().call_later(self._timing.blocks.doubt_seconds, held.close)
             else:
                 held.close()
-            self._ended(stake)
+            self._ended(block_ref)
 
-        stake = Stake(block, stamp.targets, len(pack), ended, late)
-        return [Cut(Extent(sealed.block_id, at.offset, at.frame, at.length), stake) for at in placed]
+        block_ref = BlockRef(block, stamp.targets, len(pack), ended, late)
+        return [StoredExtent(Extent(sealed.block_id, at.offset, at.frame, at.length), block_ref) for at in placed]
 
-    def _go_on(self, block: NewBlock, late: Late) -> None:
+    def _go_on(self, block: NewBlock, late: PendingPuts) -> None:
         """Let copies that nobody awaits be made, as long as they hold little memory. Those of a backend that falls
         behind are broken off: the block's row says that they are still to be made. Each holds this session's horizon,
         so that nobody deletes the block there before it lands."""
@@ -262,11 +266,11 @@ class Writer:
             token.enter_context(self._reading())
             each.add_done_callback(functools.partial(ended, token=token))
 
-    def _ended(self, stake: Stake) -> None:
-        if not stake.named:
-            self.background(asyncio.create_task(_drop(stake)))
+    def _ended(self, block_ref: BlockRef) -> None:
+        if not block_ref.named:
+            self.background(asyncio.create_task(_drop(block_ref)))
 
-    def forget_idle(self) -> None:
+    def drop_idle_packers(self) -> None:
         """Let go of what packers that have nothing to do remember of those who wrote last."""
         for name, packer in list(self._packers.items()):
             if packer.idle:
@@ -285,20 +289,20 @@ def _pieces(chunk: Buffer) -> Sequence[Buffer]:
     return [view[at : at + PIECE_BYTES] for at in range(0, len(view), PIECE_BYTES)]
 
 
-def _stored(cuts: Sequence[Cut]) -> StoredRun:
-    stakes = tuple({cut.stake.block.id: cut.stake for cut in cuts}.values())
+def _stored(cuts: Sequence[StoredExtent]) -> StoredRun:
+    block_refs = tuple({cut.block_ref.block.id: cut.block_ref for cut in cuts}.values())
     return StoredRun(
         tuple(cut.extent for cut in cuts),
-        tuple(stake.block for stake in stakes),
+        tuple(block_ref.block for block_ref in block_refs),
         sum(cut.extent.length for cut in cuts),
-        tuple(cut.stake for cut in cuts),
+        tuple(cut.block_ref for cut in cuts),
     )
 
 
-async def _drop(stake: Stake) -> None:
-    await block_put.settle(stake.late)
-    backends = [target.backend for target in stake.targets.copies]
-    for error in await block_put.delete(block_key(stake.block.id), backends):
+async def _drop(block_ref: BlockRef) -> None:
+    await block_put.settle(block_ref.late)
+    backends = [target.backend for target in block_ref.targets.copies]
+    for error in await block_put.delete(block_path(block_ref.block.id), backends):
         _log.info("a block that nobody named stays until its session is swept: %s", error)
 
 

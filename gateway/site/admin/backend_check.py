@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backends import errors
 from backends.base import Backend, crc32c_of
-from gateway.blocks.types import block_key, session_prefix
+from gateway.blocks.types import block_path, session_prefix
 from gateway.crypto.sealing import new_block_id
 from gateway.errors import InvalidArgument, Misconfigured
 from gateway.site.storage.backend_factory import open_s3
@@ -148,7 +148,7 @@ class _Trial:
         ]
 
     def _key(self) -> str:
-        key = block_key(new_block_id(self._session))
+        key = block_path(new_block_id(self._session))
         self._keys.add(key)
         return key
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Backend, Marker, check_claim
-from gateway.blocks.maintenance.inventory import sets_with
-from gateway.blocks.types import block_key
+from gateway.blocks.maintenance.inventory import sets_containing
+from gateway.blocks.types import block_path
 from gateway.errors import InvalidArgument, Misconfigured
 from gateway.site.storage.agreement import GoesOnElsewhere, RestoredElsewhere, see_that_it_goes_on_here
 from gateway.site.storage.backend_factory import open_backend
@@ -153,7 +153,7 @@ async def _looked(backend: Backend, number: int, rows: Rows) -> _Found:
     there = 0
     for block in sample:
         try:
-            await backend.stat(block_key(block))
+            await backend.stat(block_path(block))
         except (backend_errors.NotFound, backend_errors.Corrupted):
             continue
         there += 1
@@ -162,7 +162,7 @@ async def _looked(backend: Backend, number: int, rows: Rows) -> _Found:
 
 def _sample(number: int, rows: Rows) -> list[bytes]:
     """Some of the oldest and of the youngest blocks that the journal has there."""
-    sets = sets_with(rows, number)
+    sets = sets_containing(rows, number)
     marks = ", ".join("?" * len(sets))
     found: dict[bytes, None] = {}
     for order in ("ASC", "DESC"):

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gateway.blocks.read.lookup import Lookup
-from gateway.blocks.read.read_plan import wants
+from gateway.blocks.read.read_plan import plan_read
 from gateway.errors import InvalidArgument, NoSuchUser
 from gateway.journal.tables import WorkState
 from gateway.namespace.read import lookups
@@ -84,7 +84,7 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
     work: Counter[str] = Counter()
     seen: set[bytes] = set()
     cut = False
-    for nth, want in enumerate(wants(shape, content, 0, size, lookup.extents_of, lookup.pieces_of)):
+    for nth, want in enumerate(plan_read(shape, content, 0, size, lookup.extents_of, lookup.pieces_of)):
         cut = nth >= EXTENTS_MAX
         if cut:
             break

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from gateway.blocks.fsck.findings import Progress, silent
-from gateway.blocks.maintenance.remaining import Remaining, check_remaining
+from gateway.blocks.maintenance.remaining_copies import RemainingCopies, check_remaining_copies
+from gateway.blocks.protocols import Progress, no_progress
 from gateway.errors import InvalidArgument
 from gateway.journal.columns import pieces, unpack
 from gateway.journal.paths import JournalPaths
@@ -23,7 +23,7 @@ from gateway.namespace.version_ids import spell as spell_version
 from gateway.reconcile.commands import LoseBackend
 
 if TYPE_CHECKING:
-    from gateway.blocks.read.lookup import Reads
+    from gateway.blocks.protocols import TableReader
     from gateway.site.site import Site
 
 LISTED = 10_000
@@ -56,7 +56,7 @@ class Losses(NamedTuple):
 
 
 async def losses(
-    site: Site, name: str = "", *, forget: bool = False, check: bool = True, progress: Progress = silent
+    site: Site, name: str = "", *, forget: bool = False, check: bool = True, progress: Progress = no_progress
 ) -> Losses:
     """Find them; with *forget*, make that a record. Without a *name* those of which no good copy is left anywhere.
     Without *check* the other backends are not asked for the copies that the journal names there. Raises
@@ -67,9 +67,9 @@ async def losses(
         return await _listed(site, Losses("", 0, 0, (), 0, False), _WITHOUT_A_GOOD_COPY, ())
     number, gone, forgotten = await _gone_with(site, name, forget)
     if check:
-        remaining = await check_remaining(site.store, site.warehouse.backends, number, gone, progress)
+        remaining = await check_remaining_copies(site.store, site.warehouse.backends, number, gone, progress)
     else:
-        remaining = Remaining(unchecked=_named_elsewhere(site.store, number, gone))
+        remaining = RemainingCopies(unchecked=_named_elsewhere(site.store, number, gone))
     sets = _sets(site.store, number, gone, elsewhere=False)
     which = f"backends IN ({', '.join(map(str, sets))}) OR id IN (SELECT id FROM temp.absent)"
     away = tuple(f"{each} cannot be asked: {why}" for each, why in sorted(remaining.away.items()))
@@ -79,12 +79,12 @@ async def losses(
     return await _listed(site, found, which, remaining.absent)
 
 
-def given_up(store: Reads) -> frozenset[str]:
+def given_up(store: TableReader) -> frozenset[str]:
     """The names of the backends that were given up as lost."""
     return frozenset(name for (name,) in store.query("SELECT name FROM backend WHERE lost = 1"))
 
 
-def lost_by_the_journal(store: Reads, database: Path) -> Losses:
+def lost_by_the_journal(store: TableReader, database: Path) -> Losses:
     """What lies on backends that were given up and nowhere else, by the journal in the file *database* alone: no other
     backend is asked. In a thread: walks every name."""
     names: dict[int, str] = dict(store.query("SELECT id, name FROM backend WHERE lost = 1"))
@@ -112,14 +112,14 @@ async def _gone_with(site: Site, name: str, forget: bool) -> tuple[int, set[int]
     return number, gone, bool(lost or forget)
 
 
-def _named_elsewhere(store: Reads, place: int, gone: set[int]) -> int:
+def _named_elsewhere(store: TableReader, place: int, gone: set[int]) -> int:
     """How many blocks of a backend the journal also names on others that count."""
     sets = _sets(store, place, gone, elsewhere=True)
     marks = ", ".join("?" * len(sets))
     return int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks}) AND died = 0", sets)[0][0])
 
 
-def _sets(store: Reads, place: int, gone: set[int], *, elsewhere: bool) -> list[int]:
+def _sets(store: TableReader, place: int, gone: set[int], *, elsewhere: bool) -> list[int]:
     """The ids of the sets that the backend is one of: those that also have one that counts, or those that do not."""
     return [
         set_id

@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gateway.blocks.fsck import fsck as checking
-from gateway.blocks.fsck.findings import Progress, Report, Severity, silent
+from gateway.blocks.fsck.findings import FsckReport, Severity
 from gateway.blocks.maintenance import gc as collecting
 from gateway.blocks.maintenance.compactor import Compactor
 from gateway.blocks.maintenance.expiry import Expiry
 from gateway.blocks.maintenance.gc import Waste
 from gateway.blocks.maintenance.inventory import UNNAMED_MOST, ListingLimits
-from gateway.blocks.maintenance.release import Takedown
+from gateway.blocks.maintenance.release import ContentReleaser
 from gateway.blocks.maintenance.sweeper import Sweeper
 from gateway.blocks.maintenance.worker import Worker
-from gateway.blocks.types import Stamp
+from gateway.blocks.protocols import Progress, no_progress
+from gateway.blocks.types import WriteContext
 from gateway.config import Config
 from gateway.crypto.sealing import BlockKeys
 from gateway.errors import Misconfigured
@@ -48,16 +49,16 @@ def workers_of(site: Site) -> list[Worker]:
     """Everything that is done in the background at a site."""
     store, journal, warehouse = site.store, site.journal, site.warehouse
 
-    def restamp(ring_key: int, policy: int, wanted: frozenset[int]) -> Stamp:
+    def restamp(ring_key: int, policy: int, wanted: frozenset[int]) -> WriteContext:
         (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
-        return Stamp(site.ring.active(row[0]), warehouse.placing.of(policy, wanted))
+        return WriteContext(site.ring.active(row[0]), warehouse.placing.of(policy, wanted))
 
     wishes = Wishes(store, lambda: warehouse.topology)
     timing, lookup = site.timing, warehouse.lookup
     fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
     gives_way = GivingWay(Crowd(timing).felt, timing)
     return [
-        Takedown(store, journal, timing=timing, remember_seconds=timing.takedown.remember_seconds),
+        ContentReleaser(store, journal, timing=timing, remember_seconds=timing.takedown.remember_seconds),
         Sweeper(
             store,
             journal,
@@ -99,8 +100,8 @@ async def fsck(
     replay: bool = False,
     mend: bool = False,
     unnamed_max: int = UNNAMED_MOST,
-    progress: Progress = silent,
-) -> Report:
+    progress: Progress = no_progress,
+) -> FsckReport:
     """Check the journal, tables against each other and against the bytes; with *read*, open every frame; with *replay*,
     compare the tables with a replay of the journal; with *mend*, have the keeper mend what is absent or damaged.
     *unnamed_max*: keys of a backend that the journal does not name, before its listing is given up.
@@ -130,7 +131,7 @@ async def fsck(
 
 
 async def gc(
-    site: Site, *, dry_run: bool = False, unnamed_max: int = UNNAMED_MOST, progress: Progress = silent
+    site: Site, *, dry_run: bool = False, unnamed_max: int = UNNAMED_MOST, progress: Progress = no_progress
 ) -> Waste:
     """What could go; unless *dry_run*, it goes, and this is what is left. *unnamed_max* as for `fsck`.
 
@@ -159,7 +160,7 @@ def _see_whose_tables(site: Site) -> None:
         )
 
 
-def plain(report: Report) -> dict[str, Any]:
+def plain(report: FsckReport) -> dict[str, Any]:
     """A report as plain values."""
     return {
         "status": {Severity.NONE: "clean"}.get(report.worst, report.worst.name.lower()),
@@ -171,7 +172,7 @@ def plain(report: Report) -> dict[str, Any]:
     }
 
 
-def spell(report: Report) -> list[str]:
+def spell(report: FsckReport) -> list[str]:
     """A report for people."""
     looked = ", ".join(f"{count} {what.replace('_', ' ')}" for what, count in sorted(report.counted.items()))
     lines = [f"{each.severity.name.lower()}: {each.kind}: {each.where}: {each.what}" for each in report.findings]

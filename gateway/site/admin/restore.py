@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from backends import errors as backend_errors
 from gateway import failpoints
-from gateway.blocks.fsck.findings import Report
+from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
 from gateway.config import CONFIG_NAME, load, load_text
 from gateway.config.loading import read, tables_of
@@ -206,7 +206,7 @@ def _put_key(key: bytes, key_file: Path, path: Path) -> None:
 
 def _unverified(database: Path, manifest: Manifest) -> str:
     """What is not known of tables that were restored without their records. In a thread."""
-    report = Report()
+    report = FsckReport()
     check_tables(database, report, lambda done, total: None)
     count = report.kinds.total()
     found = f"they contradict themselves {count} time(s)" if count else "they do not contradict themselves"

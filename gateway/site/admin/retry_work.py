@@ -9,12 +9,12 @@ from gateway.reconcile.commands import Fail, FailWork
 from gateway.timing import Clock
 
 if TYPE_CHECKING:
-    from gateway.blocks.maintenance.worker import Journal, Tables
+    from gateway.blocks.protocols import Tables, WorkerJournal
 
 SLICE = 128
 
 
-async def try_again(store: Tables, journal: Journal, clock: Clock) -> int:
+async def try_again(store: Tables, journal: WorkerJournal, clock: Clock) -> int:
     """Have every block that was set aside, or that is lost, looked at now, as if it had never failed. Answers how many
     there were. One that fails again is set aside again, and one without a good copy is lost again."""
     after, count = b"", 0

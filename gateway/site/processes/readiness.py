@@ -15,7 +15,7 @@ from awscrt import checksums
 
 from backends.base import Backend
 from backends.errors import BackendError
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 from gateway.crypto.ring_key_commands import DrawRingKeyId
 from gateway.crypto.sealing import new_block_id
 from gateway.errors import Unavailable
@@ -107,7 +107,7 @@ class Probing:
     async def _try(self, backend: Backend) -> str:
         # a block's key: what is left there goes with whatever else this session leaves unnamed, if not before
         left = self._left.setdefault(backend, [])
-        key = left[0] if len(left) >= LEFT_MAX else block_key(new_block_id(self._journal.session))
+        key = left[0] if len(left) >= LEFT_MAX else block_path(new_block_id(self._journal.session))
         if key not in left:
             left.append(key)
         await backend.put(key, [VALUE], checksums.crc32c(VALUE))

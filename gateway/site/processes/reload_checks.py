@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from gateway.blocks.maintenance.inventory import sets_with
+from gateway.blocks.maintenance.inventory import sets_containing
 from gateway.errors import Misconfigured
 from gateway.journal.apply.work import ids_in
 from gateway.journal.paths import JournalPaths
@@ -92,7 +92,7 @@ def _blocks_on(name: str, journal: Path) -> int:
     try:
         rows = store.query("SELECT id FROM backend WHERE name = ? AND lost = 0", (name,))
         ids = {each for (each,) in rows}
-        sets = {each for place in ids for each in sets_with(store, place)}
+        sets = {each for place in ids for each in sets_containing(store, place)}
         marks = ", ".join("?" * len(sets))
         held = int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks})", tuple(sets))[0][0])
         leaving = store.query("SELECT strays, count(*) FROM work WHERE strays <> x'' GROUP BY strays")

@@ -6,8 +6,8 @@ import gc
 from collections.abc import Iterable
 
 from gateway.blocks.budget import Budget
-from gateway.blocks.metrics import circuits
-from gateway.blocks.read.copies import Copies
+from gateway.blocks.metrics import set_circuits
+from gateway.blocks.read.copy_reader import CopyReader
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.read.reader import Reader
 from gateway.blocks.types import Targets
@@ -65,7 +65,7 @@ class Warehouse:
         self._reading = Budget(bytes_in_flight - writing)
         self._suspecting = Suspecting(journal, timing)
         lookup = self.lookup
-        copies = Copies(
+        copies = CopyReader(
             lookup.facts, lookup.copies_of, self._keys, lookup.extent_at,
             routes=self.routes, report=self._suspecting, timing=timing,
         )  # fmt: skip
@@ -113,7 +113,7 @@ class Warehouse:
 
     def still_written(self, names: Iterable[str]) -> list[str]:
         """Those of these backends to which a write goes that began under an older topology."""
-        self.writer.forget_idle()
+        self.writer.drop_idle_packers()
         ids = dict(self._rows.query("SELECT name, id FROM backend"))
         if any(self.placing.still_going_to(ids[name]) for name in names if name in ids):
             gc.collect()  # what failed may be held by its own error alone
@@ -165,7 +165,7 @@ class Warehouse:
         IN_FLIGHT.set(self.writer.budget.used, "writing")
         IN_FLIGHT.set(self._reading.used, "reading")
         self._standing.count()
-        circuits(self.routes.healths(self._clock.monotonic()))
+        set_circuits(self.routes.healths(self._clock.monotonic()))
 
     async def close(self) -> None:
         """Store what is on its way, and let go of the backends, whatever becomes of that."""

@@ -43,7 +43,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from backends.base import LINEAGE_MAX, Draw, Fence, Marker
-from gateway.blocks.types import block_id, session_of
+from gateway.blocks.types import block_id_of, session_of
 from gateway.journal.columns import unpack
 from gateway.site.storage.agreement import StampedElsewhere
 from gateway.site.storage.keyring import Rows
@@ -116,7 +116,7 @@ class Fencing:
     def owns(self, key: str) -> bool:
         """Whether this process's own session wrote the block under *key*. No other history ever names such a block, and
         this process knows whether its own history does."""
-        block = block_id(key)
+        block = block_id_of(key)
         return block is not None and session_of(block) == self._session() != 0
 
 

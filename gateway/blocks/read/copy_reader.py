@@ -19,10 +19,20 @@ from backends.base import Buffer
 from gateway import errors
 from gateway.blocks import metrics
 from gateway.blocks.budget import Budget
-from gateway.blocks.read.bad_copies import Reports
-from gateway.blocks.read.hedged_read import Asking, Failure, Stretch
-from gateway.blocks.read.shared_fetch import Flights, Ticket
-from gateway.blocks.types import ABSENT, DAMAGED, BlockFacts, CopiesOf, FactsOf, Report, Target, Want, block_key
+from gateway.blocks.read.bad_copies import BadCopyReporter
+from gateway.blocks.read.hedged_read import CopyFailure, HedgedReader, SealedRange
+from gateway.blocks.read.shared_fetch import FetchHandle, SharedFetches
+from gateway.blocks.types import (
+    ABSENT,
+    DAMAGED,
+    BlockFacts,
+    CopiesOf,
+    FactsOf,
+    ReadRange,
+    ReportBadCopy,
+    Target,
+    block_path,
+)
 from gateway.crypto.sealing import (
     FRAME_PLAIN,
     FRAME_SEALED,
@@ -56,11 +66,11 @@ class Arrived(NamedTuple):
     """What became of a fetch."""
 
     fetched: Fetched | None
-    failures: tuple[Failure, ...]
+    failures: tuple[CopyFailure, ...]
     """The copies that did not answer."""
 
 
-class Copies:
+class CopyReader:
     """Reads stretches of extents from whichever copy answers."""
 
     def __init__(
@@ -71,7 +81,7 @@ class Copies:
         extent_at: ExtentAt,
         *,
         routes: Routes | None = None,
-        report: Report | None = None,
+        report: ReportBadCopy | None = None,
         timing: Timing,
     ) -> None:
         """*routes*: what this process knows of the ways to the backends. *report*: who repairs copies."""
@@ -81,21 +91,21 @@ class Copies:
         self._extent_at = extent_at
         self._routes = routes or Routes(timing=timing.routes)
         self._clock = timing.clock.monotonic
-        self._asking = Asking(self._routes, self._clock)
-        self._reports = Reports(report, timing)
-        self._flights: Flights[Arrived] = Flights(lambda arrived: arrived.fetched is not None)
+        self._asking = HedgedReader(self._routes, self._clock)
+        self._reports = BadCopyReporter(report, timing)
+        self._flights: SharedFetches[Arrived] = SharedFetches(lambda arrived: arrived.fetched is not None)
 
-    def with_facts(self, want: Want) -> Want:
+    def with_facts(self, want: ReadRange) -> ReadRange:
         """*want* with its block's facts, where the journal names it."""
         return want if want.facts else want._replace(facts=self._facts(want.extent.block))
 
-    def read_now(self, want: Want, start: int, length: int) -> Buffer | None:
+    def read_now(self, want: ReadRange, start: int, length: int) -> Buffer | None:
         """*length* plain bytes from *start* on, inside the extent, if they are at hand without waiting."""
         extent = want.extent
         facts = want.facts or self._facts(extent.block)
         if facts is None:
             return None
-        key = block_key(extent.block)
+        key = block_path(extent.block)
         one = length == extent.length <= FRAME_PLAIN  # as most small objects are: all of one frame
         span = None if one else sealed_span(extent.offset, extent.length, start, length)
         for copy in self._copies_of(facts):
@@ -118,7 +128,7 @@ class Copies:
                 return plain
         return None
 
-    def board(self, want: Want, start: int, length: int, budget: Budget) -> Ticket[Arrived] | None:
+    def join(self, want: ReadRange, start: int, length: int, budget: Budget) -> FetchHandle[Arrived] | None:
         """A place on the fetch of a stretch, from the first copy that answers at all. None if *budget* has no room, or
         the journal does not name the block.
 
@@ -129,7 +139,7 @@ class Copies:
         stretch = _stretch(want, start, length)
         return self._share(stretch, facts, self._copies_of(facts), None, budget, sealed_length(length) + FRAME_PLAIN)
 
-    async def open(self, ticket: Ticket[Arrived], want: Want, start: int, length: int) -> memoryview:
+    async def open(self, ticket: FetchHandle[Arrived], want: ReadRange, start: int, length: int) -> memoryview:
         """Plain bytes of what was fetched, or, where it is not what was sealed, of another copy. Raises as `read`."""
         fetched = ticket.brought.fetched
         assert fetched is not None, "there is nothing to open"
@@ -138,7 +148,7 @@ class Copies:
         except errors.Corrupted:
             return await self.read(want, start, length, suspect=fetched.copy)
 
-    async def read(self, want: Want, start: int, length: int, suspect: Target | None = None) -> memoryview:
+    async def read(self, want: ReadRange, start: int, length: int, suspect: Target | None = None) -> memoryview:
         """*length* plain bytes from *start* on, inside the extent, from whichever copy has them; *suspect* is asked
         last. Raises `Corrupted` if every copy is lost, `Unavailable` if one may still have them."""
         failures: list[Exception] = []
@@ -157,7 +167,7 @@ class Copies:
     # ---- fetching ------------------------------------------------------------------------------------------------
 
     async def _from_copies(
-        self, want: Want, start: int, length: int, suspect: Target | None, failures: list[Exception]
+        self, want: ReadRange, start: int, length: int, suspect: Target | None, failures: list[Exception]
     ) -> memoryview | None:
         """From the first copy that answers what was sealed; no copy is asked twice."""
         facts = self._facts(want.extent.block)
@@ -168,7 +178,7 @@ class Copies:
             ticket = self._share(_stretch(want, start, length), facts, left, suspect)
             assert ticket is not None, "nothing is charged"
             try:
-                fetched, failed = await ticket.landed()
+                fetched, failed = await ticket.result()
                 failures += [failure.error for failure in failed]
                 if fetched is None:
                     return None
@@ -184,24 +194,24 @@ class Copies:
 
     def _share(
         self,
-        stretch: Stretch,
+        stretch: SealedRange,
         facts: BlockFacts,
         copies: Sequence[Target],
         suspect: Target | None,
         budget: Budget | None = None,
         charge: int = 0,
-    ) -> Ticket[Arrived] | None:
+    ) -> FetchHandle[Arrived] | None:
         """A place on the fetch of *stretch* from *copies*, *suspect* last. None if *budget* has no room for it."""
         key = (stretch, tuple(copy.id for copy in copies), suspect and suspect.id)
-        ticket = self._flights.board(key, lambda: self._fetch(stretch, facts, copies, suspect), budget, charge)
+        ticket = self._flights.join(key, lambda: self._fetch(stretch, facts, copies, suspect), budget, charge)
         if ticket is not None and ticket.joined:
             metrics.JOINED.add()
         return ticket
 
     async def _fetch(
-        self, stretch: Stretch, facts: BlockFacts, copies: Sequence[Target], suspect: Target | None
+        self, stretch: SealedRange, facts: BlockFacts, copies: Sequence[Target], suspect: Target | None
     ) -> Arrived:
-        failed: list[Failure] = []
+        failed: list[CopyFailure] = []
         if len(copies) > 1:
             copies = sorted(self._ordered(copies, stretch.length), key=lambda copy: copy == suspect)
         found = await self._asking.first(copies, stretch, failed)
@@ -219,7 +229,9 @@ class Copies:
         by_id = {copy.id: copy for copy in copies}
         return [by_id[each] for each in self._routes.order(by_id, size, self._clock())]
 
-    def _verified(self, want: Want, fetched: Fetched, ticket: Ticket[Arrived], start: int, length: int) -> memoryview:
+    def _verified(
+        self, want: ReadRange, fetched: Fetched, ticket: FetchHandle[Arrived], start: int, length: int
+    ) -> memoryview:
         """Plain bytes of what was fetched. Raises `Corrupted`, and says so to whom it concerns."""
         try:
             plain = self._open(want, fetched, start, length)
@@ -241,13 +253,13 @@ class Copies:
         if facts is not None and any(copy.id == each.id for each in self._copies_of(facts)):
             self._reports.tell(block, copy.id, word)
 
-    def _moved(self, want: Want) -> Want | None:
+    def _moved(self, want: ReadRange) -> ReadRange | None:
         extent = self._extent_at(want.run, want.nth) if want.run else None
         if extent is None or extent == want.extent or extent.length != want.extent.length:
             return None
         return want._replace(extent=extent, facts=None)
 
-    def _open(self, want: Want, fetched: Fetched, start: int, length: int) -> memoryview:
+    def _open(self, want: ReadRange, fetched: Fetched, start: int, length: int) -> memoryview:
         """Verify and open the frames that hold the stretch, out of what was fetched. Raises `Corrupted`."""
         extent = want.extent
         facts, sealed, first, _ = fetched
@@ -260,7 +272,7 @@ class Copies:
         return plain[skip : skip + length]
 
 
-def _stretch(want: Want, start: int, length: int) -> Stretch:
+def _stretch(want: ReadRange, start: int, length: int) -> SealedRange:
     """The frames that hold so many plain bytes from *start* on, inside the extent."""
     span = sealed_span(want.extent.offset, want.extent.length, start, length)
-    return Stretch(want.extent.block, span.start, span.length, span.first)
+    return SealedRange(want.extent.block, span.start, span.length, span.first)

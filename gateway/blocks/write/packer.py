@@ -19,26 +19,26 @@ from typing import NamedTuple
 
 from backends.base import Buffer
 from gateway.blocks.types import BLOCK_BYTES
-from gateway.blocks.write.block_put import Stake
+from gateway.blocks.write.block_put import BlockRef
 from gateway.journal.columns import Extent
 
 WORTH_BYTES = 1 << 20
 """Bodies of so many plain bytes are worth a pack of their own."""
 
 
-class Cut(NamedTuple):
+class StoredExtent(NamedTuple):
     """A stored stretch of a body: where it lies, and the stake in its block."""
 
     extent: Extent
-    stake: Stake
+    block_ref: BlockRef
 
 
-class Member:
+class PackMember:
     """A small body, or the small end of a large one, on its way into a pack."""
 
     __slots__ = ("buffers", "done", "size")
 
-    def __init__(self, buffers: Sequence[Buffer], size: int, done: asyncio.Future[Cut]) -> None:
+    def __init__(self, buffers: Sequence[Buffer], size: int, done: asyncio.Future[StoredExtent]) -> None:
         self.buffers = buffers
         """Emptied once sealed."""
         self.size = size
@@ -48,7 +48,7 @@ class Member:
 
 
 Settled = Callable[[], None]
-StorePack = Callable[[Sequence[Member], Settled], Awaitable[Sequence[Cut]]]
+StorePack = Callable[[Sequence[PackMember], Settled], Awaitable[Sequence[StoredExtent]]]
 
 
 class Packer:
@@ -62,7 +62,7 @@ class Packer:
         self._store = store
         self._flights = flights
         self._gather_seconds = gather_seconds
-        self._waiting: deque[Member] = deque()
+        self._waiting: deque[PackMember] = deque()
         self._waiting_bytes = 0
         self._flying: set[asyncio.Task[None]] = set()
         self._under_way = 0
@@ -74,10 +74,10 @@ class Packer:
     def idle(self) -> bool:
         return not self._waiting and not self._flying
 
-    async def add(self, buffers: Sequence[Buffer], size: int) -> Cut:
+    async def add(self, buffers: Sequence[Buffer], size: int) -> StoredExtent:
         """Store *buffers*, together with whatever else comes. Raises what `place` raises."""
         loop = asyncio.get_running_loop()
-        member = Member(buffers, size, loop.create_future())
+        member = PackMember(buffers, size, loop.create_future())
         self._waiting.append(member)
         self._waiting_bytes += size
         if self._turn is None:
@@ -96,12 +96,12 @@ class Packer:
             if self._flying:
                 await asyncio.wait(self._flying)
 
-    def _forsake(self, member: Member) -> None:
+    def _forsake(self, member: PackMember) -> None:
         if member in self._waiting:
             self._waiting.remove(member)
             self._waiting_bytes -= member.size
         elif not member.done.cancelled() and member.done.exception() is None:
-            member.done.result().stake.give_back()
+            member.done.result().block_ref.abort()
 
     # ---- when a pack leaves -------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Packer:
     def _worth_a_pack(self) -> bool:
         return len(self._waiting) >= self._under_way or self._waiting_bytes >= WORTH_BYTES
 
-    def _next_pack(self) -> list[Member]:
+    def _next_pack(self) -> list[PackMember]:
         pack = [self._waiting.popleft()]
         size = pack[0].size
         while self._waiting and size + self._waiting[0].size <= BLOCK_BYTES:
@@ -132,7 +132,7 @@ class Packer:
         self._waiting_bytes -= size
         return pack
 
-    def _send_off(self, pack: Sequence[Member]) -> None:
+    def _send_off(self, pack: Sequence[PackMember]) -> None:
         if self._patience is not None:  # those who are left behind came later
             self._patience.cancel()
             self._patience = None
@@ -147,7 +147,7 @@ class Packer:
 
     # ---- a pack on its way --------------------------------------------------------------------------------------
 
-    async def _fly(self, pack: Sequence[Member]) -> None:
+    async def _fly(self, pack: Sequence[PackMember]) -> None:
         def settled() -> None:
             self._under_way -= len(pack)
             self._launch()
@@ -167,6 +167,6 @@ class Packer:
             return
         for member, cut in zip(pack, cuts, strict=True):
             if member.done.done():
-                cut.stake.give_back()
+                cut.block_ref.abort()
             else:
                 member.done.set_result(cut)

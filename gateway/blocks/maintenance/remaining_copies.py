@@ -15,11 +15,10 @@ from dataclasses import dataclass, field
 
 from backends import errors as backend_errors
 from backends.base import Backend
-from gateway.blocks.fsck.findings import Progress, silent
-from gateway.blocks.maintenance.inventory import sets_with
-from gateway.blocks.maintenance.worker import Tables
+from gateway.blocks.maintenance.inventory import sets_containing
+from gateway.blocks.protocols import Progress, Tables, no_progress
 from gateway.blocks.read.lookup import Lookup
-from gateway.blocks.types import block_key
+from gateway.blocks.types import block_path
 
 SLICE = 256
 """Blocks that are looked up at a time."""
@@ -28,7 +27,7 @@ AT_ONCE = 32
 
 
 @dataclass
-class Remaining:
+class RemainingCopies:
     """What was found out about the blocks of a backend that the journal also names elsewhere."""
 
     present: int = 0
@@ -41,13 +40,13 @@ class Remaining:
     """Backends that could not be asked, by name, and why."""
 
 
-async def check_remaining(
+async def check_remaining_copies(
     store: Tables,
     backends: Mapping[int, Backend],
     place: int,
     gone: Collection[int],
-    progress: Progress = silent,
-) -> Remaining:
+    progress: Progress = no_progress,
+) -> RemainingCopies:
     """Ask for every block of the backend whose id is *place* on the others that should have it. *gone*: backends that
     do not count, *place* among them. Blocks that lie on nothing else are passed over."""
     return await _Check(store, backends, place, frozenset(gone), progress).run()
@@ -65,12 +64,12 @@ class _Check:
         self._gone = gone
         self._progress = progress
         self._names = dict(store.query("SELECT id, name FROM backend"))
-        self._sets = [each for each in sets_with(store, place) if self._others(each)]
+        self._sets = [each for each in sets_containing(store, place) if self._others(each)]
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._away: set[int] = set()
-        self._found = Remaining()
+        self._found = RemainingCopies()
 
-    async def run(self) -> Remaining:
+    async def run(self) -> RemainingCopies:
         marks = ", ".join("?" * len(self._sets))
         ((total,),) = self._store.query(
             f"SELECT count(*) FROM block WHERE backends IN ({marks}) AND died = 0", self._sets
@@ -113,7 +112,7 @@ class _Check:
         try:
             if backend is None:
                 raise backend_errors.Unavailable("the config does not name it")
-            return (await backend.stat(block_key(block))).size == size
+            return (await backend.stat(block_path(block))).size == size
         except (backend_errors.NotFound, backend_errors.Corrupted):
             return False
         except backend_errors.BackendError as error:

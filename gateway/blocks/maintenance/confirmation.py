@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Buffer, Stat, crc32c_of
-from gateway.blocks.types import Target, block_key
+from gateway.blocks.types import Target, block_path
 
 
-class Awaited(NamedTuple):
+class ExpectedBlock(NamedTuple):
     """A block that backends should have."""
 
     id: bytes
@@ -20,7 +20,7 @@ class Awaited(NamedTuple):
     crc32c: int
 
 
-class Answers(NamedTuple):
+class Confirmation(NamedTuple):
     """What backends said about a block. Where none of them failed, those that are not absent have it."""
 
     absent: frozenset[int]
@@ -29,7 +29,7 @@ class Answers(NamedTuple):
     """The backends that could not be asked now, and why."""
 
 
-async def ask_for(block: Awaited, targets: Sequence[Target]) -> Answers:
+async def confirm_copies(block: ExpectedBlock, targets: Sequence[Target]) -> Confirmation:
     """Ask each of *targets* for *block*.
 
     All are asked at once for its size; then one copy is read back byte for byte. The others have the block if they tell
@@ -53,13 +53,13 @@ async def ask_for(block: Awaited, targets: Sequence[Target]) -> Answers:
             absent.add(target.id)
         else:
             md5 = found
-    return Answers(frozenset(absent), failed)
+    return Confirmation(frozenset(absent), failed)
 
 
-async def _size_and_md5(block: Awaited, target: Target) -> Stat | backend_errors.BackendError | None:
+async def _size_and_md5(block: ExpectedBlock, target: Target) -> Stat | backend_errors.BackendError | None:
     """What *target* tells of a value of the right size; None if it has none."""
     try:
-        found = await target.backend.stat(block_key(block.id))
+        found = await target.backend.stat(block_path(block.id))
     except (backend_errors.NotFound, backend_errors.Corrupted):
         return None
     except backend_errors.BackendError as error:
@@ -67,10 +67,10 @@ async def _size_and_md5(block: Awaited, target: Target) -> Stat | backend_errors
     return found if found.size == block.size else None
 
 
-async def _read_back(block: Awaited, target: Target) -> str | backend_errors.BackendError | None:
+async def _read_back(block: ExpectedBlock, target: Target) -> str | backend_errors.BackendError | None:
     """The MD5 of the copy on *target*; None if it is not the block."""
     try:
-        copy = await target.backend.get(block_key(block.id))
+        copy = await target.backend.get(block_path(block.id))
     except (backend_errors.NotFound, backend_errors.Corrupted):
         return None
     except backend_errors.BackendError as error:
