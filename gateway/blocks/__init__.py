@@ -1,4 +1,4 @@
-"""Blocks: cutting, packing, placing and reading them; sweeping and compacting what is dead; checking what stands."""
+"""Blocks: writing, reading, background work (releasing, sweeping, compacting, expiring) and the check of a site."""
 
 from gateway.blocks.commands import COMMANDS
 

@@ -1,4 +1,4 @@
-"""The values that writing and reading blocks take and answer. Pure."""
+"""The values that writing and reading blocks take and return. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK_BYTES = MAX_BLOCK_PLAIN
 
 
 class Target(NamedTuple):
-    """A backend that a copy is to be put on or read from, and the id that the journal knows it by."""
+    """A backend that a copy is put on or read from, and the backend's id in the journal."""
 
     backend: Backend
     id: int
@@ -24,56 +24,58 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Targets:
-    """Where blocks of one policy are put, and how many of those must have one before a write is answered."""
+    """The backends that blocks of one policy are put on, and how many must have a block before a write is answered."""
 
     policy: int
     """The policy's id."""
     set_id: int
-    """The id of the interned set of these backends."""
+    """The id of the interned set of all these backends."""
     copies: tuple[Target, ...]
-    settled: bool = True
-    """A block that lies on all of them lies where it should in the end; otherwise there is work to be done."""
+    is_final: bool = True
+    """A block that is on all of `copies` needs no further work. False: the mover has to look at it."""
     needed: int = 0
-    """How many must have it; 0: all."""
-    some: Mapping[frozenset[int], int] = field(default_factory=dict)
-    """Where not all must: the id of every interned set of *needed* or more of them, by its members."""
+    """How many of `copies` must have the block before the write is answered; 0 means all."""
+    partial_sets: Mapping[frozenset[int], int] = field(default_factory=dict)
+    """If `needed` is fewer than all: the id of each interned set of *needed* or more of the backends, by its members.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class WriteContext:
-    """Under what bytes are written. What shares a pack has the same one."""
+    """What a block is written under: key, targets and user. Only bodies with the same key and targets share a pack."""
 
     key: ActiveKey
-    """The ring key of the tenant who writes."""
+    """The ring key of the tenant that writes."""
     targets: Targets
     user: Hashable = field(default="", compare=False)
-    """Who writes: users take turns where they wait for memory."""
+    """The user that writes. Users take turns when they wait for memory."""
 
 
 class BlockFacts(NamedTuple):
-    """What a reader must know of a block."""
+    """What a reader needs to know about a block."""
 
     ring_key: int
     size: int
     """Sealed bytes."""
     backends: int
-    """The set that holds it."""
+    """The id of the set of backends that hold the block."""
 
 
 FactsOf = Callable[[bytes], BlockFacts | None]
-"""A block's facts by its id; None when the journal does not (or no longer) name it."""
+"""Returns a block's facts by its id; None if the journal does not name the block."""
 CopiesOf = Callable[[BlockFacts], Sequence[Target]]
-"""The backends that hold a block, the one to try first in front."""
+"""Returns the backends that hold a block, the one to try first in front."""
 ReportBadCopy = Callable[[bytes, int, str], None]
-"""Told of a block, a backend whose copy of it is no good, and a word for why: `ABSENT` or `DAMAGED`. Must not wait."""
+"""Called with a block id, the id of a backend whose copy is bad, and `ABSENT` or `DAMAGED`. Must not wait."""
 ABSENT, DAMAGED = "absent", "damaged"
 
 
 class ReadRange(NamedTuple):
-    """A stretch of plain bytes to read: *length* from *start* on, inside *extent*.
+    """A range of plain bytes to read: *length* bytes from *start*, relative to *extent*.
 
-    *run* and *nth* say where the extent stands in the journal, so that it can be looked up anew if its block went
-    away meanwhile; a run of 0 says that it cannot. *facts* are its block's, where the look-up told them too."""
+    The extent is the *nth* one of the run *run* (from 0), so that it can be looked up again if its block has been
+    deleted
+    meanwhile; a *run* of 0 means that it cannot. *facts* are those of the extent's block, if already looked up."""
 
     extent: Extent
     start: int
@@ -84,27 +86,29 @@ class ReadRange(NamedTuple):
 
 
 def block_path(block_id: bytes) -> str:
-    """The key of a block on every backend: the session's hex, a slash, the rest. Keys sort as ids do."""
+    """Return the key of a block on every backend: the session id in hex, a slash, and the random bits in hex.
+
+    These keys sort as block ids do."""
     return f"{block_id[:SESSION_BYTES].hex()}/{block_id[SESSION_BYTES:].hex()}"
 
 
 def block_id_of(key: str) -> bytes | None:
-    """The block whose key this is, None if it is nobody's."""
-    session, slash, drawn = key.partition("/")
-    if not slash or len(session) != 2 * SESSION_BYTES or len(drawn) != 2 * (RANDOM_BYTES):
+    """Return the id of the block that a backend stores under *key*; None if *key* is not a block's."""
+    session, slash, random_bits = key.partition("/")
+    if not slash or len(session) != 2 * SESSION_BYTES or len(random_bits) != 2 * RANDOM_BYTES:
         return None
     try:
-        found = bytes.fromhex(session + drawn)
+        block_id = bytes.fromhex(session + random_bits)
     except ValueError:
         return None
-    return found if block_path(found) == key else None
+    return block_id if block_path(block_id) == key else None
 
 
-def session_of(block: bytes) -> int:
-    """The session that wrote the block of this id."""
-    return int.from_bytes(block[:SESSION_BYTES], "big")
+def session_of(block_id: bytes) -> int:
+    """Return the id of the session that wrote the block."""
+    return int.from_bytes(block_id[:SESSION_BYTES], "big")
 
 
 def session_prefix(session: int) -> str:
-    """What the keys of all blocks of a session begin with."""
+    """Return the prefix of the keys of all blocks of a session."""
     return f"{session:016x}/"

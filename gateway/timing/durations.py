@@ -80,7 +80,7 @@ class TakedownTiming:
 
 @dataclass(frozen=True, kw_only=True)
 class BlocksTiming:
-    """Writing and reading blocks (`gateway/blocks/write/writer.py`, `packing.py`, `placing.py`, `bad_copies.py`)."""
+    """Writing and reading blocks (`gateway/blocks/write/writer.py`, `packer.py`, `block_put.py`, `bad_copies.py`)."""
 
     gather_seconds: Pause = 0.02
     """How long a small body waits for others to share its pack, at most, once there is room for a pack."""

@@ -1,1 +1,1 @@
-"""The write path: a body is chunked, hashed, packed, sealed, and put on its backends."""
+"""The write path: a body is hashed, split into blocks, sealed, and put on its backends."""

@@ -1,23 +1,26 @@
-"""Putting a sealed block where its policy wants it, and the account of who named it.
+"""Putting a sealed block on its targets, and counting the commands that may still name it.
 
-**The crash argument** (bytes first, journal second, answer last). A block's bytes are durable on every target before
-`place` returns; only then may a command name it; only when that command's batch is durable is the client answered.
-- Killed before the command is durable: no row names the block, nobody was told. Its id begins with this process's
-  session; the session ends (goodbye or lease), is ended by a record, and the sweeper deletes what no row names.
-- Killed after: the row stands, and the bytes were there before it.
-- The command was refused: the block is given back, that is deleted, once everybody with an extent in it was refused.
-  This is an economy, never relied on: where it fails the sweeper comes. Where the outcome of a command is unknown
+**The crash argument** (bytes first, journal second, answer last). A block's bytes are durable on every target that the
+write needs before `put_block` returns; only then may a command name the block; only when that command's batch is
+durable is the client answered.
+
+- A kill before the command is durable: no row names the block, and no client was answered. The block's id begins with
+  this process's session. The session ends (it is closed, or its lease expires), a record says so, and the sweeper
+  deletes the blocks of the session that no row names.
+- A kill after that: the row exists, and the bytes were durable before it.
+- The command was refused: the block is deleted once all holders of an extent in it have aborted. This only saves
+  space early and is never relied on: if it fails, the sweeper deletes the block. If a command's outcome is unknown,
   nothing is deleted.
-- A pack is shared. Its first object may be committed, deleted and taken apart while its second is yet to be
-  committed: then the block is dead for a moment, and comes back to life. So a token is held from before the pack is
-  stored until all of them have said how it went: it keeps this session's horizon below any record that could kill the
-  block, and the sweeper takes only what died below every horizon. After an unknown outcome the command may still stand
-  in the committer's queue, so the token is held on, longer than any queue.
-- Where a policy awaits only some of its copies, the others go on behind the answer. The row names those that were
-  there when it was made, and the others as places where bytes of it may lie, and is due: whoever settles copies makes
-  sure of the rest, whatever became of it. A block that dies before is deleted in all of those places, and not before
-  its puts have ended, for until then they hold this session's horizon. One that nobody named is deleted only once
-  nobody puts it any more.
+- A pack is shared. Its first object may be committed, deleted and released while its second one is not committed yet:
+  then the block is dead for a moment, and comes back to life. So from before the pack is stored until all holders have
+  settled, a token keeps this session's horizon below any record that could kill the block, and the sweeper deletes only
+  blocks that died below every horizon. After an unknown outcome the command may still be in the committer's queue, so
+  the token is held for longer than any command can be queued.
+- If a policy waits for only some of its copies, the other puts go on after the answer. The block's row names the
+  backends that had the block when the command was made, lists the others as places where bytes of it may be (strays),
+  and is due for the mover, which makes the missing copies whatever became of those puts. If the block dies before that,
+  it is deleted from all of these places, but only after its puts have ended: until then they hold this session's
+  horizon. A block that no command names is deleted only once its last put has ended.
 """
 
 from __future__ import annotations
@@ -34,79 +37,86 @@ from gateway.journal.records.bytes import NewBlock
 from gateway.timing import Timing
 
 PendingPuts = tuple["asyncio.Future[None]", ...]
-"""Puts of a block that go on although it may be named already."""
+"""Puts of a block that the write does not wait for; they go on although the block may be named already."""
 
 
 class BlockRef:
-    """A stored block, and those in this process who have extents in it and have yet to say whether it was named."""
+    """A stored block, with a count of the holders of extents in it whose commands have not settled yet.
 
-    __slots__ = ("_end", "_holders", "block", "doubtful", "late", "named", "targets")
+    Each holder calls exactly one of `commit`, `commit_unknown` and `abort`, once."""
+
+    __slots__ = ("_on_settled", "_unsettled", "block", "is_named", "is_unknown", "pending_puts", "targets")
 
     def __init__(
-        self, block: NewBlock, targets: Targets, holders: int, end: Callable[[BlockRef], None], late: PendingPuts = ()
+        self,
+        block: NewBlock,
+        targets: Targets,
+        holders: int,
+        on_settled: Callable[[BlockRef], None],
+        pending_puts: PendingPuts = (),
     ) -> None:
-        """*end* is called once all *holders* have said how it went."""
+        """*on_settled* is called once all *holders* have settled."""
         self.block = block
         self.targets = targets
-        self.late = late
-        """Copies that are still being made, and that nobody awaits."""
-        self.named = False
-        """Somebody named the block, or may have."""
-        self.doubtful = False
-        """Of somebody it is not known."""
-        self._holders = holders
-        self._end = end
+        self.pending_puts = pending_puts
+        self.is_named = False
+        """A command named the block, or may have."""
+        self.is_unknown = False
+        """The outcome of at least one command is unknown."""
+        self._unsettled = holders
+        self._on_settled = on_settled
 
     def commit(self) -> None:
-        """A command named the block."""
-        self.named = True
-        self._leave()
+        """This holder's command named the block."""
+        self.is_named = True
+        self._settle()
 
     def commit_unknown(self) -> None:
         """The outcome of this holder's command is unknown: it may have named the block, or may still do so."""
-        self.named = self.doubtful = True
-        self._leave()
+        self.is_named = self.is_unknown = True
+        self._settle()
 
     def abort(self) -> None:
-        """This holder did not name it and never will."""
-        self._leave()
+        """This holder did not name the block and never will."""
+        self._settle()
 
-    def _leave(self) -> None:
-        self._holders -= 1
-        assert self._holders >= 0, "somebody settled twice"
-        if self._holders == 0:
-            self._end(self)
+    def _settle(self) -> None:
+        self._unsettled -= 1
+        assert self._unsettled >= 0, "a holder settled twice"
+        if self._unsettled == 0:
+            self._on_settled(self)
 
 
-async def place(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> tuple[NewBlock, PendingPuts]:
-    """Store *sealed* on as many targets as are needed. Durable on those once this returns; answers the block's facts
-    and the copies that are still being made.
+async def put_block(sealed: Sealed, ring_key: int, targets: Targets, timing: Timing) -> tuple[NewBlock, PendingPuts]:
+    """Store *sealed* on as many targets as the write needs. Once this returns, it is durable on those.
 
-    Raises `DiskFull` where there is no room on too many, `Unavailable` where too many fail; then none is left behind,
-    as far as may be."""
+    Returns the block's facts, and the puts that go on. Raises `DiskFull` if too many backends are full, and
+    `Unavailable` if too many fail; then the block is deleted again, as far as the backends allow."""
     key = block_path(sealed.block_id)
-    set_id, settled = targets.set_id, targets.settled
-    late: PendingPuts = ()
+    set_id, is_final = targets.set_id, targets.is_final
+    pending_puts: PendingPuts = ()
     strays: tuple[int, ...] = ()
     try:
         if len(targets.copies) == 1:
             await targets.copies[0].backend.put(key, sealed.buffers, sealed.crc32c)
         else:
-            done, late = await _put(key, sealed, targets)
+            done, pending_puts = await _put_copies(key, sealed, targets)
             if len(done) < len(targets.copies):
-                set_id, settled = targets.some[frozenset(done)], False
+                set_id, is_final = targets.partial_sets[frozenset(done)], False
                 strays = tuple(each.id for each in targets.copies if each.id not in done)
     except backend_errors.Full as error:
         raise errors.DiskFull(str(error)) from error
     except backend_errors.BackendError as error:
         raise errors.Unavailable(str(error)) from error
-    landing_ns = int(timing.blocks.landing_seconds * 1e9) if late else 0
-    due_ns = 0 if settled else timing.clock.wall_ns() + landing_ns
-    return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, set_id, due_ns, strays), late
+    landing_ns = int(timing.blocks.landing_seconds * 1e9) if pending_puts else 0
+    due_ns = 0 if is_final else timing.clock.wall_ns() + landing_ns
+    return NewBlock(sealed.block_id, ring_key, sealed.size, sealed.crc32c, set_id, due_ns, strays), pending_puts
 
 
-async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], PendingPuts]:
-    """Put it on all targets at once, until enough have it. Answers which do, and the puts that go on."""
+async def _put_copies(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], PendingPuts]:
+    """Put the block on all targets at once, and wait until enough have it.
+
+    Returns the ids of the backends that have it, and the puts that go on. Raises the first error if too many fail."""
     needed = targets.needed or len(targets.copies)
     puts = {
         asyncio.ensure_future(each.backend.put(key, sealed.buffers, sealed.crc32c)): each.id for each in targets.copies
@@ -120,7 +130,7 @@ async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], P
                 done.append(puts[each]) if error is None else failed.append(error)
         if len(done) < needed:
             await asyncio.gather(*waiting, return_exceptions=True)
-            await delete(key, [each.backend for each in targets.copies])
+            await delete_block(key, [each.backend for each in targets.copies])
             raise failed[0]
     except asyncio.CancelledError:
         for each in waiting:
@@ -129,13 +139,13 @@ async def _put(key: str, sealed: Sealed, targets: Targets) -> tuple[list[int], P
     return done, tuple(waiting)
 
 
-async def settle(late: PendingPuts) -> None:
-    """Wait until nothing of *late* is on its way any more, however it went."""
-    await asyncio.gather(*late, return_exceptions=True)
+async def wait_for_puts(pending_puts: PendingPuts) -> None:
+    """Wait until all of *pending_puts* have ended, with or without an error."""
+    await asyncio.gather(*pending_puts, return_exceptions=True)
 
 
-async def delete(key: str, backends: list[Backend]) -> list[backend_errors.BackendError]:
-    """Delete a block everywhere; answers what went wrong instead of raising it."""
+async def delete_block(key: str, backends: list[Backend]) -> list[backend_errors.BackendError]:
+    """Delete a block from each of *backends*. Returns the errors instead of raising them."""
     failed: list[backend_errors.BackendError] = []
     for backend in backends:
         try:

@@ -1,214 +1,250 @@
-"""Cutting one body: into blocks of 8 MiB, each stored while the next comes in; a small body, or end, into a pack.
+"""Splitting one body into blocks of 8 MiB, each of which is stored while the next one arrives.
 
-Rule of the budget: a body that must wait for bytes first sends off what it holds, so it waits with nothing in its
-hands but what comes back by itself; and one that waits for a slow client is asked for what it holds (`pressure`).
-Under pressure blocks are therefore cut short; never without it.
+**Theory of operation.** A `Chunker` holds one body. Each of its bytes passes through these states:
+
+1. *charged*: acquired from the budget, before the byte arrives (`_charged_ahead`);
+2. *in the current block*: `_filled` bytes, of which the last `_unsealed_bytes` are not sealed yet. A body of more than
+   `pack_bytes` is sealed while it arrives, in whole frames; a smaller one stays plain, since it goes into a pack;
+3. *being stored*: `_submit` detaches the block and starts a task for it (`_tasks`, oldest first). At most
+   `blocks_in_flight` blocks of a body are being stored while the next one arrives. The task gives the block's bytes
+   back to the budget when it ends, however it ends;
+4. *stored*: `_collect` waits for the oldest task and appends its extent to `_stored`, in the order of the bytes.
+
+`add_now`, `add` and `finish` are called by the body's own task. `reclaim` is called by the `Reclaimer` from another
+one, and does something only while `waits_for_client` is set: then the body's task is outside these methods.
+
+**The rule of the budget.** A body that has to wait for bytes submits its current block first. So while it waits it
+holds nothing but blocks that are being stored, which come back without anybody's help. A body that waits for a slow
+client gives up its current block when others need the bytes (`reclaim.py`). So blocks are shorter than 8 MiB if memory
+is short, and never otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from backends.base import Buffer
 from gateway.blocks.types import BLOCK_BYTES, WriteContext
+from gateway.blocks.write.block_store import BlockStore
 from gateway.blocks.write.packer import StoredExtent
 from gateway.crypto.sealing import FRAME_PLAIN, Sealer
 from gateway.errors import Unavailable
 from gateway.journal.columns import Extent
 
-if TYPE_CHECKING:
-    from gateway.blocks.write.writer import Writer
-
 GRAIN_BYTES = 64 << 10
-"""What a body charges ahead of its bytes while the budget is free."""
+"""A body charges at least this much at a time while the budget is free, ahead of its bytes."""
 PRESSED_BYTES = 1 << 20
-"""What it waits for at once while it is not, so that what is cut short is no shorter than this."""
-FEED_BYTES = 1 << 20
-"""So many plain bytes are sealed at once: about 0.1 ms."""
+"""A body that has to wait for the budget waits for this much, so that blocks are not cut shorter than this."""
+SEAL_BYTES = 1 << 20
+"""Plain bytes that are sealed at once: about 0.1 ms."""
 
 
-class _Filled(NamedTuple):
-    """A block's worth of bytes, or the small end of a body (then nothing is sealed yet)."""
+class _DetachedBlock(NamedTuple):
+    """The bytes of one block, or the small end of a body, which is not sealed yet."""
 
-    size: int  # plain bytes, charged
-    plain: list[Buffer]
+    size: int
+    """Plain bytes, all of them charged to the budget."""
+    unsealed: list[Buffer]
+    """The bytes, if there is no sealer."""
     sealer: Sealer | None
-    begins: tuple[int, int]  # where the extent begins in the sealed block: offset, frame
+    """Holds the sealed bytes; None for what goes into a pack."""
+    begins: tuple[int, int]
+    """Where the extent begins in the sealed block: (offset, frame)."""
 
 
 class Chunker:
-    """One body on its way. `take` its bytes, then `finish`; or `give_up`."""
+    """One body that is being written: `add` its bytes, then `finish`; or `abort`."""
 
-    def __init__(self, writer: Writer, stamp: WriteContext, size_hint: int | None) -> None:
-        self._writer = writer
-        self._stamp = stamp
-        self._left = size_hint
-        self._plain: list[Buffer] = []
-        self._plain_bytes = 0  # not sealed yet
-        self._filled = 0  # of this block, sealed or not
-        self._ahead = 0  # charged, and not filled yet
-        self._begun = 0.0  # when the first byte of this block came
-        self.waits = False
-        """The body waits for its client: nothing here is in the middle of anything."""
+    def __init__(
+        self,
+        store: BlockStore,
+        context: WriteContext,
+        size_hint: int | None,
+        *,
+        pack_bytes: int,
+        blocks_in_flight: int,
+        wait_seconds: float | None,
+    ) -> None:
+        """The arguments are those of `Writer` and `Writer.store`."""
+        self._store = store
+        self._budget = store.budget
+        self._context = context
+        self._pack_bytes = pack_bytes
+        self._blocks_in_flight = blocks_in_flight
+        self._wait_seconds = wait_seconds
+        self._expected = size_hint  # bytes that are still to come
+        self._unsealed: list[Buffer] = []
+        self._unsealed_bytes = 0
+        self._filled = 0
+        self._charged_ahead = 0
+        self._begun_s = 0.0  # when the first byte of the current block came, by the loop's clock
+        self.waits_for_client = False
+        """The body's task waits for the client, outside this object's methods."""
         self._sealer: Sealer | None = None
         self._begins = (0, 0)
-        self._shipped: deque[asyncio.Task[StoredExtent]] = deque()
-        self._cuts: list[StoredExtent] = []
+        self._tasks: deque[asyncio.Task[StoredExtent]] = deque()
+        self._stored: list[StoredExtent] = []
 
-    def take_now(self, piece: Buffer) -> bool:
-        """Take the next bytes if that needs no waiting: they stay in this block, and the budget has room."""
+    def add_now(self, piece: Buffer) -> bool:
+        """Add *piece* if that needs no waiting: it does not fill the block, and the budget has enough bytes.
+
+        Returns whether it was added."""
         size = len(piece)
         if self._filled + size >= BLOCK_BYTES or not self._charge_now(size):
             return False
-        self._keep(piece)
+        self._append(piece)
         return True
 
-    async def take(self, piece: Buffer) -> None:
-        """Take the next bytes."""
+    async def add(self, piece: Buffer) -> None:
+        """Add *piece*. Waits for the budget, and while too many blocks of this body are being stored."""
         while piece:
             head = piece[: BLOCK_BYTES - self._filled]
             if not self._charge_now(len(head)):
                 await self._charge(len(head))
-            self._keep(head)
+            self._append(head)
             if self._filled == BLOCK_BYTES:
-                await self._ship()
+                await self._submit()
             piece = piece[len(head) :]
 
     async def finish(self) -> list[StoredExtent]:
-        """Every byte is durable once this returns."""
-        if 0 < self._filled <= self._writer.pack_bytes and not self._shipped:
-            self._cuts.append(await self._store(self._detach()))  # most bodies: no task needed
+        """Store the rest of the body. Once this returns, every byte is durable."""
+        if 0 < self._filled <= self._pack_bytes and not self._tasks:
+            self._stored.append(await self._store_block(self._detach()))  # most bodies: no task is needed
         elif self._filled:
-            await self._ship()
-        while self._shipped:
-            await self._land()
+            await self._submit()
+        while self._tasks:
+            await self._collect()
         self._release_ahead()
-        return self._cuts
+        return self._stored
 
-    def give_up(self) -> None:
-        """What was stored is given back, what is on its way once it arrives."""
+    def abort(self) -> None:
+        """Drop the body: abort the blocks that are stored, and those that are being stored once they are."""
         self._release_ahead()
-        self._writer.budget.release(self._filled)
+        self._budget.release(self._filled)
         self._filled = 0
-        for cut in self._cuts:
-            cut.block_ref.abort()
-        self._cuts = []
-        for task in self._shipped:
-            self._writer.background(task)
-            task.add_done_callback(_return_it)
+        for stored in self._stored:
+            stored.block_ref.abort()
+        self._stored = []
+        for task in self._tasks:
+            self._store.keep(task)
+            task.add_done_callback(_abort_result)
 
-    def let_go(self, begun_before: float) -> int:
-        """As `pressure.Holder` says."""
-        if not self.waits or not self._filled or self._begun > begun_before:
+    def reclaim(self, begun_before: float) -> int:
+        """Implements `Reclaimable.reclaim`."""
+        if not self.waits_for_client or not self._filled or self._begun_s > begun_before:
             return 0
-        size = self._filled + self._ahead
+        size = self._filled + self._charged_ahead
         try:
-            filled = self._detach()
+            block = self._detach()
         except Unavailable:
-            return 0  # there is no session to write under: the body itself will hear of it
+            return 0  # the process has no session to write under; the body's own task will raise it
         self._release_ahead()
-        self._shipped.append(asyncio.create_task(self._store(filled)))
+        self._tasks.append(asyncio.create_task(self._store_block(block)))
         return size
 
     # ---- the budget ---------------------------------------------------------------------------------------------
 
     def _charge_now(self, size: int) -> bool:
-        if size > self._ahead:
-            grain = min(max(size, GRAIN_BYTES), self._left) if self._left else max(size, GRAIN_BYTES)
-            wanted = max(size, grain) - self._ahead
-            if not self._writer.budget.acquire_now(wanted):
+        if size > self._charged_ahead:
+            grain = min(max(size, GRAIN_BYTES), self._expected) if self._expected else max(size, GRAIN_BYTES)
+            missing = max(size, grain) - self._charged_ahead
+            if not self._budget.acquire_now(missing):
                 return False
-            self._ahead += wanted
+            self._charged_ahead += missing
         return True
 
     async def _charge(self, size: int) -> None:
+        """Charge *size* bytes, and wait for them. The current block is submitted first."""
         if self._filled:
-            await self._ship()
+            await self._submit()
         self._release_ahead()
-        wanted = max(size, min(PRESSED_BYTES, self._left or PRESSED_BYTES))
-        await self._writer.budget.acquire(wanted, self._writer.wait_seconds, self._stamp.user)
-        self._ahead = wanted
+        wanted = max(size, min(PRESSED_BYTES, self._expected or PRESSED_BYTES))
+        await self._budget.acquire(wanted, self._wait_seconds, self._context.user)
+        self._charged_ahead = wanted
 
     def _release_ahead(self) -> None:
-        self._writer.budget.release(self._ahead)
-        self._ahead = 0
+        self._budget.release(self._charged_ahead)
+        self._charged_ahead = 0
 
-    # ---- filling a block ----------------------------------------------------------------------------------------
+    # ---- the current block --------------------------------------------------------------------------------------
 
-    def _keep(self, piece: Buffer) -> None:
+    def _append(self, piece: Buffer) -> None:
+        """Append *piece*, which is charged, to the current block."""
         size = len(piece)
         if not self._filled:
-            self._begun = asyncio.get_running_loop().time()
-        self._ahead -= size
+            self._begun_s = asyncio.get_running_loop().time()
+        self._charged_ahead -= size
         self._filled += size
-        if self._left is not None:
-            self._left = max(0, self._left - size)
-        self._plain.append(piece)
-        self._plain_bytes += size
-        if self._filled > self._writer.pack_bytes and self._plain_bytes > FEED_BYTES:
-            # some byte stays behind: only the extent's last frame may be sealed as its last
-            self._feed((self._plain_bytes - 1) // FRAME_PLAIN * FRAME_PLAIN, more=True)
+        if self._expected is not None:
+            self._expected = max(0, self._expected - size)
+        self._unsealed.append(piece)
+        self._unsealed_bytes += size
+        if self._filled > self._pack_bytes and self._unsealed_bytes > SEAL_BYTES:
+            # At least one byte stays unsealed, since only the extent's last frame may be sealed as the last one.
+            self._seal((self._unsealed_bytes - 1) // FRAME_PLAIN * FRAME_PLAIN, more=True)
 
-    def _feed(self, size: int, *, more: bool) -> None:
-        """Seal the first *size* plain bytes that wait: whole frames, or all that is left of the block."""
+    def _seal(self, size: int, *, more: bool) -> None:
+        """Seal the first *size* unsealed bytes: whole frames, or, without *more*, all that is left of the block."""
         if self._sealer is None:
-            self._sealer = self._writer.new_sealer(self._stamp)
-            placed = self._sealer.add(self._cut_off(size), more=more)
+            self._sealer = self._store.new_sealer(self._context)
+            placed = self._sealer.add(self._take_unsealed(size), more=more)
             self._begins = (placed.offset, placed.frame)
         else:
-            self._sealer.add(self._cut_off(size), more=more)
+            self._sealer.add(self._take_unsealed(size), more=more)
 
-    def _cut_off(self, size: int) -> list[Buffer]:
-        taken, self._plain = self._plain, []
-        over = self._plain_bytes - size
-        self._plain_bytes = over
-        if over:
+    def _take_unsealed(self, size: int) -> list[Buffer]:
+        """Remove the first *size* unsealed bytes, and return them."""
+        taken, self._unsealed = self._unsealed, []
+        rest = self._unsealed_bytes - size
+        self._unsealed_bytes = rest
+        if rest:
             last = memoryview(taken[-1])
-            while len(last) <= over:
-                self._plain.insert(0, taken.pop())
-                over -= len(last)
+            while len(last) <= rest:
+                self._unsealed.insert(0, taken.pop())
+                rest -= len(last)
                 last = memoryview(taken[-1])
-            if over:
-                taken[-1] = last[: len(last) - over]
-                self._plain.insert(0, last[len(last) - over :])
+            if rest:
+                taken[-1] = last[: len(last) - rest]
+                self._unsealed.insert(0, last[len(last) - rest :])
         return taken
 
-    # ---- storing it ---------------------------------------------------------------------------------------------
+    # ---- storing blocks -----------------------------------------------------------------------------------------
 
-    async def _ship(self) -> None:
-        """Send the block off. Waits while too many blocks of this body are on their way."""
-        self._shipped.append(asyncio.create_task(self._store(self._detach())))
-        while len(self._shipped) > self._writer.blocks_in_flight:
-            await self._land()
+    async def _submit(self) -> None:
+        """Start to store the current block. Waits while too many blocks of this body are being stored."""
+        self._tasks.append(asyncio.create_task(self._store_block(self._detach())))
+        while len(self._tasks) > self._blocks_in_flight:
+            await self._collect()
 
-    def _detach(self) -> _Filled:
-        """What fills the block, out of the cutter's hands."""
-        if self._filled > self._writer.pack_bytes:
-            self._feed(self._plain_bytes, more=False)
-        filled = _Filled(self._filled, self._plain, self._sealer, self._begins)
-        self._filled, self._plain, self._plain_bytes, self._sealer = 0, [], 0, None
-        return filled
+    def _detach(self) -> _DetachedBlock:
+        """Remove the current block, and begin an empty one. Raises `Unavailable` without a session."""
+        if self._filled > self._pack_bytes:
+            self._seal(self._unsealed_bytes, more=False)
+        block = _DetachedBlock(self._filled, self._unsealed, self._sealer, self._begins)
+        self._filled, self._unsealed, self._unsealed_bytes, self._sealer = 0, [], 0, None
+        return block
 
-    async def _land(self) -> None:
-        task = self._shipped[0]
-        cut = await asyncio.shield(task)
-        self._shipped.popleft()
-        self._cuts.append(cut)
+    async def _collect(self) -> None:
+        """Wait for the oldest task. It stays in `_tasks` if that is cancelled or raises, for `abort` to find."""
+        task = self._tasks[0]
+        stored = await asyncio.shield(task)
+        self._tasks.popleft()
+        self._stored.append(stored)
 
-    async def _store(self, filled: _Filled) -> StoredExtent:
-        """Store what filled a block, and give its bytes back to the budget."""
+    async def _store_block(self, block: _DetachedBlock) -> StoredExtent:
+        """Store a detached block, and give its bytes back to the budget."""
         try:
-            if filled.sealer is None:
-                return await self._writer.store_small(self._stamp, filled.plain, filled.size)
-            sealed = filled.sealer.finish()
-            block_ref = await self._writer.store_block(self._stamp, sealed)
-            return StoredExtent(Extent(sealed.block_id, *filled.begins, filled.size), block_ref)
+            if block.sealer is None:
+                return await self._store.store_small(self._context, block.unsealed, block.size)
+            sealed = block.sealer.finish()
+            block_ref = await self._store.store_block(self._context, sealed)
+            return StoredExtent(Extent(sealed.block_id, *block.begins, block.size), block_ref)
         finally:
-            self._writer.budget.release(filled.size)
+            self._budget.release(block.size)
 
 
-def _return_it(task: asyncio.Task[StoredExtent]) -> None:
+def _abort_result(task: asyncio.Task[StoredExtent]) -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().block_ref.abort()

@@ -1,13 +1,16 @@
-"""Packs: small bodies that arrive while others are under way are stored together as the next one.
+"""Packs: small bodies that arrive while others are being stored are stored together, in one block.
 
-Each pack costs much the same, whatever is in it: a value on every backend, a row, a copy elsewhere. So a pack leaves
-at once where nothing else is under way (one client alone never waits), and where as many bodies wait as are under
-way: with many clients packs become large by themselves, and with few they wait for nobody. Under way is a body until
-its command was answered, for until then its client will not send the next one. Bodies that are large together leave
-without that, since their bytes cost more than their pack; and after `gather_seconds` whoever waits leaves as soon as
-there is room, however slow those before it are.
+Each pack costs much the same, whatever is in it: a value on every backend, a row, and later a copy elsewhere. So
+small bodies are gathered, by these rules:
 
-A pack has one stamp: one tenant's ring key, one policy.
+- A pack starts at once if no other body is unsettled (so a lone client never waits), and as soon as at least as many
+  bodies wait as are unsettled. Then packs become large with many clients, and with few clients nobody waits for others.
+  A body is *unsettled* from when its pack starts until the outcome of the command that names it is known, since its
+  client sends the next body only after that.
+- Bodies that together have `FULL_PACK_BYTES` start without waiting for others, since their bytes cost more than a pack.
+- After `gather_seconds` the waiting bodies start as soon as a pack may be stored, however slow the packs before it are.
+
+All bodies of a pack have one `WriteContext`: one tenant's ring key, one policy.
 """
 
 from __future__ import annotations
@@ -22,19 +25,19 @@ from gateway.blocks.types import BLOCK_BYTES
 from gateway.blocks.write.block_put import BlockRef
 from gateway.journal.columns import Extent
 
-WORTH_BYTES = 1 << 20
-"""Bodies of so many plain bytes are worth a pack of their own."""
+FULL_PACK_BYTES = 1 << 20
+"""Waiting bodies of this many plain bytes start as a pack, however few they are."""
 
 
 class StoredExtent(NamedTuple):
-    """A stored stretch of a body: where it lies, and the stake in its block."""
+    """A stored range of a body, and the reference to the block that it is in."""
 
     extent: Extent
     block_ref: BlockRef
 
 
 class PackMember:
-    """A small body, or the small end of a large one, on its way into a pack."""
+    """A small body, or the small end of a large one, that is to be stored in a pack."""
 
     __slots__ = ("buffers", "done", "size")
 
@@ -44,84 +47,85 @@ class PackMember:
         self.size = size
         """Plain bytes."""
         self.done = done
-        """Cancelled when who waited went away."""
+        """Cancelled if its waiter was cancelled."""
 
 
-Settled = Callable[[], None]
-StorePack = Callable[[Sequence[PackMember], Settled], Awaitable[Sequence[StoredExtent]]]
+OnSettled = Callable[[], None]
+StorePack = Callable[[Sequence[PackMember], OnSettled], Awaitable[Sequence[StoredExtent]]]
 
 
 class Packer:
-    """The packs of one stamp. For one event loop."""
+    """Gathers bodies of one `WriteContext` into packs. For one event loop."""
 
-    def __init__(self, store: StorePack, flights: int, gather_seconds: float) -> None:
-        """*store* seals and places a pack; unless it raises, it sees to it that the function that it is handed is
-        called once all members have said how their command went. At most *flights* packs are being stored at once.
-        *gather_seconds*: how long others are waited for, at most, from when bodies began to wait or others left before
-        them."""
+    def __init__(self, store: StorePack, packs_in_flight: int, gather_seconds: float) -> None:
+        """*store* seals and puts a pack. Unless it raises, it has the function that it is passed called once the
+        commands of all members have settled. At most *packs_in_flight* packs are being stored at once.
+        *gather_seconds*: how long waiting bodies wait for others, at most, since the first of them came or the last
+        pack started."""
         self._store = store
-        self._flights = flights
+        self._packs_in_flight = packs_in_flight
         self._gather_seconds = gather_seconds
         self._waiting: deque[PackMember] = deque()
         self._waiting_bytes = 0
-        self._flying: set[asyncio.Task[None]] = set()
-        self._under_way = 0
-        """Bodies in packs that are being stored, or of which somebody has yet to say how it went."""
-        self._turn: asyncio.Handle | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._storing: set[asyncio.Task[None]] = set()
+        self._unsettled = 0  # bodies
+        self._turn_end: asyncio.Handle | None = None
+        self._gather_timer: asyncio.TimerHandle | None = None
 
     @property
     def idle(self) -> bool:
-        return not self._waiting and not self._flying
+        """No body waits, and no pack is being stored."""
+        return not self._waiting and not self._storing
 
     async def add(self, buffers: Sequence[Buffer], size: int) -> StoredExtent:
-        """Store *buffers*, together with whatever else comes. Raises what `place` raises."""
+        """Store *buffers*, which have *size* bytes, together with other bodies. Raises as `put_block`."""
         loop = asyncio.get_running_loop()
         member = PackMember(buffers, size, loop.create_future())
         self._waiting.append(member)
         self._waiting_bytes += size
-        if self._turn is None:
-            # at the end of this turn of the loop, so that all requests that became ready with us come along
-            self._turn = loop.call_soon(self._end_of_turn)
+        if self._turn_end is None:
+            # Start packs at the end of this turn of the loop, so that all bodies that arrive in it go together.
+            self._turn_end = loop.call_soon(self._on_turn_end)
         try:
             return await member.done
         except asyncio.CancelledError:
-            self._forsake(member)
+            self._withdraw(member)
             raise
 
     async def drain(self) -> None:
-        """Wait until nothing is on its way."""
+        """Start all waiting bodies, and wait until they are stored."""
         while not self.idle:
-            self._launch(impatient=True)
-            if self._flying:
-                await asyncio.wait(self._flying)
+            self._start_packs(gathered=True)
+            if self._storing:
+                await asyncio.wait(self._storing)
 
-    def _forsake(self, member: PackMember) -> None:
+    def _withdraw(self, member: PackMember) -> None:
+        """The waiter of *member* was cancelled: do not store it, or abort what was stored."""
         if member in self._waiting:
             self._waiting.remove(member)
             self._waiting_bytes -= member.size
         elif not member.done.cancelled() and member.done.exception() is None:
             member.done.result().block_ref.abort()
 
-    # ---- when a pack leaves -------------------------------------------------------------------------------------
+    # ---- when a pack starts -------------------------------------------------------------------------------------
 
-    def _end_of_turn(self) -> None:
-        self._turn = None
-        self._launch()
+    def _on_turn_end(self) -> None:
+        self._turn_end = None
+        self._start_packs()
 
-    def _out_of_patience(self) -> None:
-        self._patience = None
-        self._launch(impatient=True)
+    def _on_gathered(self) -> None:
+        self._gather_timer = None
+        self._start_packs(gathered=True)
 
-    def _launch(self, *, impatient: bool = False) -> None:
-        """Let packs leave for as long as one should; *impatient*: or there is room."""
-        while self._waiting and len(self._flying) < self._flights and (impatient or self._worth_a_pack()):
-            self._send_off(self._next_pack())
-        if self._waiting and self._patience is None:
-            self._patience = asyncio.get_running_loop().call_later(self._gather_seconds, self._out_of_patience)
+    def _start_packs(self, *, gathered: bool = False) -> None:
+        """Start the packs that are due; with *gathered*, as many as may be stored at once."""
+        while self._waiting and len(self._storing) < self._packs_in_flight and (gathered or self._is_due()):
+            self._start(self._next_pack())
+        if self._waiting and self._gather_timer is None:
+            self._gather_timer = asyncio.get_running_loop().call_later(self._gather_seconds, self._on_gathered)
 
-    def _worth_a_pack(self) -> bool:
-        return len(self._waiting) >= self._under_way or self._waiting_bytes >= WORTH_BYTES
+    def _is_due(self) -> bool:
+        return len(self._waiting) >= self._unsettled or self._waiting_bytes >= FULL_PACK_BYTES
 
     def _next_pack(self) -> list[PackMember]:
         pack = [self._waiting.popleft()]
@@ -132,41 +136,41 @@ class Packer:
         self._waiting_bytes -= size
         return pack
 
-    def _send_off(self, pack: Sequence[PackMember]) -> None:
-        if self._patience is not None:  # those who are left behind came later
-            self._patience.cancel()
-            self._patience = None
-        self._under_way += len(pack)
-        flight = asyncio.create_task(self._fly(pack))
-        self._flying.add(flight)
-        flight.add_done_callback(self._landed)
+    def _start(self, pack: Sequence[PackMember]) -> None:
+        if self._gather_timer is not None:  # the bodies that still wait came later
+            self._gather_timer.cancel()
+            self._gather_timer = None
+        self._unsettled += len(pack)
+        task = asyncio.create_task(self._store_pack(pack))
+        self._storing.add(task)
+        task.add_done_callback(self._on_stored)
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
-        self._flying.discard(flight)
-        self._launch()
+    def _on_stored(self, task: asyncio.Task[None]) -> None:
+        self._storing.discard(task)
+        self._start_packs()
 
-    # ---- a pack on its way --------------------------------------------------------------------------------------
+    # ---- storing a pack -----------------------------------------------------------------------------------------
 
-    async def _fly(self, pack: Sequence[PackMember]) -> None:
-        def settled() -> None:
-            self._under_way -= len(pack)
-            self._launch()
+    async def _store_pack(self, pack: Sequence[PackMember]) -> None:
+        def on_settled() -> None:
+            self._unsettled -= len(pack)
+            self._start_packs()
 
         try:
-            cuts = await self._store(pack, settled)
+            extents = await self._store(pack, on_settled)
         except asyncio.CancelledError:
-            settled()
+            on_settled()
             for member in pack:
                 member.done.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 (each of those who wait gets it)
-            settled()
+        except Exception as error:  # noqa: BLE001 (raised to each waiter)
+            on_settled()
             for member in pack:
                 if not member.done.done():
                     member.done.set_exception(error)
             return
-        for member, cut in zip(pack, cuts, strict=True):
+        for member, stored in zip(pack, extents, strict=True):
             if member.done.done():
-                cut.block_ref.abort()
+                stored.block_ref.abort()
             else:
-                member.done.set_result(cut)
+                member.done.set_result(stored)

@@ -1,11 +1,12 @@
-"""Bytes that are held for a slow client, asked back while others wait for some.
+"""Reclaiming memory from bodies that wait for their clients, while other bodies wait for memory.
 
-A body that waits for bytes holds none (`cutting`). One that waits for its client holds what came of its block so far,
-and may do so for as long as the client likes: enough of them, and nobody else gets a byte. So while somebody waits,
-blocks that have been filling for a good while are sent off as they are. A fast client never sees it: its block is full
-by then, and without waiters nobody is asked.
+A body that waits for memory holds none (`chunker.py`). A body that waits for its client holds the bytes that arrived
+of its current block, for as long as the client likes: enough slow clients would keep everybody else from writing. So
+while somebody waits for the budget, blocks that have been filling for some time are stored as they are. A fast client
+is not affected, since its blocks are full by then; and without waiters nothing is reclaimed.
 
-Sending a block off seals what it holds, up to a MiB of it, so one block goes a turn of the loop.
+Storing a block early seals up to 1 MiB of it on the event loop, so at most one block is reclaimed in a turn of the
+loop.
 """
 
 from __future__ import annotations
@@ -21,60 +22,62 @@ _log = logging.getLogger(__name__)
 
 
 class Reclaimable(Protocol):
-    """A body on its way."""
+    """A body that holds bytes of a budget."""
 
-    def let_go(self, begun_before: float) -> int:
-        """Send off the block if its first byte came earlier than *begun_before* (the loop's clock) and the body waits
-        for its client. Answers how many bytes come back."""
+    def reclaim(self, begun_before: float) -> int:
+        """Store the current block early if its first byte came before *begun_before* (the event loop's clock) and the
+        body waits for its client. Returns how many bytes that gives back to the budget."""
 
 
 class Reclaimer:
-    """Watches one budget, and asks while somebody waits there. For one event loop."""
+    """Watches one budget, and reclaims bytes while somebody waits for it. For one event loop."""
 
-    def __init__(self, budget: Budget, patience_seconds: float) -> None:
+    def __init__(self, budget: Budget, fill_seconds: float) -> None:
+        """*fill_seconds*: how long a block may fill before it is reclaimed."""
         self._budget = budget
-        self._patience = patience_seconds
-        self._holders: dict[Reclaimable, None] = {}
+        self._fill_seconds = fill_seconds
+        self._bodies: dict[Reclaimable, None] = {}  # in the order in which they came
         self._round: Iterator[Reclaimable] = iter(())
-        self._wanted = 0
+        self._missing = 0  # bytes to reclaim in this round
         self._timer: asyncio.Handle | None = None
-        budget.on_wait = self._watch
+        budget.on_wait = self._on_wait
 
-    def join(self, holder: Reclaimable) -> None:
-        """*holder* may be asked, until it leaves."""
-        self._holders[holder] = None
+    def add(self, body: Reclaimable) -> None:
+        """Reclaim from *body* until it is removed."""
+        self._bodies[body] = None
 
-    def leave(self, holder: Reclaimable) -> None:
-        """*holder* holds nothing any more."""
-        self._holders.pop(holder, None)
+    def remove(self, body: Reclaimable) -> None:
+        """*body* holds no bytes any more."""
+        self._bodies.pop(body, None)
 
-    def _watch(self) -> None:
+    def _on_wait(self) -> None:
         if self._timer is None:
-            self._begin()
+            self._start_round()
 
-    def _begin(self) -> None:
-        """Ask for what is waited for now, the oldest first; and again after a while, until nobody waits."""
-        self._round, self._wanted = iter(list(self._holders)), self._budget.waiting_bytes
-        self._ask()
+    def _start_round(self) -> None:
+        """Reclaim the bytes that are waited for now, from the oldest body on. Rounds repeat until nobody waits."""
+        self._round, self._missing = iter(list(self._bodies)), self._budget.waiting_bytes
+        self._reclaim_next()
 
-    def _ask(self) -> None:
-        """Go on until somebody lets go of something; with the rest in the loop's next turn."""
+    def _reclaim_next(self) -> None:
+        """Reclaim from the next body that has bytes to give; go on with the others in the loop's next turn."""
         loop = asyncio.get_running_loop()
-        before = loop.time() - self._patience
-        while self._wanted > 0 and (holder := next(self._round, None)) is not None:
-            given = self._let_go(holder, before)
-            if given:
-                self._wanted -= given
-                self._timer = loop.call_soon(self._ask)
+        begun_before = loop.time() - self._fill_seconds
+        while self._missing > 0 and (body := next(self._round, None)) is not None:
+            reclaimed = self._reclaim(body, begun_before)
+            if reclaimed:
+                self._missing -= reclaimed
+                self._timer = loop.call_soon(self._reclaim_next)
                 return
-        self._timer = loop.call_later(self._patience / 4, self._begin) if self._budget.waiting_bytes else None
+        waits = bool(self._budget.waiting_bytes)
+        self._timer = loop.call_later(self._fill_seconds / 4, self._start_round) if waits else None
 
-    def _let_go(self, holder: Reclaimable, before: float) -> int:
-        """What is wrong with one of them is no reason to ask the others no more."""
-        if holder not in self._holders:
+    def _reclaim(self, body: Reclaimable, begun_before: float) -> int:
+        """Reclaim from one body. Its errors are logged, and the other bodies are tried all the same."""
+        if body not in self._bodies:
             return 0
         try:
-            return holder.let_go(before)
-        except Exception:  # noqa: BLE001 (it is logged, and the others are asked)
-            _log.exception("a body could not let go of its bytes")
+            return body.reclaim(begun_before)
+        except Exception:  # noqa: BLE001 (logged, and the other bodies are tried)
+            _log.exception("the bytes of a body could not be reclaimed")
             return 0

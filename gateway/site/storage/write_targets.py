@@ -96,9 +96,9 @@ class Placing:
             policy=self._id("policy", policy.name),
             set_id=self._set(ids),
             copies=tuple(Target(self._backends[each], each) for each in sorted(ids)),
-            settled=set(acked) == {*topology.kept_on(policy)}.difference(self._lost),
+            is_final=set(acked) == {*topology.kept_on(policy)}.difference(self._lost),
             needed=needed,
-            some={frozenset(each): self._set(each) for each in _choices(ids, needed)},
+            partial_sets={frozenset(each): self._set(each) for each in _choices(ids, needed)},
         )
 
     def _look(self) -> None:

@@ -11,12 +11,12 @@ import pytest
 from gateway.blocks.digests import Digests
 from gateway.blocks.types import BLOCK_BYTES, Targets
 from gateway.blocks.write.block_put import BlockRef
-from gateway.blocks.write.packer import WORTH_BYTES, Packer, PackMember, StoredExtent
+from gateway.blocks.write.packer import FULL_PACK_BYTES, Packer, PackMember, StoredExtent
 from gateway.blocks.write.writer import StoredRun
 from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
 from gateway.timing import parse_timing
-from tests.blocks.test_writing import Slow, settle
+from tests.blocks.test_writer import Slow, settle
 from tests.blocks.world import World, chunks
 
 BLOCK = NewBlock(b"b" * 16, 1, 100, 0, 1)
@@ -27,10 +27,10 @@ class Storing:
     """Packs are stored once they are let go; each is remembered by the sizes of its members. Unless *gather_seconds*
     says otherwise, nobody's patience ends."""
 
-    def __init__(self, flights: int = 4, gather_seconds: float = 3600.0) -> None:
+    def __init__(self, packs_in_flight: int = 4, gather_seconds: float = 3600.0) -> None:
         self.packs: list[Pack] = []
         self.given_back = 0
-        self.packer = Packer(self.store, flights, gather_seconds)
+        self.packer = Packer(self.store, packs_in_flight, gather_seconds)
 
     async def store(self, pack: Sequence[PackMember], settled: Callable[[], None]) -> list[StoredExtent]:
         stored = asyncio.get_running_loop().create_future()
@@ -93,12 +93,12 @@ async def test_a_body_is_under_way_until_its_command_was_answered() -> None:
 
 
 async def test_bodies_that_are_large_together_leave_without_waiting_as_far_as_there_is_room() -> None:
-    storing = Storing(flights=2)
+    storing = Storing(packs_in_flight=2)
     await storing.add(1, 2, 3)
-    await storing.add(WORTH_BYTES - 1)
+    await storing.add(FULL_PACK_BYTES - 1)
     assert len(storing.left) == 1
     await storing.add(1)
-    assert storing.left[1:] == [[WORTH_BYTES - 1, 1]]
+    assert storing.left[1:] == [[FULL_PACK_BYTES - 1, 1]]
     await storing.add(BLOCK_BYTES, BLOCK_BYTES)
     assert len(storing.left) == 2, "two are being stored, and that many may be"
     await storing.land(0)
@@ -150,7 +150,7 @@ async def test_those_whose_pack_could_not_be_stored_are_not_under_way() -> None:
 async def test_whoever_goes_away_is_not_waited_for() -> None:
     storing = Storing()
     await storing.add(1, 2)
-    (large,) = await storing.add(WORTH_BYTES - 1)
+    (large,) = await storing.add(FULL_PACK_BYTES - 1)
     large.cancel()
     await settle()
     await storing.add(2)

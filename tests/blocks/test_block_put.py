@@ -41,9 +41,9 @@ class Slow(Memory):
         await super().put(key, value, crc32c)
 
 
-def stamp(world: World, *, settled: bool = True, needed: int = 1) -> WriteContext:
+def stamp(world: World, *, is_final: bool = True, needed: int = 1) -> WriteContext:
     copies = tuple(Target(place, number) for number, place in enumerate(world.places, 1))
-    return WriteContext(world.keys[5], Targets(1, 3, copies, settled, needed, SETS))
+    return WriteContext(world.keys[5], Targets(1, 3, copies, is_final, needed, SETS))
 
 
 async def store(world: World, data: bytes, at: WriteContext) -> StoredRun:
@@ -77,7 +77,7 @@ async def test_what_lies_on_all_of_its_targets_is_due_only_where_more_is_to_be_k
     world = World(Memory(), Memory())
     (settled,) = (await store(world, b"x", stamp(world, needed=2))).blocks
     assert (settled.backends, settled.due) == (3, 0)
-    (unsettled,) = (await store(world, b"x", stamp(world, settled=False, needed=2))).blocks
+    (unsettled,) = (await store(world, b"x", stamp(world, is_final=False, needed=2))).blocks
     assert unsettled.backends == 3
     assert unsettled.due > 0
 

@@ -107,7 +107,7 @@ async def settle() -> None:
 
 async def test_what_arrives_while_packs_are_stored_is_stored_together() -> None:
     place = Slow()
-    world = World(place, flights=2)
+    world = World(place, packs_in_flight=2)
     first = [asyncio.create_task(world.put(os.urandom(100))) for _ in range(2)]
     await settle()
     assert place.puts == 1, "what arrived in one turn of the loop is one pack"

@@ -17,24 +17,24 @@ class Held:
     def __init__(self, budget: Budget, asked: list[int], number: int) -> None:
         self._budget, self._asked, self._number = budget, asked, number
 
-    def let_go(self, begun_before: float) -> int:
+    def reclaim(self, begun_before: float) -> int:
         self._asked.append(self._number)
         self._budget.release(1)
         return 1
 
 
 class Broken:
-    def let_go(self, begun_before: float) -> int:
+    def reclaim(self, begun_before: float) -> int:
         raise RuntimeError("out of order")
 
 
 async def test_one_body_lets_go_a_turn_of_the_loop_and_the_oldest_first() -> None:
     budget = Budget(10)
-    pressure = Reclaimer(budget, patience_seconds=60.0)
+    reclaimer = Reclaimer(budget, fill_seconds=60.0)
     asked: list[int] = []
     await budget.acquire(10)
     for number in range(10):
-        pressure.join(Held(budget, asked, number))
+        reclaimer.add(Held(budget, asked, number))
     waiting = asyncio.create_task(budget.acquire(6))
     turns = []
     while not waiting.done():
@@ -48,30 +48,30 @@ async def test_one_body_lets_go_a_turn_of_the_loop_and_the_oldest_first() -> Non
 
 async def test_who_has_left_meanwhile_is_not_asked() -> None:
     budget = Budget(3)
-    pressure = Reclaimer(budget, patience_seconds=60.0)
+    reclaimer = Reclaimer(budget, fill_seconds=60.0)
     asked: list[int] = []
     await budget.acquire(3)
     held = [Held(budget, asked, number) for number in range(3)]
     for each in held:
-        pressure.join(each)
+        reclaimer.add(each)
     waiting = asyncio.create_task(budget.acquire(2))
     await asyncio.sleep(0)
-    pressure.leave(held[1])
+    reclaimer.remove(held[1])
     await waiting
     assert asked == [0, 2]
 
 
 async def test_a_body_that_fails_to_let_go_keeps_nobody_else_from_being_asked(caplog: pytest.LogCaptureFixture) -> None:
     budget = Budget(2)
-    pressure = Reclaimer(budget, patience_seconds=0.0)
+    reclaimer = Reclaimer(budget, fill_seconds=0.0)
     asked: list[int] = []
     await budget.acquire(2)
-    pressure.join(Broken())
+    reclaimer.add(Broken())
     waiting = asyncio.create_task(budget.acquire(1))
     with caplog.at_level(logging.ERROR):
         while not caplog.records:
             await asyncio.sleep(0)
-        pressure.join(Held(budget, asked, 1))
+        reclaimer.add(Held(budget, asked, 1))
         async with asyncio.timeout(60):
             await waiting
     assert asked == [1]
