@@ -14,28 +14,28 @@ from gateway.journal.columns import Rewritten, extents, pieces
 from gateway.journal.commands import CommandTable, Tx, command
 from gateway.journal.records.bytes import (
     BlocksForgotten,
+    ContentReleased,
     ExtentsMoved,
     NewBlock,
     PackRewritten,
     RewriteEnded,
     RewritePlaced,
-    TakenApart,
 )
 from gateway.journal.records.site import SessionForgotten, SessionSwept
 from gateway.journal.records.work import BlockBackendsSet, CopySuspected, WorkBegun, WorkNoted
-from gateway.journal.rows import Wanted
+from gateway.journal.rows import RowKey
 from gateway.journal.tables import (
     BACKEND_SET,
     BLOCK,
     BODY,
-    FREED,
     MEMBER,
+    RELEASE_QUEUE,
     REWRITE,
     RUN,
     SESSION,
     SITE,
     WORK,
-    Freed,
+    QueuedRelease,
     SessionState,
     Shape,
 )
@@ -64,15 +64,15 @@ class ReleaseContent:
 
 def release_content(asked: ReleaseContent, tx: Tx) -> int:
     ids = dict(asked.items)
-    tx.prefetch([(FREED, (freed,)) for freed in ids])
-    there = [row for freed in ids if (row := tx.get(FREED, (freed,))) is not None and row.shape != Shape.NONE]
+    tx.prefetch([(RELEASE_QUEUE, (freed,)) for freed in ids])
+    there = [row for freed in ids if (row := tx.get(RELEASE_QUEUE, (freed,))) is not None and row.shape != Shape.NONE]
     _want_contents(tx, there, ids)
     if there:
-        tx.emit(TakenApart(tuple((row.id, max(1, ids[row.id])) for row in there)))
+        tx.emit(ContentReleased(tuple((row.id, max(1, ids[row.id])) for row in there)))
     return len(there)
 
 
-def _want_contents(tx: Tx, freed: list[Freed], most: dict[int, int]) -> None:
+def _want_contents(tx: Tx, freed: list[QueuedRelease], most: dict[int, int]) -> None:
     """Load what applying will touch, a level at a time, instead of a row at a time."""
     tx.prefetch([(BODY if row.shape == Shape.BODY else RUN, (row.content,)) for row in freed])
     runs: list[int] = []
@@ -83,7 +83,7 @@ def _want_contents(tx: Tx, freed: list[Freed], most: dict[int, int]) -> None:
             upto = row.cursor + max(1, most[row.id])
             runs.extend(piece.run for piece in pieces(body.pieces)[row.cursor : upto])
     tx.prefetch([(RUN, (run,)) for run in runs])
-    wanted: list[Wanted] = []
+    wanted: list[RowKey] = []
     for each in dict.fromkeys(runs):
         run = tx.get(RUN, (each,))
         if run is not None and run.refs <= runs.count(each):
@@ -166,7 +166,7 @@ def move_rewritten(asked: MoveRewritten, tx: Tx) -> int | None:
         runs.setdefault(each.run, []).append(each)
     tx.prefetch([(RUN, (run,)) for run in runs])
     standing = {run: copies for run, copies in runs.items() if _stands(tx, run, copies)}
-    wanted: list[Wanted] = []
+    wanted: list[RowKey] = []
     for run, copies in standing.items():
         for each in copies:
             wanted += [(BLOCK, (each.before.block,)), (MEMBER, (each.before.block, run)), (MEMBER, (asked.block, run))]
@@ -299,7 +299,7 @@ class NoteStrays:
 
 
 def note_strays(asked: NoteStrays, tx: Tx) -> int:
-    wanted: list[Wanted] = [(SITE, (0,))]
+    wanted: list[RowKey] = [(SITE, (0,))]
     for block_id, _ in asked.found:
         wanted += [(BLOCK, (block_id,)), (WORK, (block_id,))]
     tx.prefetch(wanted)

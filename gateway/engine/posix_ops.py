@@ -13,7 +13,7 @@ from gateway.engine.base import Counter
 from gateway.engine.types import Caller
 from gateway.errors import InvalidArgument, IsADirectory, NoSuchName, NotADirectory
 from gateway.journal.columns import unpack_map
-from gateway.journal.tables import Bucket, Dir, File, Kind
+from gateway.journal.tables import Bucket, Dir, File, FileKind
 from gateway.namespace.commands.names import Link, Mkdir, Rmdir, Symlink, Unlink
 from gateway.namespace.commands.nodes import Clone, RemoveXattr, SetAttributes, SetXattr
 from gateway.namespace.commands.rename import Rename
@@ -125,7 +125,7 @@ class Names(Counter):
         """A symbolic link's text. Raises `InvalidArgument` for what is none."""
         place = self._standing(caller, bucket, path)
         file = None if place.is_dir or not path else self._file(place.node, path)
-        if file is None or file.kind != Kind.SYMLINK:
+        if file is None or file.kind != FileKind.SYMLINK:
             raise InvalidArgument(f"{path!r} is no symbolic link")
         return file.target
 
@@ -233,6 +233,6 @@ def _dir_info(row: Dir) -> NodeInfo:
 def _file_info(row: File | None) -> NodeInfo:
     assert row is not None
     return NodeInfo(
-        row.id, False, row.kind, len(row.target) if row.kind == Kind.SYMLINK else row.size, row.mode, row.uid, row.gid,
-        row.links, row.mtime_ns, row.ctime_ns, row.atime_ns, row.etag, unpack_map(row.xattrs),
+        row.id, False, row.kind, len(row.target) if row.kind == FileKind.SYMLINK else row.size, row.mode, row.uid,
+        row.gid, row.links, row.mtime_ns, row.ctime_ns, row.atime_ns, row.etag, unpack_map(row.xattrs),
     )  # fmt: skip

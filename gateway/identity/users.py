@@ -17,7 +17,14 @@ from gateway.errors import (
 from gateway.identity.names import check_access_key, check_user
 from gateway.journal.columns import unpack
 from gateway.journal.commands import Tx, command
-from gateway.journal.records.site import AccessKeyGone, AccessKeyMade, AccessKeyResealed, TenantMade, UserGone, UserMade
+from gateway.journal.records.site import (
+    AccessKeyDeleted,
+    AccessKeyMade,
+    AccessKeyResealed,
+    TenantMade,
+    UserDeleted,
+    UserMade,
+)
 from gateway.journal.tables import ACCESS_KEY, TENANT, USER, Tenant, User
 
 ACCESS_KEYS_MAX = 100
@@ -109,7 +116,7 @@ def remove_user(asked: RemoveUser, tx: Tx) -> None:
     if user.buckets:
         raise NotEmpty(f"{asked.name} still owns {user.buckets} bucket(s)")
     tx.prefetch([(ACCESS_KEY, (each,)) for each in unpack(user.access_keys)])
-    tx.emit(UserGone(asked.name))
+    tx.emit(UserDeleted(asked.name))
 
 
 def add_access_key(asked: AddAccessKey, tx: Tx) -> None:
@@ -126,7 +133,7 @@ def remove_access_key(asked: RemoveAccessKey, tx: Tx) -> None:
     user = _user(tx, key.user)
     if user.root and len(unpack(user.access_keys)) == 1:
         raise AccessDenied(f"it is the last access key of the root user {user.name}: add another first")
-    tx.emit(AccessKeyGone(asked.access_key))
+    tx.emit(AccessKeyDeleted(asked.access_key))
 
 
 def reseal_access_keys(asked: ResealAccessKeys, tx: Tx) -> int:

@@ -22,7 +22,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.slots import TOO_MANY, WAITERS_MAX, Slots
 from gateway.journal.turns import Turns
-from gateway.journal.wire import Frames, Kind, error_in, frame, packed_command, send_frames
+from gateway.journal.wire import FrameKind, Frames, error_in, frame, packed_command, send_frames
 from gateway.timing import Timing, timing_from_environment
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class Journal(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
         self._frames = Frames()
-        self._transport.write(frame(Kind.HELLO, self._kind, self.session))
+        self._transport.write(frame(FrameKind.HELLO, self._kind, self.session))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -214,18 +214,18 @@ class Journal(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         for _, (kind, *values) in self._frames.feed(data):
             match kind:
-                case Kind.ANSWERS:
+                case FrameKind.ANSWERS:
                     self._answers(values[0])
-                case Kind.BEATEN:
+                case FrameKind.BEATEN:
                     self._seen = max(self._seen, values[0])
-                case Kind.WELCOME:
+                case FrameKind.WELCOME:
                     self._welcomed(*values)
-                case Kind.OVER:
+                case FrameKind.OVER:
                     self._over(values[0])
-                case Kind.DONE | Kind.FAILED:
+                case FrameKind.DONE | FrameKind.FAILED:
                     asked = self._asked.pop(values[0], None)
                     if asked is not None and not asked.done():
-                        if kind == Kind.DONE:
+                        if kind == FrameKind.DONE:
                             asked.set_result(values[1])
                         else:
                             asked.set_exception(error_in(values[1], values[2]))
@@ -259,7 +259,7 @@ class Journal(asyncio.Protocol):
             told(session)
         if self._transport is not None and not self._closing:
             self._welcome = asyncio.get_running_loop().create_future()
-            self._transport.write(frame(Kind.HELLO, self._kind, 0))
+            self._transport.write(frame(FrameKind.HELLO, self._kind, 0))
 
     async def _stay(self) -> None:
         """Connect, and whenever the connection is lost, again."""
@@ -288,18 +288,18 @@ class Journal(asyncio.Protocol):
             await self.timing.clock.sleep(min(self.timing.journal.beat_seconds, self._lease_seconds / 5))
             self._give_up()
             if self._transport is not None and self.session:
-                self._transport.write(frame(Kind.BEAT, min(self._reads, default=self._seen)))
+                self._transport.write(frame(FrameKind.BEAT, min(self._reads, default=self._seen)))
 
     async def horizons(self, *, pins: bool = True) -> int:
         """The lowest number at which anybody may still read: what died at it or before is out of everybody's sight.
         Without *pins*, backups are not asked: they read nothing before they are restored."""
-        return int(await self._ask(Kind.HORIZONS, pins))
+        return int(await self._ask(FrameKind.HORIZONS, pins))
 
     async def pin(self, name: str, number: int, until_ns: int) -> None:
         """Keep the bytes of what dies behind *number* until then: the backup *name* refers to them."""
-        await self._ask(Kind.PIN, name, number, until_ns)
+        await self._ask(FrameKind.PIN, name, number, until_ns)
 
-    async def _ask(self, kind: Kind, *values: Any) -> Any:
+    async def _ask(self, kind: FrameKind, *values: Any) -> Any:
         if self._transport is None:
             raise CommitterGone("the committer went away")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -324,7 +324,7 @@ class Journal(asyncio.Protocol):
         try:
             with contextlib.suppress(EntrepotError):
                 if self._transport is not None and self.session:
-                    await self._ask(Kind.GOODBYE)
+                    await self._ask(FrameKind.GOODBYE)
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -16,13 +16,14 @@ from gateway.journal.apply import apply
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import ExtentsMoved, PackRewritten, RunMade
 from gateway.journal.records.site import FeatureRaised
-from gateway.journal.rows import Load, Overlay, Wanted, prefetch
+from gateway.journal.rows import LoadRequest, Overlay, RowKey
+from gateway.journal.rows import prefetch as prefetch_rows
 from gateway.journal.tables import SITE
 
 T = TypeVar("T")
 R = TypeVar("R", bound=tuple[Any, ...])
 
-Foresee = Callable[[Sequence[Any], Overlay], Iterable[Wanted]]
+Prefetcher = Callable[[Sequence[Any], Overlay], Iterable[RowKey]]
 
 Weigh = Callable[[Any], int]
 
@@ -32,12 +33,12 @@ COMMAND_CLASSES: dict[int, type[Any]] = {}
 
 @dataclass_transform(frozen_default=True)
 def command(
-    tag: int, *, frees: bool = False, foresee: Foresee | None = None, weight: Weigh | None = None
+    tag: int, *, frees: bool = False, prefetch: Prefetcher | None = None, weight: Weigh | None = None
 ) -> Callable[[type[T]], type[T]]:
     """Make a class a command: frozen, slotted, known by *tag*. *frees*: taken also while the disk is all but full.
 
-    *foresee* answers rows that many such commands will look up and that are not in memory, so that they are loaded
-    before any of them runs, and misses. It changes nothing but the time that it takes.
+    *prefetch* returns rows that many such commands will look up and that are not in memory, so that they are loaded
+    before any of them runs. It changes nothing but the time that it takes.
 
     *weight* returns about how many rows a command looks up, from its fields alone: the committer bounds by it how long
     it works without a break, and lets one user's heavy commands not delay the light ones of others. The default is 1:
@@ -49,7 +50,7 @@ def command(
             raise TypeError(f"tag {tag} is taken by {COMMAND_CLASSES[tag].__name__}")
         made.TAG = tag  # type: ignore[attr-defined]
         made.FREES = frees  # type: ignore[attr-defined]
-        made.FORESEE = foresee  # type: ignore[attr-defined]
+        made.PREFETCH = prefetch  # type: ignore[attr-defined]
         made.WEIGHT = weight  # type: ignore[attr-defined]
         COMMAND_CLASSES[tag] = made
         return made
@@ -84,9 +85,9 @@ class Tx:
         """The id that the next `new_id` will answer."""
         return self._next_id
 
-    def prefetch(self, wanted: Sequence[Load]) -> None:
+    def prefetch(self, wanted: Sequence[LoadRequest]) -> None:
         """Ask for many rows at once, so that what is not in memory is loaded together."""
-        prefetch(self.rows, wanted)
+        prefetch_rows(self.rows, wanted)
 
     def new_id(self) -> int:
         """A fresh id, never drawn before at this site."""

@@ -38,16 +38,16 @@ class Climb:
     node: int
 
 
-Wanted = tuple[Table[Any], Key]
+RowKey = tuple[Table[Any], Key]
 """One row, by its table and key."""
-Load = Wanted | Descent | Climb
+LoadRequest = RowKey | Descent | Climb
 """Rows that a command misses."""
 
 
 class RowsNotLoaded(Exception):
     """Rows that are not in memory. `wanted` lists them."""
 
-    def __init__(self, wanted: Iterable[Load]) -> None:
+    def __init__(self, wanted: Iterable[LoadRequest]) -> None:
         super().__init__()
         self.wanted = tuple(wanted)
 
@@ -58,7 +58,7 @@ class Rows(Protocol):
     def get(self, table: Table[R], key: Key) -> R | None:
         """The row, None if there is none. Raises `RowsNotLoaded` if that is not known yet."""
 
-    def knows(self, wanted: Wanted) -> bool:
+    def knows(self, wanted: RowKey) -> bool:
         """Whether `get` would not raise `RowsNotLoaded`."""
 
     def put(self, table: Table[R], row: R) -> None:
@@ -78,7 +78,7 @@ class Overlay:
 
     def __init__(self, below: Rows) -> None:
         self.below = below
-        self.changed: dict[Wanted, Any] = {}
+        self.changed: dict[RowKey, Any] = {}
 
     def get(self, table: Table[R], key: Key) -> R | None:
         # A PUT looks some thirty rows up, through two overlays: so they are walked, not called.
@@ -91,7 +91,7 @@ class Overlay:
             rows = rows.below
         return rows.get(table, key)
 
-    def knows(self, wanted: Wanted) -> bool:
+    def knows(self, wanted: RowKey) -> bool:
         """Whether a look-up would not raise `RowsNotLoaded`."""
         if wanted in self.changed:
             return True
@@ -103,7 +103,7 @@ class Overlay:
     def drop(self, table: Table[R], key: Key) -> None:
         self.changed[(table, key)] = None
 
-    def before(self, wanted: Wanted) -> Any:
+    def before(self, wanted: RowKey) -> Any:
         """The row below this overlay, None if there is none. Raises `RowsNotLoaded` if that is not known."""
         return self.below.get(*wanted)
 
@@ -116,17 +116,17 @@ class Overlay:
         other.changed.update(self.changed)
 
 
-def rows_in(load: Load) -> int:
+def rows_in(load: LoadRequest) -> int:
     """The most rows that *load* brings into memory."""
     if isinstance(load, Descent):
         return 2 * len(load.names)
     return 2 * LEVELS_MAX if isinstance(load, Climb) else 1
 
 
-def prefetch(rows: Rows, wanted: Iterable[Load]) -> None:
+def prefetch(rows: Rows, wanted: Iterable[LoadRequest]) -> None:
     """Ask for many rows at once. Raises one `RowsNotLoaded` with all that are not in memory. A `Descent` or `Climb`,
     which a caller passes on from another `RowsNotLoaded`, counts as not in memory."""
-    missing: list[Load] = []
+    missing: list[LoadRequest] = []
     for each in wanted:
         if not isinstance(each, tuple):
             missing.append(each)

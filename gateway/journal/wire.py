@@ -40,7 +40,7 @@ SLOTS_MAX = 4096
 _LENGTH = struct.Struct(">I")
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     HELLO = 1
     SEND = 2
     BEAT = 3
@@ -55,7 +55,7 @@ class Kind(IntEnum):
     FAILED = 16
 
 
-def frame(kind: Kind, *values: Any) -> bytes:
+def frame(kind: FrameKind, *values: Any) -> bytes:
     """A frame, ready to send. Raises `ValueError` for one that is too long."""
     packed: bytes = msgpack.packb((int(kind), *values))
     if len(packed) > FRAME_BYTES_MAX:
@@ -71,7 +71,7 @@ def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
         while end < len(packed) and (end == at or size + len(packed[end]) <= SEND_BYTES):
             size += len(packed[end])
             end += 1
-        head = b"\x92" + bytes((Kind.SEND,)) + msgpack.Packer().pack_array_header(end - at)
+        head = b"\x92" + bytes((FrameKind.SEND,)) + msgpack.Packer().pack_array_header(end - at)
         yield b"".join((_LENGTH.pack(len(head) + size), head, *packed[at:end]))
         at = end
 

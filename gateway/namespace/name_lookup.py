@@ -11,8 +11,8 @@ from typing import NamedTuple
 from gateway.errors import InvalidArgument, NameExists, NameTooLong, NoSuchName
 from gateway.journal.commands import Tx
 from gateway.journal.records.tree import FileMade
-from gateway.journal.rows import Wanted
-from gateway.journal.tables import DIR, ENTRY, Bucket, Dir, Entry, Kind, Shape
+from gateway.journal.rows import RowKey
+from gateway.journal.tables import DIR, ENTRY, Bucket, Dir, Entry, FileKind, Shape
 from gateway.namespace.paths import bucket_of, load_climb
 from gateway.namespace.posix_names import NAME_BYTES
 from gateway.namespace.versioning import put_name
@@ -62,7 +62,7 @@ def enter(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> Bucket:
     return bucket
 
 
-def look(tx: Tx, parent: int, name: bytes, *also: Wanted) -> Standing:
+def look(tx: Tx, parent: int, name: bytes, *also: RowKey) -> Standing:
     """What stands under both forms of *name*."""
     base = base_of(name)
     file_at, directory_at = (ENTRY, (parent, base)), (ENTRY, (parent, base + b"/"))
@@ -92,12 +92,12 @@ def make_sure(tx: Tx, bucket: Bucket, node: int, user: int) -> None:
 def mark(tx: Tx, bucket: Bucket, directory: Dir, marker: Entry | None, user: int) -> None:
     """Put the empty-named entry, which makes the directory."""
     load_climb(tx, directory.id)
-    node = new_node(tx, Kind.MARKER, user, directory.mode, directory.uid, directory.gid, etag=EMPTY_MD5)
+    node = new_node(tx, FileKind.MARKER, user, directory.mode, directory.uid, directory.gid, etag=EMPTY_MD5)
     put_name(tx, bucket, directory.id, b"", marker, node)
 
 
 def new_node(
-    tx: Tx, kind: Kind, user: int, mode: int, uid: int, gid: int, *, etag: str = "", rdev: int = 0,
+    tx: Tx, kind: FileKind, user: int, mode: int, uid: int, gid: int, *, etag: str = "", rdev: int = 0,
     target: bytes = b"", size: int = 0, shape: int = Shape.NONE, content: int = 0, checksums: bytes = b"",
 ) -> int:  # fmt: skip
     """A node that POSIX makes, which no name points at yet."""

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.journal.commands import Tx
-from gateway.journal.records.tree import DirGone, DirMade
-from gateway.journal.rows import LEVELS_MAX, Climb, Descent, Overlay, RowsNotLoaded, Wanted, require
+from gateway.journal.records.tree import DirDeleted, DirMade
+from gateway.journal.rows import LEVELS_MAX, Climb, Descent, Overlay, RowKey, RowsNotLoaded, require
 from gateway.journal.tables import BLOCK, BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
 from gateway.namespace.conditions import Seen
 from gateway.namespace.depth import LOW, note_height
@@ -70,7 +70,7 @@ def walk(tx: Tx, bucket: Bucket, key: bytes) -> Place:
     raise AssertionError("a key has at least one name")
 
 
-def find(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[Wanted] | None = None) -> Place:
+def find(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[RowKey] | None = None) -> Place:
     """The place of *key* in the bucket of that *name*. What is missing on the way is asked for with *also*, which the
     command will look up whatever stands there."""
     try:
@@ -85,10 +85,10 @@ def find(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[Wanted
     return place
 
 
-def foresee(asked: Sequence[Any], rows: Overlay) -> list[Wanted]:
+def rows_to_prefetch(asked: Sequence[Any], rows: Overlay) -> list[RowKey]:
     """What commands on a `bucket` and a `key` will look up of names whose directories are in memory, what the names
     point at, and what blocks the commands bring: see `command`."""
-    wanted: list[Wanted] = []
+    wanted: list[RowKey] = []
     parents: dict[tuple[str, bytes], int] = {}
     for each in asked:
         key = each.key
@@ -151,7 +151,7 @@ def prune(tx: Tx, directory: int) -> None:
         if row.entries or not row.parent:
             return
         tx.prefetch([(DIR, (row.parent,)), (ENTRY, (row.parent, row.name))])
-        tx.emit(DirGone(row.parent, row.name, tx.at_ns))
+        tx.emit(DirDeleted(row.parent, row.name, tx.at_ns))
         directory = row.parent
 
 
@@ -197,7 +197,7 @@ def want_neighbours(tx: Tx, entry: Entry) -> None:
         if entry.node:
             tx.get(FILE, (entry.node,))
         return
-    wanted: list[Wanted] = []
+    wanted: list[RowKey] = []
     if entry.node:
         wanted.append((FILE, (entry.node,)))
     if entry.older:

@@ -8,8 +8,8 @@ among the name's versions; the others stay.
 from __future__ import annotations
 
 from gateway.journal.commands import Tx
-from gateway.journal.records.tree import NamePut, VersionGone
-from gateway.journal.rows import Wanted
+from gateway.journal.records.tree import NamePut, VersionDeleted
+from gateway.journal.rows import RowKey
 from gateway.journal.tables import FILE, VERSION, Bucket, Entry, Version, Versioning
 from gateway.namespace.paths import Place, prune, reach, want_neighbours
 from gateway.namespace.version_ids import parse, shown, text_of
@@ -76,13 +76,13 @@ def drop_version(tx: Tx, entry: Entry, version: int) -> None:
     else:
         gone = tx.get(VERSION, (parent, name, version))
         assert gone is not None, "the command found it"
-        wanted: list[Wanted] = [(VERSION, (parent, name, at)) for at in (gone.older,) if at]
+        wanted: list[RowKey] = [(VERSION, (parent, name, at)) for at in (gone.older,) if at]
         if gone.newer != entry.version:
             wanted.append((VERSION, (parent, name, gone.newer)))
         if gone.node:
             wanted.append((FILE, (gone.node,)))
         tx.prefetch(wanted)
-    tx.emit(VersionGone(parent, name, version, tx.at_ns))
+    tx.emit(VersionDeleted(parent, name, version, tx.at_ns))
 
 
 def _want_older(tx: Tx, version: int, entry: Entry) -> None:

@@ -41,7 +41,7 @@ from typing import Any
 from gateway.errors import CommitterGone
 from gateway.journal.heartbeat import SUSPENDED, Heartbeat, scheduler_state
 from gateway.journal.paths import JournalPaths
-from gateway.journal.wire import Kind, frame
+from gateway.journal.wire import FrameKind, frame
 from gateway.site.serve_lock import read_serving
 from gateway.timing import Timing
 
@@ -94,7 +94,7 @@ async def end_if_hung(folder: Path, journal_folder: Path, timing: Timing) -> boo
         if process is None:
             return False
         try:
-            writer.write(frame(Kind.HORIZONS, 1, False))
+            writer.write(frame(FrameKind.HORIZONS, 1, False))
             if not await _is_silent(reader, pid, journal_folder, timing):
                 return False
             await _end(reader, pid, process, journal_folder, timing)

@@ -10,7 +10,7 @@ from pathlib import Path
 from gateway.journal.client import Journal
 from gateway.journal.columns import Checksum, Extent, pack_all
 from gateway.journal.records.bytes import NewBlock
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
@@ -70,7 +70,7 @@ def capture(count: int) -> list[Batch]:
     from gateway.namespace.commands.buckets import MakeBucket
 
     store = _Capturing()
-    local = LocalCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
+    local = InlineCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
     local.run(FoundSite("0" * 32, "bench"))
     tenant = local.run(AddTenant("default"))
     user = local.run(AddUser("root", "default", True, "", b"", ""))

@@ -21,7 +21,7 @@ from pathlib import Path
 from gateway.engine.types import Page
 from gateway.journal.columns import Checksum, pack_all
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.server.server import held_lock
 from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
 from gateway.journal.sqlite.read_store import ReadStore
@@ -155,7 +155,7 @@ def _fill(site: Path, keys: dict[str, list[bytes]]) -> None:
     paths = JournalPaths(journal_folder(site, load(site)))
     with held_lock(paths):
         store = SqliteStore(paths.database)
-        local = LocalCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
+        local = InlineCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
         reads = ReadStore(paths.database)
         user, name, tenant = reads.one("SELECT id, name, tenant FROM user")
         for bucket, all_keys in keys.items():

@@ -18,7 +18,7 @@ from gateway.crypto.sealing import HEADER_BYTES, RANDOM_BYTES, SESSION_BYTES, Se
 from gateway.journal.columns import Checksum, Extent, pack, pack_all
 from gateway.journal.paths import JournalPaths
 from gateway.journal.records.bytes import NewBlock
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.server.server import held_lock
 from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
 from gateway.journal.session_commands import EndSession, OpenSession
@@ -108,7 +108,7 @@ def stock(
         store = SqliteStore(paths.database)
         reads = ReadStore(paths.database)
         try:
-            local = LocalCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
+            local = InlineCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
             user, name, tenant = reads.one("SELECT id, name, tenant FROM user")
             (policy_id,) = reads.one("SELECT id FROM policy WHERE name = ?", (policy,))
             ids = [reads.one("SELECT id FROM backend WHERE name = ?", (each,))[0] for each in held_by]

@@ -28,7 +28,7 @@ from gateway.crypto.ring import new_ring_key
 from gateway.crypto.sealing import BlockKeys
 from gateway.identity.users import AddTenant, AddUser
 from gateway.journal import session_commands
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import EndSession, FoundSite, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
@@ -115,7 +115,7 @@ class Site:
         self.timing = timing
         self.path = folder / "journal.db"
         self._sqlite = SqliteStore(self.path)
-        self.committer = LocalCommitter(self._sqlite, COMMANDS, timing=timing)
+        self.committer = InlineCommitter(self._sqlite, COMMANDS, timing=timing)
         self.committer.run(FoundSite("0" * 32, "test"))
         self.store = ReadStore(self.path)
         self.places = places or (Memory(),)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.site_clock import KeptClock, moments
 from gateway.namespace.commands.uploads import AbortUpload
 from tests.blocks.site import COMMANDS, TIMING, Site
@@ -31,7 +31,7 @@ def kept(tmp_path: Path, clock: AheadClock) -> Iterator[Site]:
     """A site by *clock*, with a committer that keeps the site's clock."""
     site = Site(tmp_path, timing=replace(TIMING, clock=clock))
     site_ns = KeptClock(site._sqlite, moments(clock)).now_ns
-    site.committer = LocalCommitter(site._sqlite, COMMANDS, site_ns, timing=site.timing)
+    site.committer = InlineCommitter(site._sqlite, COMMANDS, site_ns, timing=site.timing)
     yield site
     site.close()
 

@@ -23,7 +23,7 @@ from gateway.errors import Misconfigured, NoSuchBucket, NoSuchKey
 from gateway.journal.history.replay import verify
 from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS as SESSION_COMMANDS
 from gateway.journal.session_commands import EndSession, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
@@ -57,7 +57,7 @@ class Broken(AssertionError):
 class _Journal:
     """A client of a committer in the same process."""
 
-    def __init__(self, store: SqliteStore, committer: LocalCommitter) -> None:
+    def __init__(self, store: SqliteStore, committer: InlineCommitter) -> None:
         self._store, self._committer = store, committer
         self.session = 0
         self._reads: Counter[int] = Counter()
@@ -85,7 +85,7 @@ class _Journal:
 class Reopened:
     """Made by `reopened`. All that is wrong raises."""
 
-    def __init__(self, site: Site, store: SqliteStore, committer: LocalCommitter, journal: _Journal) -> None:
+    def __init__(self, site: Site, store: SqliteStore, committer: InlineCommitter, journal: _Journal) -> None:
         self.site = site
         self._store, self._committer, self._journal = store, committer, journal
         self._root = Caller("root", 0, 0, True)
@@ -209,7 +209,7 @@ async def reopened(folder: Path) -> AsyncIterator[Reopened]:
     with ExitStack() as held:
         await _until_locked(held, paths)
         store = SqliteStore(paths.database)
-        committer = LocalCommitter(store, {**SESSION_COMMANDS, **COMMANDS})
+        committer = InlineCommitter(store, {**SESSION_COMMANDS, **COMMANDS})
         journal = _Journal(store, committer)
         tables = ReadStore(paths.database)
         ring, timing = Ring(master_key(folder, config), tables), parse_timing("scale=0.1")

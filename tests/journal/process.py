@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.server.server import CommitterSettings, held_lock, serve
 from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.store import SqliteStore
@@ -25,7 +25,7 @@ def found(folder: Path) -> None:
     paths = JournalPaths(folder)
     with held_lock(paths):
         store = SqliteStore(paths.database)
-        LocalCommitter(store, EVERY).run(FoundSite("ab" * 16, "here"))
+        InlineCommitter(store, EVERY).run(FoundSite("ab" * 16, "here"))
         store.close()
 
 

@@ -26,6 +26,17 @@ from gateway.journal.tables import TABLES
 
 FOLDER = Path(__file__).parent / "fixtures"
 RECORDED = FOLDER / "records.json"
+RENAMED = {
+    "UserGone": "UserDeleted",
+    "AccessKeyGone": "AccessKeyDeleted",
+    "BucketGone": "BucketDeleted",
+    "BucketLeftUploads": "BucketDeletedWithUploads",
+    "DirGone": "DirDeleted",
+    "VersionGone": "VersionDeleted",
+    "TakenApart": "ContentReleased",
+    "UploadsCutOff": "UploadsAborted",
+}
+"""Record classes that have another name in Python than in `records.json`, where the tag decides."""
 
 
 def fields_of(cls: type[Any]) -> list[list[str]]:

@@ -33,13 +33,13 @@ from gateway.journal.tables import (
     BLOCK,
     BODY,
     BUCKET,
+    DELETED_BUCKET,
     DIR,
     ENTRY,
     FILE,
-    FREED,
-    GONE,
     PART,
     PLAN,
+    RELEASE_QUEUE,
     REWRITE,
     RING_KEY,
     RUN,
@@ -48,7 +48,7 @@ from gateway.journal.tables import (
     UPLOAD,
     USER,
     WORK,
-    Kind,
+    FileKind,
     Shape,
     UploadState,
 )
@@ -272,7 +272,7 @@ STEPS["complete again what was copied"] = STEPS["complete_what_was_copied"]
 
 @step
 def cut_uploads_off(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    gone = h.pick(GONE)
+    gone = h.pick(DELETED_BUCKET)
     if gone is None:
         return None
     of_the_name = [UploadAt(row.key, row.id) for row in h.shown.dump(UPLOAD) if row.bucket == gone.name]
@@ -288,7 +288,7 @@ def make_name(h: History, r: random.Random, b: Any, who: Any) -> Any:
     return r.choice(
         [
             names.Mkdir(*who, at, r.choice(DIRS), 0o750, 1, 2),
-            names.Mknod(*who, at, r.choice(NAMES), int(r.choice([Kind.FILE, Kind.FIFO])), 0o640, 1, 2),
+            names.Mknod(*who, at, r.choice(NAMES), int(r.choice([FileKind.FILE, FileKind.FIFO])), 0o640, 1, 2),
             names.Symlink(*who, at, r.choice(NAMES), b"../there", 1, 2),
             entry and names.Link(*who, entry.parent, entry.name, to, r.choice(NAMES)),
             entry and nodes.Clone(*who, entry.parent, entry.name, to, r.choice(NAMES), 0o600, 3, 4),
@@ -332,7 +332,7 @@ def change_node(h: History, r: random.Random, b: Any, who: Any) -> Any:
 
 @step
 def take_down(h: History, r: random.Random, b: Any, who: Any) -> Any:
-    freed = [row for row in h.shown.dump(FREED) if row.shape != Shape.NONE]
+    freed = [row for row in h.shown.dump(RELEASE_QUEUE) if row.shape != Shape.NONE]
     some = r.sample(freed, min(len(freed), 6))
     return ReleaseContent(tuple((row.id, r.choice([1, 64])) for row in some)) if some else None
 

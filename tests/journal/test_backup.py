@@ -14,7 +14,7 @@ from gateway.journal.history import backup as backups
 from gateway.journal.history.backup import MANIFEST, backup, read_manifest, restore
 from gateway.journal.history.replay import replay, verify
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COUNTER_BITS, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
@@ -83,7 +83,7 @@ async def test_a_restored_journal_draws_ids_that_were_never_drawn_and_knows_no_l
         store = SqliteStore(JournalPaths(tmp_path / name).database)
         assert store.live_sessions() == []
         assert store.load(SITE, [(0,)])[(0,)].incarnation == incarnation
-        session = LocalCommitter(store, EVERY).run(OpenSession("new"))
+        session = InlineCommitter(store, EVERY).run(OpenSession("new"))
         assert session >> COUNTER_BITS == incarnation
         assert session > drawn
         store.close()

@@ -20,7 +20,7 @@ from gateway.journal.server import connection as connections
 from gateway.journal.server.server import held_lock
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
-from gateway.journal.wire import Kind, frame
+from gateway.journal.wire import FrameKind, frame
 from gateway.namespace.commands.buckets import SetVersioning
 from gateway.timing import Timing, parse_timing
 from tests.journal.process import end, found, start
@@ -103,7 +103,7 @@ async def test_a_client_that_sends_without_end_is_answered_busy(folder: Path, mo
 @pytest.mark.usefixtures("committer")
 async def test_bytes_that_are_no_frame_end_that_connection_alone(folder: Path) -> None:
     journal = await Journal.open(folder, "worker")
-    for nonsense in (b"\xff" * 100, frame(Kind.SEND, 5), frame(99), b"\0\0\0\1\xc1", b"GET /"):
+    for nonsense in (b"\xff" * 100, frame(FrameKind.SEND, 5), frame(99), b"\0\0\0\1\xc1", b"GET /"):
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.connect(str(JournalPaths(folder).socket()))
             stranger.sendall(nonsense)

@@ -17,16 +17,16 @@ from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Store
 from gateway.journal.tables import (
     BUCKET,
+    DELETED_BUCKET,
     ENTRY,
     FILE,
-    GONE,
     TABLES,
     UPLOAD,
     VERSION,
     Bucket,
+    DeletedBucket,
     Entry,
     File,
-    GoneBucket,
     Upload,
     UploadState,
     Version,
@@ -58,14 +58,14 @@ def assert_names_remember_their_nodes(store: Store) -> None:
 
 def assert_no_upload_is_lost(store: Store) -> None:
     """Every open upload is counted by its own bucket, or by the row of the one that is gone."""
-    buckets = [*map(Bucket._make, store.dump(BUCKET)), *map(GoneBucket._make, store.dump(GONE))]
+    buckets = [*map(Bucket._make, store.dump(BUCKET)), *map(DeletedBucket._make, store.dump(DELETED_BUCKET))]
     counted = {(bucket.name, bucket.id): bucket.uploads for bucket in buckets}
     found: Counter[tuple[str, int]] = Counter()
     for upload in map(Upload._make, store.dump(UPLOAD)):
         if upload.state == UploadState.OPEN:
             found[upload.bucket, max(made for name, made in counted if name == upload.bucket and made < upload.id)] += 1
     assert found == Counter(counted)
-    assert all(gone.uploads for gone in map(GoneBucket._make, store.dump(GONE)))
+    assert all(gone.uploads for gone in map(DeletedBucket._make, store.dump(DELETED_BUCKET)))
 
 
 def test_a_long_history_of_every_record_replays_into_the_same_truth_on_every_store(tmp_path: Path) -> None:

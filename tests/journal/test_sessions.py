@@ -22,7 +22,7 @@ from gateway.journal.session_commands import EndSession, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
-from gateway.journal.wire import Kind, frame
+from gateway.journal.wire import FrameKind, frame
 from gateway.timing import Timing
 from gateway.timing.durations import JournalTiming
 from tests.journal.process import EVERY, end, start
@@ -145,7 +145,7 @@ async def test_a_session_keeps_its_floor_until_its_end_is_durable(folder: Path) 
     with goes.reading():
         held = store.head().number
         await stays.send(OpenSession("later"))
-        assert server.committing.durable > held
+        assert server.committer.durable > held
         store.may_go_on.clear()
         late = asyncio.create_task(goes.send(OpenSession("the last that it sends")))
         await asyncio.sleep(0.05)
@@ -193,9 +193,9 @@ async def test_a_beat_behind_the_goodbye_opens_no_new_session(folder: Path) -> N
     journal = await Journal.open(folder, "worker")
     assert journal._transport is not None
     journal._closing = True
-    goodbye = asyncio.create_task(journal._ask(Kind.GOODBYE))
+    goodbye = asyncio.create_task(journal._ask(FrameKind.GOODBYE))
     await asyncio.sleep(0)
-    journal._transport.write(frame(Kind.BEAT, 0) * 3)
+    journal._transport.write(frame(FrameKind.BEAT, 0) * 3)
     await goodbye
     await asyncio.sleep(0.2)
     with contextlib.closing(sqlite3.connect(JournalPaths(folder).database)) as store:

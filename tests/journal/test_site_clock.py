@@ -13,7 +13,7 @@ import pytest
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.batch import STEP_NS, Times
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.server.server import CommitterSettings, Server
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.site_clock import KEEP_NS, OFF_MOST_NS, KeptClock, Moment, SiteClock
@@ -100,7 +100,7 @@ def test_where_the_clock_stands_is_written_down_every_so_often(store: SqliteStor
 def test_in_an_older_journal_the_clock_begins_with_the_wall_clock_unless_that_is_far_ahead(
     store: SqliteStore, machine: Machine, ahead: int, begins: int
 ) -> None:
-    LocalCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
+    InlineCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
     (last_ns,) = store.query("SELECT at_ns FROM head")[0]
     machine.wall_ns = last_ns + ahead
     assert SiteClock(store.query, machine).now_ns() == KeptClock(store, machine).now_ns() == last_ns + begins
@@ -117,7 +117,7 @@ async def committing(folder: Path, clock: Clock) -> AsyncIterator[Journal]:
     """A committer in this process, and a client of it, both with *clock*."""
     paths, stop, timing = JournalPaths(folder), asyncio.Event(), Timing(clock=clock)
     store = SqliteStore(paths.database)
-    LocalCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
+    InlineCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
     running = asyncio.create_task(
         Server(store, {}, paths, CommitterSettings(reserve_bytes=1 << 16, timing=timing)).run(stop)
     )

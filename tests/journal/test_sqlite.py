@@ -10,12 +10,12 @@ import pytest
 
 from gateway.errors import CommitterGone, Corrupted, Misconfigured
 from gateway.journal.history.replay import replay, verify
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.schema import STEPS, _site_clock
 from gateway.journal.sqlite.store import SqliteStore
-from gateway.journal.tables import ENTRY, GONE, UPLOAD, VERSION, Part, Shape, Upload, UploadState
+from gateway.journal.tables import DELETED_BUCKET, ENTRY, UPLOAD, VERSION, Part, Shape, Upload, UploadState
 from gateway.placement import commands as placement
 from tests.journal.histories import History
 from tests.journal.memory_store import MemoryStore
@@ -23,10 +23,10 @@ from tests.journal.memory_store import MemoryStore
 
 def made(path: Path, batches: int = 0) -> SqliteStore:
     store = SqliteStore(path)
-    LocalCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
+    InlineCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
     if batches:
         for each in range(batches):
-            LocalCommitter(store, COMMANDS).run(OpenSession(str(each)))
+            InlineCommitter(store, COMMANDS).run(OpenSession(str(each)))
     return store
 
 
@@ -111,7 +111,7 @@ def test_a_snapshot_sees_one_state_and_what_came_meanwhile_behind_it(tmp_path: P
     tables = ReadStore(tmp_path / "journal.db")
     with tables.snapshot():
         before, version = tables.head(), tables.data_version()
-        LocalCommitter(store, COMMANDS).run(OpenSession("x"))
+        InlineCommitter(store, COMMANDS).run(OpenSession("x"))
         with tables.snapshot():
             assert tables.head() == before
         assert tables.head() == before
@@ -139,7 +139,7 @@ def test_a_fork_in_the_middle_of_a_snapshot_leaves_both_sides_whole(tmp_path: Pa
             os._exit(0 if ok else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert tables.head() == before
-    LocalCommitter(store, COMMANDS).run(OpenSession("x"))
+    InlineCommitter(store, COMMANDS).run(OpenSession("x"))
     assert tables.head() == other.head() > before
     tables.close(), other.close(), store.close()
 
@@ -194,7 +194,7 @@ def test_a_file_of_schema_2_becomes_one_of_today(tmp_path: Path) -> None:
     """As it was before there was work on copies."""
     path = tmp_path / "journal.db"
     store = made(path)
-    LocalCommitter(store, placement.COMMANDS).run(placement.NameBackend("disk"))
+    InlineCommitter(store, placement.COMMANDS).run(placement.NameBackend("disk"))
     store.close()
     with sqlite3.connect(path) as fresh:
         wanted = set(fresh.execute("SELECT type, name, tbl_name FROM sqlite_schema").fetchall())
@@ -221,7 +221,7 @@ def test_a_file_of_schema_3_becomes_one_of_today(tmp_path: Path) -> None:
     base.execute("PRAGMA user_version = 3")
     base.close()
     store = SqliteStore(path)
-    assert list(store.dump(GONE)) == []
+    assert list(store.dump(DELETED_BUCKET)) == []
     store.close()
 
 

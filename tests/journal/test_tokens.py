@@ -16,7 +16,7 @@ import pytest
 from gateway.journal.client import Journal
 from gateway.journal.columns import unpack
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.server.server import CommitterSettings, Server, held_lock
 from gateway.journal.session_commands import COUNTER_BITS, SKIP_MAX, DrawToken, FoundSite, OpenSession
 from gateway.journal.sqlite.store import SqliteStore
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-class Bench(LocalCommitter):
+class Bench(InlineCommitter):
     """A site in memory."""
 
     def __init__(self) -> None:

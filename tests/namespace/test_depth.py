@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import TooDeep
 from gateway.journal.records.tree import DirHeightRaised, EntryMoved
-from gateway.journal.tables import Kind
+from gateway.journal.tables import FileKind
 from gateway.namespace.commands.names import Link, Mkdir, Mknod, Rmdir, Unlink
 from gateway.namespace.commands.objects import DeleteObject
 from gateway.namespace.commands.rename import How, Rename
@@ -72,7 +72,7 @@ def test_a_directory_is_made_only_so_far_down(tree: Tree) -> None:
     last = tree.mkdir(tree.node(b"/" * (DEPTH_MAX - 1)))
     with pytest.raises(TooDeep, match="1025 levels below its bucket, of at most 1024"):
         tree.mkdir(last)
-    tree.world.run(Mknod("b", USER, False, last, b"file", int(Kind.FILE), 0o644, 0, 0))
+    tree.world.run(Mknod("b", USER, False, last, b"file", int(FileKind.FILE), 0o644, 0, 0))
     assert tree.depth() == DEPTH_MAX
 
 

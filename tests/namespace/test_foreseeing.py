@@ -94,8 +94,8 @@ def test_a_foreseen_batch_makes_the_same_records(monkeypatch: pytest.MonkeyPatch
     hashes = []
     for foresees in (True, False):
         if not foresees:
-            monkeypatch.setattr(PutObject, "FORESEE", None)
-            monkeypatch.setattr(DeleteObject, "FORESEE", None)
+            monkeypatch.setattr(PutObject, "PREFETCH", None)
+            monkeypatch.setattr(DeleteObject, "PREFETCH", None)
         site = Site()
         for keys in (KEYS, KEYS[::2]):
             site.begin()

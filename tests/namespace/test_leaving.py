@@ -8,7 +8,7 @@ import pytest
 
 from gateway.errors import BucketNotEmpty, NoSuchBucket, NoSuchUpload
 from gateway.journal.columns import UploadAt
-from gateway.journal.records.bytes import TakenApart
+from gateway.journal.records.bytes import ContentReleased
 from gateway.namespace.commands.buckets import DropBucket
 from gateway.namespace.commands.complete import CompleteUpload, WantedPart
 from gateway.namespace.commands.copy import CopyPart, Source
@@ -181,7 +181,7 @@ def test_what_was_cut_off_goes_as_what_was_aborted(world):
     number = parse_upload(upload)
     assert list(world.rows.tables["freed"]) == [(number,)]
     assert world.run(DropParts("b", b"k", number, (1, 2))) == 0
-    world.apply(TakenApart(tuple((each[0], 1) for each in list(world.rows.tables["freed"]))))
+    world.apply(ContentReleased(tuple((each[0], 1) for each in list(world.rows.tables["freed"]))))
     assert world.run(ForgetUpload("b", b"k", number))
     assert not any(world.rows.tables[table] for table in ("upload", "part", "freed", "run", "member", "gone", "bucket"))
     assert all(block.died for block in world.rows.tables["block"].values())

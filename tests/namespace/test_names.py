@@ -14,7 +14,7 @@ from gateway.errors import (
     NotADirectory,
 )
 from gateway.journal.columns import unpack_map
-from gateway.journal.tables import Kind
+from gateway.journal.tables import FileKind
 from gateway.namespace.commands.buckets import SetVersioning
 from gateway.namespace.commands.names import Link, Mkdir, Mknod, Rmdir, Symlink, Unlink
 from gateway.namespace.commands.nodes import NEW, OLD, Clone, RemoveXattr, SetAttributes, SetContent, SetXattr
@@ -46,7 +46,7 @@ def mkdir(world: World, parent: int, name: bytes) -> int:
 
 
 def mknod(world: World, parent: int, name: bytes) -> int:
-    return world.run(Mknod(*ASK, parent, name, int(Kind.FILE), 0o644, 0, 0))
+    return world.run(Mknod(*ASK, parent, name, int(FileKind.FILE), 0o644, 0, 0))
 
 
 def write(world: World, at: int, size: int, layout=()):
@@ -248,6 +248,6 @@ def test_a_directory_of_another_bucket_is_not_entered(world):
 
 def test_a_symbolic_link_keeps_its_text(world):
     world.run(Symlink(*ASK, root(world), b"s", b"../somewhere", 0, 0))
-    assert file(world, b"s").target == b"../somewhere" and file(world, b"s").kind == Kind.SYMLINK
+    assert file(world, b"s").target == b"../somewhere" and file(world, b"s").kind == FileKind.SYMLINK
     with pytest.raises(InvalidArgument):
         world.run(Symlink(*ASK, root(world), b"t", b"", 0, 0))

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from gateway.errors import InvalidKey, NotEmpty, Refused
-from gateway.journal.tables import Kind, Versioning
+from gateway.journal.tables import FileKind, Versioning
 from gateway.namespace import depth, paths
 from gateway.namespace.commands.buckets import DropBucket, SetVersioning
 from gateway.namespace.commands.copy import CopyObject, MoveObject, Source
@@ -137,7 +137,9 @@ class Tree(RuleBasedStateMachine):
     @rule(data=st.data(), name=names)
     def create(self, data: Any, name: bytes) -> None:
         path = data.draw(self.directories())
-        self.posix(Mknod("b", USER, False, self.dir(path), name, int(Kind.FILE), 0o640, 1, 2), path, adds=[path + name])
+        self.posix(
+            Mknod("b", USER, False, self.dir(path), name, int(FileKind.FILE), 0o640, 1, 2), path, adds=[path + name]
+        )
 
     @precondition(lambda self: self.files())
     @rule(data=st.data(), name=names)

@@ -13,7 +13,7 @@ import pytest
 from gateway.identity.users import AddTenant, AddUser
 from gateway.journal.rows import rows_in
 from gateway.journal.server.batch import ROWS_TURN, Answer
-from gateway.journal.server.group_commit import BATCH_ROWS, Committing
+from gateway.journal.server.group_commit import BATCH_ROWS, GroupCommitter
 from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.server.reserve import Reserve
 from gateway.journal.server.row_cache import RowCache
@@ -65,7 +65,7 @@ class Loop:
         """Begin with nothing in memory."""
         self.store = Watched(self._folder / "journal.db")
         reserve = Reserve(self._folder / "reserve", 1 << 20)
-        self.committing = Committing(self.store, {**SESSIONS, **COMMANDS}, reserve, self._answer, timing=Timing())
+        self.committing = GroupCommitter(self.store, {**SESSIONS, **COMMANDS}, reserve, self._answer, timing=Timing())
         self._running = asyncio.create_task(self.committing.run())
 
     async def stop(self) -> None:

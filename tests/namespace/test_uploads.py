@@ -26,7 +26,7 @@ from gateway.errors import (
 )
 from gateway.journal.apply.bytes import stretch_of
 from gateway.journal.columns import checksums, pieces
-from gateway.journal.records.bytes import TakenApart
+from gateway.journal.records.bytes import ContentReleased
 from gateway.namespace.commands.complete import CompleteUpload, WantedPart
 from gateway.namespace.commands.complete_prepared import Prepared, prepared
 from gateway.namespace.commands.copy import CopyObject, CopyPart, Source
@@ -254,7 +254,7 @@ def test_what_is_taken_apart_leaves_nothing(world):
         world.run(DropParts("b", upload.key, upload.id, tuple(range(1, 10))))
         check(world)
     while freed := list(world.rows.tables["freed"]):
-        world.apply(TakenApart(tuple((each[0], 1) for each in freed)))
+        world.apply(ContentReleased(tuple((each[0], 1) for each in freed)))
         check(world)
     assert not world.rows.tables["run"] and not world.rows.tables["body"] and not world.rows.tables["member"]
     assert all(block.died for block in world.rows.tables["block"].values())

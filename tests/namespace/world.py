@@ -14,7 +14,7 @@ from gateway.journal.commands import Tx
 from gateway.journal.records import Record
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.records.site import TenantMade, UserMade
-from gateway.journal.rows import LEVELS_MAX, Climb, Load, Overlay, RowsNotLoaded
+from gateway.journal.rows import LEVELS_MAX, Climb, LoadRequest, Overlay, RowsNotLoaded
 from gateway.journal.tables import TABLES, Key, Table
 from gateway.namespace import COMMANDS
 from gateway.namespace.commands.buckets import MakeBucket
@@ -163,7 +163,7 @@ class World:
         self._keep(overlay)
         return answer
 
-    def _load(self, load: Load) -> None:
+    def _load(self, load: LoadRequest) -> None:
         """As `RowCache.load`."""
         known, tables = self.rows.known, self.rows.tables
         assert known is not None

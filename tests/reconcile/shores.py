@@ -11,7 +11,7 @@ from backends.testing.memory import Memory
 from gateway import reconcile
 from gateway.blocks.maintenance.compactor import Compactor
 from gateway.blocks.types import Target, Targets, WriteContext
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile.commands import Fail, FailWork
 from gateway.reconcile.mover import Mover
@@ -32,7 +32,7 @@ class Shores(Site):
 
     def __init__(self, folder: Path, *places: Backend, timing: Timing = TIMING) -> None:
         super().__init__(folder, *(places or [Memory(name) for name in NAMES]), timing=timing)
-        self.committer = LocalCommitter(self._sqlite, {**COMMANDS, **reconcile.COMMANDS}, timing=timing)
+        self.committer = InlineCommitter(self._sqlite, {**COMMANDS, **reconcile.COMMANDS}, timing=timing)
         self.ids = [number for (number,) in self.store.query("SELECT id FROM backend ORDER BY name")]
         self.first = self.committer.run(NameBackendSet((self.ids[0],)))
         names = [f"b{n}" for n in range(len(self.places))]

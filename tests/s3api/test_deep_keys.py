@@ -9,7 +9,7 @@ import pytest
 from gateway.engine.types import DeleteOne
 from gateway.errors import CommitterGone, NoSuchBucket
 from gateway.journal.codec import RECORD_CODEC
-from gateway.journal.records.tree import DirGone, NamePut
+from gateway.journal.records.tree import DirDeleted, NamePut
 from tests.s3api.conftest import ALICE, BOB, Site
 
 DEEP = "a/" * 500
@@ -22,7 +22,7 @@ def batches(site: Site, after: int) -> list[str]:
     found = []
     for (packed,) in rows:
         kinds = {type(record) for record in RECORD_CODEC.unpack(packed)}
-        found.append(("d" if DirGone in kinds else "") + ("p" if NamePut in kinds else ""))
+        found.append(("d" if DirDeleted in kinds else "") + ("p" if NamePut in kinds else ""))
     return found
 
 

@@ -16,7 +16,7 @@ from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
 from gateway.blocks.types import block_path
 from gateway.crypto.sealing import new_block_id
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS, DrawToken, FoundSite, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
@@ -37,7 +37,7 @@ class History:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._sqlite = SqliteStore(path)
-        self._committer = LocalCommitter(self._sqlite, COMMANDS)
+        self._committer = InlineCommitter(self._sqlite, COMMANDS)
         self._committer.run(FoundSite(SITE, "here"))
         self.rows = ReadStore(path)
         self.fencing = Fencing(self.rows, lambda: OWN, SystemClock(), stamps=True)

@@ -2,7 +2,8 @@
 
 Who holds what: a file or a part holds one count on its run or body; a body holds one count on the run of each of its
 pieces; a run holds its extents, and they keep their blocks alive. What is let go of stands in `freed` until
-`TakenApart` takes the counts down, a bounded slice at a time. A block whose last extent went is dead, and remembers
+`ContentReleased` takes the counts down, a bounded slice at a time. A block whose last extent went is dead, and
+remembers
 the number of the record that killed it. A new pack of the compactor lives without members while its `rewrite` row
 stands.
 """
@@ -20,27 +21,27 @@ from gateway.journal.records.bytes import (
     BlocksForgotten,
     BodyMade,
     BytesRecord,
+    ContentReleased,
     ExtentsMoved,
     NewBlock,
     PackRewritten,
     RewriteEnded,
     RewritePlaced,
     RunMade,
-    TakenApart,
 )
 from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     BLOCK,
     BODY,
-    FREED,
     MEMBER,
+    RELEASE_QUEUE,
     REWRITE,
     RUN,
     WORK,
     Block,
     Body,
-    Freed,
     Member,
+    QueuedRelease,
     Rewrite,
     Run,
     Shape,
@@ -52,8 +53,8 @@ def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
     match record:
         case RunMade():
             _run_made(record, rows, number)
-        case TakenApart():
-            _taken_apart(record, rows, number)
+        case ContentReleased():
+            _content_released(record, rows, number)
         case BodyMade():
             _body_made(record, rows)
         case ExtentsMoved():
@@ -194,12 +195,12 @@ def stretch_of(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
     return found
 
 
-def _taken_apart(record: TakenApart, rows: Rows, number: int) -> None:
+def _content_released(record: ContentReleased, rows: Rows, number: int) -> None:
     for freed_id, most in record.items:
-        freed = require(rows, FREED, (freed_id,))
+        freed = require(rows, RELEASE_QUEUE, (freed_id,))
         if freed.shape == Shape.RUN:
             _release_run(rows, freed.content, number)
-            rows.drop(FREED, (freed_id,))
+            rows.drop(RELEASE_QUEUE, (freed_id,))
         else:
             _release_body(rows, freed, most, number)
 
@@ -213,11 +214,11 @@ def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
     rows.drop(RUN, (run_id,))
 
 
-def _release_body(rows: Rows, freed: Freed, most: int, number: int) -> None:
+def _release_body(rows: Rows, freed: QueuedRelease, most: int, number: int) -> None:
     body = require(rows, BODY, (freed.content,))
     if body.refs > 1:
         rows.put(BODY, body._replace(refs=body.refs - 1))
-        rows.drop(FREED, (freed.id,))
+        rows.drop(RELEASE_QUEUE, (freed.id,))
         return
     all_pieces = pieces(body.pieces)
     upto = min(len(all_pieces), freed.cursor + most)
@@ -225,9 +226,9 @@ def _release_body(rows: Rows, freed: Freed, most: int, number: int) -> None:
         _release_run(rows, run, number, count)
     if upto == len(all_pieces):
         rows.drop(BODY, (body.id,))
-        rows.drop(FREED, (freed.id,))
+        rows.drop(RELEASE_QUEUE, (freed.id,))
     else:
-        rows.put(FREED, freed._replace(cursor=upto))
+        rows.put(RELEASE_QUEUE, freed._replace(cursor=upto))
 
 
 def _blocks_forgotten(record: BlocksForgotten, rows: Rows) -> None:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from gateway.journal.columns import checksum_kind
 from gateway.journal.rows import Rows, require
-from gateway.journal.tables import BODY, BUCKET, DIR, ENTRY, FILE, FREED, RUN, Bucket, Dir, File, Freed, Run, Shape
+from gateway.journal.tables import (
+    BODY,
+    BUCKET,
+    DIR,
+    ENTRY,
+    FILE,
+    RELEASE_QUEUE,
+    RUN,
+    Bucket,
+    Dir,
+    File,
+    QueuedRelease,
+    Run,
+    Shape,
+)
 
 
 def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: int, at_ns: int) -> None:
@@ -97,5 +111,5 @@ def unlink(rows: Rows, node: int, at_ns: int) -> int:
     else:
         rows.drop(FILE, (node,))
         if file.shape != Shape.NONE:
-            rows.put(FREED, Freed(file.id, file.shape, file.content, 0))
+            rows.put(RELEASE_QUEUE, QueuedRelease(file.id, file.shape, file.content, 0))
     return file.size

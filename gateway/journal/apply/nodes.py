@@ -13,7 +13,7 @@ from gateway.journal.records.tree import (
     FileXattrsSet,
 )
 from gateway.journal.rows import Rows, require
-from gateway.journal.tables import DIR, FILE, FREED, File, Freed, Shape
+from gateway.journal.tables import DIR, FILE, RELEASE_QUEUE, File, QueuedRelease, Shape
 
 
 def file_made(record: FileMade, rows: Rows) -> None:
@@ -66,7 +66,7 @@ def file_headers_set(record: FileHeadersSet, rows: Rows) -> None:
 def file_content_set(record: FileContentSet, rows: Rows) -> None:
     old = require(rows, FILE, (record.id,))
     if old.shape != Shape.NONE:
-        rows.put(FREED, Freed(record.freed, old.shape, old.content, 0))
+        rows.put(RELEASE_QUEUE, QueuedRelease(record.freed, old.shape, old.content, 0))
     count_content(rows, record.shape, record.content, 1)
     rows.put(
         FILE,

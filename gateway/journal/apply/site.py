@@ -6,7 +6,7 @@ from typing import assert_never
 
 from gateway.journal.columns import pack, unpack
 from gateway.journal.records.site import (
-    AccessKeyGone,
+    AccessKeyDeleted,
     AccessKeyMade,
     AccessKeyResealed,
     BackendNamed,
@@ -25,7 +25,7 @@ from gateway.journal.records.site import (
     SiteRecord,
     TenantMade,
     TokenDrawn,
-    UserGone,
+    UserDeleted,
     UserMade,
 )
 from gateway.journal.rows import Rows, require
@@ -79,12 +79,12 @@ def apply_site(record: SiteRecord, rows: Rows, number: int) -> None:
             _tenant_made(record, rows)
         case UserMade():
             _user_made(record, rows)
-        case UserGone():
-            _user_gone(record, rows)
+        case UserDeleted():
+            _user_deleted(record, rows)
         case AccessKeyMade():
             _access_key_made(record, rows)
-        case AccessKeyGone():
-            _access_key_gone(record, rows)
+        case AccessKeyDeleted():
+            _access_key_deleted(record, rows)
         case AccessKeyResealed():
             _access_key_resealed(record, rows)
         case RingKeyMade():
@@ -140,7 +140,7 @@ def _user_made(record: UserMade, rows: Rows) -> None:
     rows.put(USER, User(record.name, record.id, record.tenant, record.root, 0, pack([]), record.at_ns))
 
 
-def _user_gone(record: UserGone, rows: Rows) -> None:
+def _user_deleted(record: UserDeleted, rows: Rows) -> None:
     user = require(rows, USER, (record.name,))
     for access_key in unpack(user.access_keys):
         rows.drop(ACCESS_KEY, (access_key,))
@@ -156,7 +156,7 @@ def _access_key_made(record: AccessKeyMade, rows: Rows) -> None:
     )
 
 
-def _access_key_gone(record: AccessKeyGone, rows: Rows) -> None:
+def _access_key_deleted(record: AccessKeyDeleted, rows: Rows) -> None:
     user = require(rows, USER, (require(rows, ACCESS_KEY, (record.access_key,)).user,))
     kept = [each for each in unpack(user.access_keys) if each != record.access_key]
     rows.put(USER, user._replace(access_keys=pack(kept)))

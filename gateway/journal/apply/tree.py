@@ -11,13 +11,13 @@ from typing import assert_never
 from gateway.journal.apply import nodes
 from gateway.journal.apply.counts import count_entry, count_versions, link, unlink
 from gateway.journal.records.tree import (
-    BucketGone,
-    BucketLeftUploads,
+    BucketDeleted,
+    BucketDeletedWithUploads,
     BucketMade,
     BucketSettingsSet,
     BucketVersioningSet,
     DirAttributesSet,
-    DirGone,
+    DirDeleted,
     DirHeightRaised,
     DirMade,
     DirXattrsSet,
@@ -29,21 +29,21 @@ from gateway.journal.records.tree import (
     FileXattrsSet,
     NamePut,
     TreeRecord,
-    VersionGone,
+    VersionDeleted,
 )
 from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     BUCKET,
+    DELETED_BUCKET,
     DIR,
     ENTRY,
     FILE,
-    GONE,
     USER,
     VERSION,
     Bucket,
+    DeletedBucket,
     Dir,
     Entry,
-    GoneBucket,
     Version,
 )
 
@@ -56,12 +56,12 @@ def apply_tree(record: TreeRecord, rows: Rows) -> None:
             _name_put(record, rows)
         case FileMade():
             nodes.file_made(record, rows)
-        case VersionGone():
-            _version_gone(record, rows)
+        case VersionDeleted():
+            _version_deleted(record, rows)
         case DirMade():
             _dir_made(record, rows)
-        case DirGone():
-            _dir_gone(record, rows)
+        case DirDeleted():
+            _dir_deleted(record, rows)
         case EntryMoved():
             _entry_moved(record, rows)
         case FileAttributesSet():
@@ -80,10 +80,10 @@ def apply_tree(record: TreeRecord, rows: Rows) -> None:
             nodes.file_content_set(record, rows)
         case BucketMade():
             _bucket_made(record, rows)
-        case BucketGone():
-            _bucket_gone(record, rows)
-        case BucketLeftUploads():
-            _bucket_left_uploads(record, rows)
+        case BucketDeleted():
+            _bucket_deleted(record, rows)
+        case BucketDeletedWithUploads():
+            _bucket_deleted_with_uploads(record, rows)
         case BucketVersioningSet():
             _bucket_versioning_set(record, rows)
         case BucketSettingsSet():
@@ -106,7 +106,7 @@ def _bucket_made(record: BucketMade, rows: Rows) -> None:
     rows.put(USER, owner._replace(buckets=owner.buckets + 1))
 
 
-def _bucket_gone(record: BucketGone | BucketLeftUploads, rows: Rows) -> None:
+def _bucket_deleted(record: BucketDeleted | BucketDeletedWithUploads, rows: Rows) -> None:
     bucket = require(rows, BUCKET, (record.name,))
     rows.drop(DIR, (bucket.root,))
     rows.drop(BUCKET, (record.name,))
@@ -114,10 +114,10 @@ def _bucket_gone(record: BucketGone | BucketLeftUploads, rows: Rows) -> None:
     rows.put(USER, owner._replace(buckets=owner.buckets - 1))
 
 
-def _bucket_left_uploads(record: BucketLeftUploads, rows: Rows) -> None:
+def _bucket_deleted_with_uploads(record: BucketDeletedWithUploads, rows: Rows) -> None:
     bucket = require(rows, BUCKET, (record.name,))
-    rows.put(GONE, GoneBucket(bucket.id, bucket.name, record.before, bucket.uploads))
-    _bucket_gone(record, rows)
+    rows.put(DELETED_BUCKET, DeletedBucket(bucket.id, bucket.name, record.before, bucket.uploads))
+    _bucket_deleted(record, rows)
 
 
 def _bucket_versioning_set(record: BucketVersioningSet, rows: Rows) -> None:
@@ -142,7 +142,7 @@ def _dir_made(record: DirMade, rows: Rows) -> None:
     count_entry(rows, record.parent, live=0, entries=1, subdirs=1, at_ns=at_ns)
 
 
-def _dir_gone(record: DirGone, rows: Rows) -> None:
+def _dir_deleted(record: DirDeleted, rows: Rows) -> None:
     entry = require(rows, ENTRY, (record.parent, record.name))
     rows.drop(ENTRY, (record.parent, record.name))
     rows.drop(DIR, (entry.node,))
@@ -210,15 +210,15 @@ def _archive(rows: Rows, old: Entry, newer: int) -> None:
         rows.put(VERSION, below._replace(newer=old.version))
 
 
-def _version_gone(record: VersionGone, rows: Rows) -> None:
+def _version_deleted(record: VersionDeleted, rows: Rows) -> None:
     entry = require(rows, ENTRY, (record.parent, record.name))
     if entry.version == record.version:
-        _current_gone(record, entry, rows)
+        _current_deleted(record, entry, rows)
     else:
-        _noncurrent_gone(record, entry, rows)
+        _noncurrent_deleted(record, entry, rows)
 
 
-def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
+def _current_deleted(record: VersionDeleted, entry: Entry, rows: Rows) -> None:
     parent, name = record.parent, record.name
     directory = require(rows, DIR, (parent,))
     was_live, is_live = not entry.dead, False
@@ -247,7 +247,7 @@ def _current_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
     count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
 
 
-def _noncurrent_gone(record: VersionGone, entry: Entry, rows: Rows) -> None:
+def _noncurrent_deleted(record: VersionDeleted, entry: Entry, rows: Rows) -> None:
     parent, name = record.parent, record.name
     gone = require(rows, VERSION, (parent, name, record.version))
     rows.drop(VERSION, (parent, name, record.version))

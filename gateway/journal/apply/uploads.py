@@ -16,19 +16,19 @@ from gateway.journal.records.uploads import (
     UploadForgotten,
     UploadMade,
     UploadRecord,
-    UploadsCutOff,
+    UploadsAborted,
 )
 from gateway.journal.rows import Rows, require
 from gateway.journal.tables import (
     BODY,
     BUCKET,
-    FREED,
-    GONE,
+    DELETED_BUCKET,
     PART,
+    RELEASE_QUEUE,
     UPLOAD,
     Body,
-    Freed,
     Part,
+    QueuedRelease,
     Shape,
     Upload,
     UploadState,
@@ -51,8 +51,8 @@ def apply_uploads(record: UploadRecord, rows: Rows) -> None:
             _parts_dropped(record, rows)
         case UploadForgotten():
             _upload_forgotten(record, rows)
-        case UploadsCutOff():
-            _uploads_cut_off(record, rows)
+        case UploadsAborted():
+            _uploads_aborted(record, rows)
         case PiecesStaged():
             _pieces_staged(record, rows)
         case _:
@@ -99,7 +99,7 @@ def _part_put(record: PartPut, rows: Rows) -> None:
 
 def _let_go(rows: Rows, part: Part) -> None:
     if part.shape != Shape.NONE:
-        rows.put(FREED, Freed(part.id, part.shape, part.content, 0))
+        rows.put(RELEASE_QUEUE, QueuedRelease(part.id, part.shape, part.content, 0))
 
 
 def _parts_joined(record: PartsJoined, rows: Rows) -> None:
@@ -138,7 +138,7 @@ def _let_go_of_staged(rows: Rows, key: tuple[str, bytes, int]) -> None:
     upload = require(rows, UPLOAD, key)
     if upload.staged:
         for body in staged(upload.staged).bodies:
-            rows.put(FREED, Freed(body, Shape.BODY, body, 0))
+            rows.put(RELEASE_QUEUE, QueuedRelease(body, Shape.BODY, body, 0))
         rows.put(UPLOAD, upload._replace(staged=b""))
 
 
@@ -165,19 +165,19 @@ def _end(upload: Upload, rows: Rows) -> None:
     """Parts that still stand wait, under the upload's id, to be dropped."""
     rows.put(UPLOAD, upload._replace(last_part=0))
     if upload.parts:
-        rows.put(FREED, Freed(upload.id, int(Shape.NONE), 0, 0))
+        rows.put(RELEASE_QUEUE, QueuedRelease(upload.id, int(Shape.NONE), 0, 0))
 
 
-def _uploads_cut_off(record: UploadsCutOff, rows: Rows) -> None:
+def _uploads_aborted(record: UploadsAborted, rows: Rows) -> None:
     for at in record.uploads:
         upload = require(rows, UPLOAD, (record.name, at.key, at.id))
         ended = upload._replace(state=UploadState.ABORTED, ended_ns=record.at_ns)
         _end(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
-    gone = require(rows, GONE, (record.bucket,))
+    gone = require(rows, DELETED_BUCKET, (record.bucket,))
     if gone.uploads > len(record.uploads):
-        rows.put(GONE, gone._replace(uploads=gone.uploads - len(record.uploads)))
+        rows.put(DELETED_BUCKET, gone._replace(uploads=gone.uploads - len(record.uploads)))
     else:
-        rows.drop(GONE, (record.bucket,))
+        rows.drop(DELETED_BUCKET, (record.bucket,))
 
 
 def _parts_dropped(record: PartsDropped, rows: Rows) -> None:
@@ -190,7 +190,7 @@ def _parts_dropped(record: PartsDropped, rows: Rows) -> None:
             _let_go(rows, part)
     _count_parts(rows, key, -len(record.numbers))
     if require(rows, UPLOAD, key).parts == 0:
-        rows.drop(FREED, (record.upload,))
+        rows.drop(RELEASE_QUEUE, (record.upload,))
         _let_go_of_staged(rows, key)
 
 

@@ -30,7 +30,7 @@ from gateway.journal.history import chain
 from gateway.journal.history.replay import verify
 from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths, make_folder, sync_folder
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS, BeginChain, EndSession, StartIncarnation, begin_chain
 from gateway.journal.site_clock import KeptClock
 from gateway.journal.sqlite.store import SqliteStore
@@ -136,7 +136,7 @@ def _begin_anew(path: Path, manifest: Manifest, above: int, *, tables_only: bool
             _leave_journal_behind(store, manifest)
         else:
             _see_that_it_is_whole(store, manifest)
-        committer = LocalCommitter(store, COMMANDS, KeptClock(store).now_ns)
+        committer = InlineCommitter(store, COMMANDS, KeptClock(store).now_ns)
         live = store.live_sessions()
         incarnation: int = committer.run(StartIncarnation(above))
         committer.run_all([EndSession(session) for session in live])
@@ -175,7 +175,7 @@ def _leave_journal_behind(store: SqliteStore, manifest: Manifest) -> None:
         raise Misconfigured("the backup's journal is whole: restore it as it is, and nothing is left unverified")
     store.check()
     store.drop_journal(max(store.head().number, manifest.number))
-    LocalCommitter(store, {BeginChain: begin_chain}).run(BeginChain())
+    InlineCommitter(store, {BeginChain: begin_chain}).run(BeginChain())
 
 
 def _number(database: Path) -> int:

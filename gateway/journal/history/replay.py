@@ -6,7 +6,7 @@ from gateway.errors import Corrupted
 from gateway.journal.apply import apply
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.history import chain
-from gateway.journal.rows import Climb, Load, Overlay, RowsNotLoaded
+from gateway.journal.rows import Climb, LoadRequest, Overlay, RowsNotLoaded
 from gateway.journal.server.row_cache import ROWS_MAX, RowCache
 from gateway.journal.store import EMPTY_HEAD, Batch, Head, JournalRow, Store
 from gateway.journal.tables import DIR
@@ -77,6 +77,6 @@ def replay(source: Store, target: Store, rows_max: int = ROWS_MAX) -> Head:
     return replaying.head
 
 
-def _with_those_above(missing: Load) -> Load:
+def _with_those_above(missing: LoadRequest) -> LoadRequest:
     """A directory's row is loaded with those above it: counts of live entries may climb through all of them."""
     return Climb(missing[1][0]) if isinstance(missing, tuple) and missing[0] is DIR else missing

@@ -42,7 +42,7 @@ class BodyMade:
 
 
 @record(tag=73)
-class TakenApart:
+class ContentReleased:
     """What was let go of lost its counts. Each item is (freed id, how many pieces at most)."""
 
     items: tuple[tuple[int, int], ...]
@@ -94,5 +94,5 @@ class RewriteEnded:
 
 
 BytesRecord = (
-    RunMade | BodyMade | TakenApart | ExtentsMoved | BlocksForgotten | PackRewritten | RewritePlaced | RewriteEnded
+    RunMade | BodyMade | ContentReleased | ExtentsMoved | BlocksForgotten | PackRewritten | RewritePlaced | RewriteEnded
 )

@@ -71,7 +71,7 @@ class UserMade:
 
 
 @record(tag=12)
-class UserGone:
+class UserDeleted:
     """The user and all its access keys."""
 
     name: str
@@ -87,7 +87,7 @@ class AccessKeyMade:
 
 
 @record(tag=14)
-class AccessKeyGone:
+class AccessKeyDeleted:
     access_key: str
 
 
@@ -176,7 +176,7 @@ class PolicyNamed:
 
 SiteRecord = (
     SiteFounded | IncarnationStarted | FeatureRaised | TokenDrawn | ChainBegun
-    | TenantMade | UserMade | UserGone | AccessKeyMade | AccessKeyGone | AccessKeyResealed
+    | TenantMade | UserMade | UserDeleted | AccessKeyMade | AccessKeyDeleted | AccessKeyResealed
     | RingKeyMade | RingKeyRewrapped
     | SessionOpened | SessionEnded | SessionSwept | SessionForgotten
     | BackendNamed | BackendSetNamed | PolicyNamed

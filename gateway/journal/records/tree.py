@@ -24,7 +24,7 @@ class BucketMade:
 
 
 @record(tag=41)
-class BucketGone:
+class BucketDeleted:
     """An empty bucket, and its root. *owner* is a user's name."""
 
     name: str
@@ -44,7 +44,7 @@ class BucketSettingsSet:
 
 
 @record(tag=44, feature=3)
-class BucketLeftUploads:
+class BucketDeletedWithUploads:
     """A bucket without a version of anything, and its root, are gone while uploads into it were open: those wait, under
     the bucket's id, to be cut off. Their ids lie between the bucket's and *before*. *owner* is a user's name."""
 
@@ -70,7 +70,7 @@ class DirMade:
 
 
 @record(tag=51)
-class DirGone:
+class DirDeleted:
     """The directory *name* left *parent*; it had no entries."""
 
     parent: int
@@ -118,7 +118,7 @@ class NamePut:
 
 
 @record(tag=54)
-class VersionGone:
+class VersionDeleted:
     """A version of *name*, current or not. If it was current, the next older one becomes current; if none is left,
     the name is gone."""
 
@@ -214,7 +214,7 @@ class DirHeightRaised:
 
 
 TreeRecord = (
-    NamePut | FileMade | VersionGone | DirMade | DirGone | EntryMoved
+    NamePut | FileMade | VersionDeleted | DirMade | DirDeleted | EntryMoved
     | FileAttributesSet | DirAttributesSet | FileXattrsSet | DirXattrsSet | FileHeadersSet | FileContentSet
-    | DirHeightRaised | BucketMade | BucketGone | BucketLeftUploads | BucketVersioningSet | BucketSettingsSet
+    | DirHeightRaised | BucketMade | BucketDeleted | BucketDeletedWithUploads | BucketVersioningSet | BucketSettingsSet
 )  # fmt: skip

@@ -85,7 +85,7 @@ class UploadForgotten:
 
 
 @record(tag=85, feature=3)
-class UploadsCutOff:
+class UploadsAborted:
     """Open uploads of a bucket that is gone (its id, and its name) ended as if aborted; no bucket counts them. Parts
     that still stand wait to be dropped."""
 
@@ -136,6 +136,6 @@ UploadRecord = (
     | UploadEnded
     | PartsDropped
     | UploadForgotten
-    | UploadsCutOff
+    | UploadsAborted
     | PiecesStaged
 )

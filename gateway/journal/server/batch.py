@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from gateway.errors import EntrepotError, Refused, SessionExpired, Unavailable
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.columns import pack, unpack
-from gateway.journal.commands import CommandTable, Foresee, Tx
+from gateway.journal.commands import CommandTable, Prefetcher, Tx
 from gateway.journal.records import Record
-from gateway.journal.rows import Load, Overlay, RowsNotLoaded, prefetch, rows_in
+from gateway.journal.rows import LoadRequest, Overlay, RowsNotLoaded, prefetch, rows_in
 from gateway.journal.server.job_queue import Job
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.store import Batch, Head, JournalRow, running_hash
@@ -35,7 +35,7 @@ ROUNDS_MAX = 200
 """How often a command may miss rows before it is refused. Each round of a path brings `LEVELS_MAX` directories."""
 ROWS_TURN = 1024
 """Rows that are loaded without a break, about."""
-FORESIGHTS_MAX = 3
+PREFETCH_ROUNDS_MAX = 3
 """How often rows are loaded before the commands run that want them: directories, names, what the names point at."""
 STEP_NS = 10**9
 """Steps back of the wall clock that are shorter are smoothed: what is written later does not seem older."""
@@ -67,7 +67,7 @@ class Loading:
     """A job whose command waits for rows."""
 
     job: Job
-    wanted: list[Load]
+    wanted: list[LoadRequest]
     """Those that are not loaded yet."""
     rounds: int
     """How often it missed rows."""
@@ -122,7 +122,7 @@ class Gathering:
     def run(self, jobs: Sequence[Job]) -> None:
         """Run *jobs*, loading what they miss."""
         self.size += sum(job.size for job in jobs)
-        self._foresee(jobs)
+        self._prefetch(jobs)
         self._run(jobs, 0)
 
     def resume(self, loaded: Loading) -> None:
@@ -148,27 +148,27 @@ class Gathering:
                 return
             self._cache.load(missing)
 
-    def _foresee(self, jobs: Sequence[Job]) -> None:
+    def _prefetch(self, jobs: Sequence[Job]) -> None:
         """Load what *jobs* are sure to miss."""
-        foreseeing: dict[Foresee, list[Any]] = {}
+        by_prefetcher: dict[Prefetcher, list[Any]] = {}
         for job in jobs:
-            foresee = type(job.command).FORESEE
-            if foresee is not None:
-                foreseeing.setdefault(foresee, []).append(job.command)
-        for foresee, commands in foreseeing.items():
-            for _ in range(FORESIGHTS_MAX):
+            prefetcher = type(job.command).PREFETCH
+            if prefetcher is not None:
+                by_prefetcher.setdefault(prefetcher, []).append(job.command)
+        for prefetcher, commands in by_prefetcher.items():
+            for _ in range(PREFETCH_ROUNDS_MAX):
                 try:
-                    wanted = set(foresee(commands, self.overlay))
+                    wanted = set(prefetcher(commands, self.overlay))
                 except Exception:
-                    log.exception("%s failed", foresee.__name__)  # as the command that it stumbles over will, alone
+                    log.exception("%s failed", prefetcher.__name__)  # as the command that it stumbles over will, alone
                     break
                 if not wanted:
                     break
                 self._cache.load(list(wanted))
 
-    def _round(self, jobs: Sequence[Job]) -> list[tuple[Job, tuple[Load, ...]]]:
+    def _round(self, jobs: Sequence[Job]) -> list[tuple[Job, tuple[LoadRequest, ...]]]:
         """Run each job once. Returns those that missed rows, and the rows."""
-        waiting: list[tuple[Job, tuple[Load, ...]]] = []
+        waiting: list[tuple[Job, tuple[LoadRequest, ...]]] = []
         for job in jobs:
             try:
                 self.answers.append(self._one(job))
@@ -247,7 +247,7 @@ class BatchRunner:
 
     def load(self) -> list[Loading]:
         """Load about `ROWS_TURN` rows for jobs that wait for them, which take turns. Returns the jobs that can run."""
-        wanted: list[Load] = []
+        wanted: list[LoadRequest] = []
         ready: list[Loading] = []
         rows = 0
         while self.loading and rows < ROWS_TURN:

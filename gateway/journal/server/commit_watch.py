@@ -4,7 +4,7 @@ Such a committer still renews leases but answers no command. Its supervisor and 
 from it, so they take it for healthy.
 
 Why ending the process is safe: no command of the batch that the hung thread works on has been answered. So the kill is
-the same as a crash between two answers, which `committing.py` allows for. Either the transaction is durable, and
+the same as a crash between two answers, which `committer.py` allows for. Either the transaction is durable, and
 clients that send the same commands again get its answers, or the transaction left nothing behind.
 
 The process ends by SIGKILL, since a hung thread cannot be stopped, and since a thread that resumes must not write

@@ -16,7 +16,7 @@ from gateway.errors import Busy, EntrepotError, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.server.batch import Answer, Job
 from gateway.journal.session_commands import OpenSession
-from gateway.journal.wire import SLOTS_MAX, Frames, Kind, error_out, frame
+from gateway.journal.wire import SLOTS_MAX, FrameKind, Frames, error_out, frame
 
 if TYPE_CHECKING:
     from gateway.journal.server.server import Server
@@ -27,7 +27,7 @@ COMMANDS_MAX = 1024
 """How many commands of one connection may wait."""
 
 
-class Connection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One client."""
 
     def __init__(self, server: Server) -> None:
@@ -75,20 +75,20 @@ class Connection(asyncio.Protocol):
     def _take(self, length: int, found: tuple[Any, ...]) -> None:
         kind, *values = found
         match kind:
-            case Kind.SEND:
+            case FrameKind.SEND:
                 self._send(values[0], length)
-            case Kind.BEAT:
+            case FrameKind.BEAT:
                 self._beat(values[0])
-            case Kind.HELLO:
+            case FrameKind.HELLO:
                 self._hello(values[0], values[1])
-            case Kind.HORIZONS:
-                self._write(frame(Kind.DONE, values[0], self._server.horizon(pins=bool(values[1]))))
-            case Kind.PIN:
+            case FrameKind.HORIZONS:
+                self._write(frame(FrameKind.DONE, values[0], self._server.horizon(pins=bool(values[1]))))
+            case FrameKind.PIN:
                 self._later(self._pin(*values))
-            case Kind.GOODBYE:
+            case FrameKind.GOODBYE:
                 # A beat that crossed it on the way is no reason to tell of an end that was asked for.
                 session, self._session = self._session, 0
-                done = frame(Kind.DONE, values[0], None)
+                done = frame(FrameKind.DONE, values[0], None)
                 self._server.end_session(session, lambda: self._write(done))
             case _:
                 raise ValueError(f"a frame of kind {kind}")
@@ -102,19 +102,19 @@ class Connection(asyncio.Protocol):
         try:
             await self._server.pin(name, number, until_ns)
         except EntrepotError as error:
-            self._write(frame(Kind.FAILED, ask, *error_out(error)))
+            self._write(frame(FrameKind.FAILED, ask, *error_out(error)))
         else:
-            self._write(frame(Kind.DONE, ask, None))
+            self._write(frame(FrameKind.DONE, ask, None))
 
     # --- its session --------------------------------------------------------------------------------------------------
 
     def _hello(self, kind: str, session: int) -> None:
         if session == 0:
-            self._server.committing.own(OpenSession(kind), self._opened)
+            self._server.committer.own(OpenSession(kind), self._opened)
         elif self._server.leases.knows(session):
             self._welcome(session)
         else:
-            self._write(frame(Kind.OVER, session))
+            self._write(frame(FrameKind.OVER, session))
 
     def _opened(self, answer: Answer) -> None:
         if answer.error is not None:
@@ -122,13 +122,13 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         failpoints.reach("session-opened")
-        self._server.leases.open(answer.value, self._server.committing.durable, self._server.clock.monotonic())
+        self._server.leases.open(answer.value, self._server.committer.durable, self._server.clock.monotonic())
         self._welcome(answer.value)
 
     def _welcome(self, session: int) -> None:
         self._session = session
         self._server.leases.beat(session, self._server.clock.monotonic())
-        self._write(frame(Kind.WELCOME, session, self._server.leases.seconds, self._server.committing.durable))
+        self._write(frame(FrameKind.WELCOME, session, self._server.leases.seconds, self._server.committer.durable))
 
     def _beat(self, horizon: int) -> None:
         if not self._session:
@@ -137,13 +137,13 @@ class Connection(asyncio.Protocol):
             self.told_over(self._session)
             return
         self._server.leases.beat(self._session, self._server.clock.monotonic(), horizon)
-        self._write(frame(Kind.BEATEN, self._server.committing.durable))
+        self._write(frame(FrameKind.BEATEN, self._server.committer.durable))
 
     def told_over(self, session: int) -> None:
         """*session* has ended: tell the client, if it is its."""
         if session == self._session:
             self._session = 0
-            self._write(frame(Kind.OVER, session))
+            self._write(frame(FrameKind.OVER, session))
 
     # --- its commands -------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             except EntrepotError as error:
                 refused.append((slot, number, *error_out(error)))
         if refused:
-            self._write(frame(Kind.ANSWERS, refused))
+            self._write(frame(FrameKind.ANSWERS, refused))
 
     def _queue(self, slot: int, number: int, flat: tuple[Any, ...], size: int) -> None:
         if not self._session:
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
         if self._pending >= COMMANDS_MAX:
             raise Busy("the committer's queue for this process")
         command = COMMAND_CODEC.make(flat)
-        self._server.committing.add(Job(self._session, slot, number, command, size, self))
+        self._server.committer.add(Job(self._session, slot, number, command, size, self))
         self._pending += 1
 
     def answer(self, answers: Sequence[Answer]) -> None:
@@ -177,4 +177,4 @@ class Connection(asyncio.Protocol):
         for job, value, error in answers:
             name, payload = ("", value) if error is None else error_out(error)
             flat.append((job.slot, job.number, name, payload))
-        self._write(frame(Kind.ANSWERS, flat))
+        self._write(frame(FrameKind.ANSWERS, flat))

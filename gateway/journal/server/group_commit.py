@@ -49,7 +49,7 @@ HERE_BYTES = 64 << 10
 FULL = "the journal's disk is full: only deletions are taken"
 
 
-class Committing:
+class GroupCommitter:
     """Takes jobs, answers each once its batch is durable. `answered` is told the answers of a batch together."""
 
     def __init__(

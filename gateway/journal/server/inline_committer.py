@@ -12,7 +12,7 @@ from gateway.journal.store import Store
 from gateway.timing import Timing
 
 
-class LocalCommitter:
+class InlineCommitter:
     """Runs commands one by one, each durable when it is answered."""
 
     def __init__(

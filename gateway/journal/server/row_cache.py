@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from gateway.journal.rows import LEVELS_MAX, Descent, Load, RowsNotLoaded, Wanted
+from gateway.journal.rows import LEVELS_MAX, Descent, LoadRequest, RowKey, RowsNotLoaded
 from gateway.journal.store import Store, TreePath
 from gateway.journal.tables import DIR, ENTRY, Key, Table
 
@@ -22,7 +22,7 @@ class RowCache:
 
     def __init__(self, store: Store, rows_max: int = ROWS_MAX) -> None:
         self._store = store
-        self._rows: dict[Wanted, Any] = {}
+        self._rows: dict[RowKey, Any] = {}
         self._rows_max = rows_max
         self.fresh_id = 1 << 63
         """Ids from here on were drawn by no durable batch, so no row stands under one: a command that looks inside
@@ -39,7 +39,7 @@ class RowCache:
             raise RowsNotLoaded(((table, key),))
         return found  # type: ignore[no-any-return]
 
-    def knows(self, wanted: Wanted) -> bool:
+    def knows(self, wanted: RowKey) -> bool:
         first = wanted[1][0]
         return wanted in self._rows or (type(first) is int and first >= self.fresh_id)
 
@@ -49,7 +49,7 @@ class RowCache:
     def drop(self, table: Table[R], key: Key) -> None:
         self._rows[(table, key)] = None
 
-    def load(self, wanted: Sequence[Load]) -> None:
+    def load(self, wanted: Sequence[LoadRequest]) -> None:
         """Fetch these rows, with one query a table, and one for each path."""
         by_table: dict[Table[Any], list[Key]] = {}
         for each in wanted:
@@ -82,7 +82,7 @@ class RowCache:
         for entry in path.entries:
             self._rows.setdefault((ENTRY, (entry.parent, entry.name)), entry)
 
-    def merge(self, changed: dict[Wanted, Any]) -> None:
+    def merge(self, changed: dict[RowKey, Any]) -> None:
         """These rows are durable now. They count as used last."""
         rows = self._rows
         for wanted, row in changed.items():

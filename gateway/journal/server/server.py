@@ -30,8 +30,8 @@ from gateway.journal.commands import CommandTable
 from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.batch import Answer
-from gateway.journal.server.connection import Connection
-from gateway.journal.server.group_commit import Committing
+from gateway.journal.server.connection import ServerConnection
+from gateway.journal.server.group_commit import GroupCommitter
 from gateway.journal.server.leases import Leases
 from gateway.journal.server.reserve import RESERVE_BYTES, Reserve
 from gateway.journal.session_commands import DrawToken, EndSession
@@ -74,7 +74,7 @@ class Server:
         self._paths = paths
         self.store = store
         self.leases = Leases(settings.lease_seconds)
-        self.committing = Committing(
+        self.committer = GroupCommitter(
             store,
             {**session_commands.COMMANDS, **commands},
             Reserve(paths.reserve, settings.reserve_bytes),
@@ -82,7 +82,7 @@ class Server:
             settings.observe,
             timing=settings.timing,
         )
-        self._connections: set[Connection] = set()
+        self._connections: set[ServerConnection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._last_session = self.clock.monotonic()
 
@@ -91,7 +91,7 @@ class Server:
         the process should end then, and a successor find out what stands."""
         self._paths.socket().unlink(missing_ok=True)  # a predecessor's, who was killed
         self._forget_slots()
-        committing = asyncio.create_task(self.committing.run())
+        committing = asyncio.create_task(self.committer.run())
         serving = asyncio.create_task(self._serve(stop))
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -100,7 +100,7 @@ class Server:
                 serving.result()
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
-            self.committing.stop()
+            self.committer.stop()
             await committing
         finally:
             for task in (committing, serving, stopping):
@@ -130,7 +130,7 @@ class Server:
         while self.store.is_founded():  # or `init` is about to do that, and nobody else can use this journal
             try:
                 if unseen:
-                    await self.committing.in_thread(self._pin_for_the_original)
+                    await self.committer.in_thread(self._pin_for_the_original)
                 await self._draw(here)
             except DiskFull:
                 log.warning("no fencing token is drawn for now: the journal's disk is full")
@@ -145,14 +145,14 @@ class Server:
             "go on with a copy of it: what they may name is kept for %g h (journal.fork_grace_hours)", seconds / 3_600
         )  # fmt: skip
         number = self.store.head().number
-        now_ns = self.committing.clock.now_ns()
+        now_ns = self.committer.clock.now_ns()
         self.store.pin(f"{FORK_PIN} {number}", number, now_ns + int(seconds * 1e9), now_ns)
 
     async def _draw(self, here: str) -> None:
         """Raises `DiskFull`, and `Misconfigured` where no token can be drawn."""
         drawn: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         nonce = secrets.token_hex(NONCE_BYTES)
-        self.committing.own(
+        self.committer.own(
             DrawToken(nonce, secrets.randbits(63), here),
             lambda answer: None if drawn.done() else drawn.set_result(answer),
         )
@@ -169,7 +169,7 @@ class Server:
         address.unlink(missing_ok=True)
         before = os.umask(0o177)
         try:
-            return await asyncio.get_running_loop().create_unix_server(lambda: Connection(self), str(address))
+            return await asyncio.get_running_loop().create_unix_server(lambda: ServerConnection(self), str(address))
         finally:
             os.umask(before)
 
@@ -209,10 +209,10 @@ class Server:
             self._later_forget_slots()
             done()
 
-        self.committing.own(EndSession(session, seen), ended)
+        self.committer.own(EndSession(session, seen), ended)
 
     def _later_forget_slots(self) -> None:
-        task = asyncio.create_task(self.committing.in_thread(self._forget_slots))
+        task = asyncio.create_task(self.committer.in_thread(self._forget_slots))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -224,33 +224,33 @@ class Server:
 
     def _answered(self, answers: Sequence[Answer]) -> None:
         """Hand the answers of a batch to their connections, one frame each."""
-        by_connection: dict[Connection, list[Answer]] = {}
+        by_connection: dict[ServerConnection, list[Answer]] = {}
         for answer in answers:
             waiter = answer.job.waiter
-            if isinstance(waiter, Connection):
+            if isinstance(waiter, ServerConnection):
                 by_connection.setdefault(waiter, []).append(answer)
             elif waiter is not None:
                 waiter(answer)
         for connection, some in by_connection.items():
             connection.answer(some)
 
-    def joined(self, connection: Connection) -> None:
+    def joined(self, connection: ServerConnection) -> None:
         self._connections.add(connection)
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: ServerConnection) -> None:
         self._connections.discard(connection)
 
     async def pin(self, name: str, number: int, until_ns: int) -> None:
         """Keep what dies behind record *number* for as long as there is from now to *until_ns*, by the wall clock. That
         time is measured by the site's clock, so no wall clock that is put ahead later ends it. Raises `DiskFull`."""
-        now_ns = self.committing.clock.now_ns()
+        now_ns = self.committer.clock.now_ns()
         kept_until_ns = now_ns + until_ns - self.clock.wall_ns()
-        await self.committing.in_thread(lambda: self.store.pin(name, number, kept_until_ns, now_ns))
+        await self.committer.in_thread(lambda: self.store.pin(name, number, kept_until_ns, now_ns))
 
     def horizon(self, *, pins: bool = True) -> int:
         """The lowest number at which anybody may still read: live sessions and, with *pins*, backups."""
-        pinned = self.store.pins(self.committing.clock.now_ns()) if pins else []
-        return self.leases.horizon(self.committing.durable, pinned)
+        pinned = self.store.pins(self.committer.clock.now_ns()) if pins else []
+        return self.leases.horizon(self.committer.durable, pinned)
 
 
 def open_store(paths: JournalPaths, timing: Timing | None = None) -> SqliteStore:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from gateway.errors import Misconfigured
 from gateway.journal.columns import checksum_kind
-from gateway.journal.tables import GONE, PLAN, REWRITE, TABLES, TOKEN, WORK, Table
+from gateway.journal.tables import DELETED_BUCKET, PLAN, REWRITE, TABLES, TOKEN, WORK, Table
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -137,7 +137,7 @@ def _work_on_copies(base: Database) -> None:
 def _uploads_left(base: Database) -> None:
     """Buckets that went before the uploads into them have rows."""
     if "gone" not in base.table_names():
-        base.execute(_create(GONE))
+        base.execute(_create(DELETED_BUCKET))
 
 
 def _old_copies_wait(base: Database) -> None:

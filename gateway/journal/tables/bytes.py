@@ -88,7 +88,7 @@ class Rewrite(NamedTuple):
     """packed: list of `Rewritten`."""
 
 
-class Freed(NamedTuple):
+class QueuedRelease(NamedTuple):
     """Something that let go of its content, whose counts are taken down later, in slices."""
 
     id: int
@@ -104,5 +104,5 @@ RUN = Table("run", Run)
 BODY = Table("body", Body)
 BLOCK = Table("block", Block)
 MEMBER = Table("member", Member, 2)
-FREED = Table("freed", Freed)
+RELEASE_QUEUE = Table("freed", QueuedRelease)
 REWRITE = Table("rewrite", Rewrite)

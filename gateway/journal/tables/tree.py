@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.journal.tables.base import Table
 
 
-class Kind(IntEnum):
+class FileKind(IntEnum):
     """What a file row is. A directory has a table of its own; MARKER is the empty-named entry that makes one."""
 
     FILE = 0

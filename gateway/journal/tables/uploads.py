@@ -66,7 +66,7 @@ class Part(NamedTuple):
     modified_ns: int
 
 
-class GoneBucket(NamedTuple):
+class DeletedBucket(NamedTuple):
     """A bucket that is gone while uploads into it were open, until the last of them is cut off.
 
     An upload's row has its bucket's name, and the name may be another bucket's by now: the upload is of the bucket of
@@ -83,4 +83,4 @@ class GoneBucket(NamedTuple):
 
 UPLOAD = Table("upload", Upload, 3, ("bucket", "state", "key", "id"))
 PART = Table("part", Part, 2)
-GONE = Table("gone", GoneBucket)
+DELETED_BUCKET = Table("gone", DeletedBucket)

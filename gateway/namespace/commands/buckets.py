@@ -7,8 +7,8 @@ from typing import Any
 from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, InvalidArgument, NoSuchUser
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.tree import (
-    BucketGone,
-    BucketLeftUploads,
+    BucketDeleted,
+    BucketDeletedWithUploads,
     BucketMade,
     BucketSettingsSet,
     BucketVersioningSet,
@@ -75,10 +75,10 @@ def drop_bucket(asked: DropBucket, tx: Tx) -> None:
     if bucket.versions or require(tx.rows, DIR, (bucket.root,)).entries:
         raise BucketNotEmpty(asked.bucket)
     if not bucket.uploads:
-        tx.emit(BucketGone(asked.bucket, asked.owner))
+        tx.emit(BucketDeleted(asked.bucket, asked.owner))
         return
     tx.need_feature(LEAVING_FEATURE)
-    tx.emit(BucketLeftUploads(asked.bucket, asked.owner, tx.new_id()))
+    tx.emit(BucketDeletedWithUploads(asked.bucket, asked.owner, tx.new_id()))
 
 
 @command(107)

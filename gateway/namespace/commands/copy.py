@@ -16,7 +16,7 @@ from gateway.journal.columns import Piece
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.bytes import BodyMade
 from gateway.journal.records.uploads import PartPut
-from gateway.journal.rows import Wanted, require
+from gateway.journal.rows import RowKey, require
 from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
 from gateway.namespace.commands.objects import DeleteObject, delete_object, existing, name_object
 from gateway.namespace.commands.uploads import open_upload, want_part
@@ -91,7 +91,7 @@ def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File
     return place.bucket, file, shown(at.version, at.null, place.bucket.versioning)
 
 
-def _content_row(file: File) -> list[Wanted]:
+def _content_row(file: File) -> list[RowKey]:
     match file.shape:
         case Shape.RUN:
             return [(RUN, (file.content,))]

@@ -16,9 +16,9 @@ from gateway.errors import (
     TooManyLinks,
 )
 from gateway.journal.commands import Tx, command
-from gateway.journal.records.tree import DirAttributesSet, DirGone
+from gateway.journal.records.tree import DirAttributesSet, DirDeleted
 from gateway.journal.rows import require
-from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Dir, Entry, Kind
+from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Dir, Entry, FileKind
 from gateway.namespace.depth import check_depth, note_height
 from gateway.namespace.name_lookup import Standing, enter, free, is_directory, look, make_sure, mark, new_node
 from gateway.namespace.paths import Place, load_climb, make_dir, want_neighbours
@@ -99,7 +99,7 @@ def empty_out(tx: Tx, bucket: Bucket, directory: Dir) -> None:
         take_name(tx, bucket, marker)
     left = tx.get(DIR, (directory.id,))
     if left is not None and left.entries == 0:
-        tx.emit(DirGone(directory.parent, directory.name, tx.at_ns))
+        tx.emit(DirDeleted(directory.parent, directory.name, tx.at_ns))
 
 
 def take_name(tx: Tx, bucket: Bucket, entry: Entry) -> None:
@@ -148,8 +148,8 @@ class Mknod:
 
 
 def mknod(asked: Mknod, tx: Tx) -> int:
-    kind = Kind(asked.kind)
-    if kind in (Kind.MARKER, Kind.SYMLINK):
+    kind = FileKind(asked.kind)
+    if kind in (FileKind.MARKER, FileKind.SYMLINK):
         raise InvalidArgument(f"a node of kind {kind.name} is not made so")
     there = _room_for(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.name)
     node = new_node(tx, kind, asked.user, asked.mode, asked.uid, asked.gid, rdev=asked.rdev)
@@ -186,7 +186,7 @@ def symlink(asked: Symlink, tx: Tx) -> int:
     if not 0 < len(asked.target) <= SYMLINK_BYTES or b"\0" in asked.target:
         raise InvalidArgument(f"a symbolic link's text has 1 to {SYMLINK_BYTES} bytes and no NUL")
     bucket, there = _room_for(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.name)
-    node = new_node(tx, Kind.SYMLINK, asked.user, 0o777, asked.uid, asked.gid, target=asked.target)
+    node = new_node(tx, FileKind.SYMLINK, asked.user, 0o777, asked.uid, asked.gid, target=asked.target)
     put_name(tx, bucket, asked.parent, asked.name, there.file, node)
     return node
 

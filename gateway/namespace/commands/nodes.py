@@ -20,8 +20,8 @@ from gateway.journal.records.tree import (
     FileContentSet,
     FileXattrsSet,
 )
-from gateway.journal.rows import Wanted, require
-from gateway.journal.tables import BLOCK, BODY, DIR, ENTRY, FILE, RUN, Dir, File, Kind, Shape
+from gateway.journal.rows import RowKey, require
+from gateway.journal.tables import BLOCK, BODY, DIR, ENTRY, FILE, RUN, Dir, File, FileKind, Shape
 from gateway.namespace.commands.complete import MOST_PIECES
 from gateway.namespace.commands.names import file_at
 from gateway.namespace.name_lookup import enter, free, look, make_sure, new_node, written_etag
@@ -39,7 +39,7 @@ XATTRS_BYTES = 256 * 1024
 def file_node(tx: Tx, node: int) -> File:
     """The file. Raises `NoSuchName`."""
     file = tx.get(FILE, (node,))
-    if file is None or file.kind == Kind.MARKER:
+    if file is None or file.kind == FileKind.MARKER:
         raise NoSuchName(f"node {node:x}")
     return file
 
@@ -68,11 +68,11 @@ class SetContent:
 
 
 def set_content(asked: SetContent, tx: Tx) -> str:
-    also: list[Wanted] = [(BLOCK, (block.id,)) for block in asked.blocks]
+    also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
     tx.prefetch([(FILE, (asked.node,)), *also])
     bucket_of(tx, asked.bucket, asked.user, asked.root)
     file = file_node(tx, asked.node)
-    if file.kind != Kind.FILE or file.etag != asked.was:
+    if file.kind != FileKind.FILE or file.etag != asked.was:
         raise InvalidArgument("the file was written by somebody else, or is none")
     new_bytes = sum(extent.length for extent in asked.extents)
     layout = [step for step in asked.layout or ((NEW, 0, new_bytes),) if step[2]]
@@ -152,14 +152,14 @@ class Clone:
 def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
     bucket = enter(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
     source = require(tx.rows, FILE, (file_at(look(tx, asked.parent, asked.name)).node,))
-    if source.kind != Kind.FILE:
+    if source.kind != FileKind.FILE:
         raise InvalidArgument("only a file's bytes can be cloned")
     if source.shape != Shape.NONE:
         tx.prefetch([(RUN if source.shape == Shape.RUN else BODY, (source.content,))])
     there = look(tx, asked.to_parent, asked.to_name, (ENTRY, (asked.to_parent, b"")))
     if there.live_file is not None:
         target = require(tx.rows, FILE, (there.live_file.node,))
-        if target.kind != Kind.FILE:
+        if target.kind != FileKind.FILE:
             raise InvalidArgument("bytes can be cloned into a file only")
         return target.id, _write(
             tx, asked.bucket, target, source.size, source.shape, source.content, source.checksums, None
@@ -167,7 +167,7 @@ def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
     free(there)
     make_sure(tx, bucket, asked.to_parent, asked.user)
     node = new_node(
-        tx, Kind.FILE, asked.user, asked.mode, asked.uid, asked.gid, size=source.size, shape=source.shape,
+        tx, FileKind.FILE, asked.user, asked.mode, asked.uid, asked.gid, size=source.size, shape=source.shape,
         content=source.content, checksums=source.checksums,
     )  # fmt: skip
     put_name(tx, bucket, asked.to_parent, asked.to_name, there.file, node)

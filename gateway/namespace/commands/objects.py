@@ -12,17 +12,17 @@ from gateway.errors import DeleteMarker, InvalidArgument, NoSuchKey, NoSuchVersi
 from gateway.journal.columns import Extent
 from gateway.journal.commands import Tx, command
 from gateway.journal.records.bytes import NewBlock, RunMade
-from gateway.journal.records.tree import DirGone, FileHeadersSet, FileMade
-from gateway.journal.rows import Load, RowsNotLoaded, Wanted, require
-from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, Kind, Shape, Version
+from gateway.journal.records.tree import DirDeleted, FileHeadersSet, FileMade
+from gateway.journal.rows import LoadRequest, RowKey, RowsNotLoaded, require
+from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, FileKind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write
 from gateway.namespace.keys import SLASH, check, check_named
 from gateway.namespace.paths import (
     Place,
     bucket_of,
     find,
-    foresee,
     reach,
+    rows_to_prefetch,
     seen,
     seen_as,
     walk,
@@ -40,7 +40,7 @@ Removed = tuple[str | None, bool]
 """(version as S3 shows it or None, whether a delete marker was made or removed)"""
 
 
-@command(100, foresee=foresee, weight=weigh_key)
+@command(100, prefetch=rows_to_prefetch, weight=weigh_key)
 class PutObject:
     """The bytes in *extents* become the current version of *key*. Answers `Written`.
 
@@ -66,7 +66,7 @@ class PutObject:
 
 def put_object(asked: PutObject, tx: Tx) -> Written:
     check(asked.key)
-    also: list[Wanted] = [(BLOCK, (block.id,)) for block in asked.blocks]
+    also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root, also)
     if place.entry is not None:
         want_neighbours(tx, place.entry)
@@ -89,7 +89,7 @@ def name_object(
     """A new node of these facts becomes the current version of the place's key."""
     parent = reach(tx, place)
     node = tx.new_id()
-    kind = Kind.FILE if place.name else Kind.MARKER
+    kind = FileKind.FILE if place.name else FileKind.MARKER
     tx.emit(
         FileMade(
             node, int(kind), size, int(shape), content, etag, owner, FILE_MODE, 0, 0, tx.at_ns, tx.at_ns, 0, b"",
@@ -100,7 +100,7 @@ def name_object(
     return shown(version, null, place.bucket.versioning), tx.at_ns
 
 
-@command(101, frees=True, foresee=foresee, weight=weigh_key)
+@command(101, frees=True, prefetch=rows_to_prefetch, weight=weigh_key)
 class DeleteObject:
     """The key goes, or one *version* of it ("" for none, else as S3 spells it). Answers `Removed`.
 
@@ -201,7 +201,7 @@ def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
             outcomes.append((refused.wire_code, *refused.args))
         else:
             outcomes.append(("", *removed))
-            if tx.records and type(tx.records[-1]) is DirGone:
+            if tx.records and type(tx.records[-1]) is DirDeleted:
                 parents.clear()  # it may be one of them
     return outcomes
 
@@ -211,7 +211,7 @@ def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
 
     What all of the keys lack is asked for in one go, level by level, not key after key. Keys of one directory go to
     it once."""
-    missing: list[Load] = []
+    missing: list[LoadRequest] = []
     parents: dict[bytes, int] = {}
     for key in keys:
         end = key.rfind(SLASH) + 1

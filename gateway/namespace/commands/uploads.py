@@ -21,10 +21,10 @@ from gateway.journal.records.uploads import (
     UploadEnded,
     UploadForgotten,
     UploadMade,
-    UploadsCutOff,
+    UploadsAborted,
 )
-from gateway.journal.rows import Wanted
-from gateway.journal.tables import BLOCK, BUCKET, GONE, PART, UPLOAD, Shape, Upload, UploadState
+from gateway.journal.rows import RowKey
+from gateway.journal.tables import BLOCK, BUCKET, DELETED_BUCKET, PART, UPLOAD, Shape, Upload, UploadState
 from gateway.namespace.keys import check
 from gateway.namespace.paths import bucket_of, weigh_key
 from gateway.namespace.version_ids import parse_upload, spell
@@ -64,7 +64,7 @@ def create_upload(asked: CreateUpload, tx: Tx) -> str:
 
 
 def any_upload(
-    tx: Tx, name: str, key: bytes, upload: str, user: int, root: bool, also: list[Wanted] | None = None
+    tx: Tx, name: str, key: bytes, upload: str, user: int, root: bool, also: list[RowKey] | None = None
 ) -> Upload:
     """The upload, open or ended, in a bucket that *user* may use. *also* is loaded with it.
 
@@ -90,7 +90,7 @@ def number_of(tx: Tx, name: str, upload: str, user: int, root: bool) -> int:
 
 
 def open_upload(
-    tx: Tx, name: str, key: bytes, upload: str, user: int, root: bool, also: list[Wanted] | None = None
+    tx: Tx, name: str, key: bytes, upload: str, user: int, root: bool, also: list[RowKey] | None = None
 ) -> Upload:
     """As `any_upload`; an ended one raises `NoSuchUpload` too."""
     row = any_upload(tx, name, key, upload, user, root, also)
@@ -99,7 +99,7 @@ def open_upload(
     return row
 
 
-def want_part(tx: Tx, upload: int, number: int, also: list[Wanted] | None = None) -> None:
+def want_part(tx: Tx, upload: int, number: int, also: list[RowKey] | None = None) -> None:
     """Ask for the part that is replaced. Raises `InvalidArgument` for a number that no part has."""
     if not 1 <= number <= PARTS:
         raise InvalidArgument(f"a part number is 1 to {PARTS}, not {number}")
@@ -130,7 +130,7 @@ class PutPart:
 
 
 def put_part(asked: PutPart, tx: Tx) -> int:
-    also: list[Wanted] = [(BLOCK, (block.id,)) for block in asked.blocks]
+    also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
     also.append((PART, (parse_upload(asked.upload), asked.number)))
     upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root, also)
     want_part(tx, upload.id, asked.number)
@@ -220,7 +220,7 @@ class CutUploadsOff:
 
 
 def cut_uploads_off(asked: CutUploadsOff, tx: Tx) -> int:
-    gone = tx.get(GONE, (asked.bucket,))
+    gone = tx.get(DELETED_BUCKET, (asked.bucket,))
     if gone is None:
         return 0
     tx.prefetch([(UPLOAD, (gone.name, *at)) for at in asked.uploads])
@@ -228,7 +228,7 @@ def cut_uploads_off(asked: CutUploadsOff, tx: Tx) -> int:
     rows = ((at, tx.get(UPLOAD, (gone.name, *at))) for at in its_own)
     still_open = tuple(at for at, row in rows if row is not None and row.state == UploadState.OPEN)
     if still_open:
-        tx.emit(UploadsCutOff(gone.id, gone.name, still_open, tx.at_ns, tx.site_ns))
+        tx.emit(UploadsAborted(gone.id, gone.name, still_open, tx.at_ns, tx.site_ns))
     return gone.uploads - len(still_open)
 
 

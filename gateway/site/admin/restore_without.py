@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gateway.errors import Corrupted, Misconfigured
 from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.inline_committer import LocalCommitter
+from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.site_clock import KeptClock
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
@@ -55,7 +55,7 @@ def give_up(paths: JournalPaths, names: Collection[str], timing: Timing) -> None
     with held_lock(paths):
         store = SqliteStore(paths.database)
         try:
-            committer = LocalCommitter(store, COMMANDS, KeptClock(store).now_ns, timing=timing)
+            committer = InlineCommitter(store, COMMANDS, KeptClock(store).now_ns, timing=timing)
             committer.run_all([LoseBackend(name) for name in names])
         finally:
             store.close()

@@ -30,7 +30,7 @@ from gateway import failpoints
 from gateway.errors import Misconfigured
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.paths import JournalPaths
-from gateway.journal.records.tree import BucketGone, BucketMade
+from gateway.journal.records.tree import BucketDeleted, BucketMade
 from gateway.journal.server.server import NONCE_BYTES
 from gateway.journal.session_commands import DrawToken
 from gateway.journal.whereabouts import FORK_PIN
@@ -223,7 +223,7 @@ def _addresses(base: sqlite3.Connection, record: Any) -> Iterator[str]:
             yield address(base, getattr(record, parent), getattr(record, name))
     if isinstance(getattr(record, "bucket", None), str) and isinstance(getattr(record, "key", None), bytes):
         yield f"s3://{record.bucket}/{record.key.decode(errors='replace')}"
-    if isinstance(record, BucketMade | BucketGone):
+    if isinstance(record, BucketMade | BucketDeleted):
         yield f"s3://{record.name}"
 
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.journal import session_commands
 from gateway.journal.server import group_commit as commits
 from gateway.journal.server.batch import Answer
-from gateway.journal.server.group_commit import Committing
+from gateway.journal.server.group_commit import GroupCommitter
 from gateway.journal.server.reserve import Reserve
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.store import SqliteStore
@@ -47,8 +47,10 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.store = Watched(folder / "journal.db")
         reserve = Reserve(folder / "reserve", 1 << 20)
-        self.committing = Committing(self.store, session_commands.COMMANDS, reserve, self._answered, timing=QUICK_DISK)
-        self.running = asyncio.create_task(self.committing.run())
+        self.committer = GroupCommitter(
+            self.store, session_commands.COMMANDS, reserve, self._answered, timing=QUICK_DISK
+        )
+        self.running = asyncio.create_task(self.committer.run())
 
     def _answered(self, answers: list[Answer]) -> None:
         for answer in answers:
@@ -56,7 +58,7 @@ class Bench:
 
     def begin(self, kind: str = "test") -> asyncio.Future[Answer]:
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.committing.own(OpenSession(kind), answer.set_result)
+        self.committer.own(OpenSession(kind), answer.set_result)
         return answer
 
 
@@ -64,7 +66,7 @@ class Bench:
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
-    bench.committing.stop()
+    bench.committer.stop()
     await asyncio.gather(bench.running, return_exceptions=True)
     bench.store.close()
 
@@ -73,7 +75,7 @@ async def test_a_lone_command_is_committed_where_it_stands(bench: Bench) -> None
     for _ in range(3):
         assert (await bench.begin()).error is None
     assert bench.store.threads == [LOOP] * 3
-    assert bench.committing.durable == bench.store.head().number == 3
+    assert bench.committer.durable == bench.store.head().number == 3
 
 
 async def test_a_long_batch_is_committed_in_the_thread(bench: Bench) -> None:
@@ -88,19 +90,19 @@ async def test_a_batch_of_long_records_is_committed_in_the_thread(bench: Bench) 
 
 
 async def test_on_a_slow_disk_nothing_is_committed_on_the_loop(bench: Bench) -> None:
-    bench.committing.timing = SLOW_DISK
+    bench.committer.timing = SLOW_DISK
     await bench.begin()
     for _ in range(3):
         await bench.begin()
     assert bench.store.threads == [LOOP, THREAD, THREAD, THREAD]
-    bench.committing.timing = QUICK_DISK
+    bench.committer.timing = QUICK_DISK
     await bench.begin()
     assert bench.store.threads[-1] == LOOP
 
 
 async def test_one_that_meets_other_work_with_the_connection_waits_for_it_in_the_thread(bench: Bench) -> None:
     begun, let_go = threading.Event(), threading.Event()
-    other = asyncio.create_task(bench.committing.in_thread(lambda: (begun.set(), let_go.wait())))
+    other = asyncio.create_task(bench.committer.in_thread(lambda: (begun.set(), let_go.wait())))
     await asyncio.to_thread(begun.wait)
     answer = bench.begin()
     await asyncio.sleep(0.02)
@@ -128,6 +130,6 @@ async def test_a_commit_on_the_loop_that_fails_is_answered_to_nobody(bench: Benc
 
 async def test_a_stop_behind_a_commit_on_the_loop_ends_at_once(bench: Bench) -> None:
     answer = bench.begin()
-    bench.committing.stop()
+    bench.committer.stop()
     await bench.running
     assert (await answer).error is None
