@@ -40,7 +40,7 @@ class Tables(TableReader, Protocol):
 
 
 class WantedBackends(Protocol):
-    """What workers need of the policies. `gateway.reconcile.placement_targets.Wishes` implements it."""
+    """What workers need of the policies. `gateway.reconcile.placement_targets.PlacementTargets` implements it."""
 
     def refresh(self) -> bool:
         """Load the policies in force. Returns False while they are unknown. Call it before each question below."""

@@ -29,7 +29,7 @@ def list_(site: SiteOption, json: Json = False) -> None:
     from gateway.site import replication_status
 
     async def work(opened: Site) -> list[dict[str, Any]]:
-        found = await replication_status.look(opened.journal_path, opened.warehouse.topology, opened.timing.clock)
+        found = await replication_status.look(opened.journal_path, opened.storage.topology, opened.timing.clock)
         health = await replication_status.health(opened)
         return [{**use._asdict(), "health": health.get(use.name, "")} for use in found.backends]
 

@@ -89,7 +89,7 @@ def status(folder: SiteArgument, json: Json = False) -> None:
     from gateway.site.admin import server_status
     from gateway.site.admin.site_counts import describe
 
-    async def work(site: Site) -> tuple[dict[str, Any], replication_status.Standings]:
+    async def work(site: Site) -> tuple[dict[str, Any], replication_status.ReplicationStatus]:
         facts = {**describe(site), "config": site.config.version}
         return facts, await replication_status.look(
             site.journal_path, site.config.topology(site.folder), site.timing.clock

@@ -53,7 +53,7 @@ async def _serve(child: Child, site: Site, wire: WireServer) -> None:
         site.count()
 
     child.before_report = each_second
-    child.troubles = site.warehouse.troubles
+    child.troubles = site.storage.troubles
     watching = None
     if certificate is not None:
         child.reload = certificate.reload

@@ -53,7 +53,7 @@ RANDOM_BYTES = 16
 _FRAME_NAME = struct.Struct(">I?")
 
 
-class Placed(NamedTuple):
+class ExtentLocation(NamedTuple):
     """Where an extent lies in its block."""
 
     offset: int
@@ -74,7 +74,7 @@ class Sealed(NamedTuple):
     crc32c: int
 
 
-class Span(NamedTuple):
+class SealedSpan(NamedTuple):
     """The sealed bytes that hold a plain range."""
 
     start: int
@@ -95,7 +95,7 @@ def sealed_length(length: int) -> int:
     return length + TAG_BYTES * frames_of(length)
 
 
-def sealed_span(offset: int, length: int, want_start: int, want_length: int) -> Span:
+def sealed_span(offset: int, length: int, want_start: int, want_length: int) -> SealedSpan:
     """Which sealed bytes hold *want_length* > 0 plain bytes from *want_start* on, of the extent of *length* plain
     bytes whose first frame stands at *offset*. Raises `ValueError` for a range that is not inside the extent."""
     if want_start < 0 or want_length <= 0 or want_start + want_length > length:
@@ -104,7 +104,7 @@ def sealed_span(offset: int, length: int, want_start: int, want_length: int) -> 
     behind = frames_of(want_start + want_length)
     start = first * FRAME_SEALED
     end = min(behind * FRAME_SEALED, sealed_length(length))
-    return Span(offset + start, end - start, first, want_start - first * FRAME_PLAIN)
+    return SealedSpan(offset + start, end - start, first, want_start - first * FRAME_PLAIN)
 
 
 def new_block_id(session: int) -> bytes:
@@ -242,7 +242,7 @@ class Sealer:
         self.plain = 0
         """Plain bytes so far."""
 
-    def add(self, buffers: Sequence[Buffer], *, more: bool = False) -> Placed:
+    def add(self, buffers: Sequence[Buffer], *, more: bool = False) -> ExtentLocation:
         """Seal one extent, which may come in several buffers. Raises `ValueError` if it is empty or too long.
 
         *more*: the extent goes on with the next `add`, so that a large one is sealed as it arrives; its length is
@@ -253,7 +253,7 @@ class Sealer:
         if more and length % FRAME_PLAIN:
             raise ValueError(f"an extent cannot go on behind {length} bytes: only its last frame may be short")
         sealed = memoryview(unfilled(sealed_length(length)))
-        placed = Placed(self.size, self._frame, length)
+        placed = ExtentLocation(self.size, self._frame, length)
         at = 0
         for piece in _frames_from(buffers):
             end = at + len(piece) + TAG_BYTES

@@ -18,7 +18,7 @@ ODD_BLOCKS = 4
 K = TypeVar("K", bound=Hashable)
 
 
-class Resting(Generic[K]):
+class BackendBackoff(Generic[K]):
     """Which backends (or whatever else the caller asks) are in trouble, which of them rest, and why."""
 
     def __init__(self, clock: Clock, first_seconds: float, most_seconds: float) -> None:

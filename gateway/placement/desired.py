@@ -15,7 +15,7 @@ FOR_EVER_NS = (1 << 63) - 1
 """Until when what time does not change holds."""
 
 
-class Facts(NamedTuple):
+class StoredBlock(NamedTuple):
     """What is known of a block."""
 
     policy: str
@@ -37,7 +37,7 @@ class Desired(NamedTuple):
     """When it has to be asked again, if nothing else changes."""
 
 
-def desired(facts: Facts, topology: Topology, now_ns: int, lost: Collection[str] = frozenset()) -> Desired:
+def desired(facts: StoredBlock, topology: Topology, now_ns: int, lost: Collection[str] = frozenset()) -> Desired:
     """The backends that should hold a block, by name. *lost*: those whose copies are gone for good.
 
     A policy that the config no longer has keeps what there is. So does one that could keep nothing: its config would be
@@ -49,7 +49,7 @@ def desired(facts: Facts, topology: Topology, now_ns: int, lost: Collection[str]
     return Desired(facts.held.difference(lost), FOR_EVER_NS)
 
 
-def _wishes(facts: Facts, topology: Topology) -> Iterator[Collection[str]]:
+def _wishes(facts: StoredBlock, topology: Topology) -> Iterator[Collection[str]]:
     """What to keep, the first that anything is left of: what the policy says; for one that is not known, what is held,
     and if all of that drains, what the policy `default` says."""
     policy = topology.policies.get(facts.policy)

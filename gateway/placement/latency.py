@@ -45,7 +45,7 @@ def prior(cluster: str | None, home: str, lines: Mapping[frozenset[str], Line]) 
     return UNKNOWN if line is None else Speed(line.latency_seconds, line.bytes_per_second)
 
 
-class Measured:
+class LatencyEstimator:
     """What one process has seen of one backend."""
 
     __slots__ = ("_first_byte_s", "_first_bytes", "_per_byte_s", "_streams", "prior")

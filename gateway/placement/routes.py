@@ -11,8 +11,8 @@ from random import Random
 from typing import NamedTuple
 
 from gateway.placement.breaker import Breaker, Health, State
-from gateway.placement.latency import UNKNOWN, Measured, prior
-from gateway.placement.order import Way, explored, read_order
+from gateway.placement.latency import UNKNOWN, LatencyEstimator, prior
+from gateway.placement.order import Candidate, explored, read_order
 from gateway.placement.policy import Place
 from gateway.timing.durations import RoutesTiming
 from gateway.topology import Line
@@ -59,7 +59,7 @@ class _Known:
     __slots__ = ("breaker", "measured", "name", "near", "placed", "price_per_gib")
 
     def __init__(self, timing: RoutesTiming) -> None:
-        self.measured = Measured(UNKNOWN)
+        self.measured = LatencyEstimator(UNKNOWN)
         self.breaker = Breaker(timing)
         self.place("", None, "", {})
 
@@ -178,14 +178,14 @@ class Routes:
 
     # ---- one backend ---------------------------------------------------------------------------------------------
 
-    def _as_said(self, backend: int) -> Way:
+    def _as_said(self, backend: int) -> Candidate:
         known = self._of(backend)
         expected_s = known.measured.prior.seconds(STANDING_BYTES)
-        return Way(backend, known.near, expected_s, known.price_per_gib, broken=False)
+        return Candidate(backend, known.near, expected_s, known.price_per_gib, broken=False)
 
-    def _as_seen(self, backend: int, size: int, now_s: float) -> Way:
+    def _as_seen(self, backend: int, size: int, now_s: float) -> Candidate:
         known = self._of(backend)
-        return Way(backend, known.near, known.expected_s(size), known.price_per_gib, known.breaker.broken(now_s))
+        return Candidate(backend, known.near, known.expected_s(size), known.price_per_gib, known.breaker.broken(now_s))
 
     def _of(self, backend: int) -> _Known:
         found = self._known.get(backend)

@@ -5,38 +5,38 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
-from gateway.placement.backend_backoff import Resting
-from gateway.reconcile.copy_ops import Odd, Task, Trouble
-from gateway.reconcile.placement_targets import Wishes
+from gateway.placement.backend_backoff import BackendBackoff
+from gateway.reconcile.copy_ops import BackendFailed, Task, ValueRejected
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
 
 
-class Troubles:
+class BackendHealth:
     """Of all backends, by the journal's ids."""
 
-    def __init__(self, wishes: Wishes, timing: Timing) -> None:
+    def __init__(self, wishes: PlacementTargets, timing: Timing) -> None:
         self._wishes = wishes
         pauses = timing.backend_backoff
-        self.resting: Resting[int] = Resting(timing.clock, pauses.first_seconds, pauses.most_seconds)
+        self.resting: BackendBackoff[int] = BackendBackoff(timing.clock, pauses.first_seconds, pauses.most_seconds)
         """Those that do nothing that they are asked, and"""
-        self.full: Resting[int] = Resting(timing.clock, pauses.first_seconds, pauses.most_seconds)
+        self.full: BackendBackoff[int] = BackendBackoff(timing.clock, pauses.first_seconds, pauses.most_seconds)
         """those that store nothing."""
         self.clock = self.resting.clock
 
     def __bool__(self) -> bool:
         return bool(self.resting or self.full)
 
-    def hear(self, trouble: Trouble) -> None:
+    def hear(self, trouble: BackendFailed) -> None:
         """Leave the backend alone for a while."""
         resting = self.full if trouble.only_storing else self.resting
         if resting.trouble(trouble.place, str(trouble.why), trouble.asked_seconds):
             _log.warning("copies on backend %r wait: %s", self._name(trouble.place), trouble.why)
 
-    def is_odd(self, trouble: Trouble, block: bytes) -> bool:
+    def is_odd(self, trouble: BackendFailed, block: bytes) -> bool:
         """Whether it is taken for the block's own, and not for the backend's."""
-        return isinstance(trouble, Odd) and not self.full.odd(trouble.place, block)
+        return isinstance(trouble, ValueRejected) and not self.full.odd(trouble.place, block)
 
     def answers(self, place: int, block: bytes) -> bool:
         """Whether the backend may be asked for something of *block* now, and"""

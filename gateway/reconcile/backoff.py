@@ -12,7 +12,7 @@ from gateway.reconcile.batching import Batching
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
 from gateway.reconcile.copy_ops import Task
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
 ATTEMPTS = 10
@@ -21,10 +21,10 @@ ATTEMPTS = 10
 _log = logging.getLogger(__name__)
 
 
-class PuttingOff:
+class WorkBackoff:
     """Each of its answers is True: something came of it, a record."""
 
-    def __init__(self, journal: WorkerJournal, wishes: Wishes, clock: JournalClock, timing: Timing) -> None:
+    def __init__(self, journal: WorkerJournal, wishes: PlacementTargets, clock: JournalClock, timing: Timing) -> None:
         self._journal = journal
         self._wishes = wishes
         self.clock = clock

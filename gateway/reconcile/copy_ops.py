@@ -41,7 +41,7 @@ class Task(NamedTuple):
     died: int
 
 
-class Trouble(Exception):
+class BackendFailed(Exception):
     """A backend does not do what it is asked, whatever the block."""
 
     def __init__(self, place: int, why: BaseException, *, storing: bool = False) -> None:
@@ -64,11 +64,11 @@ class Trouble(Exception):
         return self.why.retry_after_s if isinstance(self.why, backend_errors.BackendError) else None
 
 
-class Odd(Trouble):
+class ValueRejected(BackendFailed):
     """A backend says that what it was sent is not what it was sent: the block's fault, or its own."""
 
 
-class Hands:
+class CopyOps:
     """What touches copies."""
 
     def __init__(
@@ -88,14 +88,14 @@ class Hands:
 
     async def examine(self, task: Task, place: int, *, alone: bool = False) -> Buffer | None:
         """The whole copy there, verified; None if it is absent or damaged. *alone*: no other copy hangs on what is
-        found. Raises `Trouble`."""
+        found. Raises `BackendFailed`."""
         try:
             copy = await self._whole(task, place, at_hand=alone and place not in task.suspects)
             await verify_copy(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
         except (backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
-            raise Trouble(place, error) from error
+            raise BackendFailed(place, error) from error
         return copy
 
     async def _whole(self, task: Task, place: int, *, at_hand: bool) -> Buffer:
@@ -110,7 +110,7 @@ class Hands:
 
         A place has it if it tells the right size and, where it tells an MD5, that of the copy that was read; where the
         MD5 differs, which says nothing by itself, its copy is read as well. Places that are cheap to read are read
-        first. Raises `Trouble` if a place cannot be asked."""
+        first. Raises `BackendFailed` if a place cannot be asked."""
         absent: set[int] = set()
         copy: Buffer | None = None
         for place in sorted(places, key=lambda place: (not self._reads_cheaply(place), place)):
@@ -128,18 +128,18 @@ class Hands:
         return absent
 
     async def _stat(self, task: Task, place: int) -> Stat | None:
-        """What *place* tells of a value of the right size; None if it has none. Raises `Trouble`."""
+        """What *place* tells of a value of the right size; None if it has none. Raises `BackendFailed`."""
         try:
             found = await self._at(place).stat(block_path(task.block))
         except (backend_errors.NotFound, backend_errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
-            raise Trouble(place, error) from error
+            raise BackendFailed(place, error) from error
         return found if found.size == task.size else None
 
     async def stands(self, task: Task, copy: Buffer, place: int) -> bool:
         """Whether *copy* stands there already, as far as that can be told for less than putting it costs: by the MD5
-        that the place tells, or by reading it where that crosses no line. Raises `Trouble`."""
+        that the place tells, or by reading it where that crosses no line. Raises `BackendFailed`."""
         found = await self._stat(task, place)
         if found is None:
             return False
@@ -147,36 +147,36 @@ class Hands:
             return found.md5 == await asyncio.to_thread(_md5, copy)
         return self._reads_cheaply(place) and await self.examine(task, place) is not None
 
-    async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[Trouble]]:
+    async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[BackendFailed]]:
         """Put *copy* on each of *places*. Answers where it stands now, confirmed, and what went wrong elsewhere."""
         wanted = list(places)
         outcomes = await asyncio.gather(*(self._put(task, copy, place) for place in wanted))
         done = {place for place, outcome in zip(wanted, outcomes, strict=True) if outcome is None}
         return done, [outcome for outcome in outcomes if outcome is not None]
 
-    async def _put(self, task: Task, copy: Buffer, place: int) -> Trouble | None:
+    async def _put(self, task: Task, copy: Buffer, place: int) -> BackendFailed | None:
         try:
             await self._at(place).put(block_path(task.block), [copy], task.crc32c)
         except backend_errors.Corrupted as error:
-            return Odd(place, error, storing=True)
+            return ValueRejected(place, error, storing=True)
         except backend_errors.BackendError as error:
-            return Trouble(place, error, storing=True)
-        except Trouble as error:
+            return BackendFailed(place, error, storing=True)
+        except BackendFailed as error:
             return error
         return None
 
     async def delete(self, task: Task, places: Iterable[int]) -> None:
-        """Delete what lies there. Raises `Trouble`."""
+        """Delete what lies there. Raises `BackendFailed`."""
         for place in places:
             try:
                 await self._at(place).delete(block_path(task.block))
             except backend_errors.BackendError as error:
-                raise Trouble(place, error) from error
+                raise BackendFailed(place, error) from error
 
     def _at(self, place: int) -> Backend:
         backend = self._backends.get(place)
         if backend is None:
-            raise Trouble(place, errors.Unavailable("the config does not name it"))
+            raise BackendFailed(place, errors.Unavailable("the config does not name it"))
         return backend
 
 

@@ -35,8 +35,8 @@ from gateway.blocks.read.lookup import Lookup
 from gateway.crypto.sealing import BlockKeys
 from gateway.journal.apply.work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
-from gateway.reconcile.backend_health import Troubles
-from gateway.reconcile.backoff import PuttingOff
+from gateway.reconcile.backend_health import BackendHealth
+from gateway.reconcile.backoff import WorkBackoff
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import (
@@ -47,9 +47,9 @@ from gateway.reconcile.commands import (
     SettleWork,
     SuspectCopy,
 )
-from gateway.reconcile.copy_ops import Hands, Task, Trouble
+from gateway.reconcile.copy_ops import BackendFailed, CopyOps, Task
 from gateway.reconcile.old_copies import OldCopies
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.reconcile.throttle import never
 from gateway.timing import Timing
 
@@ -81,7 +81,7 @@ class Mover(Worker):
         lookup: Lookup,
         backends: Mapping[int, Backend],
         keys: BlockKeys,
-        wishes: Wishes,
+        wishes: PlacementTargets,
         gives_way: Callable[[int, int | None, float], int] = never,
         *,
         timing: Timing,
@@ -94,14 +94,14 @@ class Mover(Worker):
         self._journal = journal
         self._lookup = lookup
         self._wishes = wishes
-        self._hands = Hands(store, keys, backends, wishes.is_local, covers)
+        self._hands = CopyOps(store, keys, backends, wishes.is_local, covers)
         self._budget = Budget(bytes_at_once)
         self._gives_way = gives_way
         self._at_once = at_once
         self._begin = Batching(journal, BeginWork)
         self._settle = Batching(journal, SettleWork, self._gather)
-        self._put_off = PuttingOff(journal, wishes, JournalClock(store, timing.clock), timing)
-        self.troubles = Troubles(wishes, timing)
+        self._put_off = WorkBackoff(journal, wishes, JournalClock(store, timing.clock), timing)
+        self.troubles = BackendHealth(wishes, timing)
         site_clock = SiteClock(store.query, moments(timing.clock))
         self._old = OldCopies(
             journal, self._hands, wishes, self.troubles, self._put_off, self._budget, timing, site_clock
@@ -236,7 +236,7 @@ class Mover(Worker):
                 return await self._put_off.later(task, "it is dead")
             with self._journal.reading():
                 return await self._bring(task)
-        except Trouble as trouble:
+        except BackendFailed as trouble:
             self.troubles.hear(trouble)
             return False
         except errors.EntrepotError as error:
@@ -304,7 +304,7 @@ class Mover(Worker):
         copy: Buffer | None = None
         bad: set[int] = set()
         good: set[int] = set()
-        trouble: Trouble | None = None
+        trouble: BackendFailed | None = None
         suspected = [place for place in have if place in task.suspects]
         others = sorted(
             (place for place in have if place not in task.suspects),
@@ -320,7 +320,7 @@ class Mover(Worker):
             began = self.troubles.clock()
             try:
                 found = await self._hands.examine(task, place, alone=have == [place])
-            except Trouble as error:
+            except BackendFailed as error:
                 trouble = trouble if place in given_up else error
                 self.troubles.hear(error)
                 continue
@@ -332,16 +332,16 @@ class Mover(Worker):
             raise trouble
         return copy, bad, good
 
-    async def _landed(self, task: Task, copy: Buffer, missing: set[int]) -> tuple[set[int], list[Trouble]]:
+    async def _landed(self, task: Task, copy: Buffer, missing: set[int]) -> tuple[set[int], list[BackendFailed]]:
         """Where the copy stands already, of the places where it may: a put behind an answer has ended, or one of our
         own before a kill. And what could not be asked."""
         there: set[int] = set()
-        wrong: list[Trouble] = []
+        wrong: list[BackendFailed] = []
         for place in sorted(missing.intersection(task.strays)):
             try:
                 if await self._hands.stands(task, copy, place):
                     there.add(place)
-            except Trouble as trouble:
+            except BackendFailed as trouble:
                 wrong.append(trouble)
         self.found += len(there)
         return there, wrong

@@ -40,12 +40,12 @@ from gateway import failpoints
 from gateway.blocks.budget import Budget
 from gateway.blocks.protocols import WorkerJournal
 from gateway.journal.site_clock import SiteClock
-from gateway.reconcile.backend_health import Troubles
-from gateway.reconcile.backoff import PuttingOff
+from gateway.reconcile.backend_health import BackendHealth
+from gateway.reconcile.backoff import WorkBackoff
 from gateway.reconcile.batching import Batching
 from gateway.reconcile.commands import Drop, DropCopies, Finish, FinishWork, Hold, HoldCopies, SuspectCopy
-from gateway.reconcile.copy_ops import Hands, Task
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.copy_ops import CopyOps, Task
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
 FRESH_BLOCKS = 65_536
@@ -60,10 +60,10 @@ class OldCopies:
     def __init__(
         self,
         journal: WorkerJournal,
-        hands: Hands,
-        wishes: Wishes,
-        troubles: Troubles,
-        put_off: PuttingOff,
+        hands: CopyOps,
+        wishes: PlacementTargets,
+        troubles: BackendHealth,
+        put_off: WorkBackoff,
         budget: Budget,
         timing: Timing,
         site_clock: SiteClock,
@@ -103,7 +103,7 @@ class OldCopies:
 
     async def drop(self, task: Task, members: tuple[int, ...], should: frozenset[int]) -> bool:
         """Steps 2 and 3, for a block that all of *should* hold, and others, too: take the others out of its set once
-        that is safe. True if that recorded anything. Raises `Trouble`."""
+        that is safe. True if that recorded anything. Raises `BackendFailed`."""
         if await self._waits(task):
             return True
         absent = await self._absent_from(task, should)
@@ -120,7 +120,7 @@ class OldCopies:
 
     async def clear(self, task: Task, should: frozenset[int]) -> bool:
         """Step 4, for a block whose set is *should*: delete its strays once that is safe, and then its row of work.
-        True if that recorded anything. Raises `Trouble`."""
+        True if that recorded anything. Raises `BackendFailed`."""
         strays = [each for each in task.strays if each not in should and each not in self._wishes.lost]
         if strays:
             if await self._waits(task):

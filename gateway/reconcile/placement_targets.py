@@ -11,13 +11,13 @@ import json
 from collections.abc import Callable, Collection
 
 from gateway.blocks.protocols import TableReader
-from gateway.placement.desired import Facts, desired
+from gateway.placement.desired import StoredBlock, desired
 from gateway.topology import Topology
 
 FINGERPRINT_BYTES = 16
 
 
-class Wishes:
+class PlacementTargets:
     """For one thread."""
 
     def __init__(self, store: TableReader, topology: Callable[[], Topology]) -> None:
@@ -55,7 +55,7 @@ class Wishes:
         """The backends that should hold a block that was written under *policy* and is held by *held*."""
         found = self._known.get((policy, held))
         if found is None:
-            facts = Facts(self.policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
+            facts = StoredBlock(self.policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
             lost = [self.names[each] for each in self.lost]
             wanted = desired(facts, self._now, 0, lost).backends
             found = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)

@@ -16,7 +16,7 @@ from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import AdvancePlan
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
 LOOKED = 2_000
@@ -44,7 +44,7 @@ class Planner(Worker):
     name = "planner"
 
     def __init__(
-        self, store: Tables, journal: WorkerJournal, lookup: Lookup, wishes: Wishes, *, timing: Timing
+        self, store: Tables, journal: WorkerJournal, lookup: Lookup, wishes: PlacementTargets, *, timing: Timing
     ) -> None:
         super().__init__(store, timing)
         self._journal = journal

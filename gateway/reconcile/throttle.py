@@ -45,7 +45,7 @@ def scheduling() -> tuple[int, int] | None:
         return None
 
 
-class Crowd:
+class CpuContention:
     """Whether others want the processors that this thread would run on."""
 
     def __init__(self, timing: Timing, scheduled: Callable[[], tuple[int, int] | None] = scheduling) -> None:
@@ -68,11 +68,11 @@ class Crowd:
         return now - self._felt_at < self._timing.calm_seconds
 
 
-class GivingWay:
+class BackgroundThrottle:
     """Asked before any of what is due is begun: how much of it may be, so that what is begun at last is spread."""
 
     def __init__(self, felt: Callable[[], bool], timing: Timing) -> None:
-        """*felt*: whether somebody is in the way, as `Crowd` tells."""
+        """*felt*: whether somebody is in the way, as `CpuContention` tells."""
         self._felt = felt
         self._timing = timing.throttle
         self._clock = timing.clock

@@ -20,7 +20,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.tables import WorkState
 from gateway.placement.policy import remarks
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Clock
 from gateway.topology import Topology
 
@@ -35,7 +35,7 @@ _WORK = (
 )
 
 
-class Use(NamedTuple):
+class BackendUse(NamedTuple):
     """What a backend holds."""
 
     name: str
@@ -61,7 +61,7 @@ class Backlog(NamedTuple):
     oldest_seconds: float
 
 
-class Point(NamedTuple):
+class RecoveryPoint(NamedTuple):
     """How far a policy is behind: its recovery point."""
 
     policy: str
@@ -72,12 +72,12 @@ class Point(NamedTuple):
     late: bool
 
 
-class Standings(NamedTuple):
+class ReplicationStatus(NamedTuple):
     """All of it."""
 
-    backends: tuple[Use, ...]
+    backends: tuple[BackendUse, ...]
     backlog: tuple[Backlog, ...]
-    points: tuple[Point, ...]
+    points: tuple[RecoveryPoint, ...]
     walking: bool
     """The blocks are being held against what should be; the backlog may still grow."""
     unknown_policies: tuple[str, ...]
@@ -104,12 +104,12 @@ def remarks_on(journal: Path, topology: Topology) -> list[str]:
         store.close()
 
 
-async def look(journal: Path, topology: Topology, clock: Clock) -> Standings:
+async def look(journal: Path, topology: Topology, clock: Clock) -> ReplicationStatus:
     """How it stands now."""
     return await asyncio.to_thread(_look, journal, topology, clock.wall_ns())
 
 
-def _look(journal: Path, topology: Topology, now_ns: int) -> Standings:
+def _look(journal: Path, topology: Topology, now_ns: int) -> ReplicationStatus:
     store = ReadStore(JournalPaths(journal).database, cache_kib=8_192)
     try:
         return _counted(store, topology, now_ns)
@@ -117,13 +117,13 @@ def _look(journal: Path, topology: Topology, now_ns: int) -> Standings:
         store.close()
 
 
-def _counted(store: ReadStore, topology: Topology, now_ns: int) -> Standings:
-    wishes = Wishes(store, lambda: topology)
+def _counted(store: ReadStore, topology: Topology, now_ns: int) -> ReplicationStatus:
+    wishes = PlacementTargets(store, lambda: topology)
     with store.snapshot():
         known, lookup = wishes.refresh(), Lookup(store, {})
         work = [_judged(row, wishes if known else None, lookup) for row in store.query(_WORK)]
         walked = store.query("SELECT 1 FROM plan WHERE fingerprint = ? AND again_ns > 0", (wishes.fingerprint,))
-        return Standings(
+        return ReplicationStatus(
             _uses(store, topology),
             _backlog(work, now_ns),
             _points(work, wishes, topology, now_ns),
@@ -150,7 +150,7 @@ class _Rows(NamedTuple):
     since_ns: int
 
 
-def _judged(row: tuple[Any, ...], wishes: Wishes | None, lookup: Lookup) -> _Rows:
+def _judged(row: tuple[Any, ...], wishes: PlacementTargets | None, lookup: Lookup) -> _Rows:
     """What a group of `_WORK` is. A copy under way may lie among the strays, as one does whose bytes are to go: which
     of both it is, the set says. *wishes*: None where nothing can be said of what should be."""
     policy, set_id, state, suspects, strays, placed, blocks, size, since_ns = row
@@ -180,7 +180,9 @@ def _backlog(work: Iterable[_Rows], now_ns: int) -> tuple[Backlog, ...]:
     )
 
 
-def _points(work: Iterable[_Rows], wishes: Wishes, topology: Topology, now_ns: int) -> tuple[Point, ...]:
+def _points(
+    work: Iterable[_Rows], wishes: PlacementTargets, topology: Topology, now_ns: int
+) -> tuple[RecoveryPoint, ...]:
     """Of the policies that are behind, in the order of their names."""
     found: dict[str, list[_Rows]] = {}
     for each in work:
@@ -190,7 +192,7 @@ def _points(work: Iterable[_Rows], wishes: Wishes, topology: Topology, now_ns: i
     for name, alike in sorted(found.items()):
         within = topology.policies[name].within_seconds if name in topology.policies else 0.0
         oldest = _oldest(alike, now_ns)
-        points.append(Point(name, sum(each.blocks for each in alike), oldest, within, 0 < within < oldest))
+        points.append(RecoveryPoint(name, sum(each.blocks for each in alike), oldest, within, 0 < within < oldest))
     return tuple(points)
 
 
@@ -202,7 +204,7 @@ def _age(since_ns: int, now_ns: int) -> float:
     return round(max(0.0, (now_ns - since_ns) / 1e9), 3)
 
 
-def _uses(store: ReadStore, topology: Topology) -> tuple[Use, ...]:
+def _uses(store: ReadStore, topology: Topology) -> tuple[BackendUse, ...]:
     blocks: dict[int, int] = {}
     sizes: dict[int, int] = {}
     leaving: dict[int, int] = {}
@@ -228,7 +230,9 @@ def _uses(store: ReadStore, topology: Topology) -> tuple[Use, ...]:
             state = "in use"
         if place is not None or held or lost:
             cluster = place.cluster if place is not None else ""
-            found.append(Use(name, cluster, blocks.get(number, 0), sizes.get(number, 0), leaving.get(number, 0), state))
+            found.append(
+                BackendUse(name, cluster, blocks.get(number, 0), sizes.get(number, 0), leaving.get(number, 0), state)
+            )
     return tuple(found)
 
 
@@ -245,10 +249,10 @@ async def health(site: Site) -> dict[str, str]:
             return backend.name, "it does not bear this site's marker"
         return backend.name, f"answers in {(time.perf_counter() - began) * 1000:.1f} ms"
 
-    return dict(await asyncio.gather(*(ask(backend) for backend in list(site.warehouse.backends.values()))))
+    return dict(await asyncio.gather(*(ask(backend) for backend in list(site.storage.backends.values()))))
 
 
-def plain(found: Standings) -> dict[str, Any]:
+def plain(found: ReplicationStatus) -> dict[str, Any]:
     """Plain values."""
     return {
         "settled": found.settled,
@@ -261,7 +265,7 @@ def plain(found: Standings) -> dict[str, Any]:
     }
 
 
-def spell(found: Standings) -> list[str]:
+def spell(found: ReplicationStatus) -> list[str]:
     """For people."""
     lines = [
         f"backend {use.name}: {use.state}, {use.blocks} block(s), {use.bytes} bytes"

@@ -24,8 +24,8 @@ from gateway.site.active_config import follow, load_in_force
 from gateway.site.committer_launcher import Committer, open_journal
 from gateway.site.ownership import see_owner
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
-from gateway.site.storage.block_storage import CACHED, Warehouse
-from gateway.site.storage.keyring import Ring
+from gateway.site.storage.block_storage import CACHED, BlockStorage
+from gateway.site.storage.keyring import Keyring
 from gateway.site.storage.marker_guard import site_row
 from gateway.site.storage.registration import introduce
 from gateway.timing import Timing, timing_from_environment
@@ -49,7 +49,7 @@ class Site:
         journal: Journal,
         committer: Committer,
         store: ReadStore,
-        ring: Ring,
+        ring: Keyring,
         timing: Timing,
     ) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Site:
         self._committer = committer
         self._held = AsyncExitStack()
         """What is to be let go of, whatever goes wrong with the rest."""
-        self._warehouse: Warehouse | None = None
+        self._storage: BlockStorage | None = None
         self._engine: Engine | None = None
         self._tending: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -81,7 +81,7 @@ class Site:
     ) -> Site:
         """Open the site in *folder* as a session of this *kind*: worker, keeper, cli or client. Without *bytes_too*
         there are no blocks and no engine. Starts a committer if nobody commits, unless there is a supervisor; a client,
-        which may stay for long, also when who commits goes away later. *strict*: as `Standing.open`.
+        which may stay for long, also when who commits goes away later. *strict*: as `BackendPool.open`.
         *timing*: what the environment says, unless given.
 
         Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
@@ -102,13 +102,13 @@ class Site:
             held.push_async_callback(journal.close)
             store = ReadStore(JournalPaths(journal_path).database, timing=timing)
             held.callback(store.close)
-            self = cls(folder, config, journal, committer, store, Ring(ring_path, store), timing)
+            self = cls(folder, config, journal, committer, store, Keyring(ring_path, store), timing)
             if kind == "client":
                 self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
                 held.push_async_callback(self._stop_tending)
             if bytes_too:
-                self._warehouse = await self._open_bytes(kind, strict=strict)
-                held.push_async_callback(self._warehouse.close)
+                self._storage = await self._open_bytes(kind, strict=strict)
+                held.push_async_callback(self._storage.close)
                 if kind in {"worker", "client"}:  # the keeper does so itself, and ends with what it finds
                     self._watching = asyncio.create_task(self._watch_markers())
                     held.push_async_callback(self._stop_watching)
@@ -118,12 +118,12 @@ class Site:
             self._held = held.pop_all()
         return self
 
-    async def _open_bytes(self, kind: str, *, strict: bool) -> Warehouse:
+    async def _open_bytes(self, kind: str, *, strict: bool) -> BlockStorage:
         server, topology = self.config.server, self.config.topology(self.folder)
         if kind != "worker":  # for these there is a keeper, which was here before them
             for why in (await introduce(topology, self.journal, self.store)).values():
                 _log.error("a backend of the config is not in use yet: %s", why)
-        return await Warehouse.open(
+        return await BlockStorage.open(
             topology,
             self.store,
             self.ring,
@@ -141,10 +141,10 @@ class Site:
         return journal_folder(self.folder, self.config)
 
     @property
-    def warehouse(self) -> Warehouse:
+    def storage(self) -> BlockStorage:
         """Its blocks. Only where they were opened."""
-        assert self._warehouse is not None, "opened without bytes"
-        return self._warehouse
+        assert self._storage is not None, "opened without bytes"
+        return self._storage
 
     @property
     def engine(self) -> Engine:
@@ -155,18 +155,18 @@ class Site:
 
     async def stand(self, config: Config) -> None:
         """Open what *config* names anew, and the journal knows; nothing is written there yet."""
-        await self.warehouse.stand(config.topology(self.folder))
+        await self.storage.stand(config.topology(self.folder))
 
     async def adopt(self, config: Config) -> None:
         """Go on under *config*: what a reload may change of it."""
-        await self.warehouse.adopt(config.topology(self.folder))
+        await self.storage.adopt(config.topology(self.folder))
         self.config = config
 
     def count(self) -> None:
         """Bring what its parts counted themselves to the metrics; called each second."""
         CACHED.reach(self.credentials.opened, "secrets", "miss")
-        if self._warehouse is not None:
-            self._warehouse.count()
+        if self._storage is not None:
+            self._storage.count()
 
     async def leave(self) -> None:
         """End the session and nothing else: for a process that ends, and may start no more threads."""
@@ -179,7 +179,7 @@ class Site:
 
     async def _watch_markers(self) -> None:
         try:
-            await self.warehouse.watch_markers()
+            await self.storage.watch_markers()
         except Misconfigured as error:  # the site goes on elsewhere: nothing is written here any more, and
             self.journal.refuse(str(error))
 
@@ -216,15 +216,15 @@ def make_engine(site: Site) -> Engine:
     """The front desk over the site's parts."""
     from gateway.engine.engine import Engine
 
-    warehouse = site.warehouse
+    storage = site.storage
     return Engine(
         journal=site.journal,
         store=site.store,
-        writer=warehouse.writer,
-        reader=warehouse.reader,
-        lookup=warehouse.lookup,
+        writer=storage.writer,
+        reader=storage.reader,
+        lookup=storage.lookup,
         ring=site.ring,
-        placing=warehouse.placing,
+        placing=storage.placing,
         credentials=site.credentials,
         region=site.config.site.region,
     )

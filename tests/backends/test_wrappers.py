@@ -14,7 +14,7 @@ from backends.testing.faulty import Fault, Faulty, Kind, Plan
 from backends.testing.memory import Memory
 from backends.timing import DriverTiming
 from backends.wrappers import Deadlined, Limited, Metered
-from gateway.site.storage.marker_guard import Guarded
+from gateway.site.storage.marker_guard import MarkerGuard
 from gateway.site.storage.pending_backend import Absent
 from gateway.timing import Timing, parse_timing
 from tests.backends.contract import SITE, Contract, key, listed, put
@@ -71,7 +71,7 @@ class TestGuarded(Contract):
 
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        yield Guarded(Memory(), 3, seconds=60, timing=Timing())
+        yield MarkerGuard(Memory(), 3, seconds=60, timing=Timing())
 
 
 class TestAbsentOnceItIsThere(Contract):
@@ -90,7 +90,7 @@ class TestAbsentOnceItIsThere(Contract):
         await absent.close()
 
 
-@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty, Retrying, Guarded, Absent])
+@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty, Retrying, MarkerGuard, Absent])
 def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
     assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
 

@@ -91,7 +91,7 @@ async def through_socket(folder: Path, count: int) -> float:
         user, name, tenant = site.store.one("SELECT u.id, u.name, u.tenant FROM user u")
         from gateway.namespace.commands.buckets import MakeBucket
 
-        policy = site.warehouse.targets.policy
+        policy = site.storage.targets.policy
         await journal.send(MakeBucket(BUCKET, user, name, tenant, "us-east-1", policy))
         numbers = iter([put(journal.session, number, user, policy) for number in range(count)])
 

@@ -22,7 +22,7 @@ from backends.testing.memory import Memory
 from gateway.blocks.types import block_path
 from gateway.crypto.sealing import Sealed
 from gateway.reconcile.mover import Mover
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.reconcile.planner import Planner
 from gateway.site.site import Site
 from gateway.topology import Topology
@@ -70,10 +70,10 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
         Row(name, "blocks/s", "", aim) for name, aim in ((SETTLED, 100_000), (NOTED, 5_000), (SETTLING, None))
     )
     async with await Site.open(site_folder, kind="cli") as site:
-        both = site.warehouse.topology
+        both = site.storage.topology
         wanted = [_only_here(both)]
-        wishes = Wishes(site.store, lambda: wanted[0])
-        planner = Planner(site.store, site.journal, site.warehouse.lookup, wishes, timing=site.timing)
+        wishes = PlacementTargets(site.store, lambda: wanted[0])
+        planner = Planner(site.store, site.journal, site.storage.lookup, wishes, timing=site.timing)
         for nth in range(plan.runs):
             wanted[0] = _only_here(both, drained=bool(nth % 2))
             looked.measured.append(await _rate(planner.step, lambda: 0, 11 * plan.keys))
@@ -83,7 +83,7 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
         backends: dict[int, Backend] = {site.store.one("SELECT id FROM backend WHERE name = 'disk'")[0]: near}
         backends[site.store.one("SELECT id FROM backend WHERE name = 'second'")[0]] = Memory("second")
         mover = Mover(
-            site.store, site.journal, site.warehouse.lookup, backends, site.warehouse.keys, wishes, timing=site.timing
+            site.store, site.journal, site.storage.lookup, backends, site.storage.keys, wishes, timing=site.timing
         )
         few = plan.keys // (plan.runs + 1)  # so that it never comes to those without bytes
         for nth in range(1, plan.runs + 1):

@@ -30,7 +30,7 @@ from gateway.site.admin.create_site import found
 from gateway.site.commands import COMMANDS
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.site import Site
-from gateway.site.storage.keyring import Ring
+from gateway.site.storage.keyring import Keyring
 from tests.endpoint import ACCESS_KEY, SECRET_KEY
 
 BUCKET = "bench"
@@ -116,7 +116,7 @@ def stock(
             if not reads.query("SELECT 1 FROM bucket WHERE name = ?", (BUCKET,)):
                 local.run(MakeBucket(BUCKET, user, name, tenant, "us-east-1", policy_id))
             session = local.run(OpenSession("bench"))
-            key = Ring(master_key(site, config), reads).active(tenant)
+            key = Keyring(master_key(site, config), reads).active(tenant)
             made = 0
             while made < blocks:
                 few = min(BATCH_BLOCKS, blocks - made)

@@ -21,8 +21,8 @@ from gateway.crypto.sealing import (
     TAG_BYTES,
     TAGGED,
     BlockKeys,
+    ExtentLocation,
     Opener,
-    Placed,
     Sealer,
     check_header,
     header,
@@ -42,7 +42,7 @@ class Block(NamedTuple):
 
     id: bytes
     stored: bytes
-    extents: list[Placed]
+    extents: list[ExtentLocation]
     plain: list[bytes]
     mode: int
 
@@ -243,7 +243,7 @@ def test_the_format_is_what_it_was() -> None:
         for number, (plain, last) in enumerate(frames)
     )
     assert block.stored[16:] == made
-    assert block.extents == [Placed(16, 0, 5), Placed(16 + 5 + 16, 1, FRAME_PLAIN + 1)]
+    assert block.extents == [ExtentLocation(16, 0, 5), ExtentLocation(16 + 5 + 16, 1, FRAME_PLAIN + 1)]
 
 
 LENGTHS = st.one_of(

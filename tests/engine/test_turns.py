@@ -15,7 +15,7 @@ SIZE = 300_000
 async def test_bodies_of_users_take_turns_where_bytes_in_flight_are_scarce(
     site: Site, engine: Engine, root: Caller
 ) -> None:
-    budget, stored = site.warehouse.writer.budget, list[str]()
+    budget, stored = site.storage.writer.budget, list[str]()
     other = root._replace(user="other", user_id=root.user_id + 1)  # a second root user
 
     async def one(caller: Caller, key: bytes) -> None:

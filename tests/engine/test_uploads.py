@@ -325,7 +325,7 @@ async def test_one_process_prepares_few_completions_at_a_time_and_users_take_tur
 async def test_a_completion_is_charged_to_the_bytes_in_flight_while_it_is_prepared(
     site: Site, engine: Engine, root: Caller
 ) -> None:
-    budget = site.warehouse.writer.budget
+    budget = site.storage.writer.budget
     upload, parts = await uploaded(engine, root, b"k", 3)
     await budget.acquire(budget.limit)
     completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))
@@ -340,7 +340,7 @@ async def test_a_completion_is_charged_to_the_bytes_in_flight_while_it_is_prepar
 async def test_a_completion_of_copied_parts_is_charged_for_the_pieces_that_they_have(
     site: Site, engine: Engine, root: Caller
 ) -> None:
-    budget = site.warehouse.writer.budget
+    budget = site.storage.writer.budget
     upload, parts, _ = await copied(engine, root, b"k")
     await budget.acquire(budget.limit)
     completing_it = asyncio.create_task(engine.complete_upload(root, "tree", b"k", upload, parts))

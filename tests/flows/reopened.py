@@ -35,7 +35,7 @@ from gateway.site.commands import COMMANDS
 from gateway.site.committer_launcher import Committer
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.site import Site
-from gateway.site.storage.keyring import Ring
+from gateway.site.storage.keyring import Keyring
 from gateway.timing import parse_timing
 
 MOVES = 1_200
@@ -161,7 +161,7 @@ class Reopened:
         """And brings every block where it should be."""
         workers = [each for each in maintenance.workers_of(self.site) if isinstance(each, Planner | Mover)]
         for _ in range(MOVES):
-            await self.site.warehouse.stamp()  # as the keeper does all the time
+            await self.site.storage.stamp()  # as the keeper does all the time
             while any([await worker.step() for worker in workers]):
                 pass
             if not self.site.store.query("SELECT 1 FROM work LIMIT 1"):
@@ -179,7 +179,7 @@ class Reopened:
         if freed or gone or dead:
             raise Broken(f"{freed} freed rows, {gone} of gone buckets and {dead} dead blocks stay")
         named = {block_path(row[0]) for row in self.site.store.query("SELECT id FROM block")}
-        for backend in self.site.warehouse.backends.values():
+        for backend in self.site.storage.backends.values():
             there = {line.key async for line in backend.list()}
             if there != named:
                 raise Broken(f"orphans: {sorted(there - named)}; lost: {sorted(named - there)}")
@@ -212,12 +212,12 @@ async def reopened(folder: Path) -> AsyncIterator[Reopened]:
         committer = InlineCommitter(store, {**SESSION_COMMANDS, **COMMANDS})
         journal = _Journal(store, committer)
         tables = ReadStore(paths.database)
-        ring, timing = Ring(master_key(folder, config), tables), parse_timing("scale=0.1")
+        ring, timing = Keyring(master_key(folder, config), tables), parse_timing("scale=0.1")
         site = Site(folder, config, journal, Committer(None, timing), tables, ring, timing)  # type: ignore[arg-type]
         site._held.callback(tables.close)
         try:
-            site._warehouse = await site._open_bytes("keeper", strict=True)
-            site._held.push_async_callback(site._warehouse.close)
+            site._storage = await site._open_bytes("keeper", strict=True)
+            site._held.push_async_callback(site._storage.close)
             yield Reopened(site, store, committer, journal)
         finally:
             await site.close()

@@ -442,8 +442,7 @@ async def test_killed_while_it_moves_to_another_place_a_site_keeps_every_promise
         query = site.site.store.query
         named = {block_path(row[0]) for row in query("SELECT id FROM block")}
         there = {
-            backend.name: {line.key async for line in backend.list()}
-            for backend in site.site.warehouse.backends.values()
+            backend.name: {line.key async for line in backend.list()} for backend in site.site.storage.backends.values()
         }
         assert there == {"disk": set(), "second": named}
         assert query("SELECT count(*) FROM work") == [(0,)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gateway.placement.desired import FOR_EVER_NS, Desired, Facts, desired
+from gateway.placement.desired import FOR_EVER_NS, Desired, StoredBlock, desired
 from gateway.topology import BackendPlace, Policy, Topology
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -32,12 +32,14 @@ keeps = st.lists(st.sampled_from(NAMES), min_size=1, unique=True).map(tuple)
 topologies = st.builds(
     lambda one, other, drains: topology_of({"default": one, "far": other}, drains), keeps, keeps, names
 )
-facts = st.builds(Facts, st.sampled_from(["default", "far", "gone"]), st.integers(0, 9 << 20), names.map(frozenset))
+facts = st.builds(
+    StoredBlock, st.sampled_from(["default", "far", "gone"]), st.integers(0, 9 << 20), names.map(frozenset)
+)
 
 
 @given(facts, topologies, names, st.integers(0, 1 << 62))
 def test_it_asks_for_all_that_the_policy_keeps_and_nothing_that_drains_or_is_lost(
-    block: Facts, topology: Topology, lost: set[str], now_ns: int
+    block: StoredBlock, topology: Topology, lost: set[str], now_ns: int
 ) -> None:
     policy = topology.policies.get(block.policy)
     assume(policy is not None)
@@ -48,14 +50,14 @@ def test_it_asks_for_all_that_the_policy_keeps_and_nothing_that_drains_or_is_los
 
 
 @given(facts, topologies, names, st.integers(0, 1 << 62))
-def test_what_is_reached_stays(block: Facts, topology: Topology, lost: set[str], now_ns: int) -> None:
+def test_what_is_reached_stays(block: StoredBlock, topology: Topology, lost: set[str], now_ns: int) -> None:
     first = desired(block, topology, now_ns, lost)
     again = desired(block._replace(held=first.backends), topology, now_ns + 1, lost)
     assert again.backends == first.backends
 
 
 @given(facts, topologies, names)
-def test_a_block_with_a_copy_is_never_left_without_one(block: Facts, topology: Topology, lost: set[str]) -> None:
+def test_a_block_with_a_copy_is_never_left_without_one(block: StoredBlock, topology: Topology, lost: set[str]) -> None:
     assume(block.held - lost)
     found = desired(block, topology, 0, lost).backends
     assert found
@@ -64,16 +66,16 @@ def test_a_block_with_a_copy_is_never_left_without_one(block: Facts, topology: T
 
 def test_a_policy_that_the_config_lost_keeps_what_it_has() -> None:
     topology = topology_of({"default": ("a",)}, set())
-    assert desired(Facts("gone", 1, frozenset("bc")), topology, 0) == Desired(frozenset("bc"), FOR_EVER_NS)
+    assert desired(StoredBlock("gone", 1, frozenset("bc")), topology, 0) == Desired(frozenset("bc"), FOR_EVER_NS)
 
 
 def test_and_if_all_of_that_drains_what_the_default_keeps() -> None:
     topology = topology_of({"default": ("a",)}, {"b", "c"})
-    assert desired(Facts("gone", 1, frozenset("bc")), topology, 0).backends == {"a"}
+    assert desired(StoredBlock("gone", 1, frozenset("bc")), topology, 0).backends == {"a"}
     half = replace(topology, backends=topology.backends | {"c": place("c")})
-    assert desired(Facts("gone", 1, frozenset("bc")), half, 0).backends == {"c"}
+    assert desired(StoredBlock("gone", 1, frozenset("bc")), half, 0).backends == {"c"}
 
 
 def test_a_backend_that_the_config_lost_is_left() -> None:
     topology = topology_of({"default": ("a",)}, set(), ("a",))
-    assert desired(Facts("default", 1, frozenset("ab")), topology, 0).backends == {"a"}
+    assert desired(StoredBlock("default", 1, frozenset("ab")), topology, 0).backends == {"a"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.placement.backend_backoff import ODD_BLOCKS, Resting
+from gateway.placement.backend_backoff import ODD_BLOCKS, BackendBackoff
 from gateway.timing import Timing
 from tests.clocks import ManualClock
 
@@ -18,11 +18,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def resting(clock: ManualClock) -> Resting[int]:
-    return Resting(clock, FIRST_SECONDS, MOST_SECONDS)
+def resting(clock: ManualClock) -> BackendBackoff[int]:
+    return BackendBackoff(clock, FIRST_SECONDS, MOST_SECONDS)
 
 
-def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Resting[int], clock: ManualClock) -> None:
+def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(
+    resting: BackendBackoff[int], clock: ManualClock
+) -> None:
     waited = []
     for _ in range(9):
         assert resting.trouble(1, "down")
@@ -33,7 +35,9 @@ def test_it_rests_for_a_while_twice_as_long_each_time_up_to_a_limit(resting: Res
     assert waited == [min(FIRST_SECONDS * 2**n, MOST_SECONDS) for n in range(9)]
 
 
-def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Resting[int], clock: ManualClock) -> None:
+def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(
+    resting: BackendBackoff[int], clock: ManualClock
+) -> None:
     assert resting.trouble(1, "down")
     for _ in range(10):
         assert not resting.trouble(1, "down too")
@@ -43,7 +47,7 @@ def test_those_that_hear_of_the_same_trouble_do_not_make_it_longer(resting: Rest
 
 
 def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(
-    resting: Resting[int], clock: ManualClock
+    resting: BackendBackoff[int], clock: ManualClock
 ) -> None:
     for _ in range(5):
         resting.trouble(1, "down")
@@ -59,7 +63,9 @@ def test_one_that_is_well_works_again_at_once_and_is_not_held_to_what_was(
     assert 1 not in resting
 
 
-def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Resting[int], clock: ManualClock) -> None:
+def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(
+    resting: BackendBackoff[int], clock: ManualClock
+) -> None:
     one, two = b"one", b"two"
     assert resting.admits(1, one)
     resting.trouble(1, "down")
@@ -81,7 +87,9 @@ def test_who_rested_is_tried_by_one_block_at_a_time_until_it_is_well(resting: Re
     assert resting.admits(1, one)
 
 
-def test_what_was_begun_before_the_trouble_says_nothing_against_it(resting: Resting[int], clock: ManualClock) -> None:
+def test_what_was_begun_before_the_trouble_says_nothing_against_it(
+    resting: BackendBackoff[int], clock: ManualClock
+) -> None:
     began = clock.monotonic()
     clock.now += 1.0
     resting.trouble(1, "down")
@@ -92,7 +100,9 @@ def test_what_was_begun_before_the_trouble_says_nothing_against_it(resting: Rest
     assert not resting
 
 
-def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(resting: Resting[int], clock: ManualClock) -> None:
+def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(
+    resting: BackendBackoff[int], clock: ManualClock
+) -> None:
     resting.trouble(1, "slow down", 7.0)
     clock.now += 6.5
     assert 1 in resting
@@ -103,7 +113,9 @@ def test_who_asks_to_be_left_alone_is_left_alone_but_not_for_ever(resting: Resti
     assert 2 not in resting
 
 
-def test_one_block_that_is_said_to_be_damaged_is_its_own_fault_and_many_in_a_row_are_not(resting: Resting[int]) -> None:
+def test_one_block_that_is_said_to_be_damaged_is_its_own_fault_and_many_in_a_row_are_not(
+    resting: BackendBackoff[int],
+) -> None:
     for _ in range(20):
         assert not resting.odd(1, b"one")
     found = [resting.odd(1, bytes([n])) for n in range(ODD_BLOCKS)]
@@ -113,7 +125,9 @@ def test_one_block_that_is_said_to_be_damaged_is_its_own_fault_and_many_in_a_row
     assert not resting.odd(1, b"two"), "it stored something in between"
 
 
-def test_a_trouble_is_told_no_more_once_nobody_has_asked_for_long(resting: Resting[int], clock: ManualClock) -> None:
+def test_a_trouble_is_told_no_more_once_nobody_has_asked_for_long(
+    resting: BackendBackoff[int], clock: ManualClock
+) -> None:
     resting.trouble(1, "down")
     clock.now += FIRST_SECONDS + MOST_SECONDS
     assert resting.words() == {1: "down"}

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.placement.breaker import State
-from gateway.placement.latency import NEARBY, UNKNOWN, Measured, Speed
-from gateway.placement.order import Way, explored, read_order
+from gateway.placement.latency import NEARBY, UNKNOWN, LatencyEstimator, Speed
+from gateway.placement.order import Candidate, explored, read_order
 from gateway.placement.policy import Place
 from gateway.placement.routes import HEDGED_BURST, PATIENCE_TIMES, Routes
 from gateway.timing.durations import RoutesTiming
@@ -29,7 +29,7 @@ def routes(seed: int = 0) -> Routes:
 
 
 ways = st.lists(
-    st.builds(Way, st.integers(1, 9), st.booleans(), st.floats(0, 10), st.floats(0, 1), st.booleans()),
+    st.builds(Candidate, st.integers(1, 9), st.booleans(), st.floats(0, 10), st.floats(0, 1), st.booleans()),
     unique_by=lambda way: way.id,
 )
 calls = st.lists(
@@ -57,7 +57,9 @@ def tell(known: Routes, what: str, backend: int, size: int, seconds: float, now_
 
 
 @given(ways, st.randoms())
-def test_an_order_names_every_copy_once_near_ones_first_and_broken_ones_last(found: list[Way], chance: Random) -> None:
+def test_an_order_names_every_copy_once_near_ones_first_and_broken_ones_last(
+    found: list[Candidate], chance: Random
+) -> None:
     chance.shuffle(found)
     order = read_order(found)
     assert sorted(order) == sorted(found)
@@ -70,7 +72,7 @@ def test_an_order_names_every_copy_once_near_ones_first_and_broken_ones_last(fou
 
 @given(ways, st.integers(0, 1000))
 def test_a_read_that_explores_leaves_out_no_copy_nor_crosses_a_line_nor_asks_a_broken_one(
-    found: list[Way], seed: int
+    found: list[Candidate], seed: int
 ) -> None:
     order = read_order(found)
     chance = Random(seed)
@@ -153,7 +155,7 @@ def test_one_read_in_a_hundred_tries_another_copy_than_the_best() -> None:
 def test_after_enough_reads_the_time_expected_is_the_time_it_takes(
     latency_s: float, rate: float, expected_s: float, expected_rate: float
 ) -> None:
-    truth, measured = Speed(latency_s, rate), Measured(Speed(expected_s, expected_rate))
+    truth, measured = Speed(latency_s, rate), LatencyEstimator(Speed(expected_s, expected_rate))
     for _ in range(200):
         for size in (4 * KIB, 8 * MIB):
             measured.answered(size, truth.seconds(size))
@@ -164,23 +166,23 @@ def test_after_enough_reads_the_time_expected_is_the_time_it_takes(
 @given(st.sampled_from([NEARBY, UNKNOWN, Speed(0.2, 1e8)]), st.floats(0.001, 20), st.integers(1, 50))
 def test_reads_of_one_size_tell_what_that_size_takes(prior: Speed, seconds: float, times: int) -> None:
     for size in (4 * KIB, 8 * MIB):
-        measured = Measured(prior)
+        measured = LatencyEstimator(prior)
         for _ in range(times):
             measured.answered(size, seconds)
         assert seconds / 2.2 <= measured.speed.seconds(size) <= 2.2 * seconds + prior.seconds(0) * 0.5
 
 
 def test_a_short_read_over_a_narrow_line_does_not_put_its_bytes_down_to_the_first_one() -> None:
-    measured = Measured(Speed(0.5, 1e6))
+    measured = LatencyEstimator(Speed(0.5, 1e6))
     measured.answered(100_000, 0.01 + 0.1)
     assert abs(measured.speed.first_byte_s - 0.055) < 1e-9, "half of it at least is waiting"
-    measured = Measured(Speed(0.5, 1e6))
+    measured = LatencyEstimator(Speed(0.5, 1e6))
     measured.answered(100_000, 0.3 + 0.1)
     assert abs(measured.speed.first_byte_s - 0.3) < 1e-9
 
 
 def test_one_read_that_hung_does_not_change_much_and_many_slow_ones_do() -> None:
-    measured = Measured(Speed(0.1, 1e9))
+    measured = LatencyEstimator(Speed(0.1, 1e9))
     for _ in range(20):
         measured.answered(KIB, 0.01)
     measured.answered(KIB, 60.0)

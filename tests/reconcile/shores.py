@@ -15,7 +15,7 @@ from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile.commands import Fail, FailWork
 from gateway.reconcile.mover import Mover
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.reconcile.planner import Planner
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
@@ -46,7 +46,7 @@ class Shores(Site):
         )
         self.settled = False
         """What is written is said to lie where it should."""
-        self.wishes = Wishes(self.store, lambda: self.topology)
+        self.wishes = PlacementTargets(self.store, lambda: self.topology)
         self.planner = self.new_planner()
         self.mover = self.new_mover()
 

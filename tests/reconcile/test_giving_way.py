@@ -25,8 +25,8 @@ from gateway.reconcile.throttle import (
     SLICE,
     WAITED_PER_RUN,
     WAITED_SHARE,
-    Crowd,
-    GivingWay,
+    BackgroundThrottle,
+    CpuContention,
     scheduling,
     share_of,
 )
@@ -47,7 +47,7 @@ class Machine:
         self.clock = ManualClock()
         self.told: tuple[int, int] | None = (5 * MS, 900 * MS)
         self.looks = 0
-        self.crowd = Crowd(Timing(clock=self.clock), self.scheduled)
+        self.crowd = CpuContention(Timing(clock=self.clock), self.scheduled)
 
     def scheduled(self) -> tuple[int, int] | None:
         self.looks += 1
@@ -155,7 +155,7 @@ def test_no_copy_is_begun_within_a_share_of_its_promise_while_somebody_is_in_the
     age: float, within: float, crowded: bool
 ) -> None:
     now_ns = 10**18
-    allowed = GivingWay(lambda: crowded, Timing())(now_ns, now_ns - int(age * 1e9), within)
+    allowed = BackgroundThrottle(lambda: crowded, Timing())(now_ns, now_ns - int(age * 1e9), within)
     if allowed < ALL:
         assert crowded
         assert age <= max(THROTTLE.wait_most_seconds, within * HURRIED_SHARE)
@@ -165,12 +165,12 @@ def test_no_copy_is_begun_within_a_share_of_its_promise_while_somebody_is_in_the
 
 
 def test_where_nothing_is_due_nothing_waits() -> None:
-    assert GivingWay(lambda: True, Timing())(10**18, None, 900.0) == ALL
+    assert BackgroundThrottle(lambda: True, Timing())(10**18, None, 900.0) == ALL
 
 
 def test_behind_a_slice_of_copies_there_is_a_rest_in_proportion_to_it() -> None:
     (timing, clock), crowded = manual_timing(), True
-    gives_way = GivingWay(lambda: crowded, timing)
+    gives_way = BackgroundThrottle(lambda: crowded, timing)
 
     def asked(age_seconds: float = 15.0) -> int:
         return gives_way(10**18, 10**18 - int(age_seconds * 1e9), 900.0)
@@ -213,7 +213,7 @@ async def copies(site: Shores) -> int:
 
 async def test_copies_wait_while_somebody_is_in_the_way_and_are_made_at_once_when_nobody_is(site: Shores) -> None:
     crowded = True
-    mover = site.new_mover(gives_way=GivingWay(lambda: crowded, Timing()))
+    mover = site.new_mover(gives_way=BackgroundThrottle(lambda: crowded, Timing()))
     await site.put(b"a", DATA)
     assert not await mover.step()
     assert (await copies(site), mover.held_back) == (0, True)
@@ -231,7 +231,7 @@ async def test_copies_wait_while_somebody_is_in_the_way_and_are_made_at_once_whe
 async def test_copies_that_have_waited_long_enough_are_made_whoever_is_in_the_way_and_the_others_with_them(
     site: Shores,
 ) -> None:
-    mover = site.new_mover(gives_way=GivingWay(lambda: True, Timing()))
+    mover = site.new_mover(gives_way=BackgroundThrottle(lambda: True, Timing()))
     promise(site, 0.1 / WAITED_SHARE)
     began = time.monotonic()
     await site.put(b"old", DATA)

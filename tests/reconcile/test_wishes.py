@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.reconcile.commands import LoseBackend
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.topology import Cluster
 from tests.reconcile.shores import Shores
 
@@ -52,7 +52,7 @@ def test_what_does_not_matter_to_where_blocks_should_be_leaves_the_fingerprint(s
 
 
 def test_another_process_makes_the_same_fingerprint(site: Shores) -> None:
-    other = Wishes(site.store, lambda: site.topology)
+    other = PlacementTargets(site.store, lambda: site.topology)
     assert other.refresh()
     assert other.fingerprint == learnt(site)[0] != b""
 

@@ -120,6 +120,6 @@ async def test_a_bug_is_a_500_with_its_request_id_in_the_log(site, caplog):
 
 def test_an_error_that_a_site_adds_is_answered_with_the_row_of_its_base():
     class Added(core.Misconfigured, wire_code="Added"):
-        """As `gateway.site.storage.fencing.Parted`, which the table of this layer cannot name."""
+        """As `gateway.site.storage.agreement.HistoriesDiverged`, which the table of this layer cannot name."""
 
     assert explain(Added("another copy goes on")) == explain(core.Misconfigured("another copy goes on"))

@@ -16,8 +16,13 @@ from gateway.blocks.types import block_path
 from gateway.crypto.sealing import new_block_id
 from gateway.errors import Misconfigured
 from gateway.site.storage import backend_pool, checked_opening
-from gateway.site.storage.agreement import INCARNATION_STEPS, Parted, believed, goes_on_elsewhere
-from gateway.site.storage.backend_pool import Standing
+from gateway.site.storage.agreement import (
+    INCARNATION_STEPS,
+    HistoriesDiverged,
+    credible_incarnation,
+    is_active_elsewhere,
+)
+from gateway.site.storage.backend_pool import BackendPool
 from gateway.site.storage.fencing import Fencing
 from gateway.timing import SystemClock, parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
@@ -53,7 +58,7 @@ def place(name: str) -> BackendPlace:
     ],
 )
 def test_a_folder_or_more_than_half_of_all_places_decide(places: str, say_so: str, agreed: bool) -> None:
-    assert goes_on_elsewhere({name: place(name) for name in places.split()}, say_so.split()) is agreed
+    assert is_active_elsewhere({name: place(name) for name in places.split()}, say_so.split()) is agreed
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,7 @@ def test_a_folder_or_more_than_half_of_all_places_decide(places: str, say_so: st
 def test_a_restore_believes_one_place_about_its_incarnation_for_a_few_steps_alone(
     heard: dict[str, int], known: int, expected: int
 ) -> None:
-    assert believed({name: place(name) for name in ("disk", "one", "two")}, heard, known) == expected
+    assert credible_incarnation({name: place(name) for name in ("disk", "one", "two")}, heard, known) == expected
 
 
 class Rows:
@@ -145,15 +150,20 @@ def elsewhere(kind: str, stores: Stores, histories: list[History]) -> SayElsewhe
     return lambda names: stores.mark(names, 1, stamped.fence)
 
 
-def stands(history: History) -> Standing:
+def stands(history: History) -> BackendPool:
     """The backends of a process that stamps them for this journal."""
     rows = Rows(history)
-    return Standing(rows, timing=QUICK, writes_much=False, fencing=Fencing(rows, lambda: 7, SystemClock(), stamps=True))
+    return BackendPool(
+        rows, timing=QUICK, writes_much=False, fencing=Fencing(rows, lambda: 7, SystemClock(), stamps=True)
+    )
 
 
 KINDS = pytest.mark.parametrize(
     ("kind", "said", "raised"),
-    [("restored", "incarnation 9", Misconfigured), ("stamped", "another copy of this site's folder", Parted)],
+    [
+        ("restored", "incarnation 9", Misconfigured),
+        ("stamped", "another copy of this site's folder", HistoriesDiverged),
+    ],
 )
 
 
@@ -208,7 +218,7 @@ async def test_a_site_starts_where_one_cloud_says_that_it_goes_on_elsewhere_and_
     await again.close()
 
 
-async def delete(found: Standing, name: str, session: int = 8) -> None:
+async def delete(found: BackendPool, name: str, session: int = 8) -> None:
     """A block that another process wrote."""
     await found.backends[IDS[name]].delete(block_path(new_block_id(session)))
 
@@ -241,7 +251,7 @@ async def test_of_two_copies_that_each_reach_some_places_neither_deletes_where_t
         with pytest.raises(errors.Unavailable):
             await delete(found, name)
     stores.away = set()
-    with pytest.raises(Parted):
+    with pytest.raises(HistoriesDiverged):
         await asyncio.wait_for(copy_watching, 10)
     assert not watching.done()
     watching.cancel()

@@ -87,7 +87,7 @@ async def test_the_objects_of_blocks_without_a_good_copy_are_named(site: Site) -
         await put(site, key, b"x" * 5_000)
     assert (await losses(site)).objects == ()
     block, backends, size = site.store.query("SELECT id, backends, size FROM block")[-1]
-    (place, *_) = site.warehouse.lookup.members(backends)
+    (place, *_) = site.storage.lookup.members(backends)
     await site.journal.send(SuspectCopy(block, place, "absent"))
     await site.journal.send(FailWork((Fail(block, 1 << 62, WorkState.LOST, 1, "no good copy"),)))
     told = await losses(site)
@@ -99,8 +99,10 @@ async def test_the_objects_of_blocks_without_a_good_copy_are_named(site: Site) -
 
 
 async def test_a_policy_that_is_late_is_a_metric_until_it_is_not(site: Site) -> None:
-    late = replication_status.Point("default", 7, 9.0, 1.0, True)
-    behind = replication_status.Standings((), (replication_status.Backlog("place", 7, 70, 9.0),), (late,), False, ())
+    late = replication_status.RecoveryPoint("default", 7, 9.0, 1.0, True)
+    behind = replication_status.ReplicationStatus(
+        (), (replication_status.Backlog("place", 7, 70, 9.0),), (late,), False, ()
+    )
     replication_metrics.tell(behind, ["default", "far"])
     assert (replication_metrics.LATE.values[("default",)], replication_metrics.POINT.values[("default",)]) == (1, 9.0)
     assert (replication_metrics.LATE.values[("far",)], replication_metrics.BEHIND.values[("place",)]) == (0, 7)

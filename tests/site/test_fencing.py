@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from gateway.site.site import Site
-from gateway.site.storage.agreement import Parted
+from gateway.site.storage.agreement import HistoriesDiverged
 from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import block_files
 from tests.flows.dying import kill_all
@@ -221,7 +221,7 @@ def test_a_library_client_in_the_copy_makes_the_original_end(site: Path) -> None
     assert takeover(site, "--yes")["counter"]
     with started(site, ["--workers", "1"]) as (endpoint, _):
         assert whole(endpoint, "acknowledged")
-    with pytest.raises(Parted):
+    with pytest.raises(HistoriesDiverged):
         asyncio.run(write_in_process(younger))
 
 

@@ -147,7 +147,7 @@ async def test_init_that_was_cut_short_anywhere_can_be_run_again(
         assert credential is not None
         assert credential.secret == secret
         assert len(list_ring_keys(site)) == 1
-        assert site.warehouse.backends
+        assert site.storage.backends
 
 
 class Cut(EntrepotError, wire_code="Cut"):

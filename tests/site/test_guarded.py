@@ -19,7 +19,7 @@ from backends.testing.memory import Memory
 from gateway.errors import Misconfigured, Unavailable
 from gateway.site.site import Site
 from gateway.site.storage.agreement import RestoredElsewhere
-from gateway.site.storage.marker_guard import Guarded
+from gateway.site.storage.marker_guard import MarkerGuard
 from gateway.timing import Timing, parse_timing
 from tests.backends.mounts import mounted
 from tests.endpoint import run_entrepot, started
@@ -39,10 +39,10 @@ class Rows:
         return 1
 
 
-async def guarded(inner: Backend) -> Guarded:
+async def guarded(inner: Backend) -> MarkerGuard:
     await inner.claim(MARKER)
     await inner.put("held", [b"held"], crc32c_of([b"held"]))
-    return Guarded(inner, 7, seconds=0.01, timing=Timing())
+    return MarkerGuard(inner, 7, seconds=0.01, timing=Timing())
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ async def test_a_marker_that_cannot_be_seen_at_the_moment_says_nothing() -> None
         async def marker(self) -> Marker | None:
             raise errors.Unavailable("no answer")
 
-    backend = Guarded(Silent(), 7, seconds=1, timing=Timing())
+    backend = MarkerGuard(Silent(), 7, seconds=1, timing=Timing())
     await backend.look(Rows())
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
 
@@ -171,7 +171,7 @@ async def test_a_driver_that_fails_over_what_it_sees_ends_no_watch(caplog: pytes
         async def marker(self) -> Marker | None:
             raise OverflowError("cannot convert float infinity to integer")
 
-    backend = Guarded(Broken(), 7, seconds=0.001, timing=Timing())
+    backend = MarkerGuard(Broken(), 7, seconds=0.001, timing=Timing())
     watching = asyncio.create_task(backend.watch(Rows()))
     await until_true(lambda: len(caplog.records) > 2)
     assert not watching.done()
@@ -188,14 +188,14 @@ async def test_an_open_site_goes_on_by_itself_once_its_disk_is_back(
         (tmp_path / "vault").rename(tmp_path / "elsewhere")
         (tmp_path / "vault").mkdir()
         # that nothing stands there, between these two, may have been seen first
-        await until_true(lambda: "another folder stands there" in site.warehouse.troubles().get("vault", ""))
+        await until_true(lambda: "another folder stands there" in site.storage.troubles().get("vault", ""))
         with pytest.raises(Unavailable, match="another folder stands there"):
             await put(site, "safe/small", b"x")
         await put(site, "small", b"x")
         assert await get(site, "large") == b"x" * 1024
         (tmp_path / "vault").rmdir()
         (tmp_path / "elsewhere").rename(tmp_path / "vault")
-        await until_true(lambda: not site.warehouse.troubles())
+        await until_true(lambda: not site.storage.troubles())
         await put(site, "safe/small", b"x")
 
 

@@ -86,9 +86,9 @@ async def test_a_program_that_opened_the_site_itself_follows_what_is_in_force(tm
             config = folder / "entrepot.toml"
             config.write_text(config.read_text() + VAULT)
             assert reload(folder) == ""
-            await until_true(lambda: "vault" in site.warehouse.topology.backends)
+            await until_true(lambda: "vault" in site.storage.topology.backends)
             client(endpoint).create_bucket(Bucket="far")
             client(endpoint).put_object(Bucket="far", Key="key", Body=b"x")
             blocks = site.store.query("SELECT backends FROM block")
-            members = [site.warehouse.lookup.members(set_id) for (set_id,) in blocks]
-            assert [[site.warehouse.backends[each].name for each in one] for one in members] == [["vault"]]
+            members = [site.storage.lookup.members(set_id) for (set_id,) in blocks]
+            assert [[site.storage.backends[each].name for each in one] for one in members] == [["vault"]]

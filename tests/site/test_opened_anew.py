@@ -15,7 +15,7 @@ from backends import errors
 from backends.base import Backend, Marker
 from backends.testing.memory import Memory
 from gateway.site.storage import checked_opening
-from gateway.site.storage.backend_pool import Standing
+from gateway.site.storage.backend_pool import BackendPool
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, S3Place, Topology
@@ -96,13 +96,13 @@ def topology(*places: BackendPlace) -> Topology:
 QUICK = parse_timing("scale=0.002")
 
 
-async def stood(place: BackendPlace, timing: Timing = QUICK) -> Standing:
-    found = Standing(Rows(), timing=timing, writes_much=False)
+async def stood(place: BackendPlace, timing: Timing = QUICK) -> BackendPool:
+    found = BackendPool(Rows(), timing=timing, writes_much=False)
     await found.open(topology(place), strict=False)
     return found
 
 
-async def watched(found: Standing, until: Callable[[], bool]) -> None:
+async def watched(found: BackendPool, until: Callable[[], bool]) -> None:
     """Watch until it is so; the watch must not end by itself."""
     watch = asyncio.create_task(found.watch())
     try:

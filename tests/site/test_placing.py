@@ -94,13 +94,13 @@ def policies(site: Site) -> list[str]:
 
 async def held(site: Site, name: str) -> set[str]:
     (row,) = site.store.query("SELECT id FROM backend WHERE name = ?", (name,))
-    return {line.key async for line in site.warehouse.backends[row[0]].list()}
+    return {line.key async for line in site.storage.backends[row[0]].list()}
 
 
 async def test_what_the_config_names_anew_is_named_and_claimed_when_the_site_is_opened(site: Site) -> None:
     names = dict(site.store.query("SELECT name, id FROM backend"))
     assert set(names) == {"disk", "vault"}
-    marker = await site.warehouse.backends[names["vault"]].marker()
+    marker = await site.storage.backends[names["vault"]].marker()
     assert marker is not None
     assert marker.bare == Marker(site.id, names["vault"], site.incarnation)
     assert {name for (name,) in site.store.query("SELECT name FROM policy")} == {"default", "safe", "far"}
@@ -121,7 +121,7 @@ async def test_rules_say_where_writes_go(site: Site) -> None:
 
 
 async def test_what_is_written_anew_stays_where_it_is_once_the_config_lacks_its_policy(site: Site) -> None:
-    placing, topology = site.warehouse.placing, site.warehouse.topology
+    placing, topology = site.storage.placing, site.storage.topology
     ids = dict(site.store.query("SELECT name, id FROM backend"))
     ((safe,),) = site.store.query("SELECT id FROM policy WHERE name = 'safe'")
     assert {each.id for each in placing.of(safe, {ids["disk"]}).copies} == set(ids.values())
@@ -182,13 +182,13 @@ async def test_a_backend_that_is_away_fails_only_those_writes_that_need_it(folde
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     (tmp_path / "vault").write_text("no folder")
     async with await Site.open(folder) as site:
-        assert set(site.warehouse.absent()) == {"vault"}
+        assert set(site.storage.absent()) == {"vault"}
         await put(site, "small", b"x")
         with pytest.raises(Unavailable, match="vault"):
             await put(site, "safe/small", b"x")
         (tmp_path / "vault").unlink()
         (tmp_path / "elsewhere").rename(tmp_path / "vault")
-        await until_true(lambda: not site.warehouse.absent())
+        await until_true(lambda: not site.storage.absent())
         await put(site, "safe/small", b"x")
         assert await get(site, "large") == b"x" * 1024
 
@@ -199,7 +199,7 @@ async def test_a_place_that_lost_its_marker_is_not_taken_for_a_new_one(folder: P
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     (tmp_path / "vault").mkdir()
     async with await Site.open(folder) as site:
-        assert "no backend lies there" in site.warehouse.absent()["vault"]
+        assert "no backend lies there" in site.storage.absent()["vault"]
 
 
 async def test_a_site_of_which_every_write_needs_a_backend_that_is_away_is_not_opened(folder: Path) -> None:

@@ -136,7 +136,7 @@ async def test_a_cloud_that_bears_a_huge_incarnation_neither_raises_the_sites_no
     assert cloud.held == held
     assert f"incarnation {told} of this site holds it" in restored.unclaimed["bucket"]
     async with await Site.open(anew, "cli") as opened:
-        assert f"incarnation {told}" in opened.warehouse.troubles()["bucket"]
+        assert f"incarnation {told}" in opened.storage.troubles()["bucket"]
 
 
 def test_a_restore_beyond_the_last_incarnation_is_refused(made: Path, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from backends.errors import Misconfigured as Unusable
 from backends.local.backend import Local
 from gateway.site.site import Site
-from gateway.site.storage.block_storage import Warehouse
-from gateway.site.storage.marker_guard import Guarded
+from gateway.site.storage.block_storage import BlockStorage
+from gateway.site.storage.marker_guard import MarkerGuard
 from tests.new_sites import new_site
 
 
@@ -34,8 +34,8 @@ async def fails(*_: Any, **__: Any) -> None:
 
 async def test_closing_goes_on_where_a_part_of_it_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = await Site.open(folder)
-    (backend,) = site.warehouse.backends.values()
-    monkeypatch.setattr(site.warehouse.writer, "close", fails)
+    (backend,) = site.storage.backends.values()
+    monkeypatch.setattr(site.storage.writer, "close", fails)
     with pytest.raises(OSError, match="broken"):
         await site.close()
     assert not site.journal.connected
@@ -51,9 +51,9 @@ async def test_a_backend_that_does_not_close_leaves_the_others_closed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = await Site.open(folder)
-    (broken,) = site.warehouse.backends.values()
+    (broken,) = site.storage.backends.values()
     other = await Local.open(str(tmp_path / "other"))
-    site.warehouse.backends[1 << 30] = Guarded(other, 1 << 30, seconds=2.0, timing=site.timing)
+    site.storage.backends[1 << 30] = MarkerGuard(other, 1 << 30, seconds=2.0, timing=site.timing)
     close = broken.close
     monkeypatch.setattr(broken, "close", fails)
     with pytest.raises(OSError, match="broken"):
@@ -72,7 +72,7 @@ async def test_opening_that_fails_half_way_leaves_nothing_open(
     tasks, before = len(asyncio.all_tasks()), descriptors()
     with monkeypatch.context() as broken:
         if step == "open":
-            broken.setattr(Warehouse, "open", fails)
+            broken.setattr(BlockStorage, "open", fails)
         else:
             broken.setattr("gateway.site.site.site_row", lambda rows: 1 / 0)
         with pytest.raises((OSError, ZeroDivisionError)):

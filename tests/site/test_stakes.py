@@ -24,7 +24,7 @@ async def once(data: bytes) -> AsyncIterator[bytes]:
 
 
 def put(site: Site, key: bytes, stored: StoredRun, user: int) -> PutObject:
-    policy = site.warehouse.targets.policy
+    policy = site.storage.targets.policy
     return PutObject(
         "kept", key, user, True, stored.size, "0" * 32, stored.extents, stored.blocks, policy, b"", b"", b""
     )
@@ -59,10 +59,10 @@ async def test_a_pack_of_which_something_is_still_to_be_named_stays_until_its_se
         assert caller is not None
         root = Caller(caller.user, caller.user_id, caller.tenant, True)
         await writer.engine.create_bucket(root, "kept", "")
-        warehouse = writer.warehouse
-        stamp = WriteContext(writer.ring.active(caller.tenant), warehouse.targets)
+        storage = writer.storage
+        stamp = WriteContext(writer.ring.active(caller.tenant), storage.targets)
         stored = await asyncio.gather(
-            *(warehouse.writer.store(stamp, once(body), len(body), Digests()) for body in BODIES)
+            *(storage.writer.store(stamp, once(body), len(body), Digests()) for body in BODIES)
         )
         assert len({each.blocks[0].id for each in stored}) == 1
         house = Keeper(keeper)
@@ -73,7 +73,7 @@ async def test_a_pack_of_which_something_is_still_to_be_named_stays_until_its_se
                 await writer.engine.delete(root, "kept", b"%d" % n)
                 await house.collect()
                 assert keeper.store.query("SELECT count(*) FROM freed") == [(n + 1,)], "not even its counts go down"
-            warehouse.writer.commit(run)
+            storage.writer.commit(run)
         assert await read(keeper, root, b"3") == BODIES[3]
         await writer.engine.delete(root, "kept", b"3")
         for _ in range(20):

@@ -23,7 +23,7 @@ from gateway.journal.sqlite.store import SqliteStore
 from gateway.site.admin.takeover import common_record
 from gateway.site.storage.agreement import StampedElsewhere
 from gateway.site.storage.fencing import Fencing, Relation, head
-from gateway.site.storage.marker_guard import Guarded
+from gateway.site.storage.marker_guard import MarkerGuard
 from gateway.timing import SystemClock, Timing, parse_timing
 
 SITE = "ab" * 16
@@ -85,8 +85,8 @@ async def place() -> Memory:
     return made
 
 
-def over(place: Any, history: History, **options: Any) -> Guarded:
-    return Guarded(place, 3, seconds=2.0, fencing=history.fencing, **{"timing": Timing()} | options)
+def over(place: Any, history: History, **options: Any) -> MarkerGuard:
+    return MarkerGuard(place, 3, seconds=2.0, fencing=history.fencing, **{"timing": Timing()} | options)
 
 
 async def block(place: Memory, session: int) -> str:
@@ -95,7 +95,7 @@ async def block(place: Memory, session: int) -> str:
     return key
 
 
-async def is_set_aside(backend: Guarded, history: History) -> bool:
+async def is_set_aside(backend: MarkerGuard, history: History) -> bool:
     """Whether *backend*, looked at now, takes nothing since another copy has stamped it."""
     await backend.look(history.rows)
     return isinstance(backend.elsewhere, StampedElsewhere) and "another copy of this site's folder" in backend.why
@@ -125,7 +125,7 @@ async def test_nothing_is_deleted_on_a_place_that_was_not_stamped_but_what_this_
 
 
 async def test_a_process_that_stamps_nothing_deletes_where_another_one_stamped(ours: History, place: Memory) -> None:
-    looks = Guarded(
+    looks = MarkerGuard(
         place, 3, seconds=2.0, fencing=Fencing(ours.rows, lambda: 0, SystemClock(), stamps=False), timing=Timing()
     )
     await looks.look(ours.rows)

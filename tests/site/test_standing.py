@@ -12,8 +12,8 @@ from backends import errors
 from backends.base import Backend, Marker
 from backends.testing.memory import Memory
 from gateway.site.storage import backend_pool, checked_opening
-from gateway.site.storage.open_backends import Live
-from gateway.site.storage.pending_backend import Absent
+from gateway.site.storage.open_backends import OpenBackends
+from gateway.site.storage.pending_backend import PendingBackend
 from gateway.timing import Timing, parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.waiting import until_true
@@ -22,7 +22,7 @@ HURRIED = parse_timing("backends.open_seconds=0.05")
 
 
 def test_who_walks_over_backends_sees_those_of_when_it_began() -> None:
-    live = Live({1: Memory(), 2: Memory()})
+    live = OpenBackends({1: Memory(), 2: Memory()})
     for walk in (live, live.keys(), live.values(), live.items()):
         for _ in walk:
             live[len(live) + 1] = Memory()
@@ -43,7 +43,7 @@ async def test_a_stand_in_says_why_until_it_is_that_backend() -> None:
             raise RuntimeError("a mistake")
         return there
 
-    absent = Absent("far", "away", reopen, parse_timing("backends.reopen_seconds=0.001"))
+    absent = PendingBackend("far", "away", reopen, parse_timing("backends.reopen_seconds=0.001"))
     absent.present = lambda: told.append(1)
     assert absent.name == "far"
     with pytest.raises(errors.Unavailable, match="backend 'far': it could not be opened: away"):
@@ -96,7 +96,7 @@ async def test_what_loading_a_driver_takes_does_not_count_against_its_place(monk
     monkeypatch.setattr(checked_opening, "open_backend", opened)
     place = BackendPlace("far", "s3", "here", 8, 60.0, False)
     policies = {"default": Policy("default", ("far",), ("far",))}
-    found = backend_pool.Standing(Rows(), timing=HURRIED, writes_much=False)
+    found = backend_pool.BackendPool(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, {"far": place}, policies), strict=True)
     assert found.absent() == {}
     await found.close()
@@ -109,7 +109,7 @@ async def test_a_place_that_is_silent_counts_as_away_once_it_had_its_time(monkey
 
     monkeypatch.setattr(checked_opening, "open_backend", silent)
     places = {"far": BackendPlace("far", "local", "here", 8, 60.0, False, "/far")}
-    found = backend_pool.Standing(Rows(), timing=HURRIED, writes_much=False)
+    found = backend_pool.BackendPool(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, places, {"default": Policy("default", ("far",), ("far",))}), strict=False)
     assert found.absent() == {"far": "it could not be opened within 0.05 s"}
     found.count()
@@ -124,5 +124,5 @@ async def test_a_stand_in_that_is_closed_tries_no_more() -> None:
     async def reopen() -> Backend:
         raise AssertionError("tried after it was closed")
 
-    absent = Absent("far", "away", reopen, Timing())
+    absent = PendingBackend("far", "away", reopen, Timing())
     await absent.close()

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
-from gateway.site.replication_status import Backlog, Point, Standings, Use, look, plain, spell
+from gateway.site.replication_status import BackendUse, Backlog, RecoveryPoint, ReplicationStatus, look, plain, spell
 from gateway.site.site import Site
 from tests.site.test_placing import MORE, put
 
 PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
-ONE = Standings(
-    backends=(Use("disk", "home", 3, 4, 5, "in use"),),
+ONE = ReplicationStatus(
+    backends=(BackendUse("disk", "home", 3, 4, 5, "in use"),),
     backlog=(Backlog("lost", 2, 20, 1.0), Backlog("place", 7, 70, 2.0)),
-    points=(Point("default", 7, 2.0, 1.0, True), Point("gone", 1, 2.0, 0.0, False)),
+    points=(RecoveryPoint("default", 7, 2.0, 1.0, True), RecoveryPoint("gone", 1, 2.0, 0.0, False)),
     walking=False,
     unknown_policies=("gone",),
 )
@@ -57,7 +57,7 @@ async def test_a_copy_that_is_being_made_is_not_taken_for_bytes_that_go(tmp_path
         await put(site, "key", b"x")
         ((block, held),) = site.store.query("SELECT id, backends FROM block")
         ((vault,),) = site.store.query("SELECT id FROM backend WHERE name = 'vault'")
-        was = site.warehouse.lookup.members(held)
+        was = site.storage.lookup.members(held)
         assert (await now())[1:] == (["place"], ["default"])
         await site.journal.send(BeginWork((Begin(block, held, (vault,)),)))
         assert (await now())[1:] == (["place"], ["default"])
@@ -75,7 +75,7 @@ async def test_bytes_that_wait_to_go_leave_no_policy_behind(tmp_path: Path, new_
     async with await Site.open(new_folder) as site:
         await put(site, "safe/key", b"x")
         ((block, held),) = site.store.query("SELECT id, backends FROM block")
-        was = site.warehouse.lookup.members(held)
+        was = site.storage.lookup.members(held)
         topology = site.config.topology(site.folder)
         safe = topology.policies["safe"]
         less = replace(topology, policies={**topology.policies, "safe": replace(safe, keep=("disk",))})

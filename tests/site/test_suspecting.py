@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from gateway.journal.client import Journal
-from gateway.site.storage.suspect_reporter import Suspecting
+from gateway.site.storage.suspect_reporter import SuspectReporter
 from gateway.timing import Timing, parse_timing
 
 BLOCK = b"b" * 24
@@ -31,7 +31,7 @@ class Slow:
 
 async def test_closing_waits_for_what_is_on_its_way() -> None:
     journal = Slow()
-    tell = Suspecting(cast("Journal", journal), Timing())
+    tell = SuspectReporter(cast("Journal", journal), Timing())
     tell(BLOCK, 7, "absent")
     asyncio.get_running_loop().call_later(0.05, journal.may_answer.set)
     await tell.close()
@@ -40,7 +40,7 @@ async def test_closing_waits_for_what_is_on_its_way() -> None:
 
 async def test_closing_leaves_nothing_behind_where_nobody_answers() -> None:
     journal = Slow()
-    tell = Suspecting(cast("Journal", journal), parse_timing("backends.report_close_seconds=0.01"))
+    tell = SuspectReporter(cast("Journal", journal), parse_timing("backends.report_close_seconds=0.01"))
     tell(BLOCK, 7, "absent")
     tell(BLOCK, 8, "damaged")
     await asyncio.sleep(0)

@@ -158,7 +158,7 @@ def test_wrong_keys_are_told_in_one_line(site: Site, radosgw_server: S3Server) -
 async def test_a_place_whose_listings_do_not_end_breaks_that_promise_alone(new_folder: Path) -> None:
     async with await OpenSite.open(new_folder, timing=parse_timing("inventory.thousand_keys_seconds=0.05")) as site:
         ((number,),) = site.store.query("SELECT id FROM backend")
-        guarded: Any = site.warehouse.backends[number]
+        guarded: Any = site.storage.backends[number]
         guarded.inner = Faulty(guarded.inner, Plan([Fault(Kind.DELAY, "list", seconds=3_600)]))
         found = await try_backend(site, "disk", 0.1)
     assert {each.what: each.broken for each in found.promises if each.broken} == {

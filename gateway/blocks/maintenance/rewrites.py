@@ -67,7 +67,7 @@ from gateway.blocks.types import BlockFacts, Target
 from gateway.journal.apply.work import ids_in
 from gateway.journal.columns import Rewritten, rewritten, unpack
 from gateway.journal.site_clock import SiteClock, moments
-from gateway.placement.backend_backoff import Resting
+from gateway.placement.backend_backoff import BackendBackoff
 from gateway.timing import Timing
 
 REWRITES_MAX = 4_096
@@ -163,8 +163,8 @@ class Rewrites:
         self._progress = False
         self._site_clock = SiteClock(store.query, moments(timing.clock))
         self._begun: dict[bytes, Begun] = {}
-        self._places: Resting[int] = Resting(timing.clock, pauses.rest_seconds, pauses.rest_most_seconds)
-        self.groups: Resting[Group] = Resting(timing.clock, pauses.rest_seconds, pauses.rest_most_seconds)
+        self._places: BackendBackoff[int] = BackendBackoff(timing.clock, pauses.rest_seconds, pauses.rest_most_seconds)
+        self.groups: BackendBackoff[Group] = BackendBackoff(timing.clock, pauses.rest_seconds, pauses.rest_most_seconds)
         """Packs that could not be rewritten: they are left alone for a while."""
         self.moved = 0
         """Extents moved so far."""

@@ -43,7 +43,7 @@ from gateway.journal.apply.work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.tables import SessionState
 from gateway.journal.whereabouts import FORK_GRACE_SECONDS
-from gateway.placement.backend_backoff import Resting
+from gateway.placement.backend_backoff import BackendBackoff
 from gateway.timing import Timing
 
 _DEAD = (
@@ -91,9 +91,9 @@ class Sweeper(Worker):
         self._fork_grace_ns = int(fork_grace_seconds * 1e9)
         self._after = (0, b"")  # how far this pass over the dead has come
         pauses = timing.backend_backoff
-        self._away: Resting[int] = Resting(timing.clock, pauses.first_seconds, pauses.most_seconds)
+        self._away: BackendBackoff[int] = BackendBackoff(timing.clock, pauses.first_seconds, pauses.most_seconds)
         """Backends on which nothing could be deleted."""
-        self._refused: Resting[bytes] = Resting(timing.clock, pauses.most_seconds, pauses.most_seconds)
+        self._refused: BackendBackoff[bytes] = BackendBackoff(timing.clock, pauses.most_seconds, pauses.most_seconds)
         """Blocks that a backend that deletes others refused to delete: it may hold them under a retention rule."""
         self._put_off: dict[int, float] = {}  # sessions that could not be swept, and when they are tried again
         self._listed: dict[tuple[int, int], dict[int, str | None]] = {}

@@ -68,10 +68,10 @@ class Tried(NamedTuple):
 
 async def try_backend(site: Site, name: str, seconds: float) -> Tried:
     """Try it; each measurement takes about so long. Raises `InvalidArgument` for one that is not in the config."""
-    backend = next((each for each in site.warehouse.backends.values() if each.name == name), None)
+    backend = next((each for each in site.storage.backends.values() if each.name == name), None)
     if backend is None:
         raise InvalidArgument(f"the config names no backend {name!r}")
-    number = next(each for each, other in site.warehouse.backends.items() if other is backend)
+    number = next(each for each, other in site.storage.backends.items() if other is backend)
     trial = _Trial(backend, site.journal.session, site.timing)
     promises = [Promise(OURS, await _broken(lambda: _ours(backend, number, site)))]
     speeds: list[Speed] = []
@@ -103,7 +103,7 @@ async def _ours(backend: Backend, number: int, site: Site) -> str:
 
 async def _traits(site: Site, name: str) -> dict[str, str]:
     """Asked of the driver itself."""
-    place = site.warehouse.topology.backends[name]
+    place = site.storage.topology.backends[name]
     if place.s3 is None:
         return {}
     try:

@@ -17,9 +17,9 @@ from backends.base import Backend, Marker, check_claim
 from gateway.blocks.maintenance.inventory import sets_containing
 from gateway.blocks.types import block_path
 from gateway.errors import InvalidArgument, Misconfigured
-from gateway.site.storage.agreement import GoesOnElsewhere, RestoredElsewhere, see_that_it_goes_on_here
+from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere, require_active_here
 from gateway.site.storage.backend_factory import open_backend
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.marker_guard import site_row
 from gateway.site.storage.open_backends import close_all
 from gateway.timing import Timing
@@ -77,7 +77,9 @@ async def claim_again(site: Site, name: str, *, anyway: bool) -> Claimed:
         raise Misconfigured(str(error)) from error
 
 
-async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: Collection[str] = ()) -> dict[str, str]:
+async def claim_all(
+    topology: Topology, store: JournalTables, timing: Timing, *, anyway: Collection[str] = ()
+) -> dict[str, str]:
     """Mark every backend as this site's, once each of them was checked. *anyway*: names of those that are marked also
     where none of the blocks that should lie there does. Answers those that were left as they are, by name, and why:
     their markers are of a later incarnation, and the others do not agree (`agreement`). Backends that were given up as
@@ -87,7 +89,7 @@ async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: 
     either lacks the blocks that should lie there or holds what is not this site's."""
     ids = _ids(store)
     opened: dict[str, Backend] = {}
-    later: dict[str, GoesOnElsewhere] = {}
+    later: dict[str, ActiveElsewhere] = {}
     try:
         for name, place in topology.backends.items():
             number, lost = ids[name]
@@ -106,7 +108,7 @@ async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: 
             empty = awaited and found.looked_for > 0 and not found.there
             if (found.strange or empty) and name not in anyway:
                 raise Misconfigured(f"backend {name!r}: {_told(found)} No backend was claimed")
-        see_that_it_goes_on_here(topology.backends, later)
+        require_active_here(topology.backends, later)
         for name in opened.keys() - later.keys():
             await opened[name].claim(_wanted(store, ids[name][0]))
     except backend_errors.BackendError as error:
@@ -116,7 +118,7 @@ async def claim_all(topology: Topology, store: Rows, timing: Timing, *, anyway: 
     return {name: said.message for name, said in later.items()}
 
 
-async def _claim(backend: Backend, number: int, rows: Rows, *, anyway: bool) -> Claimed:
+async def _claim(backend: Backend, number: int, rows: JournalTables, *, anyway: bool) -> Claimed:
     wanted, held = _wanted(rows, number), await backend.marker()
     found = await _looked(backend, number, rows)
     if held is not None and held.bare == wanted:
@@ -147,7 +149,7 @@ def _see_that_it_gives_way(backend: Backend, held: Marker | None, wanted: Marker
         raise backend_errors.OwnedByAnotherSite(why, backend=backend.name)
 
 
-async def _looked(backend: Backend, number: int, rows: Rows) -> _Found:
+async def _looked(backend: Backend, number: int, rows: JournalTables) -> _Found:
     """Whether some of the blocks that should lie there do; and, where not one does, what does instead."""
     sample = _sample(number, rows)
     there = 0
@@ -160,7 +162,7 @@ async def _looked(backend: Backend, number: int, rows: Rows) -> _Found:
     return _Found(len(sample), there, "" if there else await _first(backend))
 
 
-def _sample(number: int, rows: Rows) -> list[bytes]:
+def _sample(number: int, rows: JournalTables) -> list[bytes]:
     """Some of the oldest and of the youngest blocks that the journal has there."""
     sets = sets_containing(rows, number)
     marks = ", ".join("?" * len(sets))
@@ -186,17 +188,17 @@ def _told(found: _Found) -> str:
     return f"{first}{f', and {found.strange!r} does' if found.strange else ''}; is it the right folder or bucket?"
 
 
-def _wanted(rows: Rows, number: int) -> Marker:
+def _wanted(rows: JournalTables, number: int) -> Marker:
     site, incarnation = site_row(rows)
     return Marker(site, number, incarnation)
 
 
-def _ids(rows: Rows) -> dict[str, tuple[int, bool]]:
+def _ids(rows: JournalTables) -> dict[str, tuple[int, bool]]:
     """Each backend's id, and whether it was given up."""
     return {name: (number, bool(lost)) for name, number, lost in rows.query("SELECT name, id, lost FROM backend")}
 
 
-def _others(rows: Rows, number: int) -> set[int]:
+def _others(rows: JournalTables, number: int) -> set[int]:
     return {each for each, _ in _ids(rows).values()} - {number}
 
 

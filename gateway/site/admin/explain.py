@@ -12,7 +12,7 @@ from gateway.journal.tables import WorkState
 from gateway.namespace.read import lookups
 from gateway.placement import policy as placement
 from gateway.placement.routes import Reason, Routes
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.topology import Topology
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _would_go(site: Site, topology: Topology, bucket: str, key: bytes, size: int
 
 
 def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int, size: int) -> dict[str, Any]:
-    wishes = Wishes(site.store, lambda: topology)
+    wishes = PlacementTargets(site.store, lambda: topology)
     wishes.refresh()
     lookup = Lookup(site.store, {})
     sets: Counter[tuple[int, int]] = Counter()
@@ -120,7 +120,7 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
     }
 
 
-def _why(topology: Topology, wishes: Wishes, reason: Reason) -> str:
+def _why(topology: Topology, wishes: PlacementTargets, reason: Reason) -> str:
     if wishes.names[reason.id] not in topology.backends:
         return "not read: the config does not name it"
     return f"{reason}; it was given up as lost" if reason.id in wishes.lost else str(reason)

@@ -67,7 +67,7 @@ async def losses(
         return await _listed(site, Losses("", 0, 0, (), 0, False), _WITHOUT_A_GOOD_COPY, ())
     number, gone, forgotten = await _gone_with(site, name, forget)
     if check:
-        remaining = await check_remaining_copies(site.store, site.warehouse.backends, number, gone, progress)
+        remaining = await check_remaining_copies(site.store, site.storage.backends, number, gone, progress)
     else:
         remaining = RemainingCopies(unchecked=_named_elsewhere(site.store, number, gone))
     sets = _sets(site.store, number, gone, elsewhere=False)

@@ -23,9 +23,9 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.schema import STEPS
 from gateway.reconcile.commands import SuspectCopy
 from gateway.reconcile.mover import Mover
-from gateway.reconcile.placement_targets import Wishes
+from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.reconcile.planner import Planner
-from gateway.reconcile.throttle import Crowd, GivingWay
+from gateway.reconcile.throttle import BackgroundThrottle, CpuContention
 from gateway.site.paths import journal_folder
 
 if TYPE_CHECKING:
@@ -47,32 +47,32 @@ def expire_seconds(config: Config) -> float:
 
 def workers_of(site: Site) -> list[Worker]:
     """Everything that is done in the background at a site."""
-    store, journal, warehouse = site.store, site.journal, site.warehouse
+    store, journal, storage = site.store, site.journal, site.storage
 
     def restamp(ring_key: int, policy: int, wanted: frozenset[int]) -> WriteContext:
         (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
-        return WriteContext(site.ring.active(row[0]), warehouse.placing.of(policy, wanted))
+        return WriteContext(site.ring.active(row[0]), storage.placing.of(policy, wanted))
 
-    wishes = Wishes(store, lambda: warehouse.topology)
-    timing, lookup = site.timing, warehouse.lookup
+    wishes = PlacementTargets(store, lambda: storage.topology)
+    timing, lookup = site.timing, storage.lookup
     fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
-    gives_way = GivingWay(Crowd(timing).felt, timing)
+    gives_way = BackgroundThrottle(CpuContention(timing).felt, timing)
     return [
         ContentReleaser(store, journal, timing=timing, remember_seconds=timing.takedown.remember_seconds),
         Sweeper(
             store,
             journal,
-            warehouse.backends,
+            storage.backends,
             timing=timing,
             fork_grace_seconds=fork_grace_seconds,
-            covers=warehouse.covers,
+            covers=storage.covers,
         ),
         Compactor(
             store,
             journal,
             lookup,
-            warehouse.reader,
-            warehouse.writer,
+            storage.reader,
+            storage.writer,
             restamp,
             wishes,
             timing=timing,
@@ -83,12 +83,12 @@ def workers_of(site: Site) -> list[Worker]:
             store,
             journal,
             lookup,
-            warehouse.backends,
-            warehouse.keys,
+            storage.backends,
+            storage.keys,
             wishes,
             gives_way,
             timing=timing,
-            covers=warehouse.covers,
+            covers=storage.covers,
         ),
     ]
 
@@ -110,14 +110,14 @@ async def fsck(
     backend; and `DiskFull` where the scratch file of a replay has no room."""
     _see_whose_tables(site)
     if mend:
-        await site.warehouse.stamp()
+        await site.storage.stamp()
     database = JournalPaths(journal_folder(site.folder, site.config)).database
     keys = BlockKeys(site.ring.sealing) if read else None
 
     async def note(block: bytes, place: int, word: str) -> None:
         await site.journal.send(SuspectCopy(block, place, word))
 
-    backends, mending = site.warehouse.backends, note if mend else None
+    backends, mending = site.storage.backends, note if mend else None
     return await checking.check(
         database,
         site.store,
@@ -138,14 +138,14 @@ async def gc(
     Raises `Misconfigured` where another version has made the tables, or another copy of this site's folder has gone on
     with a backend."""
     _see_whose_tables(site)
-    backends, limits = site.warehouse.backends, ListingLimits(unnamed_max, site.timing)
+    backends, limits = site.storage.backends, ListingLimits(unnamed_max, site.timing)
     if dry_run:
         return await collecting.survey(site.store, backends, progress, limits)
-    await site.warehouse.stamp()
+    await site.storage.stamp()
     # copies are the keeper's alone: nobody else puts a block anywhere
     workers = [each for each in workers_of(site) if not isinstance(each, Planner | Mover)]
     return await collecting.collect(
-        site.store, site.journal, backends, workers, site.timing, progress, refresh=site.warehouse.stamp, limits=limits
+        site.store, site.journal, backends, workers, site.timing, progress, refresh=site.storage.stamp, limits=limits
     )
 
 

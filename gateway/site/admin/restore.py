@@ -47,7 +47,7 @@ from gateway.site.admin.create_site import unfinished
 from gateway.site.admin.lost_objects import Losses, given_up
 from gateway.site.admin.restore_without import check_left_out, give_up, lost_in
 from gateway.site.paths import journal_folder, master_key
-from gateway.site.storage.agreement import believed
+from gateway.site.storage.agreement import credible_incarnation
 from gateway.site.storage.atomic_files import write_file
 from gateway.site.storage.backend_factory import open_backend
 from gateway.site.storage.marker_guard import site_row
@@ -217,7 +217,7 @@ def _unverified(database: Path, manifest: Manifest) -> str:
 
 
 async def _greatest_incarnation(topology: Topology, gone: Collection[str], manifest: Manifest, timing: Timing) -> int:
-    """The greatest incarnation of the backup's site whose marker a backend bears, as far as it is believed
+    """The greatest incarnation of the backup's site whose marker a backend bears, as far as it is credible
     (`agreement`); 0 if none does. Those that are *gone* are not asked. Raises `Misconfigured` for a marker of another
     site, before anything was made."""
     site, heard = manifest.site, dict[str, int]()
@@ -245,7 +245,7 @@ async def _greatest_incarnation(topology: Topology, gone: Collection[str], manif
             raise Misconfigured(f"backend {place.name!r}: {told}")
         if held is not None:
             heard[place.name] = held.incarnation
-    return believed(topology.backends, heard, manifest.incarnation)
+    return credible_incarnation(topology.backends, heard, manifest.incarnation)
 
 
 def _may_be_made(place: BackendPlace) -> bool:

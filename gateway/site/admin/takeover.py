@@ -36,10 +36,10 @@ from gateway.journal.session_commands import DrawToken
 from gateway.journal.whereabouts import FORK_PIN
 from gateway.site.admin.lost_objects import address
 from gateway.site.serve_lock import is_served
-from gateway.site.storage.agreement import GoesOnElsewhere, RestoredElsewhere, see_that_it_goes_on_here
+from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere, require_active_here
 from gateway.site.storage.backend_factory import load_driver, open_backend
 from gateway.site.storage.fencing import Fencing, Relation, contains, head, lineage
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.marker_guard import check_marker
 from gateway.site.storage.open_backends import close_all
 from gateway.timing import Timing
@@ -104,11 +104,11 @@ async def take_over(site: Site, *, confirmed: bool) -> Histories:
         raise Misconfigured(f"{site.folder} is being served: its backends bear its own token")
     fencing = Fencing(site.store, lambda: 0, site.timing.clock, stamps=True)
     opened: list[tuple[Backend, Marker]] = []
-    restored: dict[str, GoesOnElsewhere] = {}
+    restored: dict[str, ActiveElsewhere] = {}
     try:
         places = _places(site)
         found = [await _look(each, site.store, fencing, opened, restored, site.timing) for each in places.values()]
-        see_that_it_goes_on_here(places, restored)
+        require_active_here(places, restored)
         fences = [held.fence for _, held in opened if held.fence and fencing.judge(held.fence) is Relation.PARTED]
         histories = await _compare(site, fences, tuple(found))
         if confirmed and histories.parted:
@@ -127,10 +127,10 @@ def _places(site: Site) -> dict[str, BackendPlace]:
 
 async def _look(
     place: BackendPlace,
-    rows: Rows,
+    rows: JournalTables,
     fencing: Fencing,
     opened: list[tuple[Backend, Marker]],
-    restored: dict[str, GoesOnElsewhere],
+    restored: dict[str, ActiveElsewhere],
     timing: Timing,
 ) -> Bearing:
     """What *place* bears. Where its marker is this site's, it is added to *opened*; where that is of a later
@@ -158,7 +158,7 @@ async def _look(
     return Bearing(place.name, state, held.fence.counter, held.fence.number, held.fence.at_ns)
 
 
-def _id(rows: Rows, name: str) -> int:
+def _id(rows: JournalTables, name: str) -> int:
     """The backend's id in the journal; 0, which is nobody's, where the journal does not know it yet."""
     found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
     return int(found[0][0]) if found else 0
@@ -176,7 +176,7 @@ async def _compare(site: Site, fences: list[Fence], found: tuple[Bearing, ...]) 
     return Histories(True, common, when, exact, last - common, max(0, theirs), keys, more, found, 0)
 
 
-def common_record(rows: Rows, fence: Fence) -> tuple[int, bool]:
+def common_record(rows: JournalTables, fence: Fence) -> tuple[int, bool]:
     """The last record that this journal shares with the history of *fence*, and whether that is sure.
 
     A copy begins by drawing a token, so the two part right before the first token that one of them has alone: that one
@@ -196,7 +196,7 @@ def common_record(rows: Rows, fence: Fence) -> tuple[int, bool]:
     return max(shared, default=0), False
 
 
-def _time(rows: Rows, number: int) -> int:
+def _time(rows: JournalTables, number: int) -> int:
     found = rows.query("SELECT at_ns FROM journal WHERE number <= ? ORDER BY number DESC LIMIT 1", (number,))
     return int(found[0][0]) if found else 0
 

@@ -53,24 +53,24 @@ async def keep(child: Child) -> None:
     """Keep house until told to stop."""
     async with await Site.open(child.folder, kind="keeper", strict=not child.again, timing=child.timing) as site:
         if not child.again:
-            await see_that_none_is_missing(site.warehouse.topology, site.journal_path)
+            await see_that_none_is_missing(site.storage.topology, site.journal_path)
         if await renew_if_the_mode_changed(site):
             child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)
         workers = workers_of(site)
         answer_supervisor(child, site)
         child.adopt = lambda config: adopt(site, workers, config)
-        warehouse = site.warehouse
-        probing = Probing(site.journal, site.store, warehouse.backends, lambda: warehouse.topology, site.timing)
+        storage = site.storage
+        probing = Probing(site.journal, site.store, storage.backends, lambda: storage.topology, site.timing)
         child.answers["probe"] = lambda _: probing.probe()
         child.answers["prepare"] = lambda message: prepare(site, child, message)
         child.before_report = lambda: _count(site, workers)
-        child.troubles = lambda: _copies_that_wait(workers) | warehouse.troubles()
+        child.troubles = lambda: _copies_that_wait(workers) | storage.troubles()
         child.ready()
         working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         working.append(asyncio.create_task(count_copies(site), name="copies"))
-        working.append(asyncio.create_task(site.warehouse.watch_markers(), name="markers"))
-        claiming = keep_introducing(lambda: site.warehouse.topology, site.journal, site.store, site.timing)
+        working.append(asyncio.create_task(site.storage.watch_markers(), name="markers"))
+        claiming = keep_introducing(lambda: site.storage.topology, site.journal, site.store, site.timing)
         working.append(asyncio.create_task(claiming, name="claims"))
         stopping = asyncio.create_task(child.stopping.wait())
         done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
@@ -95,13 +95,13 @@ async def prepare(site: Site, child: Child, message: Message) -> Message:
     that fails, and for a backend that would leave while it is needed; `TemporarilyRejected` where the reason may
     pass."""
     topology = (await child.config_in(message)).topology(site.folder)
-    see_that_none_was_lost(site.warehouse.topology, topology, site.store)
-    await see_that_none_is_needed(site.warehouse.topology, topology, site.journal_path)
+    see_that_none_was_lost(site.storage.topology, topology, site.store)
+    await see_that_none_is_needed(site.storage.topology, topology, site.journal_path)
     unclaimed = await introduce(topology, site.journal, site.store)
     if unclaimed:
         told = (f"backends.{name}: " + why.removeprefix(f"backend {name!r}: ") for name, why in unclaimed.items())
         raise TemporarilyRejected("\n".join(told))
-    await site.warehouse.try_out(topology)
+    await site.storage.try_out(topology)
     return {}
 
 
@@ -114,7 +114,7 @@ def _count(site: Site, workers: list[Worker]) -> None:
     """Bring what is counted elsewhere to the metrics."""
     site.count()
     waiting = _copies_that_wait(workers)
-    WAITING.only({name: int(name in waiting) for name in site.warehouse.topology.backends})
+    WAITING.only({name: int(name in waiting) for name in site.storage.topology.backends})
     for worker in workers:
         match worker:
             case Sweeper():

@@ -21,7 +21,7 @@ from gateway.crypto.sealing import new_block_id
 from gateway.errors import Unavailable
 from gateway.journal.client import Journal
 from gateway.site.processes.control_channel import Message
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.timing import Timing
 from gateway.topology import Topology
 
@@ -43,7 +43,7 @@ class Probing:
     def __init__(
         self,
         journal: Journal,
-        rows: Rows,
+        rows: JournalTables,
         backends: Mapping[int, Backend],
         topology: Callable[[], Topology],
         timing: Timing,

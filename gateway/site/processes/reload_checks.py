@@ -13,7 +13,7 @@ from gateway.journal.sqlite.read_store import ReadStore
 from gateway.site.processes.child import Child
 from gateway.site.processes.control_channel import Message
 from gateway.site.site import Site
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.topology import Topology
 
@@ -26,7 +26,7 @@ def answer_supervisor(child: Child, site: Site) -> None:
         return {}
 
     async def leaving(message: Message) -> Message:
-        busy = site.warehouse.still_written(message["backends"])
+        busy = site.storage.still_written(message["backends"])
         if busy:
             told = "requests under way still write there, as policies had it when they began: try again later"
             raise TemporarilyRejected("\n".join(f"backends.{name}: {told}" for name in busy))
@@ -37,7 +37,7 @@ def answer_supervisor(child: Child, site: Site) -> None:
     child.adopt = site.adopt
 
 
-def see_that_none_was_lost(before: Topology, after: Topology, rows: Rows) -> None:
+def see_that_none_was_lost(before: Topology, after: Topology, rows: JournalTables) -> None:
     """See that no backend is new that was given up before. Raises `Misconfigured`: whatever was put there would count
     as gone."""
     lost = {name for (name,) in rows.query("SELECT name FROM backend WHERE lost = 1")}

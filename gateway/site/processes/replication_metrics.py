@@ -21,12 +21,12 @@ LATE = gauge("entrepot_policy_late", "1: that is longer than its within_seconds.
 async def count_copies(site: Site) -> None:
     """For ever."""
     while True:
-        found = await replication_status.look(site.journal_path, site.warehouse.topology, site.timing.clock)
-        tell(found, list(site.warehouse.topology.policies))
+        found = await replication_status.look(site.journal_path, site.storage.topology, site.timing.clock)
+        tell(found, list(site.storage.topology.policies))
         await site.timing.clock.sleep(site.timing.probes.copies_seconds)
 
 
-def tell(found: replication_status.Standings, policies: list[str]) -> None:
+def tell(found: replication_status.ReplicationStatus, policies: list[str]) -> None:
     """Bring *found* to the metrics. What is not behind stands at 0, so that an alarm ends."""
     HELD.only({use.name: use.blocks for use in found.backends})
     HELD_BYTES.only({use.name: use.bytes for use in found.backends})

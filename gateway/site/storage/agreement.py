@@ -21,7 +21,7 @@ single place, and one for the site:
   why what X deletes in between is safe.
 - Y stamped fewer places. Either Y could not reach the others, or the others are folders of X's machine, of which Y has
   copies. X goes on with the places that Y has not stamped.
-  - On the places that Y stamped, X deletes nothing (rule 1, and `Guarded.delete`, which demands X's own token). So
+  - On the places that Y stamped, X deletes nothing (rule 1, and `MarkerGuard.delete`, which demands X's own token). So
     everything that Y names is safe there.
   - On the other places Y deletes nothing, since it has not stamped them. So everything that X names is safe there. When
     Y reaches them later, it finds X's fences, with numbers that are not in Y's own history. Those places are set aside
@@ -33,7 +33,7 @@ single place, and one for the site:
 - A store that forges a fence or an incarnation costs X the use of that store. The store could as well refuse service.
 
 **Restoring** draws an incarnation above every one that the places' markers bear. One store must not be able to use up
-these numbers, so `believed` accepts at most a few steps beyond what the backup says or the places agree on.
+these numbers, so `credible_incarnation` accepts at most a few steps beyond what the backup says or the places agree on.
 """
 
 from __future__ import annotations
@@ -48,44 +48,44 @@ INCARNATION_STEPS = 16
 """How many restores a single place may claim beyond those that the backup or the agreeing places know of."""
 
 
-class GoesOnElsewhere(errors.OwnedByAnotherSite):
+class ActiveElsewhere(errors.OwnedByAnotherSite):
     """The marker of one place says that this site goes on elsewhere."""
 
 
-class RestoredElsewhere(GoesOnElsewhere):
+class RestoredElsewhere(ActiveElsewhere):
     """The marker is of a later incarnation of this site."""
 
 
-class StampedElsewhere(GoesOnElsewhere):
+class StampedElsewhere(ActiveElsewhere):
     """The marker bears the fence of another copy of this site's folder."""
 
 
-class Parted(Misconfigured, wire_code="Parted"):
+class HistoriesDiverged(Misconfigured, wire_code="Parted"):
     """The places agree that another copy of this site's folder has taken them over. args: a sentence."""
 
 
-def goes_on_elsewhere(places: Mapping[str, BackendPlace], say_so: Collection[str]) -> bool:
+def is_active_elsewhere(places: Mapping[str, BackendPlace], say_so: Collection[str]) -> bool:
     """Whether enough *places* say that the site goes on elsewhere: one folder, or more than half of all. *places*: all
     that the config names, by name. *say_so*: the names of those whose marker says so."""
     heard = places.keys() & set(say_so)
     return any(places[name].s3 is None for name in heard) or 2 * len(heard) > len(places)
 
 
-def see_that_it_goes_on_here(places: Mapping[str, BackendPlace], say_so: Mapping[str, GoesOnElsewhere]) -> None:
-    """Raises `Parted` or `Misconfigured` where *places* agree that the site goes on elsewhere. *say_so*: what each of
-    those places says."""
-    if not goes_on_elsewhere(places, say_so):
+def require_active_here(places: Mapping[str, BackendPlace], say_so: Mapping[str, ActiveElsewhere]) -> None:
+    """Raises `HistoriesDiverged` or `Misconfigured` where *places* agree that the site goes on elsewhere. *say_so*:
+    what each of those places says."""
+    if not is_active_elsewhere(places, say_so):
         return
     name, said = next((name, said) for name, said in say_so.items() if name in places)
     if isinstance(said, StampedElsewhere):
-        raise Parted(
+        raise HistoriesDiverged(
             f"backend {name!r}: {said.message}. Nothing is written or deleted by this process any more. Use the other "
             "folder, or see `entrepot takeover`, which shows where they part"
         )
     raise Misconfigured(f"backend {name!r}: {said.message}, and ends there")
 
 
-def believed(places: Mapping[str, BackendPlace], heard: Mapping[str, int], known: int) -> int:
+def credible_incarnation(places: Mapping[str, BackendPlace], heard: Mapping[str, int], known: int) -> int:
     """The greatest incarnation in *heard* (which maps each place to the one in its marker) that is credible.
 
     The places agree on an incarnation if one folder, or more than half of all places, bear it or a greater one. An
@@ -94,7 +94,7 @@ def believed(places: Mapping[str, BackendPlace], heard: Mapping[str, int], known
     agreed = [
         incarnation
         for incarnation in heard.values()
-        if goes_on_elsewhere(places, [name for name, other in heard.items() if other >= incarnation])
+        if is_active_elsewhere(places, [name for name, other in heard.items() if other >= incarnation])
     ]
     limit = max([known, *agreed]) + INCARNATION_STEPS
     return max((incarnation for incarnation in heard.values() if incarnation <= limit), default=0)

@@ -21,18 +21,18 @@ from backends.local.marker import bears_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
 from gateway.site.storage.agreement import (
-    GoesOnElsewhere,
+    ActiveElsewhere,
     RestoredElsewhere,
     StampedElsewhere,
-    see_that_it_goes_on_here,
+    require_active_here,
 )
-from gateway.site.storage.checked_opening import CheckedOpening, known_id
-from gateway.site.storage.connection_params import Reach, bare, reach_of
+from gateway.site.storage.checked_opening import CheckedOpener, known_id
+from gateway.site.storage.connection_params import ConnectionParams, bare, reach_of
 from gateway.site.storage.fencing import Fencing
-from gateway.site.storage.keyring import Rows
-from gateway.site.storage.marker_guard import Guarded
-from gateway.site.storage.open_backends import Live, close_all
-from gateway.site.storage.pending_backend import Absent
+from gateway.site.storage.keyring import JournalTables
+from gateway.site.storage.marker_guard import MarkerGuard
+from gateway.site.storage.open_backends import OpenBackends, close_all
+from gateway.site.storage.pending_backend import PendingBackend
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, Topology
@@ -58,20 +58,22 @@ STAMPED = gauge(
 _log = logging.getLogger(__name__)
 
 
-class Standing:
+class BackendPool:
     """All backends that the config names. For one event loop."""
 
-    def __init__(self, rows: Rows, *, timing: Timing, writes_much: bool, fencing: Fencing | None = None) -> None:
-        self.backends = Live()
+    def __init__(
+        self, rows: JournalTables, *, timing: Timing, writes_much: bool, fencing: Fencing | None = None
+    ) -> None:
+        self.backends = OpenBackends()
         """The same mapping for good; a reload adds to it and takes from it."""
         self._rows = rows
         self._timing = timing
         self._fencing = fencing
-        self._opening = CheckedOpening(rows, timing=timing, writes_much=writes_much, fencing=fencing)
+        self._opening = CheckedOpener(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
         """As the config in force has them."""
-        self._reached: dict[str, Reach] = {}
+        self._reached: dict[str, ConnectionParams] = {}
         """How each was when it was opened."""
         self._told: dict[str, str] = {}
         """Why one could not be opened anew, as it was said."""
@@ -104,7 +106,8 @@ class Standing:
         for name, error in failures.items():
             _log.error("backend %r is not available: %s", name, error)
             self._put_up(
-                wanted[name], Absent(name, error.message, functools.partial(self._try_named, name), self._timing)
+                wanted[name],
+                PendingBackend(name, error.message, functools.partial(self._try_named, name), self._timing),
             )
         if self._fencing is not None and self._fencing.stamps:
             await self._look_at([self.backends[self._ids[name]] for name in wanted if name not in failures])
@@ -117,14 +120,14 @@ class Standing:
             await self._look_at(self.backends.values())
 
     def covers(self, place: int, number: int) -> bool:
-        """Whether what died at record *number* may be deleted on the backend of this id (`Guarded.covers`)."""
+        """Whether what died at record *number* may be deleted on the backend of this id (`MarkerGuard.covers`)."""
         backend = self.backends.get(place)
         return backend is not None and backend.covers(number)
 
-    async def _look_at(self, backends: Iterable[Guarded]) -> None:
+    async def _look_at(self, backends: Iterable[MarkerGuard]) -> None:
         """Look at these and stamp them. One that is silent takes no longer than its opening may. Raises as `watch`."""
 
-        async def look(backend: Guarded) -> None:
+        async def look(backend: MarkerGuard) -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._timing.backends.open_seconds):
                     await backend.look(self._rows, stamp=True)
@@ -166,7 +169,7 @@ class Standing:
     def absent(self) -> dict[str, str]:
         """Those that could not be opened yet, and why."""
         inside = [each.inner for each in self.backends.values()]
-        found = {each.name: each.why for each in inside if isinstance(each, Absent)}
+        found = {each.name: each.why for each in inside if isinstance(each, PendingBackend)}
         return {name: why for name, why in found.items() if why}
 
     def refusing(self) -> dict[str, str]:
@@ -187,9 +190,10 @@ class Standing:
         STAMPED.only({name: int(isinstance(say_so.get(name), StampedElsewhere)) for name in self._ids})
 
     async def watch(self) -> None:
-        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured`, of which `Parted`, once
+        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured`, of which
+        `HistoriesDiverged`, once
         they agree that this site goes on elsewhere; from then on none of them is written on."""
-        watching: dict[Guarded, asyncio.Task[None]] = {}
+        watching: dict[MarkerGuard, asyncio.Task[None]] = {}
         following = asyncio.create_task(self._follow_files(), name="files of backends")
         try:
             while True:
@@ -256,7 +260,7 @@ class Standing:
             _log.warning("backend %r goes on as it was opened, since it cannot be opened anew: %s", name, why)
             self._told[name] = why
 
-    def _let_go(self, backend: Backend, reached: Reach) -> None:
+    def _let_go(self, backend: Backend, reached: ConnectionParams) -> None:
         """Close it once each call that is under way there has ended, or had its time."""
         seconds = max(self._timing.backends.close_seconds, reached.place.deadline_seconds)
         task = asyncio.create_task(self._close_later(backend, seconds))
@@ -269,7 +273,7 @@ class Standing:
                 await self._closing.wait()
         await close_all([backend])
 
-    def _say_so(self) -> dict[str, GoesOnElsewhere]:
+    def _say_so(self) -> dict[str, ActiveElsewhere]:
         """Those whose marker says that this site goes on elsewhere, and what each says."""
         return self._opening.elsewhere | {
             each.name: each.elsewhere for each in self.backends.values() if each.elsewhere
@@ -278,7 +282,7 @@ class Standing:
     def _see_that_it_goes_on_here(self) -> None:
         """Raises as `watch` where the places agree that it does not: then nothing is written on any of them."""
         try:
-            see_that_it_goes_on_here(self._places, self._say_so())
+            require_active_here(self._places, self._say_so())
         except Misconfigured as error:
             for each in self.backends.values():
                 each.why = each.why or str(error)
@@ -315,7 +319,7 @@ class Standing:
 
     def _put_up(self, place: BackendPlace, backend: Backend) -> None:
         number, local, looks = self._ids[place.name], place.s3 is None, self._timing.markers
-        self.backends[number] = Guarded(
+        self.backends[number] = MarkerGuard(
             backend,
             number,
             seconds=looks.local_seconds if local else looks.distant_seconds,

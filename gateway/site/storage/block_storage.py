@@ -17,12 +17,12 @@ from gateway.journal.client import Journal
 from gateway.metrics import counter, gauge
 from gateway.placement import policy
 from gateway.placement.routes import Routes
-from gateway.site.storage.backend_pool import Standing
+from gateway.site.storage.backend_pool import BackendPool
 from gateway.site.storage.fencing import Fencing
-from gateway.site.storage.keyring import Ring, Rows
-from gateway.site.storage.open_backends import Live
-from gateway.site.storage.suspect_reporter import Suspecting
-from gateway.site.storage.write_targets import Placing
+from gateway.site.storage.keyring import JournalTables, Keyring
+from gateway.site.storage.open_backends import OpenBackends
+from gateway.site.storage.suspect_reporter import SuspectReporter
+from gateway.site.storage.write_targets import WriteTargets
 from gateway.timing import Timing
 from gateway.topology import Topology
 
@@ -33,15 +33,15 @@ WRITING_SHARE = 0.6
 """Of a process's bytes in flight; reading has the rest."""
 
 
-class Warehouse:
+class BlockStorage:
     """What a process writes and reads blocks with."""
 
     def __init__(
         self,
         topology: Topology,
-        standing: Standing,
-        rows: Rows,
-        ring: Ring,
+        standing: BackendPool,
+        rows: JournalTables,
+        ring: Keyring,
         journal: Journal,
         bytes_in_flight: int,
         wait_seconds: float | None,
@@ -49,9 +49,9 @@ class Warehouse:
     ) -> None:
         """Only `open` makes one."""
         self.topology = topology
-        self.backends: Live = standing.backends
+        self.backends: OpenBackends = standing.backends
         """By the journal's ids; the same mapping for good, while a reload adds to it and takes from it."""
-        self.placing = Placing(rows, standing.backends, topology, timing)
+        self.placing = WriteTargets(rows, standing.backends, topology, timing)
         self.routes = Routes(_places(rows, topology).values(), topology.home, topology.lines, timing=timing.routes)
         self.lookup = Lookup(rows, standing.backends, self.routes)
         writing = int(bytes_in_flight * WRITING_SHARE)
@@ -63,7 +63,7 @@ class Warehouse:
         self._clock = timing.clock
         self._keys = BlockKeys(ring.sealing)
         self._reading = Budget(bytes_in_flight - writing)
-        self._suspecting = Suspecting(journal, timing)
+        self._suspecting = SuspectReporter(journal, timing)
         lookup = self.lookup
         copies = CopyReader(
             lookup.facts, lookup.copies_of, self._keys, lookup.extent_at,
@@ -75,8 +75,8 @@ class Warehouse:
     async def open(
         cls,
         topology: Topology,
-        rows: Rows,
-        ring: Ring,
+        rows: JournalTables,
+        ring: Keyring,
         journal: Journal,
         bytes_in_flight: int,
         *,
@@ -85,11 +85,11 @@ class Warehouse:
         wait_seconds: float | None = None,
         strict: bool = True,
         stamps: bool = False,
-    ) -> Warehouse:
+    ) -> BlockStorage:
         """Open every backend and see that it is this site's. *wait_seconds*: the writer's. *stamps*: as of `Fencing`.
-        *strict*, and what is raised: as `Standing.open`."""
+        *strict*, and what is raised: as `BackendPool.open`."""
         fencing = Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
-        standing = Standing(rows, timing=timing, writes_much=writes_much, fencing=fencing)
+        standing = BackendPool(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         try:
             await standing.open(topology, strict=strict)
             return cls(topology, standing, rows, ring, journal, bytes_in_flight, wait_seconds, timing)
@@ -108,7 +108,7 @@ class Warehouse:
         return self.placing.default
 
     async def try_out(self, topology: Topology) -> None:
-        """As `Standing.try_out`."""
+        """As `BackendPool.try_out`."""
         await self._standing.try_out(topology)
 
     def still_written(self, names: Iterable[str]) -> list[str]:
@@ -138,11 +138,11 @@ class Warehouse:
         self.routes.learn(_places(self._rows, to).values(), self.topology.home, self.topology.lines)
 
     async def stamp(self) -> None:
-        """As `Standing.stamp`."""
+        """As `BackendPool.stamp`."""
         await self._standing.stamp()
 
     def covers(self, place: int, number: int) -> bool:
-        """As `Standing.covers`."""
+        """As `BackendPool.covers`."""
         return self._standing.covers(place, number)
 
     def absent(self) -> dict[str, str]:
@@ -154,7 +154,7 @@ class Warehouse:
         return self._standing.unstamped() | self._standing.absent() | self._standing.refusing()
 
     async def watch_markers(self) -> None:
-        """As `Standing.watch`."""
+        """As `BackendPool.watch`."""
         await self._standing.watch()
 
     def count(self) -> None:
@@ -176,5 +176,5 @@ class Warehouse:
             await self._standing.close()
 
 
-def _places(rows: Rows, topology: Topology) -> dict[str, policy.Place]:
+def _places(rows: JournalTables, topology: Topology) -> dict[str, policy.Place]:
     return policy.places(topology, dict(rows.query("SELECT name, id FROM backend")))

@@ -8,10 +8,10 @@ import logging
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway.errors import EntrepotError, Misconfigured
-from gateway.site.storage.agreement import GoesOnElsewhere
+from gateway.site.storage.agreement import ActiveElsewhere
 from gateway.site.storage.backend_factory import load_driver, open_backend
 from gateway.site.storage.fencing import Fencing
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.marker_guard import check_marker
 from gateway.site.storage.open_backends import close_all
 from gateway.timing import Timing
@@ -20,19 +20,19 @@ from gateway.topology import BackendPlace
 _log = logging.getLogger(__name__)
 
 
-class CheckedOpening:
+class CheckedOpener:
     """Opens backends for one process."""
 
-    def __init__(self, rows: Rows, *, timing: Timing, writes_much: bool, fencing: Fencing | None) -> None:
+    def __init__(self, rows: JournalTables, *, timing: Timing, writes_much: bool, fencing: Fencing | None) -> None:
         self._rows, self._timing, self._writes_much, self._fencing = rows, timing, writes_much, fencing
-        self.elsewhere: dict[str, GoesOnElsewhere] = {}
+        self.elsewhere: dict[str, ActiveElsewhere] = {}
         """By name, the backends whose marker said, when they were tried last, that this site goes on elsewhere."""
 
     async def open(self, place: BackendPlace) -> Backend:
         """The backend at *place*, checked. One that stays silent counts as away after `open_seconds`; the time that
         this process takes to load its driver does not count.
 
-        Raises what the driver raises, `GoesOnElsewhere`, and `Misconfigured` for one that the journal has not met."""
+        Raises what the driver raises, `ActiveElsewhere`, and `Misconfigured` for one that the journal has not met."""
         await load_driver(place)
         seconds = self._timing.backends.open_seconds
         try:
@@ -53,7 +53,7 @@ class CheckedOpening:
         try:
             await check_marker(backend, known_id(self._rows, place.name), self._rows, self._fencing)
         except BaseException as error:
-            if isinstance(error, GoesOnElsewhere):
+            if isinstance(error, ActiveElsewhere):
                 self.elsewhere[place.name] = error
             await close_all([backend])
             raise
@@ -61,7 +61,7 @@ class CheckedOpening:
         return backend
 
 
-def known_id(rows: Rows, name: str) -> int:
+def known_id(rows: JournalTables, name: str) -> int:
     """The journal's id of the backend *name*. Raises `Misconfigured` where it has none."""
     found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
     if not found:

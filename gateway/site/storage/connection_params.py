@@ -17,7 +17,7 @@ _SHARED = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE
 """Where AWS's tools look for profiles: the variables that say so, and where it is without them."""
 
 
-class Reach(NamedTuple):
+class ConnectionParams(NamedTuple):
     """Equal for two openings that would come to the same."""
 
     place: BackendPlace
@@ -31,9 +31,9 @@ def bare(place: BackendPlace) -> BackendPlace:
     return replace(place, cluster="", drain=False)
 
 
-def reach_of(place: BackendPlace) -> Reach:
+def reach_of(place: BackendPlace) -> ConnectionParams:
     """How *place* is reached now. Looks at its files, without reading them."""
-    return Reach(bare(place), tuple(stamp(Path(each)) for each in files_of(place)))
+    return ConnectionParams(bare(place), tuple(stamp(Path(each)) for each in files_of(place)))
 
 
 def files_of(place: BackendPlace) -> list[str]:

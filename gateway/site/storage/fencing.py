@@ -46,7 +46,7 @@ from backends.base import LINEAGE_MAX, Draw, Fence, Marker
 from gateway.blocks.types import block_id_of, session_of
 from gateway.journal.columns import unpack
 from gateway.site.storage.agreement import StampedElsewhere
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.timing import Clock
 
 _HAS_TOKENS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'token'"
@@ -73,7 +73,7 @@ class Position(NamedTuple):
 class Fencing:
     """Compares backends' fences with this journal, and makes the fences that this process stamps."""
 
-    def __init__(self, rows: Rows, session: Callable[[], int], clock: Clock, *, stamps: bool) -> None:
+    def __init__(self, rows: JournalTables, session: Callable[[], int], clock: Clock, *, stamps: bool) -> None:
         """*session* answers this process's current session; 0: it has none. *stamps*: this process stamps backends."""
         self._rows = rows
         self._session = session
@@ -120,32 +120,32 @@ class Fencing:
         return block is not None and session_of(block) == self._session() != 0
 
 
-def head(rows: Rows) -> Position:
+def head(rows: JournalTables) -> Position:
     """Where the journal ends."""
     number, hashed = rows.query("SELECT number, hash FROM head")[0]
     return Position(int(number), hashed.hex())
 
 
-def contains(rows: Rows, number: int, hashed: str) -> bool:
+def contains(rows: JournalTables, number: int, hashed: str) -> bool:
     """Whether the journal's running hash after record *number* is *hashed* (hex)."""
     found = rows.query(_BATCH, (number,))
     return bool(found) and found[0][0] == number and found[0][1].hex() == hashed
 
 
-def lineage(rows: Rows) -> tuple[Draw, ...]:
+def lineage(rows: JournalTables) -> tuple[Draw, ...]:
     """The latest tokens of this journal, oldest first, each with the end of the batch before its record."""
     found = rows.query("SELECT lineage FROM token")
     drawn = unpack(found[0][0])[-LINEAGE_MAX:] if found else ()
     return tuple(Draw(counter, nonce, *_before(rows, number)) for counter, nonce, number in drawn)
 
 
-def _before(rows: Rows, number: int) -> Position:
+def _before(rows: JournalTables, number: int) -> Position:
     """The end of the batch before the one that holds record *number*."""
     found = rows.query(_BATCH, (number,))
     return Position(int(found[1][0]), found[1][1].hex()) if len(found) == 2 else Position(0, "0" * 64)
 
 
-def see_that_it_is_ours(fencing: Fencing, backend: str, fence: Fence | None) -> None:
+def require_own_fence(fencing: Fencing, backend: str, fence: Fence | None) -> None:
     """Raises `StampedElsewhere` where *fence*, found on *backend*, is another history's."""
     if fencing.judge(fence) is Relation.PARTED and fence is not None:
         message = (

@@ -21,7 +21,7 @@ MODES = {"aes-256-gcm": ENCRYPTED, "tagged": TAGGED}
 MODE_WORDS = {mode: word for word, mode in MODES.items()}
 
 
-class Rows(Protocol):
+class JournalTables(Protocol):
     """What is needed of the store that is read."""
 
     def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]: ...
@@ -29,10 +29,10 @@ class Rows(Protocol):
     def data_version(self) -> int: ...
 
 
-class Ring:
+class Keyring:
     """Opens what is wrapped."""
 
-    def __init__(self, master_path: Path, rows: Rows) -> None:
+    def __init__(self, master_path: Path, rows: JournalTables) -> None:
         """Raises `Misconfigured` if the master key file cannot be used."""
         self._path = master_path
         self._rows = rows

@@ -26,9 +26,9 @@ from backends import errors
 from backends.base import Backend, Buffer, Fence, Listed, Marker, Stat
 from gateway import failpoints
 from gateway.errors import Misconfigured
-from gateway.site.storage.agreement import GoesOnElsewhere, RestoredElsewhere
-from gateway.site.storage.fencing import Fencing, Relation, see_that_it_is_ours
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere
+from gateway.site.storage.fencing import Fencing, Relation, require_own_fence
+from gateway.site.storage.keyring import JournalTables
 from gateway.timing import Timing
 
 STAMP_TRIES = 3
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 Reopen = Callable[[], Awaitable[Backend]]
 
 
-def site_row(rows: Rows) -> tuple[str, int]:
+def site_row(rows: JournalTables) -> tuple[str, int]:
     """The site's id and incarnation. Raises `Misconfigured` if it was never founded."""
     found = rows.query("SELECT id, incarnation FROM site")
     if not found:
@@ -49,7 +49,9 @@ def site_row(rows: Rows) -> tuple[str, int]:
     return found[0][0], found[0][1]
 
 
-async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: Fencing | None = None) -> Marker:
+async def check_marker(
+    backend: Backend, backend_id: int, rows: JournalTables, fencing: Fencing | None = None
+) -> Marker:
     """See that *backend* bears the marker of this site, and answer it. Raises `backends.errors` if it bears none or
     another one, of which `RestoredElsewhere` if that is this site's in a later incarnation, and `StampedElsewhere` if
     another copy of this site's folder has stamped it."""
@@ -57,7 +59,7 @@ async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: F
     wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
     if held is not None and held.bare == wanted:
         if fencing is not None:
-            see_that_it_is_ours(fencing, backend.name, held.fence)
+            require_own_fence(fencing, backend.name, held.fence)
         return held
     if held is None:
         message = "it does not bear this site's marker: is its disk mounted, is it the right bucket?"
@@ -71,7 +73,7 @@ async def check_marker(backend: Backend, backend_id: int, rows: Rows, fencing: F
     raise errors.OwnedByAnotherSite(f"it {_whose(held, wanted, rows)}", backend=backend.name)
 
 
-def _whose(held: Marker, wanted: Marker, rows: Rows) -> str:
+def _whose(held: Marker, wanted: Marker, rows: JournalTables) -> str:
     """Of a place that is not to be used as *wanted* says."""
     if held.site != wanted.site:
         return f"belongs to site {held.site}, and this is site {wanted.site}: two sites cannot share a place"
@@ -84,7 +86,7 @@ def _whose(held: Marker, wanted: Marker, rows: Rows) -> str:
     )
 
 
-class Guarded(Backend):
+class MarkerGuard(Backend):
     """*inner*, as long as it bears this site's marker, which `watch` looks at."""
 
     def __init__(
@@ -104,7 +106,7 @@ class Guarded(Backend):
         """Why it takes nothing; empty while it does."""
         self.unstamped = ""
         """Why it could not be stamped, so that nothing is deleted there; empty where it was, or nobody tried."""
-        self.elsewhere: GoesOnElsewhere | None = None
+        self.elsewhere: ActiveElsewhere | None = None
         """What its marker says, where that is that this site goes on elsewhere."""
         self.get_now = inner.get_now  # type: ignore[method-assign] # in the way of every small read: no call between
         self._id = backend_id
@@ -194,7 +196,7 @@ class Guarded(Backend):
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
-    async def watch(self, rows: Rows) -> None:
+    async def watch(self, rows: JournalTables) -> None:
         """Look at the marker every so often, and when asked to; until cancelled."""
         while True:
             try:
@@ -206,7 +208,7 @@ class Guarded(Backend):
             self._asked.clear()
             await self.look(rows)
 
-    async def look(self, rows: Rows, *, stamp: bool = False) -> None:
+    async def look(self, rows: JournalTables, *, stamp: bool = False) -> None:
         """Look now, and stamp the place where this process does that and it is due, or *stamp* asks for it. A marker
         that cannot be read at the moment changes nothing, and neither does a driver that fails over what it reads: one
         place must not end the process. `why` and `elsewhere` tell what was found."""
@@ -214,7 +216,7 @@ class Guarded(Backend):
             if not await self._overtaken(rows, stamp=stamp):
                 return
 
-    async def _overtaken(self, rows: Rows, *, stamp: bool) -> bool:
+    async def _overtaken(self, rows: JournalTables, *, stamp: bool) -> bool:
         """Look once. Answers whether somebody else stamped the place between the look and the stamp: another process of
         this site, or another copy of it, which the next look tells."""
         looked_at = self.inner
@@ -223,7 +225,7 @@ class Guarded(Backend):
         except (errors.OwnedByAnotherSite, errors.Misconfigured) as error:
             if not await self._stands_again() and self.inner is looked_at:  # and not what was opened anew meanwhile
                 self._lost(error.message)
-                self.elsewhere = error if isinstance(error, GoesOnElsewhere) else None
+                self.elsewhere = error if isinstance(error, ActiveElsewhere) else None
         except errors.BackendError:
             pass
         except Exception:  # noqa: BLE001 (whatever it was, the next look is in some seconds)

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway.errors import EntrepotError
-from gateway.site.storage.marker_guard import Guarded
+from gateway.site.storage.marker_guard import MarkerGuard
 
 if TYPE_CHECKING:
     from _collections_abc import dict_items, dict_keys, dict_values
 
 
-class Live(dict[int, Guarded]):
+class OpenBackends(dict[int, MarkerGuard]):
     """Backends by the journal's ids. Who walks over them while some come or go sees those of when it began."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(dict(super().items()))
 
-    def keys(self) -> dict_keys[int, Guarded]:
+    def keys(self) -> dict_keys[int, MarkerGuard]:
         return dict(super().items()).keys()
 
-    def values(self) -> dict_values[int, Guarded]:
+    def values(self) -> dict_values[int, MarkerGuard]:
         return dict(super().items()).values()
 
-    def items(self) -> dict_items[int, Guarded]:
+    def items(self) -> dict_items[int, MarkerGuard]:
         return dict(super().items()).items()
 
 

@@ -15,7 +15,7 @@ from gateway.timing import Timing
 _log = logging.getLogger(__name__)
 
 
-class Absent(Backend):
+class PendingBackend(Backend):
     """Raises `Unavailable`, with why it could not be opened, until *reopen* succeeds; from then on it is that backend.
     For one event loop, whose task it holds until it is closed."""
 

@@ -19,7 +19,7 @@ from gateway.journal.client import Journal
 from gateway.journal.columns import pack
 from gateway.placement.commands import NameBackend, NameBackendSet, NamePolicy
 from gateway.site.storage.backend_factory import open_backend
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.marker_guard import site_row
 from gateway.site.storage.open_backends import close_all
 from gateway.site.storage.write_targets import sets_of
@@ -29,7 +29,7 @@ from gateway.topology import BackendPlace, Topology
 _log = logging.getLogger(__name__)
 
 
-async def introduce(topology: Topology, journal: Journal, rows: Rows) -> dict[str, str]:
+async def introduce(topology: Topology, journal: Journal, rows: JournalTables) -> dict[str, str]:
     """Name and claim all that is new. Answers the new backends that could not be claimed, by name, and why: they have
     names, and no set of theirs does, so nothing is written there yet. Done before, it costs a few look-ups."""
     ids = {name: await _backend(name, journal, rows) for name in topology.backends}
@@ -54,7 +54,9 @@ async def introduce(topology: Topology, journal: Journal, rows: Rows) -> dict[st
     return unclaimed
 
 
-async def keep_introducing(topology: Callable[[], Topology], journal: Journal, rows: Rows, timing: Timing) -> None:
+async def keep_introducing(
+    topology: Callable[[], Topology], journal: Journal, rows: JournalTables, timing: Timing
+) -> None:
     """Claim what could not be claimed when the site was opened, once that can be; until cancelled. The keeper's."""
     told: dict[str, str] = {}
     while True:
@@ -68,16 +70,16 @@ async def keep_introducing(topology: Callable[[], Topology], journal: Journal, r
         told = unclaimed
 
 
-async def _backend(name: str, journal: Journal, rows: Rows) -> int:
+async def _backend(name: str, journal: Journal, rows: JournalTables) -> int:
     found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
     return int(found[0][0]) if found else int(await journal.send(NameBackend(name)))
 
 
-def _set_known(rows: Rows, members: list[int]) -> bool:
+def _set_known(rows: JournalTables, members: list[int]) -> bool:
     return bool(rows.query("SELECT 1 FROM backend_set WHERE members = ?", (pack(sorted(members)),)))
 
 
-async def _claim(place: BackendPlace, backend_id: int, rows: Rows, timing: Timing) -> None:
+async def _claim(place: BackendPlace, backend_id: int, rows: JournalTables, timing: Timing) -> None:
     site, incarnation = site_row(rows)
     backend = await open_backend(place, writes_much=False, make=True, timing=timing)
     try:

@@ -16,7 +16,7 @@ MOST_AT_ONCE = 256
 _log = logging.getLogger(__name__)
 
 
-class Suspecting:
+class SuspectReporter:
     """Called with a block, a backend's id and a word. Never waits, never raises. For one event loop."""
 
     def __init__(self, journal: Journal, timing: Timing) -> None:

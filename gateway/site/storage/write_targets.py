@@ -13,17 +13,19 @@ from gateway.blocks.types import Target, Targets
 from gateway.errors import Unavailable
 from gateway.journal.columns import pack
 from gateway.placement import policy as placement
-from gateway.site.storage.keyring import Rows
+from gateway.site.storage.keyring import JournalTables
 from gateway.timing import Timing
 from gateway.topology import Policy, Topology
 
 T = TypeVar("T")
 
 
-class Placing:
+class WriteTargets:
     """The targets of every policy. For one thread."""
 
-    def __init__(self, rows: Rows, backends: Mapping[int, Backend], topology: Topology, timing: Timing) -> None:
+    def __init__(
+        self, rows: JournalTables, backends: Mapping[int, Backend], topology: Topology, timing: Timing
+    ) -> None:
         self._rows = rows
         self._backends = backends
         self._lost: frozenset[str] = frozenset()
