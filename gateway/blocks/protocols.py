@@ -45,7 +45,7 @@ class WantedBackends(Protocol):
     def refresh(self) -> bool:
         """Load the policies in force. Returns False while they are unknown. Call it before each question below."""
 
-    def should(self, policy: int, held: tuple[int, ...], /) -> frozenset[int]:
+    def desired(self, policy: int, held: tuple[int, ...], /) -> frozenset[int]:
         """Return the backends that should hold a block that was written under *policy* and is held by *held*."""
 
     @property

@@ -29,11 +29,11 @@ def list_(site: SiteOption, json: Json = False) -> None:
     from gateway.site import replication_status
 
     async def work(opened: Site) -> list[dict[str, Any]]:
-        found = await replication_status.look(opened.journal_path, opened.storage.topology, opened.timing.clock)
-        health = await replication_status.health(opened)
+        found = await replication_status.read_status(opened.journal_path, opened.storage.topology, opened.timing.clock)
+        health = await replication_status.check_backends(opened)
         return [{**use._asdict(), "health": health.get(use.name, "")} for use in found.backends]
 
-    rows = on_site(site, work, bytes_too=True, strict=False)
+    rows = on_site(site, work, with_storage=True, strict=False)
     titles = ("NAME", "CLUSTER", "STATE", "BLOCKS", "BYTES", "LEAVING", "HEALTH")
     tell(
         rows,
@@ -66,7 +66,7 @@ def lost(
         with steps(quiet=json) as told:
             return await lost_objects.losses(opened, name, forget=forget, check=not no_check, progress=told)
 
-    found = on_site(site, work, bytes_too=bool(name) and not no_check, strict=False)
+    found = on_site(site, work, with_storage=bool(name) and not no_check, strict=False)
     tell(found._asdict(), as_json=json, text=lambda: lost_objects.spell(found))
 
 
@@ -100,7 +100,7 @@ def claim(
     async def work(opened: Site) -> claim_backend.Claimed:
         return await claim_backend.claim_again(opened, name, anyway=anyway)
 
-    found = on_site(site, work, bytes_too=True, strict=False)
+    found = on_site(site, work, with_storage=True, strict=False)
     tell(claim_backend.plain(found), as_json=json, text=lambda: claim_backend.spell(found))
 
 
@@ -119,7 +119,7 @@ def test(
     async def work(opened: Site) -> Tried:
         return await backend_check.try_backend(opened, name, seconds)
 
-    found = on_site(site, work, bytes_too=True, strict=False)
+    found = on_site(site, work, with_storage=True, strict=False)
     tell(backend_check.plain(found), as_json=json, text=lambda: backend_check.spell(found))
     return 0 if found.kept else BROKEN
 

@@ -39,11 +39,11 @@ def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
     from gateway.config import load_text
     from gateway.config.loading import read
     from gateway.site.paths import journal_folder
-    from gateway.site.replication_status import remarks_on
+    from gateway.site.replication_status import config_remarks
 
     path = _path(file, site)
     config = load_text(read(path), path.parent, str(path))
-    remarks = [] if site is None else remarks_on(journal_folder(site, config), config.topology(site))
+    remarks = [] if site is None else config_remarks(journal_folder(site, config), config.topology(site))
     found = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
     tell(found, as_json=json, text=lambda: [f"{path} is sound: version {config.version}", *remarks])
 
@@ -64,11 +64,11 @@ def show(
     from gateway.config import load_text
     from gateway.config.loading import read, tables_of
     from gateway.config.writing import to_toml
-    from gateway.site.active_config import load_in_force
+    from gateway.site.active_config import load_active
 
     path = _path(file, site)
     if effective:
-        config = load_in_force(path.parent) if file is None else load_text(read(path), path.parent, str(path))
+        config = load_active(path.parent) if file is None else load_text(read(path), path.parent, str(path))
         found: dict[str, Any] = config.plain()
         text = f"# version {config.version}\n{to_toml(found)}"
     else:

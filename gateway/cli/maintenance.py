@@ -68,7 +68,7 @@ def fsck(
                 site, read=read, replay=replay, mend=mend, unnamed_max=unnamed_max, progress=told
             )
 
-    report = on_site(folder, work, bytes_too=True, strict=False)
+    report = on_site(folder, work, with_storage=True, strict=False)
     tell(maintenance.plain(report), as_json=json, text=lambda: maintenance.spell(report))
     return {Severity.WRONG: FOUND, Severity.UNCHECKED: UNCHECKED}.get(report.worst, CLEAN)
 
@@ -88,7 +88,7 @@ def gc(
         with steps(quiet=json) as told:
             return await maintenance.gc(site, dry_run=dry_run, unnamed_max=unnamed_max, progress=told)
 
-    waste = on_site(folder, work, bytes_too=True)
+    waste = on_site(folder, work, with_storage=True)
     word = "would go" if dry_run else "left"
     tell(maintenance.plain_waste(waste), as_json=json, text=lambda: maintenance.spell_waste(waste, word))
     return UNCHECKED if waste.unchecked else CLEAN

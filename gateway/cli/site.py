@@ -91,7 +91,7 @@ def status(folder: SiteArgument, json: Json = False) -> None:
 
     async def work(site: Site) -> tuple[dict[str, Any], replication_status.ReplicationStatus]:
         facts = {**describe(site), "config": site.config.version}
-        return facts, await replication_status.look(
+        return facts, await replication_status.read_status(
             site.journal_path, site.config.topology(site.folder), site.timing.clock
         )
 

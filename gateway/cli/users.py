@@ -137,13 +137,15 @@ def read_secret(access_key: str | None, path: Path | None) -> str | None:
     return text.strip()
 
 
-def on_site(folder: Path, work: Callable[[Site], Awaitable[T]], *, bytes_too: bool = False, strict: bool = True) -> T:
+def on_site(
+    folder: Path, work: Callable[[Site], Awaitable[T]], *, with_storage: bool = False, strict: bool = True
+) -> T:
     """Open the site, do *work* on it, close it. Not *strict*: also where backends cannot be opened."""
 
     async def opened() -> T:
         from gateway.site.site import Site
 
-        async with await Site.open(folder, kind="cli", bytes_too=bytes_too, strict=strict) as site:
+        async with await Site.open(folder, kind="cli", with_storage=with_storage, strict=strict) as site:
             return await work(site)
 
     return asyncio.run(opened())

@@ -53,7 +53,7 @@ async def _serve(child: Child, site: Site, wire: WireServer) -> None:
         site.count()
 
     child.before_report = each_second
-    child.troubles = site.storage.troubles
+    child.troubles = site.storage.problems
     watching = None
     if certificate is not None:
         child.reload = certificate.reload
@@ -92,7 +92,7 @@ def _token_key(site: Site) -> bytes:
     rows = site.store.query("SELECT min(id) FROM ring_key")
     if rows[0][0] is None:
         raise Corrupted("the journal has no ring key")
-    key, _ = site.ring.sealing(rows[0][0])
+    key, _ = site.keyring.sealing(rows[0][0])
     return blake2b(b"continuation tokens", key=key, digest_size=32).digest()
 
 

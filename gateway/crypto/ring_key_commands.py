@@ -70,7 +70,7 @@ def rewrap_ring_keys(asked: RewrapRingKeys, tx: Tx) -> int:
     return changed
 
 
-HANDLERS: CommandTable = {
+COMMANDS: CommandTable = {
     DrawRingKeyId: draw_ring_key_id,
     AddRingKey: add_ring_key,
     RewrapRingKeys: rewrap_ring_keys,

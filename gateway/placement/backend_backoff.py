@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from gateway.timing import Clock
 
-ODD_BLOCKS = 4
+REJECTED_BLOCKS = 4
 """Of so many blocks in a row it was said that they are not what was sent: then it is no block's fault."""
 
 
@@ -33,7 +33,7 @@ class BackendBackoff(Generic[K]):
         self._odd: dict[K, set[bytes]] = {}
         self._words: dict[K, str] = {}
 
-    def trouble(self, place: K, word: str, asked_seconds: float | None = None) -> bool:
+    def record_failure(self, place: K, word: str, asked_seconds: float | None = None) -> bool:
         """It rests from now on, *asked_seconds* at least, if the place asked for that. Answers whether it did not yet:
         many hear of the same trouble at once."""
         self._words[place] = word
@@ -45,15 +45,15 @@ class BackendBackoff(Generic[K]):
         self._until[place] = self._since[place] + seconds
         return True
 
-    def odd(self, place: K, block: bytes) -> bool:
+    def record_rejection(self, place: K, block: bytes) -> bool:
         """It says that *block* is not what was sent. Answers whether that is to be taken for its own trouble: it said
         so of many, and stored none in between."""
         found = self._odd.setdefault(place, set())
-        if len(found) < ODD_BLOCKS:
+        if len(found) < REJECTED_BLOCKS:
             found.add(block)
-        return len(found) >= ODD_BLOCKS
+        return len(found) >= REJECTED_BLOCKS
 
-    def well(self, places: Iterable[K], began: float | None = None) -> None:
+    def record_success(self, places: Iterable[K], began: float | None = None) -> None:
         """They did what they were asked at *began* (by the clock): what was begun before the trouble says nothing."""
         for place in places:
             self._odd.pop(place, None)
@@ -61,27 +61,27 @@ class BackendBackoff(Generic[K]):
                 del self._seconds[place], self._until[place], self._since[place], self._words[place]
                 self._trying.pop(place, None)
 
-    def admits(self, place: K, block: bytes) -> bool:
+    def allows(self, place: K, block: bytes) -> bool:
         """Whether *block* may be tried there now."""
         return place not in self._seconds or (place not in self and self._trying.get(place, block) == block)
 
-    def begin(self, places: Iterable[K], block: bytes) -> None:
-        """*block* is tried there, and no other until it is `done`, where there was trouble."""
+    def start_trial(self, places: Iterable[K], block: bytes) -> None:
+        """*block* is tried there, and no other until `end_trial`, where there was trouble."""
         for place in places:
             if place in self._seconds:
                 self._trying.setdefault(place, block)
 
-    def done(self, block: bytes) -> None:
+    def end_trial(self, block: bytes) -> None:
         """*block* is not tried any more."""
         for place in [place for place, trying in self._trying.items() if trying == block]:
             del self._trying[place]
 
-    def words(self) -> dict[K, str]:
+    def reasons(self) -> dict[K, str]:
         """What the last trouble with each was; of those that nobody has asked for long, nothing."""
         latest = self.clock() - 2 * self._most_seconds
         return {place: word for place, word in self._words.items() if latest < self._until[place]}
 
-    def now_resting(self) -> list[K]:
+    def paused(self) -> list[K]:
         """Those that rest at this moment."""
         return [place for place in self._until if place in self]
 

@@ -42,14 +42,14 @@ def desired(facts: StoredBlock, topology: Topology, now_ns: int, lost: Collectio
 
     A policy that the config no longer has keeps what there is. So does one that could keep nothing: its config would be
     refused, but for what was lost since."""
-    for wished in _wishes(facts, topology):
+    for wished in _keep_choices(facts, topology):
         found = frozenset(name for name in wished if name not in lost and not topology.backends[name].drain)
         if found:
             return Desired(found, FOR_EVER_NS)
     return Desired(facts.held.difference(lost), FOR_EVER_NS)
 
 
-def _wishes(facts: StoredBlock, topology: Topology) -> Iterator[Collection[str]]:
+def _keep_choices(facts: StoredBlock, topology: Topology) -> Iterator[Collection[str]]:
     """What to keep, the first that anything is left of: what the policy says; for one that is not known, what is held,
     and if all of that drains, what the policy `default` says."""
     policy = topology.policies.get(facts.policy)

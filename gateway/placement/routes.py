@@ -94,10 +94,10 @@ class Routes:
         self._timing = timing
         self._hedges = HEDGED_BURST
         self.version = 0
-        """Grows with each `learn`, for who remembers `standing` orders."""
-        self.learn(places, home, lines or {})
+        """Grows with each `set_topology`, for who remembers `standing` orders."""
+        self.set_topology(places, home, lines or {})
 
-    def learn(self, places: Iterable[Place], home: str, lines: Mapping[frozenset[str], Line]) -> None:
+    def set_topology(self, places: Iterable[Place], home: str, lines: Mapping[frozenset[str], Line]) -> None:
         """The topology is another one from here on. What was measured stays."""
         for known in self._known.values():
             known.place("", None, home, lines)

@@ -24,18 +24,18 @@ _log = logging.getLogger(__name__)
 class WorkBackoff:
     """Each of its answers is True: something came of it, a record."""
 
-    def __init__(self, journal: WorkerJournal, wishes: PlacementTargets, clock: JournalClock, timing: Timing) -> None:
+    def __init__(self, journal: WorkerJournal, targets: PlacementTargets, clock: JournalClock, timing: Timing) -> None:
         self._journal = journal
-        self._wishes = wishes
+        self._targets = targets
         self.clock = clock
         self._pauses = timing.block_backoff
         self._fail = Batching(journal, FailWork)
         self.failed = 0
         """Blocks so far that could not be brought where they should be."""
 
-    async def lost(self, task: Task, have: Collection[int]) -> bool:
+    async def mark_lost(self, task: Task, have: Collection[int]) -> bool:
         """No good copy is left."""
-        names = ", ".join(self._wishes.names[place] for place in have) or "a backend that was lost"
+        names = ", ".join(self._targets.names[place] for place in have) or "a backend that was lost"
         _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
         self.failed += 1
         for place in have:  # so that each is looked at again before it is believed
@@ -44,7 +44,7 @@ class WorkBackoff:
             task, self._pauses.aside_seconds, WorkState.LOST, task.attempts + 1, f"no good copy on {names}"
         )
 
-    async def again(self, task: Task, word: str) -> bool:
+    async def retry(self, task: Task, word: str) -> bool:
         """It failed: it is tried again, later each time, and in the end once a day."""
         self.failed += 1
         attempts = task.attempts + 1
@@ -55,7 +55,7 @@ class WorkBackoff:
         seconds *= random.uniform(0.5, 1.0)  # noqa: S311 (so that they part)
         return await self._until(task, seconds, state, attempts, word)
 
-    async def later(self, task: Task, word: str) -> bool:
+    async def postpone(self, task: Task, word: str) -> bool:
         """Nothing is wrong, and nothing can be done for a while."""
         return await self._until(task, self._pauses.pinned_seconds, WorkState.WAITING, task.attempts, word)
 

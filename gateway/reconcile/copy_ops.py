@@ -90,7 +90,7 @@ class CopyOps:
         """The whole copy there, verified; None if it is absent or damaged. *alone*: no other copy hangs on what is
         found. Raises `BackendFailed`."""
         try:
-            copy = await self._whole(task, place, at_hand=alone and place not in task.suspects)
+            copy = await self._read_whole(task, place, at_hand=alone and place not in task.suspects)
             await verify_copy(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
         except (backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted):
             return None
@@ -98,7 +98,7 @@ class CopyOps:
             raise BackendFailed(place, error) from error
         return copy
 
-    async def _whole(self, task: Task, place: int, *, at_hand: bool) -> Buffer:
+    async def _read_whole(self, task: Task, place: int, *, at_hand: bool) -> Buffer:
         """All that lies there. *at_hand*: what is small is read without a thread where that can be; a file that is open
         here can be read so for a while after it was deleted, and says nothing about whether it stands."""
         backend, key = self._at(place), block_path(task.block)
@@ -137,7 +137,7 @@ class CopyOps:
             raise BackendFailed(place, error) from error
         return found if found.size == task.size else None
 
-    async def stands(self, task: Task, copy: Buffer, place: int) -> bool:
+    async def is_present(self, task: Task, copy: Buffer, place: int) -> bool:
         """Whether *copy* stands there already, as far as that can be told for less than putting it costs: by the MD5
         that the place tells, or by reading it where that crosses no line. Raises `BackendFailed`."""
         found = await self._stat(task, place)

@@ -50,7 +50,7 @@ from gateway.reconcile.commands import (
 from gateway.reconcile.copy_ops import BackendFailed, CopyOps, Task
 from gateway.reconcile.old_copies import OldCopies
 from gateway.reconcile.placement_targets import PlacementTargets
-from gateway.reconcile.throttle import never
+from gateway.reconcile.throttle import no_throttle
 from gateway.timing import Timing
 
 AT_ONCE = 64
@@ -81,8 +81,8 @@ class Mover(Worker):
         lookup: Lookup,
         backends: Mapping[int, Backend],
         keys: BlockKeys,
-        wishes: PlacementTargets,
-        gives_way: Callable[[int, int | None, float], int] = never,
+        targets: PlacementTargets,
+        throttle: Callable[[int, int | None, float], int] = no_throttle,
         *,
         timing: Timing,
         at_once: int = AT_ONCE,
@@ -93,18 +93,18 @@ class Mover(Worker):
         super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
-        self._wishes = wishes
-        self._hands = CopyOps(store, keys, backends, wishes.is_local, covers)
+        self._targets = targets
+        self._copies = CopyOps(store, keys, backends, targets.is_local, covers)
         self._budget = Budget(bytes_at_once)
-        self._gives_way = gives_way
+        self._throttle = throttle
         self._at_once = at_once
         self._begin = Batching(journal, BeginWork)
         self._settle = Batching(journal, SettleWork, self._gather)
-        self._put_off = WorkBackoff(journal, wishes, JournalClock(store, timing.clock), timing)
-        self.troubles = BackendHealth(wishes, timing)
+        self._backoff = WorkBackoff(journal, targets, JournalClock(store, timing.clock), timing)
+        self.health = BackendHealth(targets, timing)
         site_clock = SiteClock(store.query, moments(timing.clock))
         self._old = OldCopies(
-            journal, self._hands, wishes, self.troubles, self._put_off, self._budget, timing, site_clock
+            journal, self._copies, targets, self.health, self._backoff, self._budget, timing, site_clock
         )
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
         self._cursor = _START
@@ -127,7 +127,7 @@ class Mover(Worker):
     @property
     def failed(self) -> int:
         """Blocks so far that could not be brought where they should be."""
-        return self._put_off.failed
+        return self._backoff.failed
 
     async def _gather(self) -> None:
         """Wait until other copies have come along that the journal can hear of in the same command."""
@@ -144,34 +144,34 @@ class Mover(Worker):
             await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
     async def step(self) -> bool:
-        if not self._wishes.refresh() or not self._planned():
+        if not self._targets.refresh() or not self._is_planned():
             return False
         if self._cursor == _START and not self._under_way:
             self._progress = self.held_back = False
             self._old.begin_pass()
             self._skipped = 0
-        if not self._under_way and not self._allowed():
+        if not self._under_way and not self._may_start():
             self.held_back = True
             return False
         self._caught_up = False
         await self._start_some()
         if self._under_way:
-            await self._some_end()
+            await self._wait_for_some()
             self.held_back = self._old.held_back
             return True
         return self._end_of_rows()
 
-    def _planned(self) -> bool:
+    def _is_planned(self) -> bool:
         """The planner knows what should be now: so where it changes back, all that is done until then is walked."""
-        return self.store.query("SELECT fingerprint FROM plan") == [(self._wishes.fingerprint,)]
+        return self.store.query("SELECT fingerprint FROM plan") == [(self._targets.fingerprint,)]
 
-    def _allowed(self) -> bool:
+    def _may_start(self) -> bool:
         """Whether any of what is due may be begun, or all gives way to somebody."""
-        now_ns = self._put_off.clock.now_ns()
+        now_ns = self._backoff.clock.now_ns()
         if self._cursor == _START:
             self._until_ns = now_ns
         ((oldest_ns,),) = self.store.query(_OLDEST, (now_ns,))
-        self._may_begin = self._gives_way(now_ns, oldest_ns, self._wishes.within_seconds)
+        self._may_begin = self._throttle(now_ns, oldest_ns, self._targets.within_seconds)
         return self._may_begin > 0
 
     def _end_of_rows(self) -> bool:
@@ -209,22 +209,22 @@ class Mover(Worker):
 
     def _must_wait(self, task: Task) -> bool:
         """Whether all that could be done for it now would fail: its backends rest."""
-        if not self.troubles:
+        if not self.health:
             return False
         members = self._lookup.members(task.set_id)
-        have = [each for each in members if each not in self._wishes.lost]
-        should = self._wishes.should(task.policy, members)
-        missing = should.difference(have)
-        lets_go = not missing and not task.suspects and (task.strays or should != set(have))
-        return self.troubles.hold_up(task, have, missing, should if lets_go else ())
+        have = [each for each in members if each not in self._targets.lost]
+        desired = self._targets.desired(task.policy, members)
+        missing = desired.difference(have)
+        lets_go = not missing and not task.suspects and (task.strays or desired != set(have))
+        return self.health.must_wait(task, have, missing, desired if lets_go else ())
 
-    async def _some_end(self) -> None:
+    async def _wait_for_some(self) -> None:
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
         if self._caught_up:
             await self._clock.sleep(self._timing.mover.look_seconds)
             done = {task for task in self._under_way.values() if task.done()}
         for block in [block for block, task in self._under_way.items() if task in done]:
-            self.troubles.done(block)
+            self.health.end_trial(block)
             self._progress |= self._under_way.pop(block).result()
 
     # ---- one block --------------------------------------------------------------------------------------------------
@@ -233,70 +233,72 @@ class Mover(Worker):
         """Answers whether anything came of it."""
         try:
             if task.died:  # the sweeper takes it, and its row; it may come back to life as long as it has not
-                return await self._put_off.later(task, "it is dead")
+                return await self._backoff.postpone(task, "it is dead")
             with self._journal.reading():
-                return await self._bring(task)
+                return await self._reconcile(task)
         except BackendFailed as trouble:
-            self.troubles.hear(trouble)
+            self.health.record_failure(trouble)
             return False
         except errors.EntrepotError as error:
             _log.warning("block %s: %s", task.block.hex(), error)
             return False
         except Exception as error:  # noqa: BLE001 (it is put off, and the others go on)
             _log.exception("block %s", task.block.hex())
-            return await self._put_off.again(task, f"{type(error).__name__}: {error}")
+            return await self._backoff.retry(task, f"{type(error).__name__}: {error}")
 
-    async def _bring(self, task: Task) -> bool:
+    async def _reconcile(self, task: Task) -> bool:
         members = self._lookup.members(task.set_id)
-        have = [each for each in members if each not in self._wishes.lost]
-        should = self._wishes.should(task.policy, members)
-        if not task.suspects and should == set(members):
-            return await self._old.clear(task, should)
-        if not task.suspects and should < set(have):
-            return await self._old.drop(task, members, should)
+        have = [each for each in members if each not in self._targets.lost]
+        desired = self._targets.desired(task.policy, members)
+        if not task.suspects and desired == set(members):
+            return await self._old.clear(task, desired)
+        if not task.suspects and desired < set(have):
+            return await self._old.drop(task, members, desired)
         async with self._budget.charged(task.size):
-            return await self._make(task, members, have, should)
+            return await self._make_copies(task, members, have, desired)
 
-    async def _make(self, task: Task, members: tuple[int, ...], have: list[int], should: frozenset[int]) -> bool:
-        began = self.troubles.clock()
-        copy, bad, good = await self._examined(task, have, should)
-        missing = should.difference(have)
-        wanted = {place for place in missing | (bad & should) if self.troubles.takes(place, task.block)}
+    async def _make_copies(
+        self, task: Task, members: tuple[int, ...], have: list[int], desired: frozenset[int]
+    ) -> bool:
+        began = self.health.clock()
+        copy, bad, good = await self._find_copies(task, have, desired)
+        missing = desired.difference(have)
+        wanted = {place for place in missing | (bad & desired) if self.health.can_write(place, task.block)}
         if copy is None:
-            return await self._put_off.lost(task, have) if set(have) <= bad else False
+            return await self._backoff.mark_lost(task, have) if set(have) <= bad else False
         if task.placed_ns:  # a copy that is made now was not there during the wait: so that begins anew
-            for place in sorted((bad & should).difference(task.suspects)):
+            for place in sorted((bad & desired).difference(task.suspects)):
                 await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
-        there, wrong = await self._landed(task, copy, wanted & missing)
-        self.troubles.did(there, began)
+        there, wrong = await self._find_present(task, copy, wanted & missing)
+        self.health.record_success(there, began)
         wanted -= there.union(error.place for error in wrong)
         new = tuple(sorted(wanted & missing))
         if new:
             if not await self._begin.send(Begin(task.block, task.set_id, new)):
                 return True
             failpoints.reach("copies-begun")
-        put, failures = await self._hands.put(task, copy, sorted(wanted))
-        self.troubles.stored(put, began)
+        put, failures = await self._copies.put(task, copy, sorted(wanted))
+        self.health.record_stored(put, began)
         if put:
             failpoints.reach("copies-put")
         self._count(task, put, bad)
         put |= there
         good |= put
-        if should - set(have) - put or (bad & should) - put:
+        if desired - set(have) - put or (bad & desired) - put:
             held, placed = set(have) | put, False
         else:
-            held, placed = set(should).union(set(have) - bad), True
-        progress = await self._named(task, members, held, good, should, placed=placed)
+            held, placed = set(desired).union(set(have) - bad), True
+        progress = await self._record_holders(task, members, held, good, desired, placed=placed)
         odd = None
         for error in (*wrong, *failures):
-            if self.troubles.is_odd(error, task.block):
+            if self.health.is_rejection(error, task.block):
                 odd = error
             else:
-                self.troubles.hear(error)
-        return progress if odd is None else await self._put_off.again(task, str(odd))
+                self.health.record_failure(error)
+        return progress if odd is None else await self._backoff.retry(task, str(odd))
 
-    async def _examined(
-        self, task: Task, have: list[int], should: frozenset[int]
+    async def _find_copies(
+        self, task: Task, have: list[int], desired: frozenset[int]
     ) -> tuple[Buffer | None, set[int], set[int]]:
         """A good copy if any, which ones are bad, and which good. All that are suspected are looked at; of the others
         one, and the next where that is bad; last of all what no set names, and what was given up, as far as it answers
@@ -308,51 +310,51 @@ class Mover(Worker):
         suspected = [place for place in have if place in task.suspects]
         others = sorted(
             (place for place in have if place not in task.suspects),
-            key=lambda place: (not self.troubles.answers(place, task.block), place not in should),
+            key=lambda place: (not self.health.can_read(place, task.block), place not in desired),
         )
-        last = [place for place in task.strays if place not in have and place not in self._wishes.lost]
-        given_up = [place for place in self._lookup.members(task.set_id) if place in self._wishes.lost]
+        last = [place for place in task.strays if place not in have and place not in self._targets.lost]
+        given_up = [place for place in self._lookup.members(task.set_id) if place in self._targets.lost]
         for place in [*suspected, *others, *last, *given_up]:
             if copy is not None and place not in task.suspects:
                 break
-            if place in given_up and place in self.troubles.resting:
+            if place in given_up and place in self.health.call_backoff:
                 continue
-            began = self.troubles.clock()
+            began = self.health.clock()
             try:
-                found = await self._hands.examine(task, place, alone=have == [place])
+                found = await self._copies.examine(task, place, alone=have == [place])
             except BackendFailed as error:
                 trouble = trouble if place in given_up else error
-                self.troubles.hear(error)
+                self.health.record_failure(error)
                 continue
             (bad if found is None else good).add(place)
             if found is not None:
-                self.troubles.did([place], began)
+                self.health.record_success([place], began)
                 copy = found
         if copy is None and trouble is not None:
             raise trouble
         return copy, bad, good
 
-    async def _landed(self, task: Task, copy: Buffer, missing: set[int]) -> tuple[set[int], list[BackendFailed]]:
+    async def _find_present(self, task: Task, copy: Buffer, missing: set[int]) -> tuple[set[int], list[BackendFailed]]:
         """Where the copy stands already, of the places where it may: a put behind an answer has ended, or one of our
         own before a kill. And what could not be asked."""
         there: set[int] = set()
         wrong: list[BackendFailed] = []
         for place in sorted(missing.intersection(task.strays)):
             try:
-                if await self._hands.stands(task, copy, place):
+                if await self._copies.is_present(task, copy, place):
                     there.add(place)
             except BackendFailed as trouble:
                 wrong.append(trouble)
         self.found += len(there)
         return there, wrong
 
-    async def _named(
+    async def _record_holders(
         self,
         task: Task,
         members: tuple[int, ...],
         held: set[int],
         good: set[int],
-        should: frozenset[int],
+        desired: frozenset[int],
         *,
         placed: bool,
     ) -> bool:
@@ -364,9 +366,9 @@ class Mover(Worker):
             await self._journal.send(ClearCopies(task.block, tuple(sorted(settled))))
             progress = True
         if held != set(members) and held & good:
-            goes = held.union(members, task.strays) - should - self._wishes.lost
+            goes = held.union(members, task.strays) - desired - self._targets.lost
             times = self._old.begin_wait() if placed and goes else (0, 0)
-            item = Settle(task.block, task.set_id, members, tuple(sorted(held)), held == should, *times)
+            item = Settle(task.block, task.set_id, members, tuple(sorted(held)), held == desired, *times)
             progress = await self._settle.send(item) or progress
             failpoints.reach("copies-settled")
         return progress

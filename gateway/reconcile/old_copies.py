@@ -60,10 +60,10 @@ class OldCopies:
     def __init__(
         self,
         journal: WorkerJournal,
-        hands: CopyOps,
-        wishes: PlacementTargets,
-        troubles: BackendHealth,
-        put_off: WorkBackoff,
+        copy_ops: CopyOps,
+        targets: PlacementTargets,
+        health: BackendHealth,
+        backoff: WorkBackoff,
         budget: Budget,
         timing: Timing,
         site_clock: SiteClock,
@@ -71,16 +71,16 @@ class OldCopies:
         """*site_clock* measures the wait, so a wall clock that is put ahead does not end it."""
         self._site_clock = site_clock
         self._journal = journal
-        self._hands = hands
-        self._wishes = wishes
-        self._troubles = troubles
-        self._put_off = put_off
+        self._copies = copy_ops
+        self._targets = targets
+        self._health = health
+        self._backoff = backoff
         self._budget = budget
         self._timing = timing.old_copies
         self._hold = Batching(journal, HoldCopies)
         self._drop = Batching(journal, DropCopies)
         self._finish = Batching(journal, FinishWork)
-        self._floors: tuple[int, int] | None = None
+        self._horizons: tuple[int, int] | None = None
         self._confirmed: OrderedDict[bytes, tuple[float, frozenset[int]]] = OrderedDict()
         self._warned: dict[int, float] = {}
         self.held_back = False
@@ -90,38 +90,38 @@ class OldCopies:
 
     def begin_pass(self) -> None:
         """Forget what held for the last pass. The mover calls this when it starts again with the first row."""
-        self._floors = None
+        self._horizons = None
         self.held_back = False
 
     def begin_wait(self) -> tuple[int, int]:
         """`placed_ns` and `due_ns` for a block that every backend that should hold it has just confirmed."""
-        return self._site_clock.now_ns(), self._put_off.clock.now_ns() + self._wait_ns
+        return self._site_clock.now_ns(), self._backoff.clock.now_ns() + self._wait_ns
 
     @property
     def _wait_ns(self) -> int:
-        return int(self._wishes.recheck_seconds * 1e9)
+        return int(self._targets.recheck_seconds * 1e9)
 
-    async def drop(self, task: Task, members: tuple[int, ...], should: frozenset[int]) -> bool:
+    async def drop(self, task: Task, members: tuple[int, ...], desired: frozenset[int]) -> bool:
         """Steps 2 and 3, for a block that all of *should* hold, and others, too: take the others out of its set once
         that is safe. True if that recorded anything. Raises `BackendFailed`."""
         if await self._waits(task):
             return True
-        absent = await self._absent_from(task, should)
+        absent = await self._absent_from(task, desired)
         if absent is None:
             return False
         if absent:
             return await self._suspect(task, absent)
-        if not self._still_wanted(task, members, should):
+        if not self._still_wanted(task, members, desired):
             return False
         failpoints.reach("copies-confirmed")
-        dropped = await self._drop.send(Drop(task.block, task.set_id, members, tuple(sorted(should)), task.placed_ns))
+        dropped = await self._drop.send(Drop(task.block, task.set_id, members, tuple(sorted(desired)), task.placed_ns))
         failpoints.reach("copies-settled")
         return bool(dropped)
 
-    async def clear(self, task: Task, should: frozenset[int]) -> bool:
+    async def clear(self, task: Task, desired: frozenset[int]) -> bool:
         """Step 4, for a block whose set is *should*: delete its strays once that is safe, and then its row of work.
         True if that recorded anything. Raises `BackendFailed`."""
-        strays = [each for each in task.strays if each not in should and each not in self._wishes.lost]
+        strays = [each for each in task.strays if each not in desired and each not in self._targets.lost]
         if strays:
             if await self._waits(task):
                 return True
@@ -130,27 +130,27 @@ class OldCopies:
                 self.held_back = True
                 return False
             if horizon < task.strays_number:
-                return await self._put_off.later(task, "it waits for a backup that names it")
-            if not all(self._hands.covers(place, task.strays_number) for place in strays):
+                return await self._backoff.postpone(task, "it waits for a backup that names it")
+            if not all(self._copies.covers(place, task.strays_number) for place in strays):
                 self.held_back = True
                 return False
-            if not all(self._troubles.answers(place, task.block) for place in strays):
+            if not all(self._health.can_read(place, task.block) for place in strays):
                 return False
-            absent = await self._absent_from(task, should)
+            absent = await self._absent_from(task, desired)
             if absent is None:
                 return False
             if absent:
                 return await self._suspect(task, absent)
-            if not self._still_wanted(task, tuple(sorted(should)), should):
+            if not self._still_wanted(task, tuple(sorted(desired)), desired):
                 return False
             await self._delete(task, strays)
             failpoints.reach("strays-deleted")
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
 
-    def _still_wanted(self, task: Task, members: tuple[int, ...], should: frozenset[int]) -> bool:
+    def _still_wanted(self, task: Task, members: tuple[int, ...], desired: frozenset[int]) -> bool:
         """Whether the policies of today, too, want the block, which *members* hold, on the backends *should*: they may
         have changed while backends were asked."""
-        return self._wishes.refresh() and self._wishes.should(task.policy, members) == should
+        return self._targets.refresh() and self._targets.desired(task.policy, members) == desired
 
     async def _waits(self, task: Task) -> bool:
         """Whether the block still has to wait. If so, its row of work is made due at the end of the wait."""
@@ -159,32 +159,32 @@ class OldCopies:
         left_ns = placed_ns + self._wait_ns - now_ns
         if placed_ns == task.placed_ns and left_ns <= 0:
             return False
-        due_ns = self._put_off.clock.now_ns() + left_ns
+        due_ns = self._backoff.clock.now_ns() + left_ns
         await self._hold.send(Hold(task.block, task.set_id, placed_ns, due_ns))
         return True
 
     async def _readers(self) -> tuple[int, int]:
         """Two record numbers: up to the first, no reader and no backup looks anything up; up to the second, no reader
         does. Both are fetched once per pass."""
-        if self._floors is None:
+        if self._horizons is None:
             without_pins = await self._journal.horizons(pins=False)  # first: a reader who ends now is no backup
-            self._floors = await self._journal.horizons(), without_pins
-        return self._floors
+            self._horizons = await self._journal.horizons(), without_pins
+        return self._horizons
 
-    async def _absent_from(self, task: Task, should: frozenset[int]) -> set[int] | None:
+    async def _absent_from(self, task: Task, desired: frozenset[int]) -> set[int] | None:
         """The backends of *should* that do not have the block; None if one of them cannot be asked now."""
-        now = self._troubles.clock()
+        now = self._health.clock()
         at, places = self._confirmed.get(task.block, (0.0, frozenset()))
-        if places == should and now - at < self._timing.confirmed_seconds:
+        if places == desired and now - at < self._timing.confirmed_seconds:
             return set()
-        if not all(self._troubles.answers(place, task.block) for place in should):
+        if not all(self._health.can_read(place, task.block) for place in desired):
             return None
-        self._troubles.asking(should, task.block)
+        self._health.start_trial(desired, task.block)
         async with self._budget.charged(task.size):
-            absent = await self._hands.absent_from(task, should)
-        self._troubles.did(should, now)
+            absent = await self._copies.absent_from(task, desired)
+        self._health.record_success(desired, now)
         if not absent:
-            self._confirmed[task.block] = self._troubles.clock(), should
+            self._confirmed[task.block] = self._health.clock(), desired
             self._confirmed.move_to_end(task.block)
             if len(self._confirmed) > FRESH_BLOCKS:
                 self._confirmed.popitem(last=False)
@@ -192,23 +192,23 @@ class OldCopies:
 
     async def _suspect(self, task: Task, absent: Collection[int]) -> bool:
         """Record the copies that the backends *absent* confirmed and do not have as suspects, to be made again."""
-        now = self._troubles.clock()
+        now = self._health.clock()
         for place in sorted(absent):
             self.vanished += 1
             if now >= self._warned.get(place, 0.0):
                 self._warned[place] = now + self._timing.warn_again_seconds
                 _log.warning(
                     "backend %r confirmed block %s and does not have it: old copies stay, it is put there again",
-                    self._wishes.names.get(place, "?"),
+                    self._targets.names.get(place, "?"),
                     task.block.hex(),
                 )
             await self._journal.send(SuspectCopy(task.block, place, "it was confirmed, and is not there"))
         return True
 
     async def _delete(self, task: Task, strays: Collection[int]) -> None:
-        self._troubles.asking(strays, task.block)
-        began = self._troubles.clock()
-        await self._hands.delete(task, strays)
-        self._troubles.did(strays, began)
+        self._health.start_trial(strays, task.block)
+        began = self._health.clock()
+        await self._copies.delete(task, strays)
+        self._health.record_success(strays, began)
         self.deleted += len(strays)
         self._confirmed.pop(task.block, None)

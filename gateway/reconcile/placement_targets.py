@@ -51,7 +51,7 @@ class PlacementTargets:
             self.fingerprint = fingerprint(self._now, [self.names[each] for each in self.lost])
         return self._ids.keys() >= self._now.backends.keys()
 
-    def should(self, policy: int, held: tuple[int, ...]) -> frozenset[int]:
+    def desired(self, policy: int, held: tuple[int, ...]) -> frozenset[int]:
         """The backends that should hold a block that was written under *policy* and is held by *held*."""
         found = self._known.get((policy, held))
         if found is None:

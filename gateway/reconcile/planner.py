@@ -44,18 +44,18 @@ class Planner(Worker):
     name = "planner"
 
     def __init__(
-        self, store: Tables, journal: WorkerJournal, lookup: Lookup, wishes: PlacementTargets, *, timing: Timing
+        self, store: Tables, journal: WorkerJournal, lookup: Lookup, targets: PlacementTargets, *, timing: Timing
     ) -> None:
         super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
-        self._wishes = wishes
+        self._targets = targets
         self._journal_clock = JournalClock(store, timing.clock)
         self.noted = 0
         """Blocks so far."""
 
     async def step(self) -> bool:
-        if not self._wishes.refresh():
+        if not self._targets.refresh():
             return False
         walk = self._begun()
         if walk is None:
@@ -66,15 +66,15 @@ class Planner(Worker):
             if unsettled or walk.again_ns:
                 return await self._advance(before, walk, unsettled)
             await asyncio.sleep(0)
-            if not self._wishes.refresh() or self._wishes.fingerprint != walk.fingerprint:
+            if not self._targets.refresh() or self._targets.fingerprint != walk.fingerprint:
                 return True
         return await self._advance(before, walk, ())
 
     def _begun(self) -> Walk | None:
         """The walk that is under way, or due; None if none is."""
         rows = self.store.query("SELECT fingerprint, after, walks, again_ns FROM plan")
-        if not rows or rows[0][0] != self._wishes.fingerprint:
-            return Walk(self._wishes.fingerprint, b"", 0, 0)
+        if not rows or rows[0][0] != self._targets.fingerprint:
+            return Walk(self._targets.fingerprint, b"", 0, 0)
         walk = Walk._make(rows[0])
         if not walk.again_ns:
             return walk
@@ -90,7 +90,7 @@ class Planner(Worker):
         for block, set_id, policy in rows:
             after = block
             held = self._lookup.members(set_id)
-            if self._wishes.should(policy, held) != frozenset(held):
+            if self._targets.desired(policy, held) != frozenset(held):
                 unsettled.append(block)
                 if len(unsettled) == NOTED:
                     return walk._replace(after=after), self._news(unsettled, walk, now_ns)

@@ -30,10 +30,10 @@ WAITED_PER_RUN = 1.5
 """Where this thread waits so many times as long as it runs, others are in the way. With a backlog and nobody else it
 is 0.4 to 1.2, where two processors have everything to do; beside clients who keep these half busy, 2 to 10."""
 
-GIVES_WAY = gauge("entrepot_copies_give_way", "1 while copies wait a little, since processors are scarce.")
+THROTTLED = gauge("entrepot_copies_give_way", "1 while copies wait a little, since processors are scarce.")
 
 
-def scheduling() -> tuple[int, int] | None:
+def scheduler_times() -> tuple[int, int] | None:
     """Of the calling thread, in nanoseconds: how long it ran, and how long it waited for a processor.
 
     See "schedstat" in the kernel's Documentation/scheduler/sched-stats.rst.
@@ -48,7 +48,7 @@ def scheduling() -> tuple[int, int] | None:
 class CpuContention:
     """Whether others want the processors that this thread would run on."""
 
-    def __init__(self, timing: Timing, scheduled: Callable[[], tuple[int, int] | None] = scheduling) -> None:
+    def __init__(self, timing: Timing, scheduled: Callable[[], tuple[int, int] | None] = scheduler_times) -> None:
         """*scheduled*: for how many nanoseconds this thread ran so far, and waited to run; None where nobody knows."""
         self._scheduled = scheduled
         self._timing = timing.throttle
@@ -56,7 +56,7 @@ class CpuContention:
         self._looked = self._felt_at = -math.inf
         self._seen: tuple[int, int] | None = None
 
-    def felt(self) -> bool:
+    def is_contended(self) -> bool:
         """At the last look, or shortly before. Where the kernel does not say, nobody is in the way."""
         now = self._clock.monotonic()
         if now - self._looked >= self._timing.look_seconds and (told := self._scheduled()) is not None:
@@ -71,9 +71,9 @@ class CpuContention:
 class BackgroundThrottle:
     """Asked before any of what is due is begun: how much of it may be, so that what is begun at last is spread."""
 
-    def __init__(self, felt: Callable[[], bool], timing: Timing) -> None:
+    def __init__(self, is_contended: Callable[[], bool], timing: Timing) -> None:
         """*felt*: whether somebody is in the way, as `CpuContention` tells."""
-        self._felt = felt
+        self._felt = is_contended
         self._timing = timing.throttle
         self._clock = timing.clock
         self._began_s: float | None = None  # the slice that was allowed last
@@ -88,7 +88,7 @@ class BackgroundThrottle:
         if crowded and oldest_ns is not None:
             share = share_of((now_ns - oldest_ns) / 1e9, within_seconds, self._timing.wait_most_seconds)
         allowed = ALL if share == 1.0 else self._slice(share)
-        GIVES_WAY.set(float(allowed < ALL))
+        THROTTLED.set(float(allowed < ALL))
         return allowed
 
     def _slice(self, share: float) -> int:
@@ -119,6 +119,6 @@ def share_of(age_seconds: float, within_seconds: float, wait_most_seconds: float
     return LEAST_SHARE + (1.0 - LEAST_SHARE) * (age_seconds - waits) / (hurries - waits)
 
 
-def never(_now_ns: int, _oldest_ns: int | None, _within_seconds: float) -> int:
+def no_throttle(_now_ns: int, _oldest_ns: int | None, _within_seconds: float) -> int:
     """For who makes copies at once, whoever is in the way."""
     return ALL

@@ -17,7 +17,7 @@ from gateway.config.loading import read
 from gateway.errors import EntrepotError
 from gateway.metrics import gauge
 from gateway.site.serve_lock import is_served
-from gateway.site.storage.atomic_files import stamp, write_file
+from gateway.site.storage.atomic_files import file_stamp, write_file
 from gateway.timing import Timing
 
 VERSION = gauge("entrepot_config_info", "Processes that run this version of the config.", ("version",))
@@ -27,34 +27,36 @@ IN_FORCE = "in-force.toml"
 _log = logging.getLogger(__name__)
 
 
-def load_in_force(folder: Path) -> Config:
+def load_active(folder: Path) -> Config:
     """The config that the site in *folder* runs under, or would. Raises `Misconfigured`."""
-    return load_text(text_in_force(folder), folder, str(folder / CONFIG_NAME))
+    return load_text(active_text(folder), folder, str(folder / CONFIG_NAME))
 
 
-def text_in_force(folder: Path) -> str:
+def active_text(folder: Path) -> str:
     """As it was written. Raises `Misconfigured`."""
     path = _path(folder)
     return read(path if path.exists() and is_served(folder) else folder / CONFIG_NAME)
 
 
-def put_in_force(folder: Path, text: str) -> None:
+def set_active(folder: Path, text: str) -> None:
     """From here on who starts reads *text*. The supervisor's alone."""
     write_file(_path(folder), text)
 
 
-async def follow(folder: Path, config: Config, adopt: Callable[[Config], Awaitable[None]], timing: Timing) -> None:
+async def follow_active_config(
+    folder: Path, config: Config, adopt: Callable[[Config], Awaitable[None]], timing: Timing
+) -> None:
     """Have *adopt* told each config that whoever serves the site puts in force from here on, for a process that is not
     the supervisor's; until cancelled. What takes a restart is left alone, and so is what nobody serves."""
     seen: object = None
     while True:
         await timing.clock.sleep(timing.reload.follow_seconds)
-        now = stamp(_path(folder))
+        now = file_stamp(_path(folder))
         if now == seen or not await asyncio.to_thread(is_served, folder):
             continue
         try:
-            new = await asyncio.to_thread(load_in_force, folder)
-            fixed = asks_for_restart(config, new)
+            new = await asyncio.to_thread(load_active, folder)
+            fixed = settings_needing_restart(config, new)
             if new.version != config.version and not fixed:
                 await adopt(new)
                 config = new
@@ -70,7 +72,7 @@ def _path(folder: Path) -> Path:
     return folder / "run" / IN_FORCE
 
 
-def tell_version(config: Config, before: Config | None = None) -> None:
+def set_version_metric(config: Config, before: Config | None = None) -> None:
     """Count this process among those that run *config*, and no more among those that run *before*."""
     if before is not None:
         VERSION.set(0, before.version)
@@ -91,7 +93,7 @@ _CHANGEABLE_OF_A_BUCKET = _CHANGEABLE_OF_A_BACKEND | {
 """where that is a bucket: how it is reached, for then it is opened anew (`reach`)."""
 
 
-def asks_for_restart(old: Config, new: Config) -> list[str]:
+def settings_needing_restart(old: Config, new: Config) -> list[str]:
     """The settings, by key path, that differ and that only a restart takes over."""
     before, after = old.plain(), new.plain()
     before["site"]["cluster"], after["site"]["cluster"] = _home(old), _home(new)

@@ -10,7 +10,7 @@ from gateway.metrics.instruments import SIZES
 
 COMMANDS: CommandTable = {
     **identity.COMMANDS,
-    **ring_key_commands.HANDLERS,
+    **ring_key_commands.COMMANDS,
     **placement.COMMANDS,
     **blocks.COMMANDS,
     **reconcile.COMMANDS,

@@ -28,7 +28,7 @@ LOG_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
 
 
-class Committer:
+class LaunchedCommitter:
     """The committer that this client started, or nobody, where somebody commits already."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, timing: Timing) -> None:
@@ -36,7 +36,7 @@ class Committer:
         self._timing = timing
 
     @classmethod
-    async def ensure(cls, folder: Path, journal: Path, timing: Timing) -> Committer:
+    async def ensure(cls, folder: Path, journal: Path, timing: Timing) -> LaunchedCommitter:
         """Make sure that somebody commits to the *journal* folder of the site in *folder*.
 
         A process that is started may have a large journal to recover. While it works, it is waited for, and a warning
@@ -82,16 +82,16 @@ class Committer:
             await clock.sleep(times.try_seconds)
         return cls(process, timing)
 
-    async def tend(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
+    async def keep_running(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
         """As `ensure`, whenever *journal* has lost who commits: until cancelled. Where a supervisor serves the site,
         its own committer comes back first. A committer without one that hangs is ended, so that it is lost."""
         watching = asyncio.create_task(watch_for_hang(folder, journal_folder, self._timing), name="committer")
         try:
-            await self._tend(folder, journal_folder, journal)
+            await self._keep_running(folder, journal_folder, journal)
         finally:
             watching.cancel()
 
-    async def _tend(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
+    async def _keep_running(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
         alone_since: float | None = None
         told = False
         clock, times = self._timing.clock, self._timing.committers
@@ -107,13 +107,13 @@ class Committer:
             if now - alone_since < times.supervised_seconds and read_serving(folder) is not None:
                 continue
             try:
-                self._succeed(await Committer.ensure(folder, journal_folder, self._timing))
+                self._replace_with(await LaunchedCommitter.ensure(folder, journal_folder, self._timing))
             except (CommitterGone, Misconfigured, OSError) as error:
                 if not told:
                     _log.warning("nobody commits to %s, and no committer can be started: %s", journal_folder, error)
                 told = True
 
-    def _succeed(self, other: Committer) -> None:
+    def _replace_with(self, other: LaunchedCommitter) -> None:
         """Hold the committer that *other* started, if it did, instead of one that is gone."""
         if other._process is not None:
             if self._process is not None and self._process.stdin is not None:
@@ -121,7 +121,7 @@ class Committer:
                 self._process.poll()
             self._process = other._process
 
-    async def let_go(self) -> None:
+    async def release(self) -> None:
         """This client is done: the process ends when nobody else needs it. Waits for that a moment, if it is ours."""
         if self._process is None:
             return
@@ -163,7 +163,7 @@ def _start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
 _started: WeakSet[subprocess.Popen[bytes]] = WeakSet()
 
 
-def _let_go_in_child() -> None:
+def _close_pipes_in_child() -> None:
     """A forked child holds its parent's end of the pipe as well, and the committer would wait for that, too. The
     descriptor stays taken, by the null device, for an object that the child inherited will close it some day."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -173,7 +173,7 @@ def _let_go_in_child() -> None:
     os.close(null)
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+os.register_at_fork(after_in_child=_close_pipes_in_child)
 
 
 async def _answers(journal: Path) -> bool:
@@ -186,7 +186,7 @@ async def _answers(journal: Path) -> bool:
     return True
 
 
-async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, Committer]:
+async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, LaunchedCommitter]:
     """Open a session with the committer, and start the committer first if there is none. If a committer without a
     supervisor does not answer, it is watched until it answers or hangs; one that hangs is replaced.
 
@@ -200,10 +200,10 @@ async def open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -
     return await _open_journal(folder, journal, kind, timing)
 
 
-async def _open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, Committer]:
-    committer = await Committer.ensure(folder, journal, timing)
+async def _open_journal(folder: Path, journal: Path, kind: str, timing: Timing) -> tuple[Journal, LaunchedCommitter]:
+    committer = await LaunchedCommitter.ensure(folder, journal, timing)
     try:
         return await Journal.open(journal, kind, timing), committer
     except BaseException:
-        await committer.let_go()
+        await committer.release()
         raise

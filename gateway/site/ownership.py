@@ -15,7 +15,7 @@ from gateway.site.paths import journal_folder
 ROOT = 0
 
 
-def see_owner(folder: Path, config: Config) -> None:
+def require_owner(folder: Path, config: Config) -> None:
     """See that this is not root over another user's site. Raises `Misconfigured`, which says whose it is.
 
     A new master key, a pack written anew, the folder of a lock: each would be root's alone, and the site's own

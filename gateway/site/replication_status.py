@@ -91,7 +91,7 @@ class ReplicationStatus(NamedTuple):
         return not self.walking and not any(each.kind in {"place", "repair", "set aside"} for each in self.backlog)
 
 
-def remarks_on(journal: Path, topology: Topology) -> list[str]:
+def config_remarks(journal: Path, topology: Topology) -> list[str]:
     """What of *topology* should be changed since backends were given up as lost; nothing where there is no journal
     yet. Blocking."""
     database = JournalPaths(journal).database
@@ -104,7 +104,7 @@ def remarks_on(journal: Path, topology: Topology) -> list[str]:
         store.close()
 
 
-async def look(journal: Path, topology: Topology, clock: Clock) -> ReplicationStatus:
+async def read_status(journal: Path, topology: Topology, clock: Clock) -> ReplicationStatus:
     """How it stands now."""
     return await asyncio.to_thread(_look, journal, topology, clock.wall_ns())
 
@@ -118,15 +118,15 @@ def _look(journal: Path, topology: Topology, now_ns: int) -> ReplicationStatus:
 
 
 def _counted(store: ReadStore, topology: Topology, now_ns: int) -> ReplicationStatus:
-    wishes = PlacementTargets(store, lambda: topology)
+    targets = PlacementTargets(store, lambda: topology)
     with store.snapshot():
-        known, lookup = wishes.refresh(), Lookup(store, {})
-        work = [_judged(row, wishes if known else None, lookup) for row in store.query(_WORK)]
-        walked = store.query("SELECT 1 FROM plan WHERE fingerprint = ? AND again_ns > 0", (wishes.fingerprint,))
+        known, lookup = targets.refresh(), Lookup(store, {})
+        work = [_judged(row, targets if known else None, lookup) for row in store.query(_WORK)]
+        walked = store.query("SELECT 1 FROM plan WHERE fingerprint = ? AND again_ns > 0", (targets.fingerprint,))
         return ReplicationStatus(
             _uses(store, topology),
             _backlog(work, now_ns),
-            _points(work, wishes, topology, now_ns),
+            _points(work, targets, topology, now_ns),
             not walked and bool(store.query("SELECT 1 FROM block LIMIT 1")),
             tuple(
                 name
@@ -134,7 +134,7 @@ def _counted(store: ReadStore, topology: Topology, now_ns: int) -> ReplicationSt
                 if name not in topology.policies
                 and store.query("SELECT 1 FROM block WHERE policy = ? AND died = 0 LIMIT 1", (number,))
             ),
-            tuple(remarks(topology, [wishes.names[each] for each in wishes.lost])),
+            tuple(remarks(topology, [targets.names[each] for each in targets.lost])),
         )
 
 
@@ -150,14 +150,14 @@ class _Rows(NamedTuple):
     since_ns: int
 
 
-def _judged(row: tuple[Any, ...], wishes: PlacementTargets | None, lookup: Lookup) -> _Rows:
+def _judged(row: tuple[Any, ...], targets: PlacementTargets | None, lookup: Lookup) -> _Rows:
     """What a group of `_WORK` is. A copy under way may lie among the strays, as one does whose bytes are to go: which
     of both it is, the set says. *wishes*: None where nothing can be said of what should be."""
     policy, set_id, state, suspects, strays, placed, blocks, size, since_ns = row
     held, right, complete = lookup.members(set_id), False, False
-    if wishes is not None:
-        should = wishes.should(policy, held)
-        right, complete = should == frozenset(held), should < frozenset(held) - wishes.lost
+    if targets is not None:
+        desired = targets.desired(policy, held)
+        right, complete = desired == frozenset(held), desired < frozenset(held) - targets.lost
     if state:
         kind = "lost" if state == WorkState.LOST else "set aside"
     elif suspects:
@@ -181,13 +181,13 @@ def _backlog(work: Iterable[_Rows], now_ns: int) -> tuple[Backlog, ...]:
 
 
 def _points(
-    work: Iterable[_Rows], wishes: PlacementTargets, topology: Topology, now_ns: int
+    work: Iterable[_Rows], targets: PlacementTargets, topology: Topology, now_ns: int
 ) -> tuple[RecoveryPoint, ...]:
     """Of the policies that are behind, in the order of their names."""
     found: dict[str, list[_Rows]] = {}
     for each in work:
-        if each.behind and each.policy in wishes.policies:
-            found.setdefault(wishes.policies[each.policy], []).append(each)
+        if each.behind and each.policy in targets.policies:
+            found.setdefault(targets.policies[each.policy], []).append(each)
     points = []
     for name, alike in sorted(found.items()):
         within = topology.policies[name].within_seconds if name in topology.policies else 0.0
@@ -236,7 +236,7 @@ def _uses(store: ReadStore, topology: Topology) -> tuple[BackendUse, ...]:
     return tuple(found)
 
 
-async def health(site: Site) -> dict[str, str]:
+async def check_backends(site: Site) -> dict[str, str]:
     """For each backend that the config names: whether it bears this site's marker and answers, now."""
 
     async def ask(backend: Backend) -> tuple[str, str]:

@@ -24,7 +24,7 @@ class ServeLock:
         self._descriptor = descriptor
 
     @classmethod
-    def take(cls, folder: Path, timing: Timing) -> ServeLock:
+    def acquire(cls, folder: Path, timing: Timing) -> ServeLock:
         """Raises `Misconfigured`, which says who holds it, if somebody does."""
         path = _path(folder)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -40,7 +40,7 @@ class ServeLock:
         where = f" at {facts['endpoint']} (process {facts['pid']})" if facts else ""
         raise Misconfigured(f"{folder} is being served already{where}")
 
-    def tell(self, facts: dict[str, Any]) -> None:
+    def publish(self, facts: dict[str, Any]) -> None:
         """What others may know of who holds it."""
         os.pwrite(self._descriptor, json.dumps(facts).encode(), 0)
 

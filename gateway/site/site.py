@@ -20,14 +20,14 @@ from gateway.identity.credentials import Credentials
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
-from gateway.site.active_config import follow, load_in_force
-from gateway.site.committer_launcher import Committer, open_journal
-from gateway.site.ownership import see_owner
+from gateway.site.active_config import follow_active_config, load_active
+from gateway.site.committer_launcher import LaunchedCommitter, open_journal
+from gateway.site.ownership import require_owner
 from gateway.site.paths import UNFINISHED, journal_folder, master_key
 from gateway.site.storage.block_storage import CACHED, BlockStorage
 from gateway.site.storage.keyring import Keyring
 from gateway.site.storage.marker_guard import site_row
-from gateway.site.storage.registration import introduce
+from gateway.site.storage.registration import register_backends
 from gateway.timing import Timing, timing_from_environment
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Site:
         folder: Path,
         config: Config,
         journal: Journal,
-        committer: Committer,
+        committer: LaunchedCommitter,
         store: ReadStore,
-        ring: Keyring,
+        keyring: Keyring,
         timing: Timing,
     ) -> None:
         self.folder = folder
@@ -57,15 +57,15 @@ class Site:
         self.config = config
         self.journal = journal
         self.store = store
-        self.ring = ring
-        self.credentials = Credentials(store, ring.unseal)
+        self.keyring = keyring
+        self.credentials = Credentials(store, keyring.unseal)
         self.id, self.incarnation = site_row(store)
         self._committer = committer
         self._held = AsyncExitStack()
         """What is to be let go of, whatever goes wrong with the rest."""
         self._storage: BlockStorage | None = None
         self._engine: Engine | None = None
-        self._tending: asyncio.Task[None] | None = None
+        self._restarting: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -75,7 +75,7 @@ class Site:
         folder: Path,
         kind: str = "client",
         *,
-        bytes_too: bool = True,
+        with_storage: bool = True,
         strict: bool = True,
         timing: Timing | None = None,
     ) -> Site:
@@ -86,34 +86,34 @@ class Site:
 
         Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
         timing = timing or timing_from_environment()
-        config = load_in_force(folder)
+        config = load_active(folder)
         if (folder / UNFINISHED).exists():
             command = (folder / UNFINISHED).read_text().partition("\n")[0]
             raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was cut short; run it again")
-        see_owner(folder, config)
+        require_owner(folder, config)
         ring_path = master_key(folder, config)
         journal_path = journal_folder(folder, config)
         async with AsyncExitStack() as held:
             if kind in SUPERVISED:
-                journal, committer = await Journal.open(journal_path, kind, timing), Committer(None, timing)
+                journal, committer = await Journal.open(journal_path, kind, timing), LaunchedCommitter(None, timing)
             else:
                 journal, committer = await open_journal(folder, journal_path, kind, timing)
-            held.push_async_callback(committer.let_go)
+            held.push_async_callback(committer.release)
             held.push_async_callback(journal.close)
             store = ReadStore(JournalPaths(journal_path).database, timing=timing)
             held.callback(store.close)
             self = cls(folder, config, journal, committer, store, Keyring(ring_path, store), timing)
             if kind == "client":
-                self._tending = asyncio.create_task(committer.tend(folder, journal_path, journal))
-                held.push_async_callback(self._stop_tending)
-            if bytes_too:
+                self._restarting = asyncio.create_task(committer.keep_running(folder, journal_path, journal))
+                held.push_async_callback(self._stop_restarting)
+            if with_storage:
                 self._storage = await self._open_bytes(kind, strict=strict)
                 held.push_async_callback(self._storage.close)
                 if kind in {"worker", "client"}:  # the keeper does so itself, and ends with what it finds
                     self._watching = asyncio.create_task(self._watch_markers())
                     held.push_async_callback(self._stop_watching)
                 if kind == "client":
-                    self._following = asyncio.create_task(follow(folder, config, self.adopt, timing))
+                    self._following = asyncio.create_task(follow_active_config(folder, config, self.adopt, timing))
                     held.push_async_callback(self._stop_following)
             self._held = held.pop_all()
         return self
@@ -121,12 +121,12 @@ class Site:
     async def _open_bytes(self, kind: str, *, strict: bool) -> BlockStorage:
         server, topology = self.config.server, self.config.topology(self.folder)
         if kind != "worker":  # for these there is a keeper, which was here before them
-            for why in (await introduce(topology, self.journal, self.store)).values():
+            for why in (await register_backends(topology, self.journal, self.store)).values():
                 _log.error("a backend of the config is not in use yet: %s", why)
         return await BlockStorage.open(
             topology,
             self.store,
-            self.ring,
+            self.keyring,
             self.journal,
             server.bytes_in_flight,
             writes_much=kind not in {"cli", "keeper"},
@@ -153,9 +153,9 @@ class Site:
             self._engine = make_engine(self)
         return self._engine
 
-    async def stand(self, config: Config) -> None:
+    async def open_new_backends(self, config: Config) -> None:
         """Open what *config* names anew, and the journal knows; nothing is written there yet."""
-        await self.storage.stand(config.topology(self.folder))
+        await self.storage.open_new_backends(config.topology(self.folder))
 
     async def adopt(self, config: Config) -> None:
         """Go on under *config*: what a reload may change of it."""
@@ -168,12 +168,12 @@ class Site:
         if self._storage is not None:
             self._storage.count()
 
-    async def leave(self) -> None:
+    async def end_session(self) -> None:
         """End the session and nothing else: for a process that ends, and may start no more threads."""
         async with AsyncExitStack() as held:
-            held.push_async_callback(self._committer.let_go)
+            held.push_async_callback(self._committer.release)
             held.push_async_callback(self.journal.close)
-            held.push_async_callback(self._stop_tending)
+            held.push_async_callback(self._stop_restarting)
             held.push_async_callback(self._stop_watching)
             held.push_async_callback(self._stop_following)
 
@@ -193,10 +193,10 @@ class Site:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
-    async def _stop_tending(self) -> None:
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.gather(self._tending, return_exceptions=True)
+    async def _stop_restarting(self) -> None:
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.gather(self._restarting, return_exceptions=True)
 
     async def close(self) -> None:
         """Finish what is under way, end the session, and let go of everything, also where some of that fails: what
@@ -223,8 +223,8 @@ def make_engine(site: Site) -> Engine:
         writer=storage.writer,
         reader=storage.reader,
         lookup=storage.lookup,
-        ring=site.ring,
-        placing=storage.placing,
+        ring=site.keyring,
+        placing=storage.write_targets,
         credentials=site.credentials,
         region=site.config.site.region,
     )

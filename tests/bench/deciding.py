@@ -72,8 +72,8 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
     async with await Site.open(site_folder, kind="cli") as site:
         both = site.storage.topology
         wanted = [_only_here(both)]
-        wishes = PlacementTargets(site.store, lambda: wanted[0])
-        planner = Planner(site.store, site.journal, site.storage.lookup, wishes, timing=site.timing)
+        targets = PlacementTargets(site.store, lambda: wanted[0])
+        planner = Planner(site.store, site.journal, site.storage.lookup, targets, timing=site.timing)
         for nth in range(plan.runs):
             wanted[0] = _only_here(both, drained=bool(nth % 2))
             looked.measured.append(await _rate(planner.step, lambda: 0, 11 * plan.keys))
@@ -83,7 +83,7 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
         backends: dict[int, Backend] = {site.store.one("SELECT id FROM backend WHERE name = 'disk'")[0]: near}
         backends[site.store.one("SELECT id FROM backend WHERE name = 'second'")[0]] = Memory("second")
         mover = Mover(
-            site.store, site.journal, site.storage.lookup, backends, site.storage.keys, wishes, timing=site.timing
+            site.store, site.journal, site.storage.lookup, backends, site.storage.keys, targets, timing=site.timing
         )
         few = plan.keys // (plan.runs + 1)  # so that it never comes to those without bytes
         for nth in range(1, plan.runs + 1):

@@ -99,7 +99,7 @@ class AsHeld:
     def refresh(self) -> bool:
         return True
 
-    def should(self, policy: int, held: tuple[int, ...]) -> frozenset[int]:
+    def desired(self, policy: int, held: tuple[int, ...]) -> frozenset[int]:
         return frozenset(held)
 
     @property

@@ -167,7 +167,7 @@ async def test_copies_that_vanished_or_rotted_on_a_disk_are_left_for_others_and_
 async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_faster(disk_path: Path) -> None:
     first, second = [await Local.open(str(disk_path / name), name=name) for name in ("near", "far")]
     world = Watched(first, second)
-    world.routes.learn([Place(1, "near", "a"), Place(2, "far", "a")], "a", {})
+    world.routes.set_topology([Place(1, "near", "a"), Place(2, "far", "a")], "a", {})
     stored = await world.put(DATA[:100])
     for _ in range(50):
         world.routes.answered(1, MIB, 1.0, 0.0)

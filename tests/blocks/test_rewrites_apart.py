@@ -260,9 +260,9 @@ async def test_any_number_of_groups_may_rest_while_others_are_rewritten(site: Ap
     """SQLite takes no expression that is more than 1,000 levels deep (https://www.sqlite.org/limits.html)."""
     resting = site.compactor._rewrites.groups
     for number in range(2_000):
-        resting.trouble((number + 1_000, number), "a backend is away")
+        resting.record_failure((number + 1_000, number), "a backend is away")
     await site.pack(b"a", BOTH)
-    resting.trouble((site.policy, site.sets[BOTH]), "a backend is away")
+    resting.record_failure((site.policy, site.sets[BOTH]), "a backend is away")
     await site.work()
     assert site.rows("rewrite") == 0, "these packs rest, too"
     await site.pack(b"b", FIRST)

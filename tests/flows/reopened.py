@@ -32,7 +32,7 @@ from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
 from gateway.site.admin import maintenance
 from gateway.site.commands import COMMANDS
-from gateway.site.committer_launcher import Committer
+from gateway.site.committer_launcher import LaunchedCommitter
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.site import Site
 from gateway.site.storage.keyring import Keyring
@@ -213,7 +213,7 @@ async def reopened(folder: Path) -> AsyncIterator[Reopened]:
         journal = _Journal(store, committer)
         tables = ReadStore(paths.database)
         ring, timing = Keyring(master_key(folder, config), tables), parse_timing("scale=0.1")
-        site = Site(folder, config, journal, Committer(None, timing), tables, ring, timing)  # type: ignore[arg-type]
+        site = Site(folder, config, journal, LaunchedCommitter(None, timing), tables, ring, timing)  # type: ignore[arg-type]
         site._held.callback(tables.close)
         try:
             site._storage = await site._open_bytes("keeper", strict=True)

@@ -333,9 +333,9 @@ async def test_a_rotation_that_was_killed_is_finished_by_the_next_one(
     run_entrepot("keys", "rotate", "--site", str(folder))
     kill_all(folder)
     async with reopened(folder) as site:
-        assert len(site.site.ring.masters) == 2
+        assert len(site.site.keyring.masters) == 2
         masters = site.site.store.query("SELECT master FROM ring_key UNION SELECT master FROM access_key")
-        assert masters == [(site.site.ring.masters.current.id,)]
+        assert masters == [(site.site.keyring.masters.current.id,)]
         await check_root(site.site)
         await site.check_bucket(BUCKET, possible)
         await site.check_sound()

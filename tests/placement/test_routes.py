@@ -129,7 +129,9 @@ def test_a_topology_that_changed_counts_at_once_and_what_was_measured_stays() ->
     known = routes()
     known.answered(SLOW.id, 4 * KIB, 0.3, 0.0)
     before = known.version
-    known.learn([Place(1, "near", "b"), *PLACES[1:]], "c", {frozenset("bc"): Line(frozenset("bc"), 0.1, 1e9, 0.0)})
+    known.set_topology(
+        [Place(1, "near", "b"), *PLACES[1:]], "c", {frozenset("bc"): Line(frozenset("bc"), 0.1, 1e9, 0.0)}
+    )
     assert known.version > before
     assert known.standing([1, 2, 3, 4])[0] == SLOW.id
     assert known.reasons([3], 4 * KIB, 0.0)[0].reads == 1
@@ -137,7 +139,7 @@ def test_a_topology_that_changed_counts_at_once_and_what_was_measured_stays() ->
 
 def test_a_backend_that_the_topology_names_no_more_counts_as_one_of_an_unknown_cluster() -> None:
     known = routes()
-    known.learn(PLACES[1:], "a", LINES)
+    known.set_topology(PLACES[1:], "a", LINES)
     assert known.standing([1, 2, 3]) == [2, 3, 1]
     assert known.healths(0.0).keys() == {"fast", "slow", "far"}
 

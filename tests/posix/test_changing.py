@@ -283,7 +283,7 @@ def test_metadata_is_set_and_taken_away_without_touching_the_bytes(fs, bucket):
 
 def test_a_user_has_what_is_his_and_no_more(fs, reach, folder, bucket):
     async def make() -> tuple[str, str]:
-        async with await Site.open(folder, "cli", bytes_too=False) as site:
+        async with await Site.open(folder, "cli", with_storage=False) as site:
             made = await add_user(site, "carla")
             return made.access_key, made.secret
 

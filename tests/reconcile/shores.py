@@ -46,12 +46,12 @@ class Shores(Site):
         )
         self.settled = False
         """What is written is said to lie where it should."""
-        self.wishes = PlacementTargets(self.store, lambda: self.topology)
+        self.targets = PlacementTargets(self.store, lambda: self.topology)
         self.planner = self.new_planner()
         self.mover = self.new_mover()
 
     def new_planner(self, timing: Timing | None = None) -> Planner:
-        return Planner(self.store, self.worker_journal, self.lookup, self.wishes, timing=timing or self.timing)
+        return Planner(self.store, self.worker_journal, self.lookup, self.targets, timing=timing or self.timing)
 
     def new_compactor(self) -> Compactor:
         """One that asks the policies of today where packs should be."""
@@ -62,13 +62,15 @@ class Shores(Site):
             self.reader,
             self.new_writer(self.worker_journal),
             lambda _, policy, wanted: self.stamp(policy),
-            self.wishes,
+            self.targets,
             timing=self.timing,
         )
 
     def new_mover(self, **options: Any) -> Mover:
         given = {"timing": self.timing} | options
-        return Mover(self.store, self.worker_journal, self.lookup, self.backends, self.block_keys, self.wishes, **given)
+        return Mover(
+            self.store, self.worker_journal, self.lookup, self.backends, self.block_keys, self.targets, **given
+        )
 
     def keep(self, *names: str) -> None:
         """From now on."""

@@ -20,7 +20,7 @@ from backends.s3.backend import S3
 from backends.testing.memory import Memory
 from gateway.journal.tables import WorkState
 from gateway.reconcile.mover import Mover
-from gateway.site.storage.backend_factory import around_distant
+from gateway.site.storage.backend_factory import with_retries
 from gateway.timing import parse_timing
 from gateway.topology import BackendPlace
 from tests.reconcile.shores import Shores
@@ -69,7 +69,7 @@ async def shore(tmp_path: Path, moto_server: S3Server) -> AsyncIterator[Shore]:
             access_key=moto_server.access_key, secret_key=moto_server.secret_key, create_bucket=True,
             connections=8, timeout_s=TIMEOUT_SECONDS,
         )  # fmt: skip
-        far: Backend = around_distant(bucket, BackendPlace("b1", "s3", "far", 8, 60.0), TIMING)
+        far: Backend = with_retries(bucket, BackendPlace("b1", "s3", "far", 8, 60.0), TIMING)
         site = Shores(tmp_path, Memory("b0"), far, Memory("b2"), timing=TIMING)
         await far.put("0/0", [b""], 0)  # from here on it is known how its puts are confirmed
         await far.delete("0/0")
@@ -155,17 +155,17 @@ class Trials:
 
     def __init__(self, shore: Shore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[int] = []
-        for found in (shore.site.mover.troubles.resting, shore.site.mover.troubles.full):
-            monkeypatch.setattr(found, "trouble", self._counted(found.trouble, shore.line))
+        for found in (shore.site.mover.health.call_backoff, shore.site.mover.health.put_backoff):
+            monkeypatch.setattr(found, "record_failure", self._counted(found.record_failure, shore.line))
 
     def _counted(self, before: Callable[..., bool], line: Between) -> Callable[..., bool]:
-        def trouble(*arguments: object) -> bool:
+        def record_failure(*arguments: object) -> bool:
             began = before(*arguments)
             if began:
                 self.asked.append(len(line.heard))
             return began
 
-        return trouble
+        return record_failure
 
     async def seen(self, mover: Mover) -> None:
         """Wait until the bucket was tried again and again; raises unless one block at a time did that, and not all."""
@@ -187,12 +187,12 @@ async def test_copies_to_a_bucket_in_trouble_wait_and_settle_by_themselves_once_
     await until(lambda: all(set(held) == {0, 2} for held in site.held()), "the other backend's copies")
     await trials.seen(site.mover)
     assert shore.names_far() == 0
-    await until(lambda: [name for name, why in site.mover.troubles.told().items() if why] == ["b1"], "it to be told")
+    await until(lambda: [name for name, why in site.mover.health.waiting().items() if why] == ["b1"], "it to be told")
     assert not any(state for state, _, _ in site.work_rows()), "nothing is set aside for what is no block's fault"
     line.rule = honest
     await until(lambda: set(site.held()) == {(0, 1, 2)} and not site.work_rows(), "all to settle")
     await shore.same_everywhere(0, 1, 2)
-    assert site.mover.troubles.told() == {}
+    assert site.mover.health.waiting() == {}
 
 
 @pytest.mark.parametrize("fault", list(FAULTS))
@@ -208,7 +208,7 @@ async def test_blocks_that_lie_in_a_bucket_in_trouble_alone_are_not_taken_for_lo
     await trials.seen(site.mover)
     assert set(site.held()) == {(1,)}
     assert not shore.lost()
-    await until(lambda: list(site.mover.troubles.told()) == ["b1"], "it to be told")
+    await until(lambda: list(site.mover.health.waiting()) == ["b1"], "it to be told")
     line.rule = honest
     await until(lambda: set(site.held()) == {(0,)} and not site.work_rows(), "all to settle")
     await shore.same_everywhere(0)

@@ -42,10 +42,10 @@ async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put
     assert set(site.held()) == {(0,)}
     assert await site.stored(1) == {}, "what should not be there any more is gone"
     assert len(site.work_rows()) == 8
-    assert len([verb for verb, _, _ in plan.struck if verb == "put"]) <= 8 + backend_backoff.ODD_BLOCKS
-    assert list(site.mover.troubles.told()) == ["b1"]
+    assert len([verb for verb, _, _ in plan.struck if verb == "put"]) <= 8 + backend_backoff.REJECTED_BLOCKS
+    assert list(site.mover.health.waiting()) == ["b1"]
     plan.clear()
-    site.mover.troubles.full.well(site.ids)
+    site.mover.health.put_backoff.record_success(site.ids)
     await site.due_now()
     await site.move()
     assert sorted(site.held()) == [(0,)] * 6 + [(1,)] * 8

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from backends.testing.memory import Memory
 from gateway.reconcile.throttle import (
     ALL,
-    GIVES_WAY,
     HURRIED_SHARE,
     LEAST_SHARE,
     SLICE,
+    THROTTLED,
     WAITED_PER_RUN,
     WAITED_SHARE,
     BackgroundThrottle,
     CpuContention,
-    scheduling,
+    scheduler_times,
     share_of,
 )
 from gateway.timing import Timing
@@ -58,12 +58,12 @@ class Machine:
         assert self.told is not None
         self.told = self.told[0] + ran_ms * MS, self.told[1] + waited_ms * MS
         self.clock.advance(seconds)
-        return self.crowd.felt()
+        return self.crowd.is_contended()
 
 
 def test_somebody_is_in_the_way_where_this_thread_waits_longer_than_it_runs() -> None:
     machine = Machine()
-    assert not machine.crowd.felt(), "what it waited for before it was looked at says nothing"
+    assert not machine.crowd.is_contended(), "what it waited for before it was looked at says nothing"
     assert not machine.passes(100, 100)
     assert not machine.passes(100, int(100 * WAITED_PER_RUN))
     assert machine.passes(100, int(100 * WAITED_PER_RUN) + 1)
@@ -71,7 +71,7 @@ def test_somebody_is_in_the_way_where_this_thread_waits_longer_than_it_runs() ->
 
 def test_nobody_is_in_the_way_any_more_once_that_has_lasted() -> None:
     machine = Machine()
-    machine.crowd.felt()
+    machine.crowd.is_contended()
     assert machine.passes(1, 50)
     for _ in range(int(THROTTLE.calm_seconds / THROTTLE.look_seconds) - 1):
         assert machine.passes(10, 1)
@@ -81,7 +81,7 @@ def test_nobody_is_in_the_way_any_more_once_that_has_lasted() -> None:
 
 def test_the_kernel_is_not_asked_more_often_than_it_can_say_something_new() -> None:
     machine = Machine()
-    machine.crowd.felt()
+    machine.crowd.is_contended()
     for _ in range(8):
         assert not machine.passes(0, 50, THROTTLE.look_seconds / 16)
     assert machine.looks == 1
@@ -94,7 +94,7 @@ def test_where_the_kernel_does_not_say_nobody_is_in_the_way() -> None:
     machine.told = None
     for _ in range(3):
         machine.clock.advance(10.0)
-        assert not machine.crowd.felt()
+        assert not machine.crowd.is_contended()
 
 
 def test_the_kernel_tells_how_long_a_thread_waited_for_its_processor() -> None:
@@ -126,7 +126,7 @@ def test_the_kernel_tells_how_long_a_thread_waited_for_its_processor() -> None:
 
 
 def told() -> tuple[int, int]:
-    found = scheduling()
+    found = scheduler_times()
     if found is None:
         pytest.skip("this kernel does not tell how long a thread waited for a processor")
     return found
@@ -170,10 +170,10 @@ def test_where_nothing_is_due_nothing_waits() -> None:
 
 def test_behind_a_slice_of_copies_there_is_a_rest_in_proportion_to_it() -> None:
     (timing, clock), crowded = manual_timing(), True
-    gives_way = BackgroundThrottle(lambda: crowded, timing)
+    throttle = BackgroundThrottle(lambda: crowded, timing)
 
     def asked(age_seconds: float = 15.0) -> int:
-        return gives_way(10**18, 10**18 - int(age_seconds * 1e9), 900.0)
+        return throttle(10**18, 10**18 - int(age_seconds * 1e9), 900.0)
 
     assert asked() == SLICE
     clock.now = 0.25
@@ -213,15 +213,15 @@ async def copies(site: Shores) -> int:
 
 async def test_copies_wait_while_somebody_is_in_the_way_and_are_made_at_once_when_nobody_is(site: Shores) -> None:
     crowded = True
-    mover = site.new_mover(gives_way=BackgroundThrottle(lambda: crowded, Timing()))
+    mover = site.new_mover(throttle=BackgroundThrottle(lambda: crowded, Timing()))
     await site.put(b"a", DATA)
     assert not await mover.step()
     assert (await copies(site), mover.held_back) == (0, True)
-    assert GIVES_WAY.values[()] == 1
+    assert THROTTLED.values[()] == 1
     crowded = False
     await site.move(mover)
     assert (await copies(site), mover.held_back) == (1, False)
-    assert GIVES_WAY.values[()] == 0
+    assert THROTTLED.values[()] == 0
     crowded = True
     await site.put(b"b", DATA)
     await site.move(mover)
@@ -231,7 +231,7 @@ async def test_copies_wait_while_somebody_is_in_the_way_and_are_made_at_once_whe
 async def test_copies_that_have_waited_long_enough_are_made_whoever_is_in_the_way_and_the_others_with_them(
     site: Shores,
 ) -> None:
-    mover = site.new_mover(gives_way=BackgroundThrottle(lambda: True, Timing()))
+    mover = site.new_mover(throttle=BackgroundThrottle(lambda: True, Timing()))
     promise(site, 0.1 / WAITED_SHARE)
     began = time.monotonic()
     await site.put(b"old", DATA)
@@ -247,7 +247,7 @@ async def test_copies_that_have_waited_long_enough_are_made_whoever_is_in_the_wa
 
 async def test_no_more_copies_are_made_at_a_time_than_may_be(site: Shores) -> None:
     may = 2
-    mover = site.new_mover(gives_way=lambda *_: may)
+    mover = site.new_mover(throttle=lambda *_: may)
     for n in range(5):
         await site.put(b"%d" % n, DATA)
     found: list[int] = []
@@ -269,7 +269,7 @@ def promise(site: Shores, seconds: float) -> None:
 
 async def test_what_comes_while_others_are_copied_gives_way_anew(site: Shores) -> None:
     answers = iter([ALL, 0])
-    mover = site.new_mover(gives_way=lambda *_: next(answers))
+    mover = site.new_mover(throttle=lambda *_: next(answers))
     await site.put(b"a", DATA)
     assert await mover.step()
     assert await copies(site) == 1
@@ -286,11 +286,11 @@ async def test_clients_who_write_on_and_on_do_not_keep_the_mover_from_ever_givin
         await site.plan()
         asked: list[int | None] = []
 
-        def gives_way(_now_ns: int, oldest_ns: int | None, _within_seconds: float) -> int:
+        def throttle(_now_ns: int, oldest_ns: int | None, _within_seconds: float) -> int:
             asked.append(oldest_ns)
             return 0 if len(asked) > 1 else ALL
 
-        mover = site.new_mover(gives_way=gives_way)
+        mover = site.new_mover(throttle=throttle)
         await site.put(b"a", DATA)
         await site.put(b"b", DATA)
         assert await mover.step()
@@ -318,5 +318,5 @@ async def test_the_shortest_promise_counts(site: Shores, mine: float) -> None:
     promise(site, 600.0)
     policies = dict(site.topology.policies)
     site.topology = replace(site.topology, policies={**policies, "all": replace(policies["all"], within_seconds=mine)})
-    await site.new_mover(gives_way=note).step()
+    await site.new_mover(throttle=note).step()
     assert seen == [min(600.0, mine)]

@@ -38,11 +38,11 @@ def values(site: Shores, place: int) -> dict[str, bytes]:
     return found
 
 
-def well(site: Shores, plans: list[Plan]) -> None:
+def recover(site: Shores, plans: list[Plan]) -> None:
     """Nothing goes wrong any more, and the mover knows."""
     for plan in plans:
         plan.clear()
-    site.mover.troubles.resting.well(site.ids)
+    site.mover.health.call_backoff.record_success(site.ids)
 
 
 async def test_nothing_moves_before_the_planner_has_begun_under_what_should_be_now(site: Shores) -> None:
@@ -69,7 +69,7 @@ async def test_a_backend_that_does_not_delete_is_left_alone_until_it_rested(site
         await site.move()
     assert len(plans[0].struck) <= 3, "those that were under way together"
     assert values(site, 0)
-    well(site, plans)
+    recover(site, plans)
     await site.move()
     assert not values(site, 0)
     assert site.work_rows() == []
@@ -101,9 +101,9 @@ async def test_a_copy_that_a_kill_left_unnamed_is_taken_where_all_others_are_los
     plans[2].add(Fault(Kind.ERROR, verb="put"))
     await site.settle()
     assert site.held() == [(0,)], "nobody holds it who is known to"
-    assert site.ids[2] in site.mover.troubles.resting
+    assert site.ids[2] in site.mover.health.call_backoff
     assert site.work_rows("state") == [(WorkState.WAITING,)]
-    well(site, plans)
+    recover(site, plans)
     await site.move()
     await site.move()
     assert site.held() == [(2,)]
@@ -128,7 +128,7 @@ async def test_a_good_copy_is_kept_until_the_bad_one_that_should_stay_is_mended(
     await site.move()
     assert site.held() == [(0, 1, 2)]
     assert values(site, 0)[key] == values(site, 2)[key] == good
-    well(site, plans)
+    recover(site, plans)
     await site.move()
     await site.move()
     assert site.held() == [(1, 2)]
@@ -165,7 +165,7 @@ async def test_bytes_that_are_held_are_given_back_whatever_became_of_the_copy(si
     await site.settle()
     assert 0 < mover._budget.peak <= 150_000
     assert mover._budget.used == 0
-    well(site, plans)
+    recover(site, plans)
     await site.move()
     assert set(site.held()) == {(0, 1)}
     assert mover._budget.used == 0

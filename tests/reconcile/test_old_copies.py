@@ -313,7 +313,7 @@ async def test_an_old_copy_stays_while_a_new_one_cannot_be_asked_for(site: Waiti
     assert site.store.head() == head
     assert len(site.plans[1].struck) == 1, "a backend in trouble is left alone"
     site.plans[1].clear()
-    site.mover.troubles.resting.well(site.ids)
+    site.mover.health.call_backoff.record_success(site.ids)
     await site.move()
     assert not site.values(0)
     assert site.held() == [(1,)]

@@ -118,7 +118,7 @@ async def test_a_config_that_changes_there_and_back_in_the_middle_of_a_walk_hide
     async def meddle() -> None:
         for name in ("b0", "b1"):
             site.keep(name)
-            site.wishes.refresh()  # as the mover does
+            site.targets.refresh()  # as the mover does
             await asyncio.sleep(0)
 
     site.keep("b1")

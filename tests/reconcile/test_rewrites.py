@@ -80,8 +80,8 @@ class Compacting(Shores):
 
     async def bring_the_old_pack(self) -> None:
         """The planner has come as far as the old pack, and the mover brings it where the policy wants it."""
-        self.wishes.refresh()
-        plan = AdvancePlan(self.wishes.fingerprint, b"", self.old, 0, 0, (self.old,), 0)
+        self.targets.refresh()
+        plan = AdvancePlan(self.targets.fingerprint, b"", self.old, 0, 0, (self.old,), 0)
         assert await self.journal.send(plan)
         while await self.mover.step():
             pass

@@ -88,10 +88,10 @@ class World(Shores):
     def wanted_copies(self, block: bytes) -> set[int]:
         """The places that hold a block, by the journal and in fact, and should."""
         rows = self.store.query("SELECT backends, policy FROM block WHERE id = ?", (block,))
-        if not rows or not self.wishes.refresh():
+        if not rows or not self.targets.refresh():
             return set()
         held = self.lookup.members(rows[0][0])
-        wanted = self.wishes.should(rows[0][1], held).intersection(held)
+        wanted = self.targets.desired(rows[0][1], held).intersection(held)
         return {each for each in wanted if block_path(block) in self.inner[self.ids.index(each)]._values}
 
     async def work(self, steps: int = 60) -> None:

@@ -240,7 +240,7 @@ async def test_a_backend_in_trouble_holds_nobody_up_and_costs_no_records(tmp_pat
     await site.move()
     assert site.store.head() == head
     plan.clear()
-    site.mover.troubles.resting.well(site.ids)
+    site.mover.health.call_backoff.record_success(site.ids)
     await site.move()
     assert set(site.held()) == {(0, 1, 2)}
     assert site.work_rows() == []
@@ -363,18 +363,18 @@ async def test_whatever_changes_and_fails_nothing_is_lost_and_everything_settles
                 await site.work()
     for plan in plans:
         plan.clear()
-    site.mover.troubles.resting.well(site.ids)
+    site.mover.health.call_backoff.record_success(site.ids)
     await site.settle()
     await site.work()
     await site.move()
-    site.mover.troubles.resting.well(site.ids)
+    site.mover.health.call_backoff.record_success(site.ids)
     await site.move()
     for key, data in values.items():
         assert await site.get(key) == data
     rows = site.store.query("SELECT policy, backends FROM block WHERE died = 0")
     for policy, set_id in rows:
         members = site.lookup.members(set_id)
-        assert site.wishes.should(policy, members) == set(members)
+        assert site.targets.desired(policy, members) == set(members)
     assert site.work_rows() == []
     kept = {each for (members,) in {(site.lookup.members(set_id),) for _, set_id in rows} for each in members}
     for number, keys in enumerate(await site.copies()):
@@ -395,7 +395,7 @@ async def test_what_lay_on_a_lost_backend_alone_is_taken_from_there_as_long_as_i
     assert {row[0] for row in site.work_rows()} == {WorkState.LOST}, "who does not answer is not waited for"
     plan.clear()
     await site.due_now()
-    site.mover.troubles.resting.well(site.ids)
+    site.mover.health.call_backoff.record_success(site.ids)
     await site.settle()
     await site.move()
     assert set(site.held()) == {(1,)}

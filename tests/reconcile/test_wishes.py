@@ -23,9 +23,9 @@ def site(tmp_path: Path) -> Iterator[Shores]:
 
 def learnt(site: Shores) -> tuple[bytes, set[int]]:
     """The fingerprint, and where a block on `b0` should be, by number."""
-    assert site.wishes.refresh()
-    should = site.wishes.should(site.policy, (site.ids[0],))
-    return site.wishes.fingerprint, {site.ids.index(each) for each in should}
+    assert site.targets.refresh()
+    desired = site.targets.desired(site.policy, (site.ids[0],))
+    return site.targets.fingerprint, {site.ids.index(each) for each in desired}
 
 
 async def test_whatever_changes_what_should_be_changes_the_fingerprint_and_what_was_remembered(site: Shores) -> None:
@@ -40,7 +40,7 @@ async def test_whatever_changes_what_should_be_changes_the_fingerprint_and_what_
     assert learnt(site) == seen[1], "their order does not matter"
     await site.journal.send(LoseBackend("b0"))
     seen.append(learnt(site))
-    assert [should for _, should in seen] == [{0}, {0, 1}, {0}, {1}]
+    assert [desired for _, desired in seen] == [{0}, {0, 1}, {0}, {1}]
     assert len({fingerprint for fingerprint, _ in seen}) == 4
 
 
@@ -59,5 +59,5 @@ def test_another_process_makes_the_same_fingerprint(site: Shores) -> None:
 
 def test_a_block_of_a_policy_that_has_no_name_stays_where_it_is(site: Shores) -> None:
     site.keep("b1")
-    assert site.wishes.refresh()
-    assert site.wishes.should(12345, tuple(site.ids[:2])) == set(site.ids[:2])
+    assert site.targets.refresh()
+    assert site.targets.desired(12345, tuple(site.ids[:2])) == set(site.ids[:2])

@@ -158,7 +158,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 async def _keep(folder: Path, ready: threading.Event, done: threading.Event) -> None:
-    async with await Opened.open(folder, bytes_too=False) as opened:
+    async with await Opened.open(folder, with_storage=False) as opened:
         for name, (access_key, secret) in (("alice", ALICE), ("bob", BOB)):
             await users.add_user(opened, name, access_key, secret)
         ready.set()

@@ -145,7 +145,7 @@ def elsewhere(kind: str, stores: Stores, histories: list[History]) -> SayElsewhe
     histories.append(other := histories[0].copy("other.db"))
     other.start()
     other.grow()
-    stamped = other.fencing.stamped(Marker(SITE, 1, 1))
+    stamped = other.fencing.with_fence(Marker(SITE, 1, 1))
     assert stamped is not None
     return lambda names: stores.mark(names, 1, stamped.fence)
 
@@ -204,10 +204,10 @@ async def test_a_site_starts_where_one_cloud_says_that_it_goes_on_elsewhere_and_
     found, say_so = stands(histories[0]), elsewhere(kind, stores, histories)
     say_so(["one"])
     await found.open(stores.topology, strict=True)
-    assert said in found.absent()["one"]
+    assert said in found.pending()["one"]
     watching = asyncio.create_task(found.watch())
     stores.mark(["one"], 1)
-    await until_true(lambda: not found.absent())
+    await until_true(lambda: not found.pending())
     assert not watching.done()
     watching.cancel()
     await found.close()
@@ -270,5 +270,5 @@ async def test_a_place_whose_opening_fails_in_a_way_that_nobody_thought_of_keeps
     monkeypatch.setattr(checked_opening, "open_backend", opened)
     found = stands(histories[0])
     await found.open(stores.topology, strict=True)
-    assert "RecursionError" in found.absent()["one"]
+    assert "RecursionError" in found.pending()["one"]
     await found.close()

@@ -68,7 +68,7 @@ def whole(site: Path, folder: str) -> str | None:
     return path.read_text() if path.exists() else None
 
 
-def bare(text: str | bytes | None) -> Any:
+def without_placement(text: str | bytes | None) -> Any:
     """A marker without the fence, which the keeper stamps by itself."""
     return {key: value for key, value in json.loads(text or "{}").items() if key != "fence"}
 
@@ -82,7 +82,7 @@ def test_a_served_site_goes_on_by_itself_once_its_marker_is_put_back(tmp_path: P
         told = entrepot(endpoint, "backend", "claim", "disk")
         assert (told["backend"], told["claimed"], told["before"]) == ("disk", True, 0)
         assert told["looked_for"] == told["there"] == 2
-        assert bare(whole(endpoint.dir, "blocks")) == bare(ours)
+        assert without_placement(whole(endpoint.dir, "blocks")) == without_placement(ours)
         until(lambda: watch(endpoint, "/readyz")[0] == 200, "writes again")
         client(endpoint).put_object(Bucket="near", Key="more", Body=b"more")
         assert entrepot(endpoint, "backend", "claim", "disk")["claimed"] is False
@@ -114,7 +114,7 @@ def test_a_bucket_that_lost_its_marker_is_claimed_again(tmp_path: Path) -> None:
             until(refuses, "its absence to be noticed")
             told = entrepot(endpoint, "backend", "claim", "bucket")
             assert (told["claimed"], told["there"] > 0) == (True, True)
-            assert bare(direct.get_object(**at)["Body"].read()) == bare(ours)
+            assert without_placement(direct.get_object(**at)["Body"].read()) == without_placement(ours)
             until(lambda: not refuses(), "writes again")
             foreign = ours.replace(json.loads(ours)["site"].encode(), b"ab" * 16)
             direct.put_object(**at, Body=foreign)

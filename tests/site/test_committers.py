@@ -15,7 +15,7 @@ from gateway.errors import CommitterGone
 from gateway.journal.lock import held_lock
 from gateway.journal.paths import JournalPaths
 from gateway.site import committer_launcher
-from gateway.site.committer_launcher import Committer
+from gateway.site.committer_launcher import LaunchedCommitter
 from gateway.site.paths import journal_folder
 from gateway.timing import Timing, parse_timing
 from tests.new_sites import new_site
@@ -45,15 +45,15 @@ async def test_a_client_that_comes_while_the_last_committer_ends_starts_the_next
             return starts[-1]
 
         monkeypatch.setattr(committer_launcher, "_start", counted)
-        committer = await Committer.ensure(folder, journal, Timing())
-    await committer.let_go()
+        committer = await LaunchedCommitter.ensure(folder, journal, Timing())
+    await committer.release()
     assert [process.wait(60) for process in starts] == [0, 0]
 
 
 async def test_who_holds_the_lock_and_never_answers_is_not_waited_for_without_end(site: tuple[Path, Path]) -> None:
     folder, journal = site
     with held_lock(JournalPaths(journal)), pytest.raises(CommitterGone, match="does not answer"):
-        await Committer.ensure(folder, journal, parse_timing("committers.held_most_seconds=0"))
+        await LaunchedCommitter.ensure(folder, journal, parse_timing("committers.held_most_seconds=0"))
 
 
 async def test_who_comes_too_late_to_commit_cuts_nothing_off_the_log_of_who_does(site: tuple[Path, Path]) -> None:
@@ -74,13 +74,13 @@ async def test_a_committer_that_ends_without_a_word_is_not_given_those_of_one_be
     log.write_text("an old complaint\n")
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(CommitterGone, match="ended at once: 1"):
-        await Committer.ensure(folder, journal, Timing())
+        await LaunchedCommitter.ensure(folder, journal, Timing())
 
 
 async def test_a_log_that_has_grown_large_is_put_aside(site: tuple[Path, Path]) -> None:
     folder, journal = site
     log = journal / committer_launcher.LOG_NAME
     log.write_bytes(b"x" * (committer_launcher.LOG_BYTES + 1))
-    await (await Committer.ensure(folder, journal, Timing())).let_go()
+    await (await LaunchedCommitter.ensure(folder, journal, Timing())).release()
     assert log.stat().st_size <= committer_launcher.LOG_BYTES
     assert (journal / "committer.log.old").stat().st_size == committer_launcher.LOG_BYTES + 1

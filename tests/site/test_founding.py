@@ -40,7 +40,7 @@ async def test_a_new_site_is_private_and_complete(tmp_path: Path) -> None:
 
 async def test_a_site_may_keep_its_blocks_readable(tmp_path: Path) -> None:
     await found(tmp_path / "site", mode="tagged")
-    async with await Site.open(tmp_path / "site", bytes_too=False) as site:
+    async with await Site.open(tmp_path / "site", with_storage=False) as site:
         assert [each.mode for each in list_ring_keys(site)] == ["tagged"]
 
 
@@ -171,7 +171,7 @@ def _cut(step: Any, when: str) -> Any:
         if step.__name__ == "open_journal":  # a dead process's session ends with its connection and lease
             journal, committer = got
             await journal.close()
-            await committer.let_go()
+            await committer.release()
         raise Cut
 
     def after_now(*values: Any, **named: Any) -> None:

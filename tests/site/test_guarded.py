@@ -188,14 +188,14 @@ async def test_an_open_site_goes_on_by_itself_once_its_disk_is_back(
         (tmp_path / "vault").rename(tmp_path / "elsewhere")
         (tmp_path / "vault").mkdir()
         # that nothing stands there, between these two, may have been seen first
-        await until_true(lambda: "another folder stands there" in site.storage.troubles().get("vault", ""))
+        await until_true(lambda: "another folder stands there" in site.storage.problems().get("vault", ""))
         with pytest.raises(Unavailable, match="another folder stands there"):
             await put(site, "safe/small", b"x")
         await put(site, "small", b"x")
         assert await get(site, "large") == b"x" * 1024
         (tmp_path / "vault").rmdir()
         (tmp_path / "elsewhere").rename(tmp_path / "vault")
-        await until_true(lambda: not site.storage.troubles())
+        await until_true(lambda: not site.storage.problems())
         await put(site, "safe/small", b"x")
 
 

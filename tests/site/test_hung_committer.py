@@ -54,7 +54,7 @@ async def test_a_command_of_a_client_whose_committer_hangs_is_answered_by_the_ne
     armed: Armed, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
 ) -> None:
     journal, committer = await open_journal(armed.folder, armed.journal, "client", PATIENT)
-    tending = asyncio.create_task(committer.tend(armed.folder, armed.journal, journal))
+    tending = asyncio.create_task(committer.keep_running(armed.folder, armed.journal, journal))
     try:
         first = await journal.send(AddTenant("first"))
         session = journal.session
@@ -67,7 +67,7 @@ async def test_a_command_of_a_client_whose_committer_hangs_is_answered_by_the_ne
     finally:
         tending.cancel()
         await journal.close()
-        await committer.let_go()
+        await committer.release()
     if request.node.callspec.id == "thread":
         assert "the commit thread has been at one piece of work" in armed.log()
     else:
@@ -90,7 +90,7 @@ async def test_a_client_that_comes_to_a_committer_that_hangs_starts_another(
     await unanswered
     for each, process in ((journal, committer), (other, started)):
         await each.close()
-        await process.let_go()
+        await process.release()
 
 
 @pytest.mark.parametrize("armed", ["batch-answered"], indirect=True)
@@ -100,5 +100,5 @@ async def test_a_committer_that_answers_is_left_alone(armed: Armed, caplog: pyte
         assert not await end_if_hung(armed.folder, armed.journal, Timing())
     assert journal.connected
     await journal.close()
-    await committer.let_go()
+    await committer.release()
     assert not await end_if_hung(armed.folder, armed.journal, Timing()), "nobody is there"

@@ -61,7 +61,7 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new_site(tmp_path / "site")
-    async with await Site.open(tmp_path / "site", bytes_too=False) as site:
+    async with await Site.open(tmp_path / "site", with_storage=False) as site:
         for number in range(5):
             await add_user(site, f"user{number}")
         monkeypatch.setattr(key_rotation, "AT_ONCE", 2)
@@ -75,11 +75,11 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
         with pytest.raises(EntrepotError, match="killed"):
             await rotate(site, stop_after_two)
         assert sent == [(1, 7), (3, 7)]
-    async with await Site.open(tmp_path / "site", bytes_too=False) as site:
-        assert len(site.ring.masters) == 2
+    async with await Site.open(tmp_path / "site", with_storage=False) as site:
+        assert len(site.keyring.masters) == 2
         done = await rotate(site)
         assert (done.finished_earlier, done.secrets) == (True, 4)
-        assert len(site.ring.masters) == 2
+        assert len(site.keyring.masters) == 2
         assert site.store.query("SELECT DISTINCT master FROM access_key") == [(done.master,)]
         fresh = await rotate(site)
         assert (fresh.finished_earlier, fresh.ring_keys, fresh.secrets) == (False, 1, 6)
@@ -88,7 +88,7 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
 async def test_another_mode_in_the_config_takes_a_new_ring_key(tmp_path: Path) -> None:
     new_site(tmp_path / "site")
     change_config(tmp_path / "site", 'mode = "aes-256-gcm"', 'mode = "tagged"')
-    async with await Site.open(tmp_path / "site", bytes_too=False) as site:
+    async with await Site.open(tmp_path / "site", with_storage=False) as site:
         assert await renew_if_the_mode_changed(site)
         assert not await renew_if_the_mode_changed(site)
         assert [(each.mode, each.active) for each in list_ring_keys(site)] == [
@@ -101,7 +101,7 @@ async def test_of_two_that_renew_at_once_one_ring_key_comes(tmp_path: Path) -> N
     import asyncio
 
     new_site(tmp_path / "site")
-    async with await Site.open(tmp_path / "site", bytes_too=False) as site:
+    async with await Site.open(tmp_path / "site", with_storage=False) as site:
         made = await asyncio.gather(renew(site), renew(site))
         assert len(set(made)) == 1
         assert len(list_ring_keys(site)) == 2
@@ -120,6 +120,6 @@ async def test_another_sites_master_key_opens_nothing(tmp_path: Path) -> None:
     held = master.load(key).current
     other = base64.b64encode(bytes(32)).decode()
     key.write_text(f"{master.WORD} {held.id} {other}\n")
-    async with await Site.open(tmp_path / "site", bytes_too=False) as site:
+    async with await Site.open(tmp_path / "site", with_storage=False) as site:
         with pytest.raises(EntrepotError, match="does not open"):
             site.credentials.find(ACCESS_KEY)

@@ -20,7 +20,7 @@ from tests.site.test_placing import folder, get, held, put  # noqa: F401 (a fixt
 
 async def lose(site: Site, name: str) -> None:
     await losses(site, name, forget=True)
-    site.storage.placing._look_again = 0.0  # a second has passed
+    site.storage.write_targets._look_again = 0.0  # a second has passed
 
 
 async def test_a_policy_that_awaits_a_copy_there_refuses_with_clear_words(folder: Path) -> None:  # noqa: F811
@@ -77,7 +77,7 @@ async def test_what_cannot_be_asked_for_is_said_to_be_unchecked(folder: Path) ->
         plan = Plan([Fault(Kind.ERROR, verb="stat")])
         vault = next(each for each, place in site.storage.backends.items() if place.name == "vault")
         guarded = site.storage.backends[vault]
-        guarded.go_on_with(Faulty(guarded.inner, plan))
+        guarded.replace_inner(Faulty(guarded.inner, plan))
         found = await losses(site, "disk")
         assert (found.blocks, found.present, found.absent, found.unchecked) == (0, 0, 0, 3)
         told = "\n".join(spell(found))

@@ -121,11 +121,11 @@ async def test_a_secret_that_cannot_be_used_keeps_no_other_edit_from_being_taken
     found = await stood(place)
     (tmp_path / "secret").unlink()
     doors.why = errors.Misconfigured("no secret", backend="far")
-    await found.try_out(topology(replace(place, drain=True)))
+    await found.check_openable(topology(replace(place, drain=True)))
     with pytest.raises(TemporarilyRejected, match=r"backends\.far: no secret"):
-        await found.try_out(topology(replace(place, calls=9)))
+        await found.check_openable(topology(replace(place, calls=9)))
     await found.renew(topology(replace(place, drain=True)))
-    assert found.absent() == found.refusing() == {}
+    assert found.pending() == found.refusing() == {}
     await found.close()
 
 
@@ -149,8 +149,8 @@ async def test_one_that_leaves_while_its_files_are_looked_at_does_not_end_the_wa
         looks.append(1)
         return ["far"]
 
-    monkeypatch.setattr(found, "_reached_otherwise", otherwise)
-    await found.leave(topology())
+    monkeypatch.setattr(found, "_changed", otherwise)
+    await found.close_removed(topology())
     await watched(found, lambda: len(looks) >= 3)
     await found.close()
 
@@ -164,7 +164,7 @@ async def test_a_disk_that_lost_its_marker_and_left_the_config_does_not_end_the_
     (guarded,) = found.backends.values()
     await guarded.look(Rows())
     assert list(found.refusing()) == ["far"]
-    await found.leave(topology())
+    await found.close_removed(topology())
     await guarded.look(Rows())
     assert guarded.why
     await found.close()
@@ -175,7 +175,7 @@ async def test_a_stand_in_that_left_the_config_is_not_tried_any_more(
 ) -> None:
     doors.why = errors.Unavailable("away")
     found = await stood(bucket(tmp_path))
-    await found.leave(topology())
+    await found.close_removed(topology())
     asked = doors.asked
     caplog.clear()
     with caplog.at_level(logging.INFO):
@@ -191,15 +191,15 @@ async def test_what_is_away_is_taken_over_as_it_stands_and_opened_that_way_once_
     doors.why = errors.Unavailable("away")
     place = bucket(tmp_path)
     found, edited = await stood(place), topology(replace(place, calls=9))
-    await found.try_out(edited)
+    await found.check_openable(edited)
     await found.renew(edited)
-    await found.try_out(edited)
+    await found.check_openable(edited)
     doors.why = errors.Denied("refused")
-    await found.try_out(topology(replace(place, calls=9, drain=True)))
+    await found.check_openable(topology(replace(place, calls=9, drain=True)))
     with pytest.raises(TemporarilyRejected, match="refused"):
-        await found.try_out(topology(replace(place, calls=10)))
+        await found.check_openable(topology(replace(place, calls=10)))
     doors.why = None
-    await until_true(lambda: not found.absent())
+    await until_true(lambda: not found.pending())
     assert (len(doors.opened), doors.places[-1].calls) == (1, 9)
     await found.close()
     assert doors.opened[0].closed
@@ -219,7 +219,7 @@ async def test_what_comes_back_in_the_middle_of_an_edit_is_opened_once_more_as_t
     doors.open.set()
     await watched(found, lambda: len(doors.opened) == 2)
     assert [each.calls for each in doors.places[-2:]] == [8, 9]
-    assert found.absent() == {}
+    assert found.pending() == {}
     await found.close()
     assert all(each.closed for each in doors.opened)
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.config import load
 from gateway.errors import Misconfigured
 from gateway.site import ownership
-from gateway.site.ownership import see_owner
+from gateway.site.ownership import require_owner
 from gateway.site.serve_lock import is_served, read_serving
 from gateway.site.site import Site
 from tests.new_sites import new_site
@@ -45,7 +45,7 @@ async def test_where_a_mount_gives_every_file_to_one_user_root_is_as_good_as_tha
     become_root_over_anothers(site, monkeypatch)
     theirs = (site / "journal" / "journal.db").stat().st_uid
     monkeypatch.setattr(ownership, "_of_what_is_made", lambda folder: theirs)
-    see_owner(site, load(site))
+    require_owner(site, load(site))
 
 
 def test_who_only_asks_who_serves_a_folder_leaves_nothing_there(tmp_path: Path) -> None:

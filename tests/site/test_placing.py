@@ -121,18 +121,18 @@ async def test_rules_say_where_writes_go(site: Site) -> None:
 
 
 async def test_what_is_written_anew_stays_where_it_is_once_the_config_lacks_its_policy(site: Site) -> None:
-    placing, topology = site.storage.placing, site.storage.topology
+    write_targets, topology = site.storage.write_targets, site.storage.topology
     ids = dict(site.store.query("SELECT name, id FROM backend"))
     ((safe,),) = site.store.query("SELECT id FROM policy WHERE name = 'safe'")
-    assert {each.id for each in placing.of(safe, {ids["disk"]}).copies} == set(ids.values())
+    assert {each.id for each in write_targets.of(safe, {ids["disk"]}).copies} == set(ids.values())
     rest = {name: policy for name, policy in topology.policies.items() if name != "safe"}
-    placing.learn(replace(topology, policies=rest, rules=()))
-    targets = placing.of(safe, set(ids.values()))
+    write_targets.set_topology(replace(topology, policies=rest, rules=()))
+    targets = write_targets.of(safe, set(ids.values()))
     assert (targets.policy, {each.id for each in targets.copies}) == (safe, set(ids.values()))
-    assert [each.id for each in placing.of(safe, {ids["vault"]}).copies] == [ids["vault"]]
+    assert [each.id for each in write_targets.of(safe, {ids["vault"]}).copies] == [ids["vault"]]
     for nowhere in (set(), {ids["disk"], 99}):
         with pytest.raises(Unavailable, match="nothing can be written anew"):
-            placing.of(safe, nowhere)
+            write_targets.of(safe, nowhere)
 
 
 async def test_parts_count_as_large(site: Site) -> None:
@@ -182,13 +182,13 @@ async def test_a_backend_that_is_away_fails_only_those_writes_that_need_it(folde
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     (tmp_path / "vault").write_text("no folder")
     async with await Site.open(folder) as site:
-        assert set(site.storage.absent()) == {"vault"}
+        assert set(site.storage.pending()) == {"vault"}
         await put(site, "small", b"x")
         with pytest.raises(Unavailable, match="vault"):
             await put(site, "safe/small", b"x")
         (tmp_path / "vault").unlink()
         (tmp_path / "elsewhere").rename(tmp_path / "vault")
-        await until_true(lambda: not site.storage.absent())
+        await until_true(lambda: not site.storage.pending())
         await put(site, "safe/small", b"x")
         assert await get(site, "large") == b"x" * 1024
 
@@ -199,7 +199,7 @@ async def test_a_place_that_lost_its_marker_is_not_taken_for_a_new_one(folder: P
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     (tmp_path / "vault").mkdir()
     async with await Site.open(folder) as site:
-        assert "no backend lies there" in site.storage.absent()["vault"]
+        assert "no backend lies there" in site.storage.pending()["vault"]
 
 
 async def test_a_site_of_which_every_write_needs_a_backend_that_is_away_is_not_opened(folder: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.config import default_text, load_text
-from gateway.site.active_config import asks_for_restart
+from gateway.site.active_config import settings_needing_restart
 from tests.endpoint import ENTREPOT, Endpoint, run_entrepot, started
 from tests.files import files_below
 from tests.new_sites import new_site
@@ -242,10 +242,10 @@ def test_settings_that_a_reload_takes_over_ask_for_no_restart() -> None:
     old = load_text(default_text(), Path("/site"))
     text = default_text().replace('level = "info"', 'level = "error"').replace("expire_days = 7.0", "expire_days = 1.0")
     text = text.replace("recheck_seconds = 3600.0", "recheck_seconds = 60.0")
-    assert asks_for_restart(old, load_text(text + VAULT, Path("/site"))) == []
-    assert asks_for_restart(old, load_text(text.replace("requests = true", "requests = false"), Path("/site"))) == [
-        "log.requests"
-    ]
+    assert settings_needing_restart(old, load_text(text + VAULT, Path("/site"))) == []
+    assert settings_needing_restart(
+        old, load_text(text.replace("requests = true", "requests = false"), Path("/site"))
+    ) == ["log.requests"]
 
 
 def test_how_a_bucket_is_reached_asks_for_no_restart_but_which_one_it_is_does() -> None:
@@ -253,7 +253,7 @@ def test_how_a_bucket_is_reached_asks_for_no_restart_but_which_one_it_is_does() 
     old = load_text(default_text() + bucket, Path("/site"))
 
     def asked(edited: str) -> list[str]:
-        return asks_for_restart(old, load_text(default_text() + edited, Path("/site")))
+        return settings_needing_restart(old, load_text(default_text() + edited, Path("/site")))
 
     reached = bucket.replace('profile = "old"', 'access_key = "K"\nsecret_key_file = "secret"\ncalls = 5')
     assert asked(reached + 'endpoint = "https://s3.example.org"\ndrain = true\n') == []
@@ -265,5 +265,5 @@ def test_a_second_cluster_asks_for_no_restart_unless_the_processes_stand_there()
     old = load_text(default_text(), Path("/site"))
     two = default_text() + "[clusters.cloud]\n"
     at_home, moved = (two.replace("domains = []", f'domains = []\ncluster = "{name}"') for name in ("home", "cloud"))
-    assert asks_for_restart(old, load_text(at_home, Path("/site"))) == []
-    assert asks_for_restart(old, load_text(moved, Path("/site"))) == ["site.cluster"]
+    assert settings_needing_restart(old, load_text(at_home, Path("/site"))) == []
+    assert settings_needing_restart(old, load_text(moved, Path("/site"))) == ["site.cluster"]

@@ -47,7 +47,7 @@ async def _make(folder: Path) -> None:
         assert text.count(named) == 1
         text = text.replace(named, f'{setting} = "{site}/{name[1:-1]}"')
     config.write_text(text)
-    async with await Site.open(site, "cli", bytes_too=False) as opened:
+    async with await Site.open(site, "cli", with_storage=False) as opened:
         for name in ("one", "two"):
             await backup(opened, folder / name, keep_seconds=3600)
         shutil.copyfile(site / "master.key", folder / "key")
@@ -86,7 +86,7 @@ async def test_a_restore_writes_nothing_of_the_original_that_its_config_names(ma
     }
     assert untouched(made) == before
     assert (anew / "master.key").read_bytes() == (made / "key").read_bytes()
-    async with await Site.open(anew, "cli", bytes_too=False) as site:
+    async with await Site.open(anew, "cli", with_storage=False) as site:
         assert (site.incarnation, site.journal_path) == (restored.incarnation, anew / "journal")
 
 
@@ -106,7 +106,7 @@ async def test_a_restore_that_was_cut_short_is_not_finished_by_another_backup_or
     with pytest.raises(Misconfigured, match="which the restore that was cut short has put there, is not"):
         await restore(made / "one", anew, made / "site" / "master.key")
     with pytest.raises(Misconfigured, match="`entrepot restore` was cut short; run it again"):
-        await Site.open(anew, "cli", bytes_too=False)
+        await Site.open(anew, "cli", with_storage=False)
     await restore(made / "one", anew, made / "key")
     with pytest.raises(Misconfigured, match="is a site already"):
         await restore(made / "one", anew, made / "key")
@@ -136,7 +136,7 @@ async def test_a_cloud_that_bears_a_huge_incarnation_neither_raises_the_sites_no
     assert cloud.held == held
     assert f"incarnation {told} of this site holds it" in restored.unclaimed["bucket"]
     async with await Site.open(anew, "cli") as opened:
-        assert f"incarnation {told}" in opened.storage.troubles()["bucket"]
+        assert f"incarnation {told}" in opened.storage.problems()["bucket"]
 
 
 def test_a_restore_beyond_the_last_incarnation_is_refused(made: Path, tmp_path: Path) -> None:

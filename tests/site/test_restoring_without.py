@@ -103,7 +103,7 @@ async def test_a_restore_without_a_backend_that_was_cut_short_can_be_run_again(
         with pytest.raises(Misconfigured, match="cut short"):
             await restore(saved, anew, key, without=["vault"])
     with pytest.raises(Misconfigured, match="was cut short; run it again"):
-        await Site.open(anew, "cli", bytes_too=False)
+        await Site.open(anew, "cli", with_storage=False)
     restored = await restore(saved, anew, key, without=["vault"])
     assert restored.lost is not None
     assert restored.lost.objects == ("s3://tree/far",)

@@ -17,7 +17,7 @@ from gateway.config import load
 from gateway.errors import CommitterGone
 from gateway.journal.paths import JournalPaths
 from gateway.site import committer_launcher, hung_committer
-from gateway.site.committer_launcher import Committer, open_journal
+from gateway.site.committer_launcher import LaunchedCommitter, open_journal
 from gateway.site.hung_committer import end_if_hung, watch_for_hang
 from gateway.site.paths import journal_folder
 from gateway.timing import Timing
@@ -183,7 +183,7 @@ async def test_a_committer_that_was_started_and_never_listens_is_waited_for_no_l
     folder = new_site(tmp_path / "site")
     timing, _ = manual_timing("committers.try_seconds=10")
     with pytest.raises(CommitterGone, match=rf"\(process {sleeping.pid}\) does not listen after 300 s"):
-        await Committer.ensure(folder, journal_folder(folder, load(folder)), timing)
+        await LaunchedCommitter.ensure(folder, journal_folder(folder, load(folder)), timing)
 
 
 async def test_a_committer_that_was_started_and_works_is_waited_for_until_it_stops_working(
@@ -198,7 +198,7 @@ async def test_a_committer_that_was_started_and_works_is_waited_for_until_it_sto
     monkeypatch.setattr(committer_launcher, "work_done", lambda pid: (str(next(works, "nothing more")),))
     timing, clock = manual_timing("committers.try_seconds=10; committers.recovering_seconds=60")
     with pytest.raises(CommitterGone, match="does not listen"):
-        await Committer.ensure(folder, journal_folder(folder, load(folder)), timing)
+        await LaunchedCommitter.ensure(folder, journal_folder(folder, load(folder)), timing)
     assert 1_290 <= clock.now <= 1_320
     told = [each.message for each in caplog.records if "does not listen yet" in each.message]
     assert 20 <= len(told) <= 22

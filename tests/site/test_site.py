@@ -43,7 +43,7 @@ async def test_closing_goes_on_where_a_part_of_it_fails(folder: Path, monkeypatc
         site.store.query("SELECT 1")
     with pytest.raises(Unusable, match="closed"):
         await backend.stat("key")
-    assert site._tending.done()
+    assert site._restarting.done()
     await site.close()
 
 

@@ -60,7 +60,7 @@ async def test_a_pack_of_which_something_is_still_to_be_named_stays_until_its_se
         root = Caller(caller.user, caller.user_id, caller.tenant, True)
         await writer.engine.create_bucket(root, "kept", "")
         storage = writer.storage
-        stamp = WriteContext(writer.ring.active(caller.tenant), storage.targets)
+        stamp = WriteContext(writer.keyring.active(caller.tenant), storage.targets)
         stored = await asyncio.gather(
             *(storage.writer.store(stamp, once(body), len(body), Digests()) for body in BODIES)
         )

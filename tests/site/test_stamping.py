@@ -284,7 +284,7 @@ async def test_a_claim_that_an_operator_has_ended_is_replaced(
     assert held.fence is not None
     assert common_record(ours.rows, held.fence) == (common, True)
     ours.start(held.fence.counter, (held.fence.nonce,))
-    assert ours.fencing.judge(held.fence) is Relation.EARLIER
+    assert ours.fencing.classify(held.fence) is Relation.EARLIER
     await over(place, ours).look(ours.rows)
     backend = over(place, younger)
     assert await is_set_aside(backend, younger)
@@ -308,14 +308,14 @@ async def test_where_they_part_is_found_after_both_have_started_often(
         ours.grow()
         ours.start()
     for one, other in ((ours, younger), (younger, ours)):
-        stamped = other.fencing.stamped(Marker(SITE, 3, 1))
+        stamped = other.fencing.with_fence(Marker(SITE, 3, 1))
         assert stamped is not None
         assert stamped.fence is not None
         assert common_record(one.rows, stamped.fence) == (common, True)
     for _ in range(LINEAGE_MAX):
         younger.start()
         ours.start()
-    stamped = younger.fencing.stamped(Marker(SITE, 3, 1))
+    stamped = younger.fencing.with_fence(Marker(SITE, 3, 1))
     assert stamped is not None
     assert stamped.fence is not None
     assert common_record(ours.rows, stamped.fence)[1] is False

@@ -98,7 +98,7 @@ async def test_what_loading_a_driver_takes_does_not_count_against_its_place(monk
     policies = {"default": Policy("default", ("far",), ("far",))}
     found = backend_pool.BackendPool(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, {"far": place}, policies), strict=True)
-    assert found.absent() == {}
+    assert found.pending() == {}
     await found.close()
 
 
@@ -111,10 +111,10 @@ async def test_a_place_that_is_silent_counts_as_away_once_it_had_its_time(monkey
     places = {"far": BackendPlace("far", "local", "here", 8, 60.0, False, "/far")}
     found = backend_pool.BackendPool(Rows(), timing=HURRIED, writes_much=False)
     await found.open(Topology("here", {}, {}, places, {"default": Policy("default", ("far",), ("far",))}), strict=False)
-    assert found.absent() == {"far": "it could not be opened within 0.05 s"}
+    assert found.pending() == {"far": "it could not be opened within 0.05 s"}
     found.count()
     assert backend_pool.MISSING.values == {("far",): 1}
-    await found.leave(Topology("here", {}, {}, {}, {}))
+    await found.close_removed(Topology("here", {}, {}, {}, {}))
     found.count()
     assert backend_pool.MISSING.values == backend_pool.REFUSING.values == {}, "an alarm over what is not there any more"
     await found.close()

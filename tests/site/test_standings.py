@@ -6,7 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
-from gateway.site.replication_status import BackendUse, Backlog, RecoveryPoint, ReplicationStatus, look, plain, spell
+from gateway.site.replication_status import (
+    BackendUse,
+    Backlog,
+    RecoveryPoint,
+    ReplicationStatus,
+    plain,
+    read_status,
+    spell,
+)
 from gateway.site.site import Site
 from tests.site.test_placing import MORE, put
 
@@ -51,7 +59,7 @@ async def test_a_copy_that_is_being_made_is_not_taken_for_bytes_that_go(tmp_path
     async with await Site.open(new_folder) as site:
 
         async def now() -> tuple[bool, list[str], list[str]]:
-            told = await look(site.journal_path, site.config.topology(site.folder), site.timing.clock)
+            told = await read_status(site.journal_path, site.config.topology(site.folder), site.timing.clock)
             return told.settled, [each.kind for each in told.backlog], [each.policy for each in told.points]
 
         await put(site, "key", b"x")
@@ -80,9 +88,9 @@ async def test_bytes_that_wait_to_go_leave_no_policy_behind(tmp_path: Path, new_
         safe = topology.policies["safe"]
         less = replace(topology, policies={**topology.policies, "safe": replace(safe, keep=("disk",))})
         await site.journal.send(AdvancePlan(b"f" * 16, b"", b"", 1, 1 << 62, (block,), 0))
-        told = await look(site.journal_path, less, site.timing.clock)
+        told = await read_status(site.journal_path, less, site.timing.clock)
         assert ([each.kind for each in told.backlog], [each.policy for each in told.points]) == (["place"], ["safe"])
         ((disk,),) = site.store.query("SELECT id FROM backend WHERE name = 'disk'")
         await site.journal.send(SettleWork((Settle(block, held, was, (disk,), True),)))
-        told = await look(site.journal_path, less, site.timing.clock)
+        told = await read_status(site.journal_path, less, site.timing.clock)
         assert ([each.kind for each in told.backlog], [each.policy for each in told.points]) == (["clear"], [])

@@ -32,7 +32,7 @@ async def site(tmp_path: Path, cloud: Cloud) -> Path:
 
 
 async def taken_over(folder: Path) -> Histories:
-    async with await Site.open(folder, "cli", bytes_too=False) as opened:
+    async with await Site.open(folder, "cli", with_storage=False) as opened:
         return await take_over(opened, confirmed=True)
 
 
@@ -41,13 +41,13 @@ async def test_a_forged_fence_on_a_cloud_is_ended_by_a_takeover_and_does_not_use
 ) -> None:
     cloud.held = cloud.held._replace(fence=FORGED)
     async with await Site.open(site, "client") as opened:
-        assert "another copy of this site's folder" in opened.storage.troubles()["bucket"]
+        assert "another copy of this site's folder" in opened.storage.problems()["bucket"]
     assert cloud.held.fence == FORGED
     found = await taken_over(site)
     assert {each.backend: each.state for each in found.backends} == {"disk": "ours", "bucket": "parted"}
     assert 0 < found.counter < 10
     async with await Site.open(site, "client") as opened:
-        assert opened.storage.troubles() == {}
+        assert opened.storage.problems() == {}
     assert cloud.held.fence is not None
     assert found.counter <= cloud.held.fence.counter < 10
 

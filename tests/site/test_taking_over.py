@@ -87,7 +87,7 @@ async def test_a_full_disk_refuses_one_edit_and_the_next_is_taken_over(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(config_reload, "put_in_force", full)
+        patched.setattr(config_reload, "set_active", full)
         (folder / "entrepot.toml").write_text(OTHER)
         told = await asked(it, folder, "full")
     assert (told.outcome, told.version) == ("refused", before)

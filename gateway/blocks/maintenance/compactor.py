@@ -131,7 +131,7 @@ class Compactor(Worker):
         if len(begun) >= REWRITES_MAX:
             return []
         passed_over = self._unreadable.union(*(each.sources for each in begun))
-        groups = full(begun).union(self._rewrites.groups.now_resting())
+        groups = full(begun).union(self._rewrites.groups.paused())
         found: dict[bytes, _Sparse] = {}
         after = (-1, 0, b"")
         while len(found) < CANDIDATES:
@@ -156,7 +156,7 @@ class Compactor(Worker):
         try:
             stored = await self._copied(packs)
         except (errors.EntrepotError, BackendError) as error:
-            self._rewrites.groups.trouble(packs[0].group, str(error))  # so that the next step rewrites others
+            self._rewrites.groups.record_failure(packs[0].group, str(error))  # so that the next step rewrites others
             raise
         found: dict[bytes, list[tuple[_Living, StoredRun]]] = {}
         for each, run in stored:
@@ -177,7 +177,7 @@ class Compactor(Worker):
     async def _copied(self, packs: Sequence[_Sparse]) -> list[tuple[_Living, StoredRun]]:
         """What lives in *packs*, as far as it can be read and one step takes it, stored in new packs."""
         policy, set_id = packs[0].group
-        stamp = self._restamp(packs[0].ring_key, policy, self._wanted.should(policy, self._lookup.members(set_id)))
+        stamp = self._restamp(packs[0].ring_key, policy, self._wanted.desired(policy, self._lookup.members(set_id)))
         living: list[_Living] = []
         for pack in packs:
             living.extend(self._living_in(pack.id))

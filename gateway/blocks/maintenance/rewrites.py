@@ -224,11 +224,11 @@ class Rewrites:
         needed, copies = set[int](), 0
         for source in sources:
             held = self._lookup.members(source.backends)
-            wanted = self._wanted.should(source.policy, held)
+            wanted = self._wanted.desired(source.policy, held)
             needed |= wanted.intersection(held)
             copies = max(copies, min(len(held), len(wanted)))
         members = self._lookup.members(row.backends)
-        should = self._wanted.should(row.policy, members)
+        should = self._wanted.desired(row.policy, members)
         good = frozenset(members).difference(ids_in(row.suspects))
         is_coming = bool(row.has_work)
         places = good & (needed | should) or good
@@ -249,7 +249,7 @@ class Rewrites:
             return await self._end(row)
         if placement.hopeless:
             _log.error("old packs stay: the new pack %s is not where they are wanted", row.block.hex())
-            self.groups.trouble(self._begun[row.block].group, "a new pack was not where the old ones are wanted")
+            self.groups.record_failure(self._begun[row.block].group, "a new pack was not where the old ones are wanted")
             return await self._end(row)
         if not placement.met:
             return False
@@ -261,7 +261,7 @@ class Rewrites:
         if len(asked) < len(placement.places):
             return False
         if await self._is_confirmed(row, asked) and await self._move(row, placement.places):
-            self.groups.well([self._begun[row.block].group])
+            self.groups.record_success([self._begun[row.block].group])
             await self._end(row)
         return True
 
@@ -273,15 +273,15 @@ class Rewrites:
         began = self._clock.monotonic()
         async with self._budget.charged(row.size):
             answers = await confirm_copies(ExpectedBlock(row.block, row.size, row.crc32c), targets)
-        self._places.well((each.id for each in targets if each.id not in answers.failed), began)
+        self._places.record_success((each.id for each in targets if each.id not in answers.failed), began)
         for place, error in answers.failed.items():
-            if self._places.trouble(place, str(error), error.retry_after_s):
+            if self._places.record_failure(place, str(error), error.retry_after_s):
                 _log.warning("new packs wait for a place that cannot be asked for them now: %s", error)
         if not answers.absent:
             return not answers.failed
         names = ", ".join(repr(each.backend.name) for each in targets if each.id in answers.absent)
         _log.error("old packs stay: %s confirmed the new pack %s and lacks it", names, row.block.hex())
-        self.groups.trouble(self._begun[row.block].group, "a new pack was confirmed, and was not there")
+        self.groups.record_failure(self._begun[row.block].group, "a new pack was confirmed, and was not there")
         await self._end(row, answers.absent)
         return False
 

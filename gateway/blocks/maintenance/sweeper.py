@@ -157,8 +157,8 @@ class Sweeper(Worker):
             except backend_errors.BackendError as error:
                 self._note(error, place, block)
                 return False
-            self._away.well([place], began)
-        self._refused.well([block])
+            self._away.record_success([place], began)
+        self._refused.record_success([block])
         self.deleted += 1
         return True
 
@@ -167,11 +167,11 @@ class Sweeper(Worker):
         if isinstance(error, backend_errors.Unavailable):
             is_alone = False
         else:
-            is_alone = not self._away.odd(place, block) and len(self._refused) < REFUSED_MAX
+            is_alone = not self._away.record_rejection(place, block) and len(self._refused) < REFUSED_MAX
         if is_alone:
-            is_news = self._refused.trouble(block, str(error))
+            is_news = self._refused.record_failure(block, str(error))
         else:
-            is_news = self._away.trouble(place, str(error), error.retry_after_s)
+            is_news = self._away.record_failure(place, str(error), error.retry_after_s)
         if is_news:
             _log.warning("dead blocks stay for now: %s", error)
 

@@ -132,7 +132,7 @@ async def _leave(known: _Sharing) -> None:
     for shared in list(known.values()):
         if (found := _found(shared)) is not None:
             with suppress(EntrepotError, OSError):
-                await found.leave()
+                await found.end_session()
 
 
 def _at_exit() -> None:

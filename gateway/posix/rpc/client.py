@@ -56,7 +56,7 @@ class Asking(Verbs):
         """End its connections."""
         await self._posting.close()
 
-    leave = close
+    end_session = close
 
     def forget(self) -> None:
         """It was inherited by a fork and is the parent's, or nobody runs its loop any more."""

@@ -15,7 +15,7 @@ from gateway.config.writing import quoted
 from gateway.errors import Misconfigured
 from gateway.journal.history import backup as journal_backup
 from gateway.journal.history.backup import Manifest
-from gateway.site.active_config import text_in_force
+from gateway.site.active_config import active_text
 from gateway.site.paths import journal_folder
 from gateway.site.storage.atomic_files import write_file
 from gateway.topology import Topology
@@ -41,7 +41,7 @@ async def backup(
 
     Raises `Misconfigured`."""
     _check_apart(target, site.config.topology(site.folder))
-    text = with_absolute_backends(text_in_force(site.folder), site.folder)
+    text = with_absolute_backends(active_text(site.folder), site.folder)
     folder = journal_folder(site.folder, site.config)
     made = await journal_backup.backup(folder, target, site.journal, keep_seconds=keep_seconds, progress=progress)
     failpoints.reach("backup-told")

@@ -32,10 +32,10 @@ from gateway.journal.sqlite.read_store import ReadStore
 from gateway.site.admin.users import TENANT
 from gateway.site.committer_launcher import open_journal
 from gateway.site.paths import ROOT_SECRET, UNFINISHED, journal_folder, master_key
-from gateway.site.storage.atomic_files import beside, write_file
+from gateway.site.storage.atomic_files import temporary_name, write_file
 from gateway.site.storage.keyring import MODES
 from gateway.site.storage.marker_guard import site_row
-from gateway.site.storage.registration import introduce
+from gateway.site.storage.registration import register_backends
 from gateway.timing import timing_from_environment
 from gateway.topology import Topology
 
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 ROOT = "root"
 ROOM_BYTES = 4 * RESERVE_BYTES
 """On a disk with less, the journal would take nothing but deletions from its first day."""
-_FOREIGN_BUT_FINE = {UNFINISHED, beside(UNFINISHED), "lost+found"}
+_FOREIGN_BUT_FINE = {UNFINISHED, temporary_name(UNFINISHED), "lost+found"}
 
 
 class Founded(NamedTuple):
@@ -97,7 +97,7 @@ async def _found(folder: Path, name: str, mode: str, access_key: str | None, sec
         site, _ = site_row(store)
     finally:
         await journal.close()
-        await committer.let_go()
+        await committer.release()
         store.close()
     return Founded(folder, site, root, folder / ROOT_SECRET)
 
@@ -179,7 +179,7 @@ def finish(folder: Path) -> None:
 
 
 async def _introduce(topology: Topology, journal: Journal, store: ReadStore) -> None:
-    for why in (await introduce(topology, journal, store)).values():
+    for why in (await register_backends(topology, journal, store)).values():
         raise Misconfigured(why)
 
 

@@ -77,8 +77,8 @@ def _would_go(site: Site, topology: Topology, bucket: str, key: bytes, size: int
 
 
 def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int, size: int) -> dict[str, Any]:
-    wishes = PlacementTargets(site.store, lambda: topology)
-    wishes.refresh()
+    targets = PlacementTargets(site.store, lambda: topology)
+    targets.refresh()
     lookup = Lookup(site.store, {})
     sets: Counter[tuple[int, int]] = Counter()
     work: Counter[str] = Counter()
@@ -93,7 +93,7 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
             sets.update(site.store.query("SELECT policy, backends FROM block WHERE id = ?", (want.extent.block,)))
             work.update(_work_on(site, want.extent.block))
     routes = Routes(
-        placement.places(topology, {name: number for number, name in wishes.names.items()}).values(),
+        placement.places(topology, {name: number for number, name in targets.names.items()}).values(),
         cluster,
         topology.lines,
         timing=site.timing.routes,
@@ -107,11 +107,11 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
             {
                 "blocks": count,
                 "policy": policies[policy],
-                "on": [wishes.names[each] for each in lookup.members(set_id)],
-                "should": sorted(wishes.names[each] for each in wishes.should(policy, lookup.members(set_id))),
+                "on": [targets.names[each] for each in lookup.members(set_id)],
+                "should": sorted(targets.names[each] for each in targets.desired(policy, lookup.members(set_id))),
                 "reads_from": cluster,
                 "order": [
-                    {"backend": wishes.names[reason.id], "why": _why(topology, wishes, reason)}
+                    {"backend": targets.names[reason.id], "why": _why(topology, targets, reason)}
                     for reason in routes.reasons(lookup.members(set_id), min(size, 8 << 20), 0.0)
                 ],
             }
@@ -120,10 +120,10 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
     }
 
 
-def _why(topology: Topology, wishes: PlacementTargets, reason: Reason) -> str:
-    if wishes.names[reason.id] not in topology.backends:
+def _why(topology: Topology, targets: PlacementTargets, reason: Reason) -> str:
+    if targets.names[reason.id] not in topology.backends:
         return "not read: the config does not name it"
-    return f"{reason}; it was given up as lost" if reason.id in wishes.lost else str(reason)
+    return f"{reason}; it was given up as lost" if reason.id in targets.lost else str(reason)
 
 
 def _work_on(site: Site, block: bytes) -> list[str]:

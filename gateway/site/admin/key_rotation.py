@@ -53,7 +53,7 @@ async def rotate(site: Site, progress: Progress = lambda done, of: None) -> Rota
     """Wrap all ring keys and secrets under a new master key; or, if a rotation was cut short, finish that one."""
     unfinished = bool(_elsewhere(site, "ring_key")) or bool(_elsewhere(site, "access_key"))
     if not unfinished:
-        site.ring.add_master()
+        site.keyring.add_master()
     failpoints.reach("rotate-added")
     total = _elsewhere(site, "ring_key") + _elsewhere(site, "access_key")
     done, ring_keys, secrets = 0, 0, 0
@@ -64,7 +64,7 @@ async def rotate(site: Site, progress: Progress = lambda done, of: None) -> Rota
     for resealed in _batches(_resealed(site)):
         secrets += await site.journal.send(ResealAccessKeys(tuple(resealed)))
         progress(done := done + len(resealed), total)
-    return Rotated(site.ring.masters.current.id, ring_keys, secrets, unfinished)
+    return Rotated(site.keyring.masters.current.id, ring_keys, secrets, unfinished)
 
 
 async def renew(site: Site, tenant: str = TENANT) -> int:
@@ -72,7 +72,7 @@ async def renew(site: Site, tenant: str = TENANT) -> int:
     rows = site.store.query("SELECT ring_key FROM tenant WHERE name = ?", (tenant,))
     if not rows:
         raise Misconfigured(f"the site has no tenant {tenant}")
-    master = site.ring.masters.current
+    master = site.keyring.masters.current
     while True:
         drawn = await site.journal.send(DrawRingKeyId())
         wrapped = wrap_ring_key(master, new_ring_key(drawn, MODES[site.config.sealing.mode]), tenant)
@@ -85,7 +85,7 @@ async def renew(site: Site, tenant: str = TENANT) -> int:
 async def renew_if_the_mode_changed(site: Site, tenant: str = TENANT) -> bool:
     """Ring keys have a mode for good, so another mode in the config takes a new one."""
     (row,) = site.store.query("SELECT id FROM tenant WHERE name = ?", (tenant,))
-    if site.ring.active(row[0]).mode == MODES[site.config.sealing.mode]:
+    if site.keyring.active(row[0]).mode == MODES[site.config.sealing.mode]:
         return False
     await renew(site, tenant)
     return True
@@ -102,7 +102,7 @@ def list_ring_keys(site: Site) -> list[RingKeyFacts]:
         RingKeyFacts(
             f"{ring_key:016x}",
             tenant,
-            MODE_WORDS[site.ring.ring_key(ring_key).mode],
+            MODE_WORDS[site.keyring.ring_key(ring_key).mode],
             master,
             made_ns,
             bool(active),
@@ -114,27 +114,27 @@ def list_ring_keys(site: Site) -> list[RingKeyFacts]:
 
 def _elsewhere(site: Site, table: str) -> int:
     """How many keys of a table are wrapped under a master key that is not the current one."""
-    current = site.ring.masters.current.id
+    current = site.keyring.masters.current.id
     (row,) = site.store.query(f"SELECT count(*) FROM {table} WHERE master <> ?", (current,))
     return int(row[0])
 
 
 def _rewrapped(site: Site) -> Iterator[tuple[int, bytes, bytes, str]]:
-    current = site.ring.masters.current
+    current = site.keyring.masters.current
     rows = site.store.query(
         "SELECT r.id, t.name, r.wrapped, r.master FROM ring_key r JOIN tenant t ON t.id = r.tenant WHERE r.master <> ?",
         (current.id,),
     )
     for ring_key, tenant, wrapped, master in rows:
-        opened = unwrap_ring_key(site.ring.master(master), ring_key, tenant, wrapped)
+        opened = unwrap_ring_key(site.keyring.master(master), ring_key, tenant, wrapped)
         yield ring_key, wrapped, wrap_ring_key(current, opened, tenant), current.id
 
 
 def _resealed(site: Site) -> Iterator[tuple[str, bytes, bytes, str]]:
-    current = site.ring.masters.current
+    current = site.keyring.masters.current
     rows = site.store.query("SELECT access_key, secret, master FROM access_key WHERE master <> ?", (current.id,))
     for access_key, secret, master in rows:
-        opened = open_secret(site.ring.master(master), access_key, secret)
+        opened = open_secret(site.keyring.master(master), access_key, secret)
         yield access_key, secret, seal_secret(current, access_key, opened), current.id
 
 

@@ -51,12 +51,12 @@ def workers_of(site: Site) -> list[Worker]:
 
     def restamp(ring_key: int, policy: int, wanted: frozenset[int]) -> WriteContext:
         (row,) = store.query("SELECT tenant FROM ring_key WHERE id = ?", (ring_key,))
-        return WriteContext(site.ring.active(row[0]), storage.placing.of(policy, wanted))
+        return WriteContext(site.keyring.active(row[0]), storage.write_targets.of(policy, wanted))
 
-    wishes = PlacementTargets(store, lambda: storage.topology)
+    targets = PlacementTargets(store, lambda: storage.topology)
     timing, lookup = site.timing, storage.lookup
     fork_grace_seconds = site.config.journal.fork_grace_hours * 3_600
-    gives_way = BackgroundThrottle(CpuContention(timing).felt, timing)
+    throttle = BackgroundThrottle(CpuContention(timing).is_contended, timing)
     return [
         ContentReleaser(store, journal, timing=timing, remember_seconds=timing.takedown.remember_seconds),
         Sweeper(
@@ -74,19 +74,19 @@ def workers_of(site: Site) -> list[Worker]:
             storage.reader,
             storage.writer,
             restamp,
-            wishes,
+            targets,
             timing=timing,
         ),
         Expiry(store, journal, timing=timing, expire_seconds=expire_seconds(site.config)),
-        Planner(store, journal, lookup, wishes, timing=timing),
+        Planner(store, journal, lookup, targets, timing=timing),
         Mover(
             store,
             journal,
             lookup,
             storage.backends,
             storage.keys,
-            wishes,
-            gives_way,
+            targets,
+            throttle,
             timing=timing,
             covers=storage.covers,
         ),
@@ -112,7 +112,7 @@ async def fsck(
     if mend:
         await site.storage.stamp()
     database = JournalPaths(journal_folder(site.folder, site.config)).database
-    keys = BlockKeys(site.ring.sealing) if read else None
+    keys = BlockKeys(site.keyring.sealing) if read else None
 
     async def note(block: bytes, place: int, word: str) -> None:
         await site.journal.send(SuspectCopy(block, place, word))

@@ -109,7 +109,7 @@ async def take_over(site: Site, *, confirmed: bool) -> Histories:
         places = _places(site)
         found = [await _look(each, site.store, fencing, opened, restored, site.timing) for each in places.values()]
         require_active_here(places, restored)
-        fences = [held.fence for _, held in opened if held.fence and fencing.judge(held.fence) is Relation.PARTED]
+        fences = [held.fence for _, held in opened if held.fence and fencing.classify(held.fence) is Relation.DIVERGED]
         histories = await _compare(site, fences, tuple(found))
         if confirmed and histories.parted:
             histories = histories._replace(counter=await _go_on(site, histories.common, fences))
@@ -154,7 +154,7 @@ async def _look(
     opened.append((backend, held))
     if held.fence is None:
         return Bearing(place.name, "unstamped")
-    state = "parted" if fencing.judge(held.fence) is Relation.PARTED else "ours"
+    state = "parted" if fencing.classify(held.fence) is Relation.DIVERGED else "ours"
     return Bearing(place.name, state, held.fence.counter, held.fence.number, held.fence.at_ns)
 
 
@@ -244,7 +244,7 @@ async def _go_on(site: Site, common: int, fences: Iterable[Fence]) -> int:
 
 async def _stamp(backend: Backend, held: Marker, fencing: Fencing) -> None:
     """As far as it can be: the next start stamps what cannot be stamped now."""
-    wanted = fencing.stamped(held)
+    wanted = fencing.with_fence(held)
     if wanted is not None:
         try:
             await backend.claim(wanted)

@@ -50,7 +50,7 @@ def choose_key(user: str, access_key: str | None = None, secret: str | None = No
 async def add_user(site: Site, name: str, access_key: str | None = None, secret: str | None = None) -> NewKey:
     """Make a user with a first access key. Raises `UserExists`, `AccessKeyExists`, `InvalidArgument`."""
     key = choose_key(names.check_user(name), access_key, secret)
-    master = site.ring.masters.current
+    master = site.keyring.masters.current
     sealed = seal_secret(master, key.access_key, key.secret)
     await site.journal.send(AddUser(name, TENANT, False, key.access_key, sealed, master.id))
     return key
@@ -64,7 +64,7 @@ async def remove_user(site: Site, name: str) -> None:
 async def add_key(site: Site, user: str, access_key: str | None = None, secret: str | None = None) -> NewKey:
     """One more access key. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
     key = choose_key(user, access_key, secret)
-    master = site.ring.masters.current
+    master = site.keyring.masters.current
     sealed = seal_secret(master, key.access_key, key.secret)
     await site.journal.send(AddAccessKey(user, key.access_key, sealed, master.id))
     return key

@@ -19,7 +19,7 @@ from gateway.errors import CommitterGone, EntrepotError, Misconfigured
 from gateway.metrics.instruments import BOARD
 from gateway.metrics.json_log import ERROR, INFO, LEVELS, WARNING, Lines, take_over_logging
 from gateway.metrics.loop_lag import watch_loop
-from gateway.site.active_config import load_in_force, tell_version
+from gateway.site.active_config import load_active, set_version_metric
 from gateway.site.processes.control_channel import CONTROL_FD, Line, Message
 from gateway.site.processes.memory import keep_freed_memory
 from gateway.site.storage.refusals import TemporarilyRejected
@@ -62,7 +62,7 @@ class Child:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ready = asyncio.Event()
         self._adopting = asyncio.Lock()
-        tell_version(config)
+        set_version_metric(config)
 
     def ready(self, **facts: Any) -> None:
         """This process does its work from here on."""
@@ -119,7 +119,7 @@ class Child:
         async with self._adopting:
             new = await self.config_in(message)
             await self.adopt(new)
-            tell_version(new, self.config)
+            set_version_metric(new, self.config)
             self.config = new
             self.lines.level = LEVELS[new.log.level]
         self.lines.write(INFO, "config adopted", version=new.version)
@@ -177,7 +177,7 @@ async def _run(name: str, folder: Path, main: Main) -> int:
     lines = Lines(name, timing=timing)
     child: Child | None = None
     try:
-        config = load_in_force(folder)
+        config = load_active(folder)
         lines.level = LEVELS[config.log.level]
         take_over_logging(lines)
         child = Child(name, folder, config, lines, line, timing)

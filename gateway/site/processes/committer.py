@@ -21,7 +21,7 @@ from gateway.journal.paths import JournalPaths
 from gateway.journal.server.server import CommitterSettings, Server, held_lock, open_store
 from gateway.metrics import gauge
 from gateway.metrics.json_log import INFO
-from gateway.site.active_config import load_in_force
+from gateway.site.active_config import load_active
 from gateway.site.commands import COMMANDS, observe_commit
 from gateway.site.paths import journal_folder
 from gateway.site.processes.child import Child, run_child
@@ -94,7 +94,7 @@ def commit_for_client(folder: Path) -> None:
     """Be the committer for the client that started this process, whose end of the pipe is our standard input."""
     import uvloop
 
-    timing, config = timing_from_environment(), load_in_force(folder)
+    timing, config = timing_from_environment(), load_active(folder)
     paths = JournalPaths(journal_folder(folder, config))
     check_folder(paths)
     with ExitStack() as held:

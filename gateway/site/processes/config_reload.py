@@ -24,11 +24,11 @@ from gateway.config.loading import read
 from gateway.errors import Misconfigured
 from gateway.metrics import counter, gauge
 from gateway.metrics.json_log import DEBUG, ERROR, INFO, LEVELS, WARNING, Lines
-from gateway.site.active_config import asks_for_restart, put_in_force, tell_version
+from gateway.site.active_config import set_active, set_version_metric, settings_needing_restart
 from gateway.site.processes.control_channel import Message
 from gateway.site.processes.supervised import Process
 from gateway.site.serve_lock import read_serving
-from gateway.site.storage.atomic_files import stamp, write_file
+from gateway.site.storage.atomic_files import file_stamp, write_file
 from gateway.site.storage.refusals import Refusals, TemporarilyRejected
 from gateway.timing import Timing, timing_from_environment
 
@@ -69,15 +69,15 @@ class Reloading:
         self._times, self._clock = timing.reload, timing.clock
         self._folder, self._path = folder, folder / CONFIG_NAME
         self._lines, self._everybody, self._keeper = lines, everybody, keeper
-        self._seen = stamp(self._path)
+        self._seen = file_stamp(self._path)
         text = read(self._path)
         self.config = load_text(text, folder, str(self._path))
         self._message = {"text": text, "version": self.config.version}
         self._wanted = asyncio.Event()
         self._refusals = Refusals(timing)
         self._telling: set[asyncio.Task[Any]] = set()
-        put_in_force(folder, text)
-        tell_version(self.config)
+        set_active(folder, text)
+        set_version_metric(self.config)
         for left in _requests(folder, TOLD):
             left.unlink(missing_ok=True)
 
@@ -93,14 +93,14 @@ class Reloading:
             try:
                 await asyncio.wait_for(self._wanted.wait(), self._times.look_seconds)
             except TimeoutError:
-                now = stamp(self._path)
+                now = file_stamp(self._path)
                 if now != last or (now == self._seen and not self._refusals.due):
                     last = now
                     continue
             anew = self._wanted.is_set() or last != self._seen
             self._wanted.clear()
             asked = _requests(self._folder, ASKED)
-            last = self._seen = stamp(self._path)
+            last = self._seen = file_stamp(self._path)
             outcome = await self._reload(anew=anew)
             for request in asked:
                 with suppress(OSError):  # who asked waits in vain where there is no room for the answer
@@ -150,15 +150,15 @@ class Reloading:
         new = await asyncio.to_thread(load_text, text, self._folder, str(self._path))
         if new.version == self.config.version:
             return await self._all_run("unchanged")
-        fixed = asks_for_restart(self.config, new)
+        fixed = settings_needing_restart(self.config, new)
         if fixed:
             told = "\n".join(f"{self._path}: {where}: takes a restart of `entrepot serve`" for where in fixed)
             raise Misconfigured(told)
         message = {"text": text, "version": new.version}
         await self._prepared(message)
         await self._left(sorted(self.config.backends.keys() - new.backends.keys()))
-        put_in_force(self._folder, text)
-        tell_version(new, self.config)
+        set_active(self._folder, text)
+        set_version_metric(new, self.config)
         self.config, self._message = new, message
         self._lines.level = LEVELS[new.log.level]
         for step in ("stand", "adopt"):

@@ -31,7 +31,7 @@ from gateway.site.processes.reload_checks import (
 from gateway.site.processes.replication_metrics import count_copies
 from gateway.site.site import Site
 from gateway.site.storage.refusals import TemporarilyRejected
-from gateway.site.storage.registration import introduce, keep_introducing
+from gateway.site.storage.registration import keep_registering, register_backends
 
 NICENESS = 10
 """Of this process: where processors are scarce, those that answer requests come first, and this one still gets on."""
@@ -64,13 +64,13 @@ async def keep(child: Child) -> None:
         child.answers["probe"] = lambda _: probing.probe()
         child.answers["prepare"] = lambda message: prepare(site, child, message)
         child.before_report = lambda: _count(site, workers)
-        child.troubles = lambda: _copies_that_wait(workers) | storage.troubles()
+        child.troubles = lambda: _copies_that_wait(workers) | storage.problems()
         child.ready()
         working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
         working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
         working.append(asyncio.create_task(count_copies(site), name="copies"))
         working.append(asyncio.create_task(site.storage.watch_markers(), name="markers"))
-        claiming = keep_introducing(lambda: site.storage.topology, site.journal, site.store, site.timing)
+        claiming = keep_registering(lambda: site.storage.topology, site.journal, site.store, site.timing)
         working.append(asyncio.create_task(claiming, name="claims"))
         stopping = asyncio.create_task(child.stopping.wait())
         done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
@@ -97,17 +97,17 @@ async def prepare(site: Site, child: Child, message: Message) -> Message:
     topology = (await child.config_in(message)).topology(site.folder)
     see_that_none_was_lost(site.storage.topology, topology, site.store)
     await see_that_none_is_needed(site.storage.topology, topology, site.journal_path)
-    unclaimed = await introduce(topology, site.journal, site.store)
+    unclaimed = await register_backends(topology, site.journal, site.store)
     if unclaimed:
         told = (f"backends.{name}: " + why.removeprefix(f"backend {name!r}: ") for name, why in unclaimed.items())
         raise TemporarilyRejected("\n".join(told))
-    await site.storage.try_out(topology)
+    await site.storage.check_openable(topology)
     return {}
 
 
 def _copies_that_wait(workers: list[Worker]) -> dict[str, str]:
     """Backends by name on which copies wait, and for what."""
-    return {name: why for each in workers if isinstance(each, Mover) for name, why in each.troubles.told().items()}
+    return {name: why for each in workers if isinstance(each, Mover) for name, why in each.health.waiting().items()}
 
 
 def _count(site: Site, workers: list[Worker]) -> None:

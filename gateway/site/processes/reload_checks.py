@@ -22,11 +22,11 @@ def answer_supervisor(child: Child, site: Site) -> None:
     """Have *site* follow the config that the supervisor puts in force."""
 
     async def stand(message: Message) -> Message:
-        await site.stand(await child.config_in(message))
+        await site.open_new_backends(await child.config_in(message))
         return {}
 
     async def leaving(message: Message) -> Message:
-        busy = site.storage.still_written(message["backends"])
+        busy = site.storage.backends_with_old_writes(message["backends"])
         if busy:
             told = "requests under way still write there, as policies had it when they began: try again later"
             raise TemporarilyRejected("\n".join(f"backends.{name}: {told}" for name in busy))

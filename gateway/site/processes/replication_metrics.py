@@ -21,7 +21,7 @@ LATE = gauge("entrepot_policy_late", "1: that is longer than its within_seconds.
 async def count_copies(site: Site) -> None:
     """For ever."""
     while True:
-        found = await replication_status.look(site.journal_path, site.storage.topology, site.timing.clock)
+        found = await replication_status.read_status(site.journal_path, site.storage.topology, site.timing.clock)
         tell(found, list(site.storage.topology.policies))
         await site.timing.clock.sleep(site.timing.probes.copies_seconds)
 

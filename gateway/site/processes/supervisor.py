@@ -23,7 +23,7 @@ from gateway.errors import Misconfigured
 from gateway.metrics.aggregate import Gathered
 from gateway.metrics.instruments import BOARD, counter
 from gateway.metrics.json_log import INFO, WARNING, Lines
-from gateway.site.ownership import see_owner
+from gateway.site.ownership import require_owner
 from gateway.site.processes.config_reload import Reloading
 from gateway.site.processes.control_channel import Message
 from gateway.site.processes.status_http import Overview
@@ -87,9 +87,9 @@ class Serving:
 
         Raises `Misconfigured` if somebody serves it already, it is another user's and this is root, an address is
         taken, or a process says why it cannot."""
-        see_owner(folder, config)
+        require_owner(folder, config)
         timing = timing or timing_from_environment()
-        lock = ServeLock.take(folder, timing)
+        lock = ServeLock.acquire(folder, timing)
         self = cls(folder, config, lines, lock, timing)
         try:
             await self._start(worker_module, listen, metrics)
@@ -158,7 +158,7 @@ class Serving:
         facts = self._workers[0].facts or {}
         self.root_access_key = facts.get("root_access_key", "")
         since = self._timing.clock.wall_ns() / 1e9
-        self._lock.tell({"pid": os.getpid(), "endpoint": self.endpoint, "metrics": self.metrics, "since": since})
+        self._lock.publish({"pid": os.getpid(), "endpoint": self.endpoint, "metrics": self.metrics, "since": since})
         self._watching = asyncio.create_task(self._reloading.watch(), name="config")
         self._lines.write(INFO, "serving", endpoint=self.endpoint, metrics=self.metrics, workers=count)
 

@@ -15,7 +15,7 @@ from backends.named_files import read_named_file
 from gateway.config.models import ServerSection
 from gateway.errors import Misconfigured
 from gateway.metrics.json_log import ERROR, INFO, Lines
-from gateway.site.storage.atomic_files import stamp
+from gateway.site.storage.atomic_files import file_stamp
 from gateway.timing import Timing
 
 
@@ -82,7 +82,7 @@ class Certificate:
         return context
 
     def _stamp(self) -> tuple[tuple[int, int, int], ...]:
-        return tuple(stamp(path) for path in (self._certificate, self._key))
+        return tuple(file_stamp(path) for path in (self._certificate, self._key))
 
 
 class _InMemory:

@@ -18,7 +18,7 @@ from backends.local.backend import INTAKE_BYTES, Local
 from backends.named_files import read_named_file
 from backends.wrappers import Deadlined, Limited, Metered
 from gateway.metrics import counter, histogram
-from gateway.site.storage.connection_params import files_of
+from gateway.site.storage.connection_params import credential_files
 from gateway.timing import Timing
 from gateway.topology import BackendPlace, S3Place
 
@@ -38,7 +38,7 @@ TRY_SHARE = 1 / 3
 
 async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing) -> Backend:
     """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too
-    (`around_distant`). Who does not write much is spared the logs that make small local writes fast. *make*: its folder
+    (`with_retries`). Who does not write much is spared the logs that make small local writes fast. *make*: its folder
     or bucket, where the config wants that; a place that was claimed before is gone if it is not there, and one that is
     made instead would be in the way when it comes back.
 
@@ -54,7 +54,7 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, ti
         )
         whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
     else:
-        whole = around_distant(await open_s3(place, place.s3, make=make, timing=timing), place, timing)
+        whole = with_retries(await open_s3(place, place.s3, make=make, timing=timing), place, timing)
     return Metered(whole, _observer(place.name))
 
 
@@ -66,7 +66,7 @@ async def load_driver(place: BackendPlace) -> None:
         await s3.S3.load()
 
 
-def around_distant(driver: Backend, place: BackendPlace, timing: Timing) -> Backend:
+def with_retries(driver: Backend, place: BackendPlace, timing: Timing) -> Backend:
     """*driver* with tries, of which each takes a slot of its own, so that a call that pauses between two of them leaves
     its slot to others; all of them, with the pauses and the waits for slots, have one deadline. How long a single try
     may take is the driver's to say: less than the whole, or one that hangs would leave no time for a second."""
@@ -113,7 +113,7 @@ def _from_environment(place: BackendPlace, variable: str) -> str | None:
 def _read_files(place: BackendPlace, s3: S3Place) -> str | None:
     """The secret key in the file that the config names. The other files that it names, AWS's profiles among them, which
     others read, are looked at: that each is a regular file. Blocking. Raises `backends.errors.Misconfigured`."""
-    for path in files_of(place):
+    for path in credential_files(place):
         try:
             read_named_file(path)
         except (FileNotFoundError, PermissionError):

@@ -27,7 +27,7 @@ from gateway.site.storage.agreement import (
     require_active_here,
 )
 from gateway.site.storage.checked_opening import CheckedOpener, known_id
-from gateway.site.storage.connection_params import ConnectionParams, bare, reach_of
+from gateway.site.storage.connection_params import ConnectionParams, connection_params, without_placement
 from gateway.site.storage.fencing import Fencing
 from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.marker_guard import MarkerGuard
@@ -73,9 +73,9 @@ class BackendPool:
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
         """As the config in force has them."""
-        self._reached: dict[str, ConnectionParams] = {}
+        self._params: dict[str, ConnectionParams] = {}
         """How each was when it was opened."""
-        self._told: dict[str, str] = {}
+        self._warned: dict[str, str] = {}
         """Why one could not be opened anew, as it was said."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
@@ -88,12 +88,12 @@ class BackendPool:
         wanted = {name: place for name, place in topology.backends.items() if name not in self._ids}
         self._ids |= {name: known_id(self._rows, name) for name in wanted}
         self._places |= wanted
-        self._reached |= {name: reach_of(place) for name, place in wanted.items()}
+        self._params |= {name: connection_params(place) for name, place in wanted.items()}
         failures: dict[str, backend_errors.BackendError] = {}
         opened = await asyncio.gather(*(self._opening.open(place) for place in wanted.values()), return_exceptions=True)
         for place, outcome in zip(wanted.values(), opened, strict=True):
             if isinstance(outcome, Backend):
-                self._put_up(place, outcome)
+                self._add(place, outcome)
             elif isinstance(outcome, backend_errors.BackendError):
                 failures[place.name] = outcome
         for outcome in opened:
@@ -105,26 +105,26 @@ class BackendPool:
             raise Misconfigured(str(first)) from first
         for name, error in failures.items():
             _log.error("backend %r is not available: %s", name, error)
-            self._put_up(
+            self._add(
                 wanted[name],
                 PendingBackend(name, error.message, functools.partial(self._try_named, name), self._timing),
             )
         if self._fencing is not None and self._fencing.stamps:
-            await self._look_at([self.backends[self._ids[name]] for name in wanted if name not in failures])
+            await self._check_markers([self.backends[self._ids[name]] for name in wanted if name not in failures])
 
     async def stamp(self) -> None:
         """Stamp every backend that can be reached with the token of the committer that started last, and how far its
         journal has come, before this process deletes there. Raises as `watch`."""
         if self._fencing is not None:
             self._fencing.stamps = True
-            await self._look_at(self.backends.values())
+            await self._check_markers(self.backends.values())
 
     def covers(self, place: int, number: int) -> bool:
         """Whether what died at record *number* may be deleted on the backend of this id (`MarkerGuard.covers`)."""
         backend = self.backends.get(place)
         return backend is not None and backend.covers(number)
 
-    async def _look_at(self, backends: Iterable[MarkerGuard]) -> None:
+    async def _check_markers(self, backends: Iterable[MarkerGuard]) -> None:
         """Look at these and stamp them. One that is silent takes no longer than its opening may. Raises as `watch`."""
 
         async def look(backend: MarkerGuard) -> None:
@@ -139,34 +139,34 @@ class BackendPool:
         """Open those anew that *topology* reaches in another way, or whose files were replaced. Where that fails, what
         was opened before goes on, and `watch` tries again."""
         self._places |= {name: place for name, place in topology.backends.items() if name in self._ids}
-        await asyncio.gather(*map(self._renew, self._reached_otherwise()))
+        await asyncio.gather(*map(self._renew, self._changed()))
 
-    async def try_out(self, topology: Topology) -> None:
+    async def check_openable(self, topology: Topology) -> None:
         """See that those of *topology* can be opened that do not stand yet, or are reached in another way than the
         config in force says, and let go of them; where only a file was replaced, no edit waits for that. Raises
         `TemporarilyRejected`, which says the key path of the first that cannot, and `Misconfigured` for one that the
         journal has not met."""
         for name, place in topology.backends.items():
-            if name not in self._places or bare(self._places[name]) != bare(place):
+            if name not in self._places or without_placement(self._places[name]) != without_placement(place):
                 try:
                     await close_all([await self._opening.open(place)])
                 except backend_errors.BackendError as error:
-                    if name in self.absent() and isinstance(error, backend_errors.Unavailable):
+                    if name in self.pending() and isinstance(error, backend_errors.Unavailable):
                         continue  # it is away, however it is reached
                     raise TemporarilyRejected(f"backends.{name}: {error.message}") from error
 
-    async def leave(self, topology: Topology) -> None:
+    async def close_removed(self, topology: Topology) -> None:
         """Let go of those that *topology* has no more, once their calls under way have had their time."""
         for name in [name for name in self._ids if name not in topology.backends]:
             backend = self.backends.pop(self._ids.pop(name), None)
             del self._places[name]
-            self._told.pop(name, None)
+            self._warned.pop(name, None)
             self._opening.elsewhere.pop(name, None)
-            reached = self._reached.pop(name)
+            reached = self._params.pop(name)
             if backend is not None:
-                self._let_go(backend, reached)
+                self._close_after_calls(backend, reached)
 
-    def absent(self) -> dict[str, str]:
+    def pending(self) -> dict[str, str]:
         """Those that could not be opened yet, and why."""
         inside = [each.inner for each in self.backends.values()]
         found = {each.name: each.why for each in inside if isinstance(each, PendingBackend)}
@@ -183,7 +183,7 @@ class BackendPool:
 
     def count(self) -> None:
         """Bring what is not there to the metrics."""
-        gone, refusing, say_so = self.absent(), self.refusing(), self._say_so()
+        gone, refusing, say_so = self.pending(), self.refusing(), self._elsewhere()
         MISSING.only({name: int(name in gone) for name in self._ids})
         REFUSING.only({name: int(name in refusing) for name in self._ids})
         ELSEWHERE.only({name: int(isinstance(say_so.get(name), RestoredElsewhere)) for name in self._ids})
@@ -222,45 +222,47 @@ class BackendPool:
         """Open anew, every so often, what is reached otherwise by now."""
         while True:
             await self._timing.clock.sleep(self._timing.markers.files_seconds)
-            changed = await asyncio.to_thread(self._reached_otherwise)
+            changed = await asyncio.to_thread(self._changed)
             await asyncio.gather(*map(self._renew, changed))
 
-    def _reached_otherwise(self) -> list[str]:
+    def _changed(self) -> list[str]:
         """Those that stand and were opened in another way than they would be now. Looks at files."""
-        absent = self.absent()  # which tries by itself, with what holds then
+        pending = self.pending()  # which tries by itself, with what holds then
         places = list(self._places.items())
-        return [name for name, place in places if name not in absent and self._reached.get(name) != reach_of(place)]
+        return [
+            name for name, place in places if name not in pending and self._params.get(name) != connection_params(place)
+        ]
 
     async def _renew(self, name: str) -> None:
         """Open it as it is reached now, and go on with that; unless it left the config meanwhile."""
         place = self._places.get(name)
         if place is None:
             return
-        reach = reach_of(place)
+        reach = connection_params(place)
         try:
             opened = await self._opening.open(place)
         except (backend_errors.BackendError, EntrepotError) as error:
-            self._tell(name, str(error))
+            self._warn_once(name, str(error))
             return
         except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
-            self._tell(name, f"{type(error).__name__}: {error}")
+            self._warn_once(name, f"{type(error).__name__}: {error}")
             return
         standing = self.backends.get(self._ids.get(name, 0))
         if standing is None or self._places.get(name) != place:
             await close_all([opened])
             return
-        before, self._reached[name] = self._reached[name], reach
-        self._told.pop(name, None)
-        self._let_go(standing.go_on_with(opened), before)
+        before, self._params[name] = self._params[name], reach
+        self._warned.pop(name, None)
+        self._close_after_calls(standing.replace_inner(opened), before)
         _log.info("backend %r was opened anew", name)
 
-    def _tell(self, name: str, why: str) -> None:
+    def _warn_once(self, name: str, why: str) -> None:
         """Once, and not at each try."""
-        if name in self._places and self._told.get(name) != why:
+        if name in self._places and self._warned.get(name) != why:
             _log.warning("backend %r goes on as it was opened, since it cannot be opened anew: %s", name, why)
-            self._told[name] = why
+            self._warned[name] = why
 
-    def _let_go(self, backend: Backend, reached: ConnectionParams) -> None:
+    def _close_after_calls(self, backend: Backend, reached: ConnectionParams) -> None:
         """Close it once each call that is under way there has ended, or had its time."""
         seconds = max(self._timing.backends.close_seconds, reached.place.deadline_seconds)
         task = asyncio.create_task(self._close_later(backend, seconds))
@@ -273,7 +275,7 @@ class BackendPool:
                 await self._closing.wait()
         await close_all([backend])
 
-    def _say_so(self) -> dict[str, ActiveElsewhere]:
+    def _elsewhere(self) -> dict[str, ActiveElsewhere]:
         """Those whose marker says that this site goes on elsewhere, and what each says."""
         return self._opening.elsewhere | {
             each.name: each.elsewhere for each in self.backends.values() if each.elsewhere
@@ -282,7 +284,7 @@ class BackendPool:
     def _see_that_it_goes_on_here(self) -> None:
         """Raises as `watch` where the places agree that it does not: then nothing is written on any of them."""
         try:
-            require_active_here(self._places, self._say_so())
+            require_active_here(self._places, self._elsewhere())
         except Misconfigured as error:
             for each in self.backends.values():
                 each.why = each.why or str(error)
@@ -314,10 +316,10 @@ class BackendPool:
     async def _try_named(self, name: str) -> Backend:
         """Open it as it is reached now, and check it."""
         place = self._place(name)
-        self._reached[name] = reach_of(place)
+        self._params[name] = connection_params(place)
         return await self._opening.open(place)
 
-    def _put_up(self, place: BackendPlace, backend: Backend) -> None:
+    def _add(self, place: BackendPlace, backend: Backend) -> None:
         number, local, looks = self._ids[place.name], place.s3 is None, self._timing.markers
         self.backends[number] = MarkerGuard(
             backend,
@@ -335,7 +337,7 @@ class BackendPool:
         return await self._try_named(name)
 
 
-def _can_write(topology: Topology, policy: str, absent: Mapping[str, object]) -> bool:
+def _can_write(topology: Topology, policy: str, pending: Mapping[str, object]) -> bool:
     found = topology.policies[policy]
-    there = [name for name in topology.acked_on(found) if name not in absent]
+    there = [name for name in topology.acked_on(found) if name not in pending]
     return len(there) >= topology.copies_before_answer(found)

@@ -39,9 +39,9 @@ class BlockStorage:
     def __init__(
         self,
         topology: Topology,
-        standing: BackendPool,
+        pool: BackendPool,
         rows: JournalTables,
-        ring: Keyring,
+        keyring: Keyring,
         journal: Journal,
         bytes_in_flight: int,
         wait_seconds: float | None,
@@ -49,19 +49,19 @@ class BlockStorage:
     ) -> None:
         """Only `open` makes one."""
         self.topology = topology
-        self.backends: OpenBackends = standing.backends
+        self.backends: OpenBackends = pool.backends
         """By the journal's ids; the same mapping for good, while a reload adds to it and takes from it."""
-        self.placing = WriteTargets(rows, standing.backends, topology, timing)
+        self.write_targets = WriteTargets(rows, pool.backends, topology, timing)
         self.routes = Routes(_places(rows, topology).values(), topology.home, topology.lines, timing=timing.routes)
-        self.lookup = Lookup(rows, standing.backends, self.routes)
+        self.lookup = Lookup(rows, pool.backends, self.routes)
         writing = int(bytes_in_flight * WRITING_SHARE)
         self.writer = Writer(
             lambda: journal.session, journal.reading, Budget(writing), wait_seconds=wait_seconds, timing=timing
         )
-        self._standing = standing
+        self._pool = pool
         self._rows = rows
         self._clock = timing.clock
-        self._keys = BlockKeys(ring.sealing)
+        self._keys = BlockKeys(keyring.sealing)
         self._reading = Budget(bytes_in_flight - writing)
         self._suspecting = SuspectReporter(journal, timing)
         lookup = self.lookup
@@ -76,7 +76,7 @@ class BlockStorage:
         cls,
         topology: Topology,
         rows: JournalTables,
-        ring: Keyring,
+        keyring: Keyring,
         journal: Journal,
         bytes_in_flight: int,
         *,
@@ -89,12 +89,12 @@ class BlockStorage:
         """Open every backend and see that it is this site's. *wait_seconds*: the writer's. *stamps*: as of `Fencing`.
         *strict*, and what is raised: as `BackendPool.open`."""
         fencing = Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
-        standing = BackendPool(rows, timing=timing, writes_much=writes_much, fencing=fencing)
+        pool = BackendPool(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         try:
-            await standing.open(topology, strict=strict)
-            return cls(topology, standing, rows, ring, journal, bytes_in_flight, wait_seconds, timing)
+            await pool.open(topology, strict=strict)
+            return cls(topology, pool, rows, keyring, journal, bytes_in_flight, wait_seconds, timing)
         except BaseException:
-            await standing.close()
+            await pool.close()
             raise
 
     @property
@@ -105,57 +105,57 @@ class BlockStorage:
     @property
     def targets(self) -> Targets:
         """Where the policy `default` puts blocks."""
-        return self.placing.default
+        return self.write_targets.default
 
-    async def try_out(self, topology: Topology) -> None:
+    async def check_openable(self, topology: Topology) -> None:
         """As `BackendPool.try_out`."""
-        await self._standing.try_out(topology)
+        await self._pool.check_openable(topology)
 
-    def still_written(self, names: Iterable[str]) -> list[str]:
+    def backends_with_old_writes(self, names: Iterable[str]) -> list[str]:
         """Those of these backends to which a write goes that began under an older topology."""
         self.writer.drop_idle_packers()
         ids = dict(self._rows.query("SELECT name, id FROM backend"))
-        if any(self.placing.still_going_to(ids[name]) for name in names if name in ids):
+        if any(self.write_targets.has_writes_to(ids[name]) for name in names if name in ids):
             gc.collect()  # what failed may be held by its own error alone
-        return [name for name in names if name in ids and self.placing.still_going_to(ids[name])]
+        return [name for name in names if name in ids and self.write_targets.has_writes_to(ids[name])]
 
-    async def stand(self, topology: Topology) -> None:
+    async def open_new_backends(self, topology: Topology) -> None:
         """Open the backends that *topology* names anew: they can be read from here on."""
-        await self._standing.open(topology, strict=False)
+        await self._pool.open(topology, strict=False)
         self._learn_ways(topology)
 
     async def adopt(self, topology: Topology) -> None:
         """Go on under another topology, whose names the journal knows. What is under way goes on as it began."""
-        await self._standing.open(topology, strict=False)
-        await self._standing.renew(topology)
+        await self._pool.open(topology, strict=False)
+        await self._pool.renew(topology)
         self.topology = topology
-        self.placing.learn(topology)
+        self.write_targets.set_topology(topology)
         self._learn_ways(topology)
-        await self._standing.leave(topology)
+        await self._pool.close_removed(topology)
 
     def _learn_ways(self, to: Topology) -> None:
         """The ways to the backends that *to* names, over the lines of the topology in force."""
-        self.routes.learn(_places(self._rows, to).values(), self.topology.home, self.topology.lines)
+        self.routes.set_topology(_places(self._rows, to).values(), self.topology.home, self.topology.lines)
 
     async def stamp(self) -> None:
         """As `BackendPool.stamp`."""
-        await self._standing.stamp()
+        await self._pool.stamp()
 
     def covers(self, place: int, number: int) -> bool:
         """As `BackendPool.covers`."""
-        return self._standing.covers(place, number)
+        return self._pool.covers(place, number)
 
-    def absent(self) -> dict[str, str]:
+    def pending(self) -> dict[str, str]:
         """Backends that could not be opened yet, by name, and why."""
-        return self._standing.absent()
+        return self._pool.pending()
 
-    def troubles(self) -> dict[str, str]:
+    def problems(self) -> dict[str, str]:
         """Backends that cannot be used, or not be written on, by name, and why."""
-        return self._standing.unstamped() | self._standing.absent() | self._standing.refusing()
+        return self._pool.unstamped() | self._pool.pending() | self._pool.refusing()
 
     async def watch_markers(self) -> None:
         """As `BackendPool.watch`."""
-        await self._standing.watch()
+        await self._pool.watch()
 
     def count(self) -> None:
         """Bring what its parts counted themselves to the metrics."""
@@ -164,7 +164,7 @@ class BlockStorage:
         CACHED.reach(info.misses, "block keys", "miss")
         IN_FLIGHT.set(self.writer.budget.used, "writing")
         IN_FLIGHT.set(self._reading.used, "reading")
-        self._standing.count()
+        self._pool.count()
         set_circuits(self.routes.healths(self._clock.monotonic()))
 
     async def close(self) -> None:
@@ -173,7 +173,7 @@ class BlockStorage:
             await self._suspecting.close()
             await self.writer.close()
         finally:
-            await self._standing.close()
+            await self._pool.close()
 
 
 def _places(rows: JournalTables, topology: Topology) -> dict[str, policy.Place]:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.site.storage.atomic_files import stamp
+from gateway.site.storage.atomic_files import file_stamp
 from gateway.topology import BackendPlace
 
-Stamp = tuple[int, int, int]
+FileStamp = tuple[int, int, int]
 
 _SHARED = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 """Where AWS's tools look for profiles: the variables that say so, and where it is without them."""
@@ -21,22 +21,22 @@ class ConnectionParams(NamedTuple):
     """Equal for two openings that would come to the same."""
 
     place: BackendPlace
-    """As `bare` tells it."""
-    files: tuple[Stamp, ...]
+    """As `without_placement` tells it."""
+    files: tuple[FileStamp, ...]
     """Of the files that it names: what stands in them may be replaced while the config stays as it is."""
 
 
-def bare(place: BackendPlace) -> BackendPlace:
+def without_placement(place: BackendPlace) -> BackendPlace:
     """But for what does not matter to who opens it."""
     return replace(place, cluster="", drain=False)
 
 
-def reach_of(place: BackendPlace) -> ConnectionParams:
+def connection_params(place: BackendPlace) -> ConnectionParams:
     """How *place* is reached now. Looks at its files, without reading them."""
-    return ConnectionParams(bare(place), tuple(stamp(Path(each)) for each in files_of(place)))
+    return ConnectionParams(without_placement(place), tuple(file_stamp(Path(each)) for each in credential_files(place)))
 
 
-def files_of(place: BackendPlace) -> list[str]:
+def credential_files(place: BackendPlace) -> list[str]:
     """The files that say how *place* is reached, whether they are there or not."""
     if place.s3 is None:
         return []

@@ -59,7 +59,7 @@ class Relation(Enum):
     NONE = "never stamped"
     CURRENT = "stamped by the committer that started last here"
     EARLIER = "stamped by an earlier committer of this history, or by one whose claim was ended"
-    PARTED = "stamped by another history of this site"
+    DIVERGED = "stamped by another history of this site"
 
 
 class Position(NamedTuple):
@@ -91,7 +91,7 @@ class Fencing:
         found = self._rows.query("SELECT counter, nonce FROM token")
         return (int(found[0][0]), str(found[0][1])) if found else None
 
-    def judge(self, fence: Fence | None) -> Relation:
+    def classify(self, fence: Fence | None) -> Relation:
         """How *fence* is related to this journal."""
         token = self.token()
         if fence is None or token is None:
@@ -99,13 +99,13 @@ class Fencing:
         if contains(self._rows, fence.number, fence.hash):
             return Relation.CURRENT if (fence.counter, fence.nonce) == token else Relation.EARLIER
         ended = fence.nonce in unpack(self._rows.query("SELECT over FROM token")[0][0])
-        return Relation.EARLIER if ended else Relation.PARTED
+        return Relation.EARLIER if ended else Relation.DIVERGED
 
     def head(self) -> Position:
         """Where the journal ends."""
         return head(self._rows)
 
-    def stamped(self, marker: Marker) -> Marker | None:
+    def with_fence(self, marker: Marker) -> Marker | None:
         """*marker*, as read, with a new fence: the current token and the journal's end. None if there is no token."""
         token = self.token()
         if token is None:
@@ -147,7 +147,7 @@ def _before(rows: JournalTables, number: int) -> Position:
 
 def require_own_fence(fencing: Fencing, backend: str, fence: Fence | None) -> None:
     """Raises `StampedElsewhere` where *fence*, found on *backend*, is another history's."""
-    if fencing.judge(fence) is Relation.PARTED and fence is not None:
+    if fencing.classify(fence) is Relation.DIVERGED and fence is not None:
         message = (
             f"it was stamped by another copy of this site's folder (token {fence.counter}): this folder is older than "
             "that one, or the two have parted"

@@ -33,7 +33,7 @@ from gateway.timing import Timing
 
 STAMP_TRIES = 3
 """How often a place is looked at and stamped at once, where others stamp it meanwhile."""
-ASKED_SHARE = 0.25
+REQUESTED_SHARE = 0.25
 """Of the time between two looks: when one comes that somebody asked for."""
 
 _log = logging.getLogger(__name__)
@@ -70,10 +70,10 @@ async def check_marker(
             f"this is incarnation {incarnation}"
         )
         raise RestoredElsewhere(message, backend=backend.name)
-    raise errors.OwnedByAnotherSite(f"it {_whose(held, wanted, rows)}", backend=backend.name)
+    raise errors.OwnedByAnotherSite(f"it {_mismatch(held, wanted, rows)}", backend=backend.name)
 
 
-def _whose(held: Marker, wanted: Marker, rows: JournalTables) -> str:
+def _mismatch(held: Marker, wanted: Marker, rows: JournalTables) -> str:
     """Of a place that is not to be used as *wanted* says."""
     if held.site != wanted.site:
         return f"belongs to site {held.site}, and this is site {wanted.site}: two sites cannot share a place"
@@ -119,8 +119,8 @@ class MarkerGuard(Backend):
         self._fence: Fence | None = None
         """As it was seen last, where it was of a committer of this journal."""
         self._stamped = float("-inf")
-        self._asked = asyncio.Event()
-        self._asked_number = 0
+        self._check_requested = asyncio.Event()
+        self._requested_number = 0
 
     @property
     def name(self) -> str:
@@ -167,8 +167,8 @@ class MarkerGuard(Backend):
         fence = self._fence
         if fence is not None and (fence.counter, fence.nonce) == self._fencing.token() and fence.number >= number:
             return True
-        self._asked_number = max(self._asked_number, number)
-        self._asked.set()
+        self._requested_number = max(self._requested_number, number)
+        self._check_requested.set()
         return False
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
@@ -187,11 +187,11 @@ class MarkerGuard(Backend):
         await asyncio.gather(*self._leaving, return_exceptions=True)
         await self.inner.close()
 
-    def go_on_with(self, inner: Backend) -> Backend:
+    def replace_inner(self, inner: Backend) -> Backend:
         """Use *inner* from here on, which was found to bear the marker. Answers what was used until now."""
         before, self.inner, self.get_now = self.inner, inner, inner.get_now  # type: ignore[method-assign]
         self._fence = None
-        self._found()
+        self._set_usable()
         return before
 
     # ---- looking ---------------------------------------------------------------------------------------------------
@@ -201,11 +201,11 @@ class MarkerGuard(Backend):
         while True:
             try:
                 async with asyncio.timeout(self._seconds):
-                    await self._asked.wait()
-                    await self._clock.sleep(self._seconds * ASKED_SHARE)
+                    await self._check_requested.wait()
+                    await self._clock.sleep(self._seconds * REQUESTED_SHARE)
             except TimeoutError:
                 pass
-            self._asked.clear()
+            self._check_requested.clear()
             await self.look(rows)
 
     async def look(self, rows: JournalTables, *, stamp: bool = False) -> None:
@@ -213,48 +213,48 @@ class MarkerGuard(Backend):
         that cannot be read at the moment changes nothing, and neither does a driver that fails over what it reads: one
         place must not end the process. `why` and `elsewhere` tell what was found."""
         for _ in range(STAMP_TRIES):
-            if not await self._overtaken(rows, stamp=stamp):
+            if not await self._check_once(rows, stamp=stamp):
                 return
 
-    async def _overtaken(self, rows: JournalTables, *, stamp: bool) -> bool:
+    async def _check_once(self, rows: JournalTables, *, stamp: bool) -> bool:
         """Look once. Answers whether somebody else stamped the place between the look and the stamp: another process of
         this site, or another copy of it, which the next look tells."""
         looked_at = self.inner
         try:
             held = await check_marker(looked_at, self._id, rows, self._fencing)
         except (errors.OwnedByAnotherSite, errors.Misconfigured) as error:
-            if not await self._stands_again() and self.inner is looked_at:  # and not what was opened anew meanwhile
-                self._lost(error.message)
+            if not await self._reopened() and self.inner is looked_at:  # and not what was opened anew meanwhile
+                self._set_unusable(error.message)
                 self.elsewhere = error if isinstance(error, ActiveElsewhere) else None
         except errors.BackendError:
             pass
         except Exception:  # noqa: BLE001 (whatever it was, the next look is in some seconds)
             _log.exception("the marker of backend %r cannot be looked at", self.name)
         else:
-            self._found()
+            self._set_usable()
             if self._fencing is not None and self.inner is looked_at:
-                return await self._heed(held, self._fencing, stamp=stamp)
+                return await self._update_fence(held, self._fencing, stamp=stamp)
         return False
 
-    async def _heed(self, held: Marker, fencing: Fencing, *, stamp: bool) -> bool:
+    async def _update_fence(self, held: Marker, fencing: Fencing, *, stamp: bool) -> bool:
         """Remember the fence that the place bears, and replace it where that is due. Answers as `_stamp`."""
-        current = fencing.judge(held.fence) is Relation.CURRENT
+        current = fencing.classify(held.fence) is Relation.CURRENT
         self._fence = held.fence if current else None
         if current:
             self.unstamped = ""
-        if fencing.stamps and (not current or self._is_due(held.fence, fencing, stamp=stamp)):
+        if fencing.stamps and (not current or self._stamp_is_due(held.fence, fencing, stamp=stamp)):
             return await self._stamp(held, fencing)
         return False
 
-    def _is_due(self, fence: Fence | None, fencing: Fencing, *, stamp: bool) -> bool:
+    def _stamp_is_due(self, fence: Fence | None, fencing: Fencing, *, stamp: bool) -> bool:
         if fence is None or fencing.head().number <= fence.number:
             return False
         passed = self._clock.monotonic() - self._stamped
-        return stamp or self._asked_number > fence.number or passed >= self._stamp_seconds
+        return stamp or self._requested_number > fence.number or passed >= self._stamp_seconds
 
     async def _stamp(self, held: Marker, fencing: Fencing) -> bool:
         """Compare and set. Answers whether somebody was faster; where it fails otherwise, nothing is deleted there."""
-        wanted = fencing.stamped(held)
+        wanted = fencing.with_fence(held)
         if wanted is None:
             return False
         try:
@@ -270,7 +270,7 @@ class MarkerGuard(Backend):
         self.unstamped, self._fence, self._stamped = "", wanted.fence, self._clock.monotonic()
         return False
 
-    async def _stands_again(self) -> bool:
+    async def _reopened(self) -> bool:
         """Whether what stands at that place now is the right one: a disk that was mounted again."""
         if self._reopen is None:
             return False
@@ -278,17 +278,17 @@ class MarkerGuard(Backend):
             found = await self._reopen()
         except (errors.BackendError, Misconfigured):
             return False
-        leaving = asyncio.create_task(self.go_on_with(found).close())  # its calls under way come to their end
+        leaving = asyncio.create_task(self.replace_inner(found).close())  # its calls under way come to their end
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
         return True
 
-    def _lost(self, why: str) -> None:
+    def _set_unusable(self, why: str) -> None:
         if why != self.why:
             _log.error("nothing is written on backend %r any more: %s", self.name, why)
         self.why = why
 
-    def _found(self) -> None:
+    def _set_usable(self) -> None:
         if self.why:
             _log.warning("backend %r bears this site's marker again, and is written on", self.name)
         self.why, self.elsewhere = "", None

@@ -35,35 +35,35 @@ class PendingBackend(Backend):
         return self._name
 
     @property
-    def _there(self) -> Backend:
+    def _opened(self) -> Backend:
         if self._inner is None:
             raise errors.Unavailable(f"it could not be opened: {self.why}", backend=self._name)
         return self._inner
 
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
-        await self._there.put(key, value, crc32c)
+        await self._opened.put(key, value, crc32c)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
-        return await self._there.get(key, start, length)
+        return await self._opened.get(key, start, length)
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
         return None if self._inner is None else self._inner.get_now(key, start, length)
 
     async def stat(self, key: str) -> Stat:
-        return await self._there.stat(key)
+        return await self._opened.stat(key)
 
     async def delete(self, key: str) -> None:
-        await self._there.delete(key)
+        await self._opened.delete(key)
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
-        async for line in self._there.list(prefix, after):
+        async for line in self._opened.list(prefix, after):
             yield line
 
     async def marker(self) -> Marker | None:
-        return await self._there.marker()
+        return await self._opened.marker()
 
     async def claim(self, marker: Marker) -> None:
-        await self._there.claim(marker)
+        await self._opened.claim(marker)
 
     async def close(self) -> None:
         self._trying.cancel()

@@ -29,7 +29,7 @@ from gateway.topology import BackendPlace, Topology
 _log = logging.getLogger(__name__)
 
 
-async def introduce(topology: Topology, journal: Journal, rows: JournalTables) -> dict[str, str]:
+async def register_backends(topology: Topology, journal: Journal, rows: JournalTables) -> dict[str, str]:
     """Name and claim all that is new. Answers the new backends that could not be claimed, by name, and why: they have
     names, and no set of theirs does, so nothing is written there yet. Done before, it costs a few look-ups."""
     ids = {name: await _backend(name, journal, rows) for name in topology.backends}
@@ -54,7 +54,7 @@ async def introduce(topology: Topology, journal: Journal, rows: JournalTables) -
     return unclaimed
 
 
-async def keep_introducing(
+async def keep_registering(
     topology: Callable[[], Topology], journal: Journal, rows: JournalTables, timing: Timing
 ) -> None:
     """Claim what could not be claimed when the site was opened, once that can be; until cancelled. The keeper's."""
@@ -62,7 +62,7 @@ async def keep_introducing(
     while True:
         await timing.clock.sleep(timing.backends.claim_seconds)
         try:
-            unclaimed = await introduce(topology(), journal, rows)
+            unclaimed = await register_backends(topology(), journal, rows)
         except Unavailable:
             continue  # nobody commits at the moment
         for name in told.keys() - unclaimed.keys():

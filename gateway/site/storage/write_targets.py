@@ -32,15 +32,15 @@ class WriteTargets:
         self._look_again = 0.0
         self._timing = timing
         self._made: list[weakref.ref[Targets]] = []
-        self.learn(topology)
+        self.set_topology(topology)
 
-    def learn(self, topology: Topology) -> None:
+    def set_topology(self, topology: Topology) -> None:
         """From here on it is *topology* that says where writes go. What is under way goes where it began to."""
         self._topology = topology
         self._known: dict[str, Targets] = {}
         self._made = [each for each in self._made if each() is not None]
 
-    def still_going_to(self, backend: int) -> bool:
+    def has_writes_to(self, backend: int) -> bool:
         """Whether a write is under way that goes there, other than those of today's policies: of an older topology."""
         today = [id(each) for each in self._known.values()]
         made = [found for each in self._made if (found := each()) is not None and id(found) not in today]
@@ -72,22 +72,22 @@ class WriteTargets:
         if not wanted or not all(each in self._backends for each in wanted):
             raise Unavailable("nothing can be written anew: a backend that keeps it is not open")
         copies = tuple(Target(self._backends[each], each) for each in sorted(wanted))
-        return self._remembered(Targets(policy, self._set(wanted), copies))
+        return self._tracked(Targets(policy, self._set(wanted), copies))
 
     def _of(self, policy: Policy) -> Targets:
-        self._look()
+        self._refresh_lost()
         found = self._known.get(policy.name)
         if found is None:
-            found = self._known[policy.name] = self._remembered(self._resolved(policy))
+            found = self._known[policy.name] = self._tracked(self._resolve(policy))
         return found
 
-    def _remembered(self, targets: Targets) -> Targets:
+    def _tracked(self, targets: Targets) -> Targets:
         """As long as somebody has a use for it."""
         self._made = [each for each in self._made if each() is not None]
         self._made.append(weakref.ref(targets))
         return targets
 
-    def _resolved(self, policy: Policy) -> Targets:
+    def _resolve(self, policy: Policy) -> Targets:
         topology, acked = self._topology, placement.acked_on(policy, self._topology, self._lost)
         why = placement.unmet(policy, topology, self._lost)
         if why:
@@ -103,7 +103,7 @@ class WriteTargets:
             partial_sets={frozenset(each): self._set(each) for each in _choices(ids, needed)},
         )
 
-    def _look(self) -> None:
+    def _refresh_lost(self) -> None:
         """Learn which backends were given up since: nothing new is put there. Asked at each write, looked up each
         second; what is put there in between the mover brings elsewhere, as long as the place still answers."""
         now = self._timing.clock.monotonic()
