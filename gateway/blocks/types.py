@@ -36,8 +36,8 @@ class Targets:
     needed: int = 0
     """How many of `copies` must have the block before the write is answered; 0 means all."""
     partial_sets: Mapping[frozenset[int], int] = field(default_factory=dict)
-    """If `needed` is fewer than all: the id of each interned set of *needed* or more of the backends, by its members.
-    """
+    """If `needed` is fewer than all: the id of each interned set of *needed* or more of the backends, by its
+    members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class ReadRange(NamedTuple):
     """A range of plain bytes to read: *length* bytes from *start*, relative to *extent*.
 
     The extent is the *nth* one of the run *run* (from 0), so that it can be looked up again if its block has been
-    deleted
-    meanwhile; a *run* of 0 means that it cannot. *facts* are those of the extent's block, if already looked up."""
+    deleted meanwhile; a *run* of 0 means that it cannot. *facts* are those of the extent's block, if already looked
+    up."""
 
     extent: Extent
     start: int

@@ -197,14 +197,14 @@ async def test_the_same_copy_is_reported_once_a_minute_and_only_so_many_a_second
     told: list[tuple[bytes, int, str]] = []
     known = bad_copies.BadCopyReporter(lambda *each: told.append(each), Timing(clock=clock))
     for _ in range(3):
-        known.tell(b"one", 1, DAMAGED)
+        known.report(b"one", 1, DAMAGED)
     assert told == [(b"one", 1, DAMAGED)]
     clock.advance(61)
-    known.tell(b"one", 1, ABSENT)
+    known.report(b"one", 1, ABSENT)
     assert len(told) == 2
     for number in range(1000):
-        known.tell(b"%d" % number, 1, ABSENT)
-    assert len(told) <= 2 + bad_copies.MOST_A_SECOND
+        known.report(b"%d" % number, 1, ABSENT)
+    assert len(told) <= 2 + bad_copies.REPORTS_PER_SECOND
 
 
 async def test_a_report_that_goes_wrong_does_not_make_a_read_go_wrong() -> None:
@@ -212,7 +212,7 @@ async def test_a_report_that_goes_wrong_does_not_make_a_read_go_wrong() -> None:
         raise RuntimeError("a bug")
 
     known = bad_copies.BadCopyReporter(report, Timing())
-    known.tell(b"one", 1, DAMAGED)
+    known.report(b"one", 1, DAMAGED)
 
 
 async def test_a_copy_that_the_journal_no_longer_names_is_not_reported() -> None:

@@ -142,7 +142,7 @@ async def test_bytes_that_were_torn_on_their_way_are_not_shared_with_who_comes_l
 async def test_whoever_comes_goes_and_fails_in_whatever_order_nothing_stays_behind(seed: int) -> None:
     chance = random.Random(seed)
     budget = Budget(10)
-    flights: SharedFetches[int] = SharedFetches(lambda found: found > 0)
+    fetches: SharedFetches[int] = SharedFetches(lambda result: result > 0)
 
     async def fetch() -> int:
         await asyncio.sleep(chance.choice([0, 0, 0.001]))
@@ -152,21 +152,21 @@ async def test_whoever_comes_goes_and_fails_in_whatever_order_nothing_stays_behi
 
     async def reader() -> None:
         for _ in range(20):
-            ticket = flights.join(chance.randrange(4), fetch, budget, 3)
-            if ticket is None:
+            handle = fetches.join(chance.randrange(4), fetch, budget, 3)
+            if handle is None:
                 await asyncio.sleep(0)
                 continue
             try:
                 async with asyncio.timeout(chance.choice([0, 0.0005, None])):
-                    await ticket.result()
+                    await handle.result()
                     await asyncio.sleep(0)
             except (TimeoutError, RuntimeError):
                 pass
             finally:
-                ticket.leave()
-                ticket.leave()
+                handle.release()
+                handle.release()
 
     await asyncio.gather(*(reader() for _ in range(50)))
-    assert len(flights) == 0
+    assert len(fetches) == 0
     assert budget.used == 0
     assert budget.peak <= 10

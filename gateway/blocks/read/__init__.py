@@ -1,1 +1,1 @@
-"""The read path: which extents hold a range, and fetching them from the best copies."""
+"""The read path: which extents hold a range of bytes, and reading them from the best copies."""

@@ -1,6 +1,7 @@
-"""Telling whoever repairs which copies are no good: each once in a while, and not too many of them.
+"""Reporting bad copies to whoever repairs them: each copy once in a while, and not too many in a second.
 
-A read must not wait for that nor fail by it. What is left out is found by the next read, or by `fsck`.
+A read does not wait for a report, nor fail because of one. A copy that is not reported is found by the next read, or by
+`fsck`.
 """
 
 from __future__ import annotations
@@ -14,43 +15,46 @@ from gateway.timing import Timing
 
 _log = logging.getLogger(__name__)
 
-MOST_A_SECOND = 20.0
-REMEMBERED = 4_096
+REPORTS_PER_SECOND = 20.0
+REMEMBERED_MAX = 4_096
+"""Reported copies that are remembered, so that they are not reported again at once."""
 
 
 class BadCopyReporter:
-    """What a process reports."""
+    """Limits the reports of one process."""
 
     def __init__(self, report: ReportBadCopy | None, timing: Timing) -> None:
+        """*report* receives the reports; None if nobody repairs."""
         self._report = report
         self._clock = timing.clock.monotonic
         self._again_seconds = timing.blocks.report_again_seconds
-        self._told: OrderedDict[tuple[bytes, int], float] = OrderedDict()  # when, oldest first
-        self._may = MOST_A_SECOND
-        self._counted_s = self._clock()
+        self._reported_s: OrderedDict[tuple[bytes, int], float] = OrderedDict()  # when, the oldest first
+        self._allowed = REPORTS_PER_SECOND  # a token bucket that holds the reports of one second
+        self._refilled_s = self._clock()
 
-    def tell(self, block: bytes, backend: int, word: str) -> None:
-        """The copy of *block* on *backend* is no good."""
+    def report(self, block_id: bytes, backend_id: int, word: str) -> None:
+        """Count the copy of a block on a backend as bad, and report it if that is due. *word*: `ABSENT` or
+        `DAMAGED`."""
         metrics.BAD.add(1, word)
-        if self._report is None or not self._is_due((block, backend)):
+        if self._report is None or not self._is_due((block_id, backend_id)):
             return
         try:
-            self._report(block, backend, word)
-        except Exception:  # noqa: BLE001 (whatever goes wrong there, a read goes on)
-            _log.exception("a copy that is no good could not be reported")
+            self._report(block_id, backend_id, word)
+        except Exception:  # noqa: BLE001 (a failing report must not fail a read)
+            _log.exception("a bad copy could not be reported")
 
     def _is_due(self, copy: tuple[bytes, int]) -> bool:
         now = self._clock()
-        told = self._told.get(copy)
-        if told is not None and now - told < self._again_seconds:
+        reported_s = self._reported_s.get(copy)
+        if reported_s is not None and now - reported_s < self._again_seconds:
             return False
-        self._may = min(MOST_A_SECOND, self._may + (now - self._counted_s) * MOST_A_SECOND)
-        self._counted_s = now
-        if self._may < 1.0:
+        self._allowed = min(REPORTS_PER_SECOND, self._allowed + (now - self._refilled_s) * REPORTS_PER_SECOND)
+        self._refilled_s = now
+        if self._allowed < 1.0:
             return False
-        self._may -= 1.0
-        self._told[copy] = now
-        self._told.move_to_end(copy)
-        if len(self._told) > REMEMBERED:
-            self._told.popitem(last=False)
+        self._allowed -= 1.0
+        self._reported_s[copy] = now
+        self._reported_s.move_to_end(copy)
+        if len(self._reported_s) > REMEMBERED_MAX:
+            self._reported_s.popitem(last=False)
         return True

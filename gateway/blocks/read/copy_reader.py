@@ -1,11 +1,11 @@
-"""Copies of a block: asking one after the other until one answers what was sealed.
+"""Reading ranges of extents from whichever copy of the block is good.
 
-What comes back is verified before anybody sees it, so an absent, torn, swapped, rotten or slow copy costs only the way
-to the next one. Each such step is logged, and a copy that is no good is reported to whoever repairs.
+All bytes are verified before a caller sees them. So an absent, torn, swapped, rotten or slow copy costs only the time
+until the next copy is read. Each such failure is logged, and a bad copy is reported to whoever repairs copies.
 
-Who reads holds the journal's horizon, and so every copy that the looked-up set names stays until the last byte is out:
-whatever drops one says so in the journal first, and takes the bytes only behind all readers. So going over to another
-copy in the middle of an object is as safe as having begun with it.
+The caller holds the journal's horizon, so each copy that the looked-up set names stays until the last byte is read: a
+copy is dropped by a record first, and its bytes are deleted only when no reader's horizon is below that record. So
+reading the rest of an object from another copy is as safe as having begun with that one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from gateway.timing import Timing
 _log = logging.getLogger(__name__)
 
 ExtentAt = Callable[[int, int], Extent | None]
-"""Where the extent of (run, which of its extents) lies by now; None if the run is gone."""
+"""Returns the extent of (run, number in the run) as the journal has it now; None if the run is deleted."""
 
 
 class Fetched(NamedTuple):
@@ -57,21 +57,24 @@ class Fetched(NamedTuple):
 
     facts: BlockFacts
     sealed: memoryview
-    first: int
-    """Which of the extent's frames stands first in them."""
+    first_frame: int
+    """The number, in its extent, of the frame that `sealed` begins with."""
     copy: Target
 
 
-class Arrived(NamedTuple):
-    """What became of a fetch."""
+class FetchOutcome(NamedTuple):
+    """How a fetch ended."""
 
     fetched: Fetched | None
+    """None if no copy could be read."""
     failures: tuple[CopyFailure, ...]
-    """The copies that did not answer."""
 
 
 class CopyReader:
-    """Reads stretches of extents from whichever copy answers."""
+    """Reads ranges of extents. For one event loop.
+
+    The methods take a *read_range*, and *start* and *length* of the part of it to read, as plain bytes of the
+    extent."""
 
     def __init__(
         self,
@@ -84,30 +87,30 @@ class CopyReader:
         report: ReportBadCopy | None = None,
         timing: Timing,
     ) -> None:
-        """*routes*: what this process knows of the ways to the backends. *report*: who repairs copies."""
+        """*routes*: what this process has measured of its backends. *report* receives bad copies."""
         self._facts = facts
         self._copies_of = copies_of
         self._keys = keys
         self._extent_at = extent_at
         self._routes = routes or Routes(timing=timing.routes)
         self._clock = timing.clock.monotonic
-        self._asking = HedgedReader(self._routes, self._clock)
-        self._reports = BadCopyReporter(report, timing)
-        self._flights: SharedFetches[Arrived] = SharedFetches(lambda arrived: arrived.fetched is not None)
+        self._hedged = HedgedReader(self._routes, self._clock)
+        self._reporter = BadCopyReporter(report, timing)
+        self._fetches: SharedFetches[FetchOutcome] = SharedFetches(lambda outcome: outcome.fetched is not None)
 
-    def with_facts(self, want: ReadRange) -> ReadRange:
-        """*want* with its block's facts, where the journal names it."""
-        return want if want.facts else want._replace(facts=self._facts(want.extent.block))
+    def with_facts(self, read_range: ReadRange) -> ReadRange:
+        """Return *read_range* with its block's facts, if the journal names the block."""
+        return read_range if read_range.facts else read_range._replace(facts=self._facts(read_range.extent.block))
 
-    def read_now(self, want: ReadRange, start: int, length: int) -> Buffer | None:
-        """*length* plain bytes from *start* on, inside the extent, if they are at hand without waiting."""
-        extent = want.extent
-        facts = want.facts or self._facts(extent.block)
+    def read_now(self, read_range: ReadRange, start: int, length: int) -> Buffer | None:
+        """Return the plain bytes if a copy has them at hand, without waiting; otherwise None."""
+        extent = read_range.extent
+        facts = read_range.facts or self._facts(extent.block)
         if facts is None:
             return None
         key = block_path(extent.block)
-        one = length == extent.length <= FRAME_PLAIN  # as most small objects are: all of one frame
-        span = None if one else sealed_span(extent.offset, extent.length, start, length)
+        is_whole_frame = length == extent.length <= FRAME_PLAIN  # as most small objects are
+        span = None if is_whole_frame else sealed_span(extent.offset, extent.length, start, length)
         for copy in self._copies_of(facts):
             backend = copy.backend
             if span is None:
@@ -119,45 +122,53 @@ class CopyReader:
                     if span is None:
                         plain = self._keys.opener(facts.ring_key, extent.block).open_one(sealed, length, extent.frame)
                     else:
-                        plain = self._open(want, Fetched(facts, memoryview(sealed), span.first, copy), start, length)
+                        fetched = Fetched(facts, memoryview(sealed), span.first, copy)
+                        plain = self._open(read_range, fetched, start, length)
                 except errors.Corrupted as error:
-                    # said here: `read` may find another copy faster, and never meet this one
-                    self._damaged(extent.block, copy, error)
+                    # Reported here, since `read` may find that another copy is faster, and never read this one.
+                    self._record_damaged(extent.block, copy, error)
                     continue
                 metrics.OPENED.add(1, metrics.AT_HAND)
                 return plain
         return None
 
-    def join(self, want: ReadRange, start: int, length: int, budget: Budget) -> FetchHandle[Arrived] | None:
-        """A place on the fetch of a stretch, from the first copy that answers at all. None if *budget* has no room, or
-        the journal does not name the block.
+    def fetch(self, read_range: ReadRange, start: int, length: int, budget: Budget) -> FetchHandle[FetchOutcome] | None:
+        """Start to fetch the sealed bytes from the first copy that answers, or join such a fetch.
 
-        Whoever asks for the same stretch meanwhile shares it; it is charged once."""
-        facts = self._facts(want.extent.block)
+        A fetch is charged to *budget* by the reader that starts it. Returns None if the budget does not have that many
+        bytes now, or the journal does not name the block."""
+        facts = self._facts(read_range.extent.block)
         if facts is None:
             return None
-        stretch = _stretch(want, start, length)
-        return self._share(stretch, facts, self._copies_of(facts), None, budget, sealed_length(length) + FRAME_PLAIN)
+        sealed_range = _sealed_range(read_range, start, length)
+        charge = sealed_length(length) + FRAME_PLAIN
+        return self._join_fetch(sealed_range, facts, self._copies_of(facts), None, budget, charge)
 
-    async def open(self, ticket: FetchHandle[Arrived], want: ReadRange, start: int, length: int) -> memoryview:
-        """Plain bytes of what was fetched, or, where it is not what was sealed, of another copy. Raises as `read`."""
-        fetched = ticket.brought.fetched
-        assert fetched is not None, "there is nothing to open"
+    async def open(
+        self, handle: FetchHandle[FetchOutcome], read_range: ReadRange, start: int, length: int
+    ) -> memoryview:
+        """Return the plain bytes of what *handle* fetched, or those of another copy if the fetched ones are damaged.
+
+        Raises as `read`."""
+        fetched = handle.value.fetched
+        assert fetched is not None, "no copy could be read"
         try:
-            return self._verified(want, fetched, ticket, start, length)
+            return self._verified(read_range, fetched, handle, start, length)
         except errors.Corrupted:
-            return await self.read(want, start, length, suspect=fetched.copy)
+            return await self.read(read_range, start, length, suspect=fetched.copy)
 
-    async def read(self, want: ReadRange, start: int, length: int, suspect: Target | None = None) -> memoryview:
-        """*length* plain bytes from *start* on, inside the extent, from whichever copy has them; *suspect* is asked
-        last. Raises `Corrupted` if every copy is lost, `Unavailable` if one may still have them."""
+    async def read(self, read_range: ReadRange, start: int, length: int, suspect: Target | None = None) -> memoryview:
+        """Return the plain bytes from whichever copy has them; *suspect* is tried last.
+
+        If no copy has them, and the extent has been moved to another block meanwhile, that block is read. Raises
+        `Corrupted` if every copy is lost, and `Unavailable` if one may still have the bytes."""
         failures: list[Exception] = []
-        found = await self._from_copies(want, start, length, suspect, failures)
-        if found is None and (moved := self._moved(want)) is not None:
-            found = await self._from_copies(moved, start, length, None, failures)
-        if found is not None:
-            return found
-        what = f"block {want.extent.block.hex()} cannot be read"
+        plain = await self._read_copies(read_range, start, length, suspect, failures)
+        if plain is None and (moved := self._moved(read_range)) is not None:
+            plain = await self._read_copies(moved, start, length, None, failures)
+        if plain is not None:
+            return plain
+        what = f"block {read_range.extent.block.hex()} cannot be read"
         reasons = "; ".join(map(str, failures)) or "the journal does not name it"
         lost = backend_errors.NotFound, backend_errors.Corrupted, errors.Corrupted
         if all(isinstance(failure, lost) for failure in failures):
@@ -166,113 +177,119 @@ class CopyReader:
 
     # ---- fetching ------------------------------------------------------------------------------------------------
 
-    async def _from_copies(
-        self, want: ReadRange, start: int, length: int, suspect: Target | None, failures: list[Exception]
+    async def _read_copies(
+        self, read_range: ReadRange, start: int, length: int, suspect: Target | None, failures: list[Exception]
     ) -> memoryview | None:
-        """From the first copy that answers what was sealed; no copy is asked twice."""
-        facts = self._facts(want.extent.block)
+        """Return the plain bytes of the first good copy; None if there is none. No copy is read twice.
+
+        The errors of bad copies are appended to *failures*."""
+        facts = self._facts(read_range.extent.block)
         if facts is None:
             return None
-        left = list(self._copies_of(facts))
-        while left:
-            ticket = self._share(_stretch(want, start, length), facts, left, suspect)
-            assert ticket is not None, "nothing is charged"
+        untried = list(self._copies_of(facts))
+        while untried:
+            handle = self._join_fetch(_sealed_range(read_range, start, length), facts, untried, suspect)
+            assert handle is not None, "nothing is charged"
             try:
-                fetched, failed = await ticket.result()
+                fetched, failed = await handle.result()
                 failures += [failure.error for failure in failed]
                 if fetched is None:
                     return None
                 try:
-                    return self._verified(want, fetched, ticket, start, length)
+                    return self._verified(read_range, fetched, handle, start, length)
                 except errors.Corrupted as error:
                     failures.append(error)
-                    asked = {fetched.copy.id, *(failure.copy.id for failure in failed)}
-                    left = [copy for copy in left if copy.id not in asked]
+                    tried = {fetched.copy.id, *(failure.copy.id for failure in failed)}
+                    untried = [copy for copy in untried if copy.id not in tried]
             finally:
-                ticket.leave()
+                handle.release()
         return None
 
-    def _share(
+    def _join_fetch(
         self,
-        stretch: SealedRange,
+        sealed_range: SealedRange,
         facts: BlockFacts,
         copies: Sequence[Target],
         suspect: Target | None,
         budget: Budget | None = None,
         charge: int = 0,
-    ) -> FetchHandle[Arrived] | None:
-        """A place on the fetch of *stretch* from *copies*, *suspect* last. None if *budget* has no room for it."""
-        key = (stretch, tuple(copy.id for copy in copies), suspect and suspect.id)
-        ticket = self._flights.join(key, lambda: self._fetch(stretch, facts, copies, suspect), budget, charge)
-        if ticket is not None and ticket.joined:
+    ) -> FetchHandle[FetchOutcome] | None:
+        """Start or join the fetch of a range from *copies*, *suspect* last. Returns None if *budget* is short."""
+        key = (sealed_range, tuple(copy.id for copy in copies), suspect and suspect.id)
+        handle = self._fetches.join(key, lambda: self._fetch(sealed_range, facts, copies, suspect), budget, charge)
+        if handle is not None and handle.is_joined:
             metrics.JOINED.add()
-        return ticket
+        return handle
 
     async def _fetch(
-        self, stretch: SealedRange, facts: BlockFacts, copies: Sequence[Target], suspect: Target | None
-    ) -> Arrived:
-        failed: list[CopyFailure] = []
+        self, sealed_range: SealedRange, facts: BlockFacts, copies: Sequence[Target], suspect: Target | None
+    ) -> FetchOutcome:
+        failures: list[CopyFailure] = []
         if len(copies) > 1:
-            copies = sorted(self._ordered(copies, stretch.length), key=lambda copy: copy == suspect)
-        found = await self._asking.first(copies, stretch, failed)
-        for copy, error in failed:
+            copies = sorted(self._ordered(copies, sealed_range.length), key=lambda copy: copy == suspect)
+        result = await self._hedged.read(copies, sealed_range, failures)
+        for copy, error in failures:
             if isinstance(error, backend_errors.NotFound):
-                self._bad(stretch.block, copy, ABSENT)
+                self._report(sealed_range.block, copy, ABSENT)
             elif isinstance(error, backend_errors.Corrupted):
-                self._bad(stretch.block, copy, DAMAGED)
-        if found is None:
-            return Arrived(None, tuple(failed))
-        return Arrived(Fetched(facts, memoryview(found[1]), stretch.first, found[0]), tuple(failed))
+                self._report(sealed_range.block, copy, DAMAGED)
+        if result is None:
+            return FetchOutcome(None, tuple(failures))
+        fetched = Fetched(facts, memoryview(result.sealed), sealed_range.first_frame, result.copy)
+        return FetchOutcome(fetched, tuple(failures))
 
     def _ordered(self, copies: Sequence[Target], size: int) -> list[Target]:
-        """Best first, as it was measured."""
+        """Order *copies* by what this process has measured, the best first."""
         by_id = {copy.id: copy for copy in copies}
         return [by_id[each] for each in self._routes.order(by_id, size, self._clock())]
 
+    def _moved(self, read_range: ReadRange) -> ReadRange | None:
+        """Return the same range of the extent that its run has now; None if that is the same extent, or none."""
+        extent = self._extent_at(read_range.run, read_range.nth) if read_range.run else None
+        if extent is None or extent == read_range.extent or extent.length != read_range.extent.length:
+            return None
+        return read_range._replace(extent=extent, facts=None)
+
+    # ---- verifying -----------------------------------------------------------------------------------------------
+
     def _verified(
-        self, want: ReadRange, fetched: Fetched, ticket: FetchHandle[Arrived], start: int, length: int
+        self, read_range: ReadRange, fetched: Fetched, handle: FetchHandle[FetchOutcome], start: int, length: int
     ) -> memoryview:
-        """Plain bytes of what was fetched. Raises `Corrupted`, and says so to whom it concerns."""
+        """Return the plain bytes of what was fetched. Raises `Corrupted`, after reporting the copy."""
         try:
-            plain = self._open(want, fetched, start, length)
+            plain = self._open(read_range, fetched, start, length)
         except errors.Corrupted as error:
-            ticket.refuse()
-            self._damaged(want.extent.block, fetched.copy, error)
+            handle.invalidate()
+            self._record_damaged(read_range.extent.block, fetched.copy, error)
             raise
         metrics.OPENED.add(1, metrics.FETCHED)
         return plain
 
-    def _damaged(self, block: bytes, copy: Target, error: errors.Corrupted) -> None:
-        metrics.FAILED.add()
-        _log.warning("backend %r: %s", copy.backend.name, error)
-        self._bad(block, copy, DAMAGED)
-
-    def _bad(self, block: bytes, copy: Target, word: str) -> None:
-        """Report a copy, if it is one that the journal still names."""
-        facts = self._facts(block)
-        if facts is not None and any(copy.id == each.id for each in self._copies_of(facts)):
-            self._reports.tell(block, copy.id, word)
-
-    def _moved(self, want: ReadRange) -> ReadRange | None:
-        extent = self._extent_at(want.run, want.nth) if want.run else None
-        if extent is None or extent == want.extent or extent.length != want.extent.length:
-            return None
-        return want._replace(extent=extent, facts=None)
-
-    def _open(self, want: ReadRange, fetched: Fetched, start: int, length: int) -> memoryview:
-        """Verify and open the frames that hold the stretch, out of what was fetched. Raises `Corrupted`."""
-        extent = want.extent
-        facts, sealed, first, _ = fetched
+    def _open(self, read_range: ReadRange, fetched: Fetched, start: int, length: int) -> memoryview:
+        """Verify and open the frames that hold the bytes. Raises `Corrupted`."""
+        extent = read_range.extent
+        facts, sealed, first_frame, _ = fetched
         begins = start // FRAME_PLAIN
         ends = frames_of(start + length)
         opener = self._keys.opener(facts.ring_key, extent.block)
-        frames = sealed[(begins - first) * FRAME_SEALED : (ends - first) * FRAME_SEALED]
+        frames = sealed[(begins - first_frame) * FRAME_SEALED : (ends - first_frame) * FRAME_SEALED]
         plain = opener.open(frames, extent.length, extent.frame, begins, ends - begins)
         skip = start - begins * FRAME_PLAIN
         return plain[skip : skip + length]
 
+    def _record_damaged(self, block_id: bytes, copy: Target, error: errors.Corrupted) -> None:
+        metrics.FAILED.add()
+        _log.warning("backend %r: %s", copy.backend.name, error)
+        self._report(block_id, copy, DAMAGED)
 
-def _stretch(want: ReadRange, start: int, length: int) -> SealedRange:
-    """The frames that hold so many plain bytes from *start* on, inside the extent."""
-    span = sealed_span(want.extent.offset, want.extent.length, start, length)
-    return SealedRange(want.extent.block, span.start, span.length, span.first)
+    def _report(self, block_id: bytes, copy: Target, word: str) -> None:
+        """Report a bad copy, if the journal still names it."""
+        facts = self._facts(block_id)
+        if facts is not None and any(copy.id == each.id for each in self._copies_of(facts)):
+            self._reporter.report(block_id, copy.id, word)
+
+
+def _sealed_range(read_range: ReadRange, start: int, length: int) -> SealedRange:
+    """Return the range of the frames that hold *length* plain bytes from *start* of the extent."""
+    span = sealed_span(read_range.extent.offset, read_range.extent.length, start, length)
+    return SealedRange(read_range.extent.block, span.start, span.length, span.first)

@@ -1,7 +1,8 @@
-"""Asking the copies of a block one after the other, and two at once where the first is slow.
+"""Hedged reads: the copies of a block are tried one after the other, and a second one while the first is slow.
 
-What an answer is worth is for the caller to check. Each outcome is told to the routes, so that the next read knows.
-One copy alone is simply awaited.
+The caller verifies the bytes that come back. Each outcome is passed to `Routes`, which orders later reads, decides how
+long a copy may take before the next one is asked, and how many reads may be hedged. A block with a single copy is
+simply read.
 """
 
 from __future__ import annotations
@@ -20,173 +21,205 @@ from gateway.placement.routes import Routes
 
 _log = logging.getLogger(__name__)
 
-Clock = Callable[[], float]
-"""Seconds since whenever; never goes back."""
+MonotonicClock = Callable[[], float]
+"""Seconds since some fixed moment; never goes back."""
 
 
 class SealedRange(NamedTuple):
-    """Sealed bytes of a block."""
+    """A range of the sealed bytes of a block."""
 
     block: bytes
     start: int
     length: int
-    first: int
-    """Which of its extent's frames they begin with."""
+    first_frame: int
+    """The number, in its extent, of the frame that the range begins with."""
 
 
 class CopyFailure(NamedTuple):
-    """A copy that did not answer."""
+    """A copy that could not be read."""
 
     copy: Target
     error: backend_errors.BackendError
 
 
-class HedgedReader:
-    """Reads stretches from the first of several copies that answers."""
+class CopyBytes(NamedTuple):
+    """What a copy returned. Not verified yet."""
 
-    def __init__(self, routes: Routes, clock: Clock) -> None:
+    copy: Target
+    sealed: Buffer
+
+
+class HedgedReader:
+    """Reads ranges of blocks from the first of several copies that answers."""
+
+    def __init__(self, routes: Routes, clock: MonotonicClock) -> None:
         self._routes = routes
         self._clock = clock
 
-    async def first(
-        self, copies: Sequence[Target], stretch: SealedRange, failures: list[CopyFailure]
-    ) -> tuple[Target, Buffer] | None:
-        """The copy that answered first, and what; None if none did. *copies*: best first. *failures* gains those that
-        did not. No copy is asked twice."""
+    async def read(
+        self, copies: Sequence[Target], sealed_range: SealedRange, failures: list[CopyFailure]
+    ) -> CopyBytes | None:
+        """Return the bytes of the copy that answers first; None if all fail. *copies*: the best first.
+
+        Each copy is asked once at most. Those that fail are appended to *failures*."""
         if len(copies) > 1:
-            return await _HedgedRead(self, self._routes, self._clock, stretch, failures).run(deque(copies))
+            return await _HedgedRead(self, self._routes, self._clock, sealed_range, failures).run(deque(copies))
         for copy in copies:
             try:
-                return copy, await self.ask(copy, stretch)
+                return CopyBytes(copy, await self.read_copy(copy, sealed_range))
             except backend_errors.BackendError as error:
                 failures.append(CopyFailure(copy, error))
         return None
 
-    async def ask(self, copy: Target, stretch: SealedRange) -> Buffer:
-        """What *copy* answers. Raises `BackendError`."""
+    async def read_copy(self, copy: Target, sealed_range: SealedRange) -> Buffer:
+        """Read the range from one copy, and record the outcome. Raises `BackendError`."""
         backend, backend_id = copy
         began = self._clock()
         self._routes.asked(backend_id, began)
         try:
-            sealed = await backend.get(block_path(stretch.block), stretch.start, stretch.length)
+            sealed = await backend.get(block_path(sealed_range.block), sealed_range.start, sealed_range.length)
         except backend_errors.BackendError as error:
             metrics.FAILED.add()
-            _log.warning("a copy does not answer: %s", error)
+            _log.warning("a copy could not be read: %s", error)
             now = self._clock()
             if isinstance(error, (backend_errors.NotFound, backend_errors.Corrupted)):
-                self._works(self._routes.refused(backend_id, now), copy)
+                self._log_recovery(self._routes.refused(backend_id, now), copy)
             elif self._routes.failed(backend_id, error.word, now):
-                _log.warning("backend %r is asked last from now on: %s", backend.name, error)
+                _log.warning("backend %r is tried last from now on: %s", backend.name, error)
             raise
         now = self._clock()
-        self._works(self._routes.answered(backend_id, len(sealed), now - began, now), copy)
+        self._log_recovery(self._routes.answered(backend_id, len(sealed), now - began, now), copy)
         return sealed
 
-    def outrun(self, copy: Target, stretch: SealedRange, seconds: float) -> None:
-        """Another copy answered before this one did, which had been waited for long enough."""
+    def record_overtaken(self, copy: Target, sealed_range: SealedRange, seconds: float) -> None:
+        """Record that *copy* had not answered after *seconds*, when another copy did."""
         _log.warning(
-            "backend %r is slow: no answer within %.3g s (block %s)", copy.backend.name, seconds, stretch.block.hex()
+            "backend %r is slow: no answer within %.3g s (block %s)",
+            copy.backend.name,
+            seconds,
+            sealed_range.block.hex(),
         )
         if self._routes.outrun(copy.id, seconds, self._clock()):
-            _log.warning("backend %r is asked last from now on: it is slow", copy.backend.name)
+            _log.warning("backend %r is tried last from now on: it is slow", copy.backend.name)
 
-    def _works(self, again: bool, copy: Target) -> None:
-        if again:
+    def _log_recovery(self, has_recovered: bool, copy: Target) -> None:
+        if has_recovered:
             _log.warning("backend %r works again", copy.backend.name)
 
 
 _Outcome = Buffer | backend_errors.BackendError
 
 
+class _Attempt(NamedTuple):
+    copy: Target
+    began_s: float
+
+
 class _HedgedRead:
-    """One stretch asked of several copies."""
+    """One range that is read from several copies.
+
+    `run` starts an attempt and then waits for an event: an attempt has ended, or the latest attempt is slow. After a
+    failure it starts an attempt at the next copy. If the latest attempt is slow, it starts another one beside it, as
+    far as `Routes` allows. The first attempt that succeeds wins, and the others are cancelled."""
 
     def __init__(
-        self, asking: HedgedReader, routes: Routes, clock: Clock, stretch: SealedRange, failures: list[CopyFailure]
+        self,
+        reader: HedgedReader,
+        routes: Routes,
+        clock: MonotonicClock,
+        sealed_range: SealedRange,
+        failures: list[CopyFailure],
     ) -> None:
-        self._asking = asking
+        self._reader = reader
         self._routes = routes
         self._clock = clock
-        self._stretch = stretch
+        self._range = sealed_range
         self._failures = failures
-        self._running: dict[asyncio.Task[_Outcome], tuple[Target, float]] = {}  # since when
-        self._news: asyncio.Future[bool] | None = None  # somebody is done; True: somebody is slow
+        self._running: dict[asyncio.Task[_Outcome], _Attempt] = {}  # the oldest first
+        self._event: asyncio.Future[bool] | None = None  # False: an attempt has ended; True: the latest one is slow
 
-    async def run(self, left: deque[Target]) -> tuple[Target, Buffer] | None:
+    async def run(self, untried: deque[Target]) -> CopyBytes | None:
+        """Return the bytes of the copy that answers first; None if all fail."""
         self._routes.begun()
         try:
-            while self._running or left:
+            while self._running or untried:
                 if not self._running:
-                    self._start(left.popleft())
-                under_way = len(self._running)
-                slow = await self._wait(left)
-                found = self._best()
-                if found is not None:
-                    return found
-                if left and (len(self._running) < under_way or (slow and self._may_hedge())):
-                    self._start(left.popleft())
+                    self._start(untried.popleft())
+                running = len(self._running)
+                is_slow = await self._wait(untried)
+                winner = self._collect()
+                if winner is not None:
+                    return winner
+                if untried and (len(self._running) < running or (is_slow and self._may_hedge())):
+                    self._start(untried.popleft())
             return None
         finally:
             for task in self._running:
                 task.cancel()
 
     def _start(self, copy: Target) -> None:
-        task = asyncio.get_running_loop().create_task(self._ask(copy))
-        self._running[task] = (copy, self._clock())
+        task = asyncio.get_running_loop().create_task(self._attempt(copy))
+        self._running[task] = _Attempt(copy, self._clock())
 
-    async def _ask(self, copy: Target) -> _Outcome:
+    async def _attempt(self, copy: Target) -> _Outcome:
         try:
-            return await self._asking.ask(copy, self._stretch)
+            return await self._reader.read_copy(copy, self._range)
         except backend_errors.BackendError as error:
             return error
         finally:
-            self._wake(False)
+            self._notify(is_slow=False)
 
-    async def _wait(self, left: deque[Target]) -> bool:
-        """Until somebody is done, or, where there is somebody left to ask, who was asked last is slow: then True."""
+    async def _wait(self, untried: deque[Target]) -> bool:
+        """Wait until an attempt ends, or the latest one is slow and a copy is left to try. Returns True if it is
+        slow."""
         loop = asyncio.get_running_loop()
-        self._news = loop.create_future()
+        self._event = loop.create_future()
         timer = None
-        if left:
-            patience_s = self._routes.patience_s(self._last().id, left[0].id, self._stretch.length)
-            timer = loop.call_later(patience_s, self._wake, True)
+        if untried:
+            patience_s = self._routes.patience_s(self._latest().id, untried[0].id, self._range.length)
+            timer = loop.call_later(patience_s, self._notify_slow)
         try:
-            return await self._news
+            return await self._event
         finally:
             if timer is not None:
                 timer.cancel()
 
-    def _wake(self, slow: bool) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(slow)
+    def _notify_slow(self) -> None:
+        self._notify(is_slow=True)
 
-    def _last(self) -> Target:
-        """Who was asked last: nobody else is asked before that one is slow too."""
-        return next(reversed(self._running.values()))[0]
+    def _notify(self, *, is_slow: bool) -> None:
+        if self._event is not None and not self._event.done():
+            self._event.set_result(is_slow)
+
+    def _latest(self) -> Target:
+        """Return the copy that was tried last: no other one is tried before that one is slow, too."""
+        return next(reversed(self._running.values())).copy
 
     def _may_hedge(self) -> bool:
-        if not self._routes.may_hedge(self._last().id, self._clock()):
+        if not self._routes.may_hedge(self._latest().id, self._clock()):
             return False
         metrics.HEDGED.add(1, metrics.ASKED)
         return True
 
-    def _best(self) -> tuple[Target, Buffer] | None:
-        """An answer among those who are done; who was asked earlier and did not get so far was outrun."""
-        earlier: list[tuple[Target, float]] = []
-        for task, (copy, since) in list(self._running.items()):
+    def _collect(self) -> CopyBytes | None:
+        """Return the result of an attempt that succeeded, if there is one, and record those that it overtook.
+
+        Attempts that failed are moved to the failures."""
+        overtaken: list[_Attempt] = []
+        for task, attempt in list(self._running.items()):
             if not task.done():
-                earlier.append((copy, since))
+                overtaken.append(attempt)
                 continue
             del self._running[task]
             outcome = task.result()
             if not isinstance(outcome, backend_errors.BackendError):
-                self._outran(earlier)
-                return copy, outcome
-            self._failures.append(CopyFailure(copy, outcome))
+                self._record_overtaken(overtaken)
+                return CopyBytes(attempt.copy, outcome)
+            self._failures.append(CopyFailure(attempt.copy, outcome))
         return None
 
-    def _outran(self, earlier: list[tuple[Target, float]]) -> None:
-        if earlier:
+    def _record_overtaken(self, attempts: list[_Attempt]) -> None:
+        if attempts:
             metrics.HEDGED.add(1, metrics.WON)
-        for copy, since in earlier:
-            self._asking.outrun(copy, self._stretch, self._clock() - since)
+        for copy, began_s in attempts:
+            self._reader.record_overtaken(copy, self._range, self._clock() - began_s)

@@ -1,7 +1,7 @@
-"""From a file's content and a range to the stretches of extents that hold it. Pure: rows come as values or callables.
+"""Which ranges of which extents hold a range of a file's bytes. Pure: rows come as values or from callables.
 
-Runs are looked up one after the other as the reading gets there, so that memory follows neither the object's size nor
-the number of its parts.
+Runs are looked up one after the other as the reader gets to them. So memory grows neither with the object's size nor
+with the number of its parts.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from gateway.journal.columns import Extent
 from gateway.journal.tables import Shape
 
 ExtentsOf = Callable[[int], Sequence[Extent]]
-"""A run's extents by its id. Raises `Corrupted` where there is no such run."""
+"""Returns a run's extents by its id. Raises `Corrupted` if there is no such run."""
 PiecesOf = Callable[[int], Sequence[tuple[int, int, int]]]
-"""A body's pieces by its id: (run, offset, length). Raises `Corrupted` where there is no such body."""
+"""Returns a body's pieces by its id, as (run, offset, length). Raises `Corrupted` if there is no such body."""
 
 
 def plan_read(
     shape: int, content: int, start: int, length: int, extents_of: ExtentsOf, pieces_of: PiecesOf
 ) -> Iterator[ReadRange]:
-    """What to read for *length* plain bytes from *start* on of a file's content (its `shape` and `content`).
+    """Yield the ranges to read for *length* plain bytes from *start* of a file's content (its *shape* and *content*).
 
-    Raises `Corrupted`, when it gets there, if the content holds fewer bytes."""
+    Raises `Corrupted` at the end if the content holds fewer bytes."""
     match shape:
         case Shape.NONE:
-            found: Iterator[ReadRange] = iter(())
+            ranges: Iterator[ReadRange] = iter(())
         case Shape.RUN:
-            found = plan_run(content, extents_of(content), start, length)
+            ranges = plan_run(content, extents_of(content), start, length)
         case _:
-            found = plan_pieces(pieces_of(content), start, length, extents_of)
-    yield from _checked(found, length, content)
+            ranges = plan_pieces(pieces_of(content), start, length, extents_of)
+    yield from _checked(ranges, length, content)
 
 
 def plan_run(run: int, extents: Iterable[Extent], start: int, length: int) -> Iterator[ReadRange]:
-    """The stretches of one run's extents."""
+    """Yield the ranges of one run's extents."""
     at, end = 0, start + length
-    for index, extent in enumerate(extents):
+    for nth, extent in enumerate(extents):
         if at >= end:
             return
         begins, ends = max(start, at), min(end, at + extent.length)
         if begins < ends:
-            yield ReadRange(extent, begins - at, ends - begins, run, index)
+            yield ReadRange(extent, begins - at, ends - begins, run, nth)
         at += extent.length
 
 
 def plan_pieces(
     pieces: Iterable[tuple[int, int, int]], start: int, length: int, extents_of: ExtentsOf
 ) -> Iterator[ReadRange]:
-    """The stretches of a body's pieces, each (run, offset, length)."""
+    """Yield the ranges of a body's pieces, each (run, offset, length)."""
     at, end = 0, start + length
     for run, offset, size in pieces:
         if at >= end:
@@ -61,9 +61,10 @@ def plan_pieces(
         at += size
 
 
-def _checked(found: Iterator[ReadRange], length: int, content: int) -> Iterator[ReadRange]:
-    for want in found:
-        length -= want.length
-        yield want
+def _checked(ranges: Iterator[ReadRange], length: int, content: int) -> Iterator[ReadRange]:
+    """Yield *ranges*. Raises `Corrupted` if they do not have *length* bytes."""
+    for read_range in ranges:
+        length -= read_range.length
+        yield read_range
     if length:
         raise Corrupted(f"content {content} ends {length} bytes before its file does")

@@ -1,9 +1,13 @@
-"""One fetch for all who want the same bytes at that time. For one event loop.
+"""One fetch for all readers that want the same bytes at the same time. For one event loop.
 
-Whoever wants them boards the flight, waits for it to land, and leaves when done with what it brought. The flight lives
-while somebody is aboard: one who is cancelled leaves and disturbs nobody, and the last to leave calls it off. What it
-brought is charged to the budget once, and who comes while somebody still holds it gets it at once. A flight that did
-not bring what was wanted tells all who are aboard, and the next to ask starts another one.
+A reader joins the fetch of a key, waits for its result, and releases its handle when it is done with the result.
+
+- A fetch is *running* or *done*. It is cancelled, or its result dropped, when its last handle is released. A reader
+  that is cancelled releases its own handle only, so it does not disturb the others.
+- A fetch is *known* while later readers may join it, and then they get its result at once if it is done. It stops being
+  known when it fails, when its result is not good, when a reader finds the result bad (`invalidate`), or when its last
+  handle is released. Readers that hold a handle keep the result all the same.
+- A fetch is charged to the budget of the reader that started it, once, until its last handle is released.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ T = TypeVar("T")
 
 
 class SharedFetch(Generic[T]):
-    """One fetch under way, or landed."""
+    """One fetch, running or done."""
 
-    __slots__ = ("_budget", "_charge", "_is_good", "_known", "aboard", "key", "task", "waiting")
+    __slots__ = ("_budget", "_charge", "_is_good", "_known", "handles", "key", "task", "waiters")
 
     def __init__(
         self,
@@ -32,88 +36,88 @@ class SharedFetch(Generic[T]):
         charge: int,
     ) -> None:
         self.key = key
-        self.task = asyncio.get_running_loop().create_task(self._fly(fetch))
-        self.aboard = 0
-        self.waiting: list[asyncio.Future[None]] = []
+        self.task = asyncio.get_running_loop().create_task(self._run(fetch))
+        self.handles = 0
+        self.waiters: list[asyncio.Future[None]] = []
         self._known = known
         self._is_good = is_good
         self._budget = budget
         self._charge = charge
 
     def forget(self) -> None:
-        """Nobody boards from here on."""
+        """Let nobody else join."""
         if self._known.get(self.key) is self:
             del self._known[self.key]
 
-    def end(self) -> None:
-        """Nobody is aboard any more."""
+    def close(self) -> None:
+        """The last handle was released: cancel the fetch, and give back its charge."""
         self.forget()
         if not self.task.done():
             self.task.cancel()
         if self._budget is not None:
             self._budget.release(self._charge)
 
-    async def _fly(self, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        found: T | None = None
+    async def _run(self, fetch: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        result: T | None = None
         try:
-            found = await fetch()
-            return found
+            result = await fetch()
+            return result
         finally:
-            # Woken here and not by a callback of the task, so that a reader goes on a turn of the loop earlier.
-            if found is None or not self._is_good(found):
+            # Waiters are woken here and not by a callback of the task, so that they go on a turn of the loop earlier.
+            if result is None or not self._is_good(result):
                 self.forget()
-            for waiter in self.waiting:
+            for waiter in self.waiters:
                 if not waiter.done():
                     waiter.set_result(None)
 
 
 class FetchHandle(Generic[T]):
-    """One reader's place on a flight. `leave` when done with what was brought; twice does no harm."""
+    """One reader's share of a fetch. `release` it when done with the result; a second call does nothing."""
 
-    __slots__ = ("_flight", "joined")
+    __slots__ = ("_fetch", "is_joined")
 
-    def __init__(self, flight: SharedFetch[T], *, joined: bool) -> None:
-        self.joined = joined
-        """Somebody else started the flight, and had it charged."""
-        self._flight: SharedFetch[T] | None = flight
-        flight.aboard += 1
+    def __init__(self, fetch: SharedFetch[T], *, is_joined: bool) -> None:
+        self.is_joined = is_joined
+        """Another reader started the fetch, and was charged for it."""
+        self._fetch: SharedFetch[T] | None = fetch
+        fetch.handles += 1
 
     async def result(self) -> T:
-        """What was brought. Being cancelled here disturbs nobody else."""
-        flight = self._flight
-        assert flight is not None, "who left does not wait"
-        task = flight.task
+        """Wait for the result. Raises what the fetch raised. A cancellation here does not affect other readers."""
+        fetch = self._fetch
+        assert fetch is not None, "the handle was released"
+        task = fetch.task
         if not task.done():
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            flight.waiting.append(waiter)
+            fetch.waiters.append(waiter)
             await waiter
         return task.result()
 
     @property
-    def brought(self) -> T:
-        """As `result`, which has answered."""
-        assert self._flight is not None, "who left has nothing"
-        return self._flight.task.result()
+    def value(self) -> T:
+        """The result, which `result` has returned before."""
+        assert self._fetch is not None, "the handle was released"
+        return self._fetch.task.result()
 
-    def leave(self) -> None:
-        """Let go of what was brought."""
-        flight, self._flight = self._flight, None
-        if flight is not None:
-            flight.aboard -= 1
-            if not flight.aboard:
-                flight.end()
+    def release(self) -> None:
+        """The reader is done with the result."""
+        fetch, self._fetch = self._fetch, None
+        if fetch is not None:
+            fetch.handles -= 1
+            if not fetch.handles:
+                fetch.close()
 
-    def refuse(self) -> None:
-        """What was brought is no good: whoever asks from now on starts another flight."""
-        if self._flight is not None:
-            self._flight.forget()
+    def invalidate(self) -> None:
+        """The result is bad: readers that come later start another fetch."""
+        if self._fetch is not None:
+            self._fetch.forget()
 
 
 class SharedFetches(Generic[T]):
-    """Those that somebody is aboard of, by what they bring."""
+    """The fetches that may be joined, by key."""
 
     def __init__(self, is_good: Callable[[T], bool]) -> None:
-        """*is_good*: whether who comes later should get that too."""
+        """*is_good* returns whether a result may be given to readers that come later."""
         self._is_good = is_good
         self._known: dict[Hashable, SharedFetch[T]] = {}
 
@@ -127,12 +131,13 @@ class SharedFetches(Generic[T]):
         budget: Budget | None = None,
         charge: int = 0,
     ) -> FetchHandle[T] | None:
-        """A place on the flight that brings *key*; *fetch* starts it if there is none yet, which takes *charge* bytes
-        of *budget*. None where these are not to be had."""
-        flight = self._known.get(key)
-        if flight is not None:
-            return FetchHandle(flight, joined=True)
+        """Join the fetch of *key*, or start one with *fetch*, which acquires *charge* bytes of *budget*.
+
+        Returns None if a new fetch is needed, and the budget does not have that many bytes now."""
+        known = self._known.get(key)
+        if known is not None:
+            return FetchHandle(known, is_joined=True)
         if budget is not None and not budget.acquire_now(charge):
             return None
-        flight = self._known[key] = SharedFetch(key, fetch, self._known, self._is_good, budget, charge)
-        return FetchHandle(flight, joined=False)
+        started = self._known[key] = SharedFetch(key, fetch, self._known, self._is_good, budget, charge)
+        return FetchHandle(started, is_joined=False)

@@ -8,9 +8,9 @@ durable is the client answered.
   this process's session. The session ends (it is closed, or its lease expires), a record says so, and the sweeper
   deletes the blocks of the session that no row names.
 - A kill after that: the row exists, and the bytes were durable before it.
-- The command was refused: the block is deleted once all holders of an extent in it have aborted. This only saves
-  space early and is never relied on: if it fails, the sweeper deletes the block. If a command's outcome is unknown,
-  nothing is deleted.
+- The command was refused: the block is deleted once all holders of an extent in it have aborted. This only saves space
+  early and is never relied on: if it fails, the sweeper deletes the block. If a command's outcome is unknown, nothing
+  is deleted.
 - A pack is shared. Its first object may be committed, deleted and released while its second one is not committed yet:
   then the block is dead for a moment, and comes back to life. So from before the pack is stored until all holders have
   settled, a token keeps this session's horizon below any record that could kill the block, and the sweeper deletes only

@@ -67,8 +67,8 @@ class BlockStore:
         self._pending_bytes = 0  # of puts that no write waits for
 
     def new_sealer(self, context: WriteContext) -> Sealer:
-        """Begin a block. Raises `CommitterGone` while this process has no session: no command could name the block,
-        and no session's end would have it swept."""
+        """Begin a block. Raises `CommitterGone` while this process has no session: no command could name the block, and
+        no session's end would have it swept."""
         session = self._session()
         if not session:
             raise errors.CommitterGone("this process has no session with the committer at the moment")
@@ -160,8 +160,8 @@ class BlockStore:
         """Let the puts that no write waits for go on, as long as they hold little memory.
 
         Otherwise, as when a backend falls behind, they are cancelled: the block's row says that these copies are still
-        to be made. Each put holds this session's horizon, so the block is not deleted there before the put has ended.
-        """
+        to be made. Each put holds this session's horizon, so the block is not deleted there before the put has
+        ended."""
         if self._pending_bytes + block.size > self.budget.limit // PENDING_SHARE:
             for each in pending_puts:
                 each.cancel()

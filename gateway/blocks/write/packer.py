@@ -1,7 +1,7 @@
 """Packs: small bodies that arrive while others are being stored are stored together, in one block.
 
-Each pack costs much the same, whatever is in it: a value on every backend, a row, and later a copy elsewhere. So
-small bodies are gathered, by these rules:
+Each pack costs much the same, whatever is in it: a value on every backend, a row, and later a copy elsewhere. So small
+bodies are gathered, by these rules:
 
 - A pack starts at once if no other body is unsettled (so a lone client never waits), and as soon as at least as many
   bodies wait as are unsettled. Then packs become large with many clients, and with few clients nobody waits for others.

@@ -1,9 +1,9 @@
 """Reclaiming memory from bodies that wait for their clients, while other bodies wait for memory.
 
-A body that waits for memory holds none (`chunker.py`). A body that waits for its client holds the bytes that arrived
-of its current block, for as long as the client likes: enough slow clients would keep everybody else from writing. So
-while somebody waits for the budget, blocks that have been filling for some time are stored as they are. A fast client
-is not affected, since its blocks are full by then; and without waiters nothing is reclaimed.
+A body that waits for memory holds none (`chunker.py`). A body that waits for its client holds the bytes that arrived of
+its current block, for as long as the client likes: enough slow clients would keep everybody else from writing. So while
+somebody waits for the budget, blocks that have been filling for some time are stored as they are. A fast client is not
+affected, since its blocks are full by then; and without waiters nothing is reclaimed.
 
 Storing a block early seals up to 1 MiB of it on the event loop, so at most one block is reclaimed in a turn of the
 loop.
