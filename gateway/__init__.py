@@ -1,3 +1,3 @@
-"""Entrepot's core: the journal, the tree, the blocks and the front desk. No S3 protocol in here."""
+"""The core of Entrepot: journal, tree, blocks, engine, site. It contains no S3 protocol."""
 
 __version__ = "0.1.0"

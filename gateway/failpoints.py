@@ -1,16 +1,16 @@
-"""Named points between two steps, at which a test has a process die, fail or wait.
+"""Failpoints: named points between two steps, at which a test makes a process die, fail or wait.
 
-`ENTREPOT_FAILPOINTS` in the environment arms some: `NAME=ACTION` or `NAME=ACTION@N`, several with `;` between. The
-action comes at the Nth time (the first, where none is given) that this process reaches the point:
+The environment variable `ENTREPOT_FAILPOINTS` arms points: `NAME=ACTION` or `NAME=ACTION@N`, separated by `;`. The
+action is taken when the process reaches the point for the Nth time (the first time, if N is not given):
 
-    kill       SIGKILL to itself, as the kernel or an operator would
-    raise      an `OSError`, once
-    sleep      stand still for two seconds, event loop and all, once
-    hang       stand still for good, as a deadlock would have it
+    kill       the process sends SIGKILL to itself
+    raise      an `OSError` is raised
+    sleep      the thread, and with it the event loop, sleeps for two seconds
+    hang       the thread sleeps forever, like a deadlock
 
-Where `ENTREPOT_FAILPOINTS_FROM` names a file, nothing counts before that file is there; so a test can start a site,
-and arm it then. What is done is said on standard error first. Without the variable `reach` is an empty function, bound
-when this module is imported: a point costs one call.
+If `ENTREPOT_FAILPOINTS_FROM` names a file, no point counts before that file exists; so a test can start a site first
+and arm its points later. The process reports the action on standard error before it takes it. Without the variable,
+`reach` is an empty function, bound when this module is imported: a point costs one call.
 """
 
 from __future__ import annotations
@@ -32,65 +32,65 @@ FROM_VARIABLE = "ENTREPOT_FAILPOINTS_FROM"
 POINTS = {
     # a worker, on the way of a write
     "pack-sealed": "A pack is sealed and stored nowhere.",
-    "pack-stored": "A pack's bytes are durable; those who have objects in it have sent no command.",
+    "pack-stored": "A pack's bytes are durable; no command that names it was sent.",
     "block-sealed": "A block of one body is sealed and stored nowhere.",
     "block-stored": "A block's bytes are durable; its body is not all there, or its command not sent.",
-    "command-ready": "The front desk has everything for a command and has not sent it.",
-    "command-answered": "The committer has answered a command; the client has heard nothing.",
+    "command-ready": "The engine has everything for a command and has not sent it.",
+    "command-answered": "The committer has answered a command; the client was not answered.",
     # the committer, on the way of a batch
     "batch-prepared": "A batch has run in memory; nothing of it is written.",
     "batch-written": "The rows and records of a batch are in the transaction, which is not committed.",
     "batch-durable": "A batch is durable; nobody was answered.",
     "batch-answered": "The answers of a batch were handed to the connections.",
-    "checkpointed": "What was in the WAL stands in the file.",
-    "token-drawn": "A committer's fencing token is durable; no backend bears it, and nobody was listened to.",
+    "checkpointed": "The content of SQLite's WAL was copied into the database file.",
+    "token-drawn": "A committer's fencing token is durable; no backend has it, and the committer does not listen yet.",
     "session-opened": "A session's opening is durable; its client does not know it yet.",
-    "session-ended": "A session's end is durable; its horizon and its slots still stand.",
+    "session-ended": "A session's end is durable; its horizon and its slots are still there.",
     # the keeper
-    "backend-stamped": "A backend bears the token of the committer that started last; others may not yet.",
-    "takedown-ready": "A slice of what was let go of is chosen, and not taken apart.",
-    "takedown-done": "A slice was taken apart; the blocks that died by it are all there.",
-    "uploads-ready": "Uploads of a bucket that is gone are chosen, and not cut off.",
-    "parts-ready": "Parts of an ended upload are chosen, and not let go of.",
-    "dead-deleted": "Dead blocks' bytes are gone, their rows still there.",
-    "dead-forgotten": "Dead blocks' rows are gone as well.",
-    "session-listed": "What an ended session left unnamed is deleted; that it was swept is not recorded.",
-    "compaction-stored": "What lives in mostly dead packs is stored in a new one, which no row names.",
+    "backend-stamped": "A backend has the token of the committer that started last; others may not have it yet.",
+    "takedown-ready": "A slice of released content is chosen; its reference counts are not lowered.",
+    "takedown-done": "The reference counts of a slice are lowered; the bytes of the blocks that died are still there.",
+    "uploads-ready": "Uploads of a deleted bucket are chosen, and not ended.",
+    "parts-ready": "Parts of an ended upload are chosen, and not released.",
+    "dead-deleted": "The bytes of dead blocks are deleted; their rows are still there.",
+    "dead-forgotten": "The rows of dead blocks are deleted as well.",
+    "session-listed": "Unnamed blocks of an ended session are deleted; that is not recorded yet.",
+    "compaction-stored": "The live extents of old packs are stored in a new pack, which no row names.",
     "compaction-named": "The journal names the new pack; no extent has moved there.",
-    "compaction-confirmed": "Those that should hold the new pack were asked for it again; no extent has moved.",
-    "compaction-moved": "Some extents lie in the new pack; old packs without extents are dead, and there.",
-    "copies-begun": "The journal says where copies of a block are going to be; they are not there.",
-    "copies-put": "They are there, confirmed; the block's set does not name them.",
-    "copies-confirmed": "Those that should hold a block were asked for it again; its set names the old holders, too.",
-    "copies-settled": "The block's set is what it should be; bytes of it still lie where it was.",
-    "strays-deleted": "Those bytes are gone, the block's row of work is not.",
+    "compaction-confirmed": "The backends of the new pack have confirmed it again; no extent has moved.",
+    "compaction-moved": "Some extents are in the new pack; old packs without extents are dead, not deleted.",
+    "copies-begun": "The journal records where copies of a block will be made; they are not there.",
+    "copies-put": "The copies are there and confirmed; the block's set does not name them.",
+    "copies-confirmed": "The backends of a block have confirmed it again; its set names the old ones, too.",
+    "copies-settled": "The block's set is as desired; its bytes are still on the old backends.",
+    "strays-deleted": "Those bytes are deleted; the block's row of work is still there.",
     # init, keys rotate, backup, restore
-    "init-marked": "The folder bears the mark of a site that is not finished.",
+    "init-marked": "The folder has the mark of an unfinished site.",
     "init-configured": "The config is written.",
     "init-keyed": "The master key is written.",
     "init-founded": "The journal holds the site and its tenant.",
-    "init-named": "A backend that the config names has an id in the journal; its place is not claimed.",
-    "init-claimed": "Its place bears the site's marker; the journal does not know the set that says so.",
+    "init-named": "A backend of the config has an id in the journal; it is not claimed.",
+    "init-claimed": "The backend has the site's marker; the journal does not have the set that records it.",
     "init-ringed": "The tenant has its first ring key.",
-    "init-secret": "The root user's secret is in its file, and the user not in the journal.",
+    "init-secret": "The root user's secret is in its file; the user is not in the journal.",
     "init-rooted": "The root user is in the journal.",
-    "rotate-added": "The new master key is in its file; nothing is wrapped under it.",
-    "rotate-half": "The ring keys are wrapped anew, the users' secrets not.",
+    "rotate-added": "The new master key is in its file; no key is wrapped under it.",
+    "rotate-half": "The ring keys are wrapped under the new master key; the users' secrets are not.",
     "backup-pinned": "The blocks that a backup will name are pinned; nothing is copied.",
     "backup-copied": "The journal is copied; there is no manifest.",
     "backup-told": "The manifest is written, the config is not.",
-    "restore-made": "The journal stands again, in a new incarnation; no backend is claimed.",
-    "takeover-pinned": "What the other copy of a site's folder names is pinned; its claim has not ended.",
-    "takeover-drawn": "Its claim has ended, and this folder has a token; the backends still bear the other one's.",
+    "restore-made": "The journal is restored, in a new incarnation; no backend is claimed.",
+    "takeover-pinned": "Blocks that the other copy of a site's folder names are pinned; its claim has not ended.",
+    "takeover-drawn": "Its claim has ended, and this folder has a token; the backends still have the other's.",
     # the local backend (`backends.crash_points`)
-    "log-written": "A group of small values is in an intake log, not synced.",
-    "log-durable": "It is durable there; its files are not made.",
-    "files-made": "Its files stand under their names, unsynced; nobody was answered.",
-    "log-superseded": "All files of an intake log are durable; it still has its records.",
-    "log-reset": "An intake log is empty again.",
+    "log-written": "A group of small values is written to a write-ahead log, not synced.",
+    "log-durable": "The group is durable in the log; its files are not made.",
+    "files-made": "The files of the group have their names, unsynced; no put was answered.",
+    "log-superseded": "All files of a write-ahead log are durable; the log still has its records.",
+    "log-reset": "A write-ahead log was reset and is empty.",
     "file-written": "A large value is durable under a temporary name.",
-    "file-placed": "It has its own name, which is not durable.",
-    "file-removed": "A value's file is gone; its folders may be empty.",
+    "file-placed": "The file has its final name, which is not durable.",
+    "file-removed": "A value's file is deleted; its folders may be empty.",
 }
 
 
@@ -104,7 +104,7 @@ def _nothing(point: str) -> None:
 
 
 class _Watch:
-    """What is armed in this process, and how often each point was reached."""
+    """The points that are armed in this process, and how often each was reached."""
 
     def __init__(self, armed: dict[str, _Armed], since: str) -> None:
         self._armed = armed
@@ -135,7 +135,7 @@ class _Watch:
 
 
 def parse(text: str) -> dict[str, _Armed]:
-    """What *text*, as the variable holds it, arms. Raises `ValueError` with a sentence."""
+    """Parse the value of the variable. Raises `ValueError`, which names the wrong entry."""
     armed: dict[str, _Armed] = {}
     for each in filter(None, (part.strip() for part in text.split(";"))):
         name, is_there, action = each.partition("=")
@@ -145,7 +145,7 @@ def parse(text: str) -> dict[str, _Armed]:
         if not is_there or action not in {"kill", "raise", "sleep", "hang"}:
             raise ValueError(f"{each!r}: the action is kill, raise, sleep or hang")
         if at and not (at.isdecimal() and int(at)):
-            raise ValueError(f"{each!r}: behind the @ stands a number from 1 on")
+            raise ValueError(f"{each!r}: after the @ a number from 1 on is needed")
         armed[name] = _Armed(action, int(at or 1))
     return armed
 
@@ -163,4 +163,4 @@ def _bound() -> Callable[[str], None]:
 
 
 reach: Callable[[str], None] = _bound()
-"""Say that the process stands at this point of `POINTS`."""
+"""Report that the process has reached this point of `POINTS`."""

@@ -67,12 +67,12 @@ def _addresses(config: Config, listen: str, metrics: str) -> tuple[Address, Addr
 
 async def _serve(folder: Path, config: Config, listen: Address, metrics: Address, *, as_json: bool) -> str:
     """Serve until told to stop. Answers why a process could not go on, if that is what stopped it."""
-    from gateway.metrics.json_log import LEVELS, Lines, take_over_logging
+    from gateway.metrics.json_log import LEVELS, JsonLog, take_over_logging
     from gateway.site.processes.supervisor import Serving
     from gateway.timing import timing_from_environment
 
     timing = timing_from_environment()
-    lines = Lines("supervisor", LEVELS[config.log.level], timing=timing)
+    lines = JsonLog("supervisor", LEVELS[config.log.level], timing=timing)
     take_over_logging(lines)
     try:
         serving = await Serving.start(

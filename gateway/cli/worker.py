@@ -13,7 +13,7 @@ from hashlib import blake2b
 from gateway.errors import Corrupted
 from gateway.journal.columns import unpack
 from gateway.metrics import gauge
-from gateway.metrics.requests import Requests
+from gateway.metrics.requests import RequestLog
 from gateway.posix.rpc.server import WireServer
 from gateway.site.processes.child import Child, run_child
 from gateway.site.processes.reload_checks import answer_supervisor
@@ -39,7 +39,7 @@ async def work(child: Child) -> None:
 
 async def _serve(child: Child, site: Site, wire: WireServer) -> None:
     certificate = await Certificate.of(child.folder, child.config.server, child.lines, child.timing)
-    observer = Requests(child.lines if child.config.log.requests else None)
+    observer = RequestLog(child.lines if child.config.log.requests else None)
     server = make_server(site.engine, _settings(site, wire.answer), observer, site.timing)
     listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
     listening.setblocking(False)

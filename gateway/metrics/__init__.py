@@ -1,5 +1,5 @@
-"""What is counted, and the log: plain integers in each process, gathered and shown by one. Knows no other room."""
+"""Metrics and the log. Each process counts in plain numbers; the supervisor adds them up and serves them."""
 
-from gateway.metrics.instruments import Board, Counter, Gauge, Histogram, counter, gauge, histogram
+from gateway.metrics.instruments import Counter, Gauge, Histogram, Registry, counter, gauge, histogram
 
-__all__ = ["Board", "Counter", "Gauge", "Histogram", "counter", "gauge", "histogram"]
+__all__ = ["Counter", "Gauge", "Histogram", "Registry", "counter", "gauge", "histogram"]

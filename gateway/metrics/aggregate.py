@@ -1,8 +1,8 @@
-"""All processes' counts as one, for Prometheus.
+"""The metrics of all processes of a site, added up, in Prometheus's text format.
 
-Each process tells its snapshot every second; what it told last stands for it. When it ends, its counters and
-histograms are kept, so that nothing that was counted is lost, and its gauges go. What a killed process counted since
-its last snapshot is lost: at most a second of it.
+Each process reports a snapshot every second, and its latest one counts. When a process ends, its counters and
+histograms are kept and its gauges are dropped. What a killed process counted since its last snapshot is lost: at most
+one second of it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Summed = dict[str, dict[tuple[str, ...], list[float]]]
 
 
-class Gathered(Collector):
-    """What the processes told."""
+class AggregatedMetrics(Collector):
+    """The latest snapshot of each process, and the totals of processes that have ended."""
 
     def __init__(self) -> None:
         self._facts: dict[str, dict[str, Any]] = {}
@@ -33,23 +33,23 @@ class Gathered(Collector):
         self._registry.register(self)
 
     def tell(self, process: str, snapshot: Snapshot) -> None:
-        """What *process* counted since it began."""
+        """Store the snapshot of what *process* has counted since it started."""
         self._live[process] = snapshot
         for name, facts in snapshot.items():
             self._facts.setdefault(name, facts)
 
     def end(self, process: str) -> None:
-        """The process is gone."""
+        """*process* has ended: keep its counters and histograms, drop its gauges."""
         for name, labels, numbers in _rows(self._live.pop(process, {})):
             if self._facts[name]["kind"] != "gauge":
                 _add(self._ended, name, labels, numbers)
 
     def text(self) -> bytes:
-        """Everything in Prometheus's text format."""
+        """Return all metrics in Prometheus's text exposition format."""
         return generate_latest(self._registry)
 
     def total(self, name: str, *labels: str) -> float:
-        """The sum of a counter or gauge over all processes and over all labels that begin with *labels*."""
+        """Return the sum of a counter or gauge over all processes and all label values that begin with *labels*."""
         found = self._sums().get(name, {})
         return sum(numbers[0] for key, numbers in found.items() if key[: len(labels)] == labels)
 
@@ -99,7 +99,7 @@ def _family(name: str, facts: dict[str, Any], rows: dict[tuple[str, ...], list[f
 
 
 def _buckets(bounds: Iterable[float], counts: list[float]) -> list[tuple[str, float]]:
-    """Counts at or below each bound, as Prometheus wants them: each with all that are below it."""
+    """Return cumulative counts, one for each upper bound, as Prometheus expects them."""
     found, below = [], 0.0
     for bound, count in zip((*(repr(float(each)) for each in bounds), "+Inf"), counts, strict=True):
         below += count

@@ -1,7 +1,7 @@
 """Counters, gauges and histograms as plain numbers in dictionaries: counting costs well under a microsecond.
 
-A module that has something to count makes its instruments at import, by the functions below; they stand on the
-process's board. `Board.snapshot` is what a process tells the supervisor each second (see `gathering`).
+A module makes its instruments when it is imported, by the functions below, which add them to the registry of the
+process. Each process reports `Registry.snapshot` to the supervisor every second (see `aggregate.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 Labels = tuple[str, ...]
 Combine = Literal["sum", "max"]
 Snapshot = dict[str, dict[str, Any]]
-"""By instrument: what it is, and its rows (label values, numbers). Plain values that JSON knows."""
+"""Maps an instrument's name to its description and its rows (label values, numbers). JSON can hold all of it."""
 
 
 class Instrument:
-    """What all kinds share: a name, what it means, the names of its labels."""
+    """The base of all kinds: a name, a meaning (Prometheus's HELP text), and the names of the labels."""
 
     kind = ""
 
@@ -32,16 +32,17 @@ class Instrument:
         self.labels = labels
 
     def rows(self) -> list[list[Any]]:
-        """Label values and numbers: one, or of a histogram its counts and the sum."""
-        raise TypeError("an instrument tells its own rows")
+        """Return pairs of label values and numbers. A histogram has a number for each bucket, and the sum; others
+        have one."""
+        raise TypeError(f"{type(self).__name__} does not define rows()")
 
     def facts(self) -> dict[str, Any]:
-        """What this is, for who adds it up."""
+        """Return the description that `aggregate.py` needs to add rows of several processes up."""
         return {"kind": self.kind, "meaning": self.meaning, "labels": self.labels}
 
 
 class Counter(Instrument):
-    """Only grows."""
+    """A number that only grows."""
 
     kind = "counter"
 
@@ -53,7 +54,7 @@ class Counter(Instrument):
         self.values[labels] = self.values.get(labels, 0) + by
 
     def reach(self, total: float, *labels: str) -> None:
-        """It stands at *total*, which somebody else counted in this process."""
+        """Set the counter to *total*, which another component of this process has counted."""
         self.values[labels] = total
 
     def rows(self) -> list[list[Any]]:
@@ -61,7 +62,7 @@ class Counter(Instrument):
 
 
 class Gauge(Instrument):
-    """Goes up and down. Over processes, values of the same labels are summed, or the greatest counts."""
+    """A number that goes up and down. Values of several processes are summed, or the greatest one is taken."""
 
     kind = "gauge"
 
@@ -74,7 +75,7 @@ class Gauge(Instrument):
         self.values[labels] = value
 
     def only(self, values: Mapping[str, float]) -> None:
-        """Of its one label these values, and of no others: an alarm over what is gone ends."""
+        """Replace all values of a gauge with one label, so that label values that no longer exist disappear."""
         self.values = {(label,): value for label, value in values.items()}
 
     def facts(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Gauge(Instrument):
 
 
 class Histogram(Instrument):
-    """How many observations fell at or below each bound, and their sum."""
+    """Counts of observations in buckets, and their sum."""
 
     kind = "histogram"
 
@@ -95,7 +96,7 @@ class Histogram(Instrument):
         super().__init__(name, meaning, labels)
         self.bounds = bounds
         self.values: dict[Labels, list[float]] = {}
-        """A count for each bound, one for what is above all of them, and the sum."""
+        """A count for each bound, a count for what is above the last bound, and the sum."""
 
     def observe(self, value: float, *labels: str) -> None:
         row = self.values.get(labels)
@@ -114,38 +115,38 @@ class Histogram(Instrument):
 I = TypeVar("I", bound=Instrument)  # noqa: E741
 
 
-class Board:
-    """All instruments of a process, by name."""
+class Registry:
+    """The instruments of a process, by name."""
 
     def __init__(self) -> None:
         self.instruments: dict[str, Instrument] = {}
 
     def put(self, instrument: I) -> I:
-        """Add it. Raises `ValueError` if the name is taken."""
+        """Add *instrument* and return it. Raises `ValueError` if the name is taken."""
         if instrument.name in self.instruments:
-            raise ValueError(f"there is an instrument {instrument.name} already")
+            raise ValueError(f"an instrument with the name {instrument.name} already exists")
         self.instruments[instrument.name] = instrument
         return instrument
 
     def snapshot(self) -> Snapshot:
-        """Everything that was counted so far, as plain values."""
+        """Return everything that was counted so far, as plain values."""
         return {name: {**each.facts(), "rows": each.rows()} for name, each in self.instruments.items()}
 
 
-BOARD = Board()
-"""This process's."""
+REGISTRY = Registry()
+"""The registry of this process."""
 
 
 def counter(name: str, meaning: str, labels: Labels = ()) -> Counter:
-    """A counter on this process's board; its name ends in `_total`."""
-    return BOARD.put(Counter(name, meaning, labels))
+    """Add a counter to the registry of this process. Its name ends in `_total`."""
+    return REGISTRY.put(Counter(name, meaning, labels))
 
 
 def gauge(name: str, meaning: str, labels: Labels = (), combine: Combine = "sum") -> Gauge:
-    """A gauge on this process's board."""
-    return BOARD.put(Gauge(name, meaning, labels, combine))
+    """Add a gauge to the registry of this process."""
+    return REGISTRY.put(Gauge(name, meaning, labels, combine))
 
 
 def histogram(name: str, meaning: str, labels: Labels = (), bounds: tuple[float, ...] = LATENCY_SECONDS) -> Histogram:
-    """A histogram on this process's board; of seconds, unless its bounds say otherwise."""
-    return BOARD.put(Histogram(name, meaning, labels, bounds))
+    """Add a histogram to the registry of this process. It counts seconds, unless *bounds* are given."""
+    return REGISTRY.put(Histogram(name, meaning, labels, bounds))

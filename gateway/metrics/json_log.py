@@ -1,7 +1,8 @@
-"""The log: one line of JSON an event, on standard error. Writing a line costs a few microseconds and never waits.
+"""The log: one line of JSON for each event, on standard error. Logging a line takes a few microseconds and never
+blocks.
 
-Lines gather in memory and a thread writes them out, so a reader of standard error that is slow or stuck holds no
-request up. More than `PENDING_LINES_MAX` are dropped and counted, and the next flush says how many.
+Lines are queued in memory and a thread writes them, so a slow reader of standard error delays no request. If more than
+`PENDING_LINES_MAX` lines are queued, further ones are dropped, and the next flush logs how many.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _NAMES = {number: name for name, number in LEVELS.items()}
 PENDING_LINES_MAX = 10_000
 
 
-class Lines:
-    """Where a process's lines go. `process` names it in each of them."""
+class JsonLog:
+    """The log of a process, whose name is in each line."""
 
     def __init__(self, process: str, level: int = INFO, descriptor: int = 2, *, timing: Timing) -> None:
         self.process = quoted(process)
@@ -37,24 +38,24 @@ class Lines:
         self._pending: deque[str] = deque()
         self._dropped = 0
         self._wake: SimpleQueue[None] = SimpleQueue()
-        """Wakes the thread that writes. No `Event`: setting one takes a lock, and a destructor that logs while its own
-        thread holds that lock would wait for ever. `SimpleQueue.put` is reentrant."""
+        """Wakes the writing thread. It is no `Event`: setting one takes a lock, and a destructor that logs while its
+        thread holds that lock would deadlock. `SimpleQueue.put` is reentrant."""
         self._woken = False
-        """The thread was woken and has not begun to write yet, so it need not be woken again."""
+        """The writing thread was woken and has not begun to write, so it need not be woken again."""
         self._stopping = threading.Event()
         self._second = (0, "")
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def write(self, level: int, event: str, **fields: Any) -> None:
-        """One line, unless *level* is below the log's. Fields are text, numbers or booleans."""
+        """Log *event* with *fields* (text, numbers or booleans), unless *level* is below the log's level."""
         if level < self.level:
             return
         rest = "".join(f",{quoted(key)}:{_json(value)}" for key, value in fields.items())
         self.put(f'"level":"{_NAMES.get(level, "info")}","process":{self.process},"event":{quoted(event)}{rest}')
 
     def put(self, members: str) -> None:
-        """One line from JSON members that are written out already, without a time."""
+        """Log a line of JSON *members* that are formatted already; the time is added."""
         if len(self._pending) >= PENDING_LINES_MAX:
             self._dropped += 1
             return
@@ -64,13 +65,13 @@ class Lines:
             self._wake.put(None)
 
     def close(self) -> None:
-        """Write out what is left and end."""
+        """Write the queued lines and end the thread."""
         self._stopping.set()
         self._wake.put(None)
         self._thread.join(self._timing.close_seconds)
 
     def _now(self) -> str:
-        """UTC to the millisecond; the text of a second is made once."""
+        """Return the UTC time to the millisecond. The text of a second is formatted once."""
         second, rest_ns = divmod(self._wall_ns(), 1_000_000_000)
         if second != self._second[0]:
             self._second = (second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)))
@@ -80,7 +81,7 @@ class Lines:
         while not self._stopping.is_set():
             self._wake.get()
             self._stopping.wait(self._timing.flush_seconds)
-            # Cleared first: a line that comes during the flush is written by this flush or by the next one.
+            # Cleared before the flush: a line that is added during it is written by it or by the next one.
             self._woken = False
             self._flush()
         self._flush()
@@ -95,17 +96,17 @@ class Lines:
                 f'{{"at":"{self._now()}","level":"warning","process":{self.process},'
                 f'"event":"log lines dropped","count":{dropped}}}\n'
             )
-        # the only control character that JSON may hold as it is
+        # DEL is the only control character that JSON does not escape
         left = memoryview("".join(pending).replace("\x7f", "\\u007f").encode())
-        with suppress(OSError):  # nobody reads standard error any more, and there is nowhere else to say so
+        with suppress(OSError):  # standard error is closed, and there is no other place to report that
             while left:
                 left = left[os.write(self._descriptor, left) :]
 
 
 class Handler(logging.Handler):
-    """Takes what libraries log through `logging` into the lines."""
+    """A handler of `logging` that writes to the JSON log."""
 
-    def __init__(self, lines: Lines) -> None:
+    def __init__(self, lines: JsonLog) -> None:
         super().__init__()
         self._lines = lines
 
@@ -120,8 +121,8 @@ class Handler(logging.Handler):
         self._lines.write(record.levelno, message, **fields)
 
 
-def take_over_logging(lines: Lines) -> None:
-    """What goes through `logging` in this process goes into *lines* from here on, and nowhere else."""
+def take_over_logging(lines: JsonLog) -> None:
+    """Send everything that this process logs through `logging` to *lines*, and nowhere else."""
     root = logging.getLogger()
     root.handlers[:] = [Handler(lines)]
     root.setLevel(max(lines.level, INFO))

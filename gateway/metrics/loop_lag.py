@@ -1,4 +1,4 @@
-"""How long a ready callback waits for the event loop: the greatest delay of a timer since the last snapshot."""
+"""Event loop lag: how late the timers of a process's event loop fire."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAG_MAX = gauge("entrepot_loop_lag_seconds_max", "The latest of those in the las
 
 
 async def watch_loop(process: str, timing: MetricsTiming) -> None:
-    """Measure for ever, as a task of the loop that is measured."""
+    """Measure the lag of the running event loop until the task is cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         greatest = 0.0

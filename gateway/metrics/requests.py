@@ -1,7 +1,7 @@
-"""What every request leaves behind: its counts, and its line in the log. On the path of each request, so it is cheap.
+"""The metrics and the access log line of each completed request. On the path of every request, so it is cheap.
 
-A line holds nothing that a client could have put a secret into: the query of a request (where presigned signatures
-stand) and its headers never come here.
+A log line contains no secrets: the query of a request, which may hold a presigned signature, and its headers are never
+passed to this module.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from typing import Protocol
 
 from gateway.metrics.instruments import counter, histogram
-from gateway.metrics.json_log import Lines
+from gateway.metrics.json_log import JsonLog
 
 PATH_CHARS_MAX = 1_024
 SERVER_FAULT, NOT_BUILT = 500, 501
@@ -21,8 +21,8 @@ BYTES_IN = counter("entrepot_request_bytes_total", "Bytes of requests' bodies.")
 BYTES_OUT = counter("entrepot_response_bytes_total", "Bytes of answers' bodies.")
 
 
-class Seen(Protocol):
-    """What is known of a request behind its last byte."""
+class CompletedRequest(Protocol):
+    """A request after the last byte of its response was sent."""
 
     @property
     def request_id(self) -> str: ...
@@ -48,13 +48,13 @@ class Seen(Protocol):
     def remote(self) -> str: ...
 
 
-class Requests:
-    """Counts requests and writes their lines; *lines* is None where no line a request is wanted."""
+class RequestLog:
+    """Counts requests, and logs each one if *lines* is given."""
 
-    def __init__(self, lines: Lines | None) -> None:
+    def __init__(self, lines: JsonLog | None) -> None:
         self._lines = lines
 
-    def answered(self, seen: Seen) -> None:
+    def answered(self, seen: CompletedRequest) -> None:
         operation = seen.operation
         REQUESTS.add(1, operation, str(seen.status))
         SECONDS.observe(seen.seconds, operation)
@@ -66,7 +66,7 @@ class Requests:
             self._lines.put(_line(self._lines.process, seen))
 
 
-def _line(process: str, seen: Seen) -> str:
+def _line(process: str, seen: CompletedRequest) -> str:
     level = "error" if seen.status >= SERVER_FAULT and seen.status != NOT_BUILT else "info"
     error = f',"error":{quoted(seen.error)}' if seen.error else ""
     return (

@@ -1,4 +1,4 @@
-"""What stands where: clusters, lines, backends, policies and rules as the config names them. Pure values, no I/O."""
+"""The topology: clusters, lines, backends, policies and rules as the config names them. Pure values, no I/O."""
 
 from gateway.topology.checking import problems
 from gateway.topology.places import BackendPlace, Cluster, Line, Problem, S3Place

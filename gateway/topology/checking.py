@@ -1,5 +1,7 @@
-"""Whether a topology fits together. Pure: every name that is mentioned must exist, and what cannot be kept, or can
-never happen, is refused here, before anything opens. All problems are told at once.
+"""Validate a topology. Pure.
+
+Every name that is mentioned must exist. A policy that cannot be kept and a rule that can never match are refused before
+any backend is opened. All problems are reported at once.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from gateway.topology.policies import DEFAULT, NEAR, Policy, Topology
 _AWS = ".amazonaws.com"
 
 PARTIAL_ACK_MOST = 6
-"""Of so many backends, any `ack_copies` may be the first: each choice is a set that the journal knows by name."""
+"""With `ack_copies`, `ack` may name at most this many backends: any choice among them is a set in the journal."""
 
 
 def problems(topology: Topology, lines: Iterable[Line]) -> list[Problem]:
-    """All that does not fit together; none when it is sound. *lines*: as they stand in the file."""
+    """Return all problems; an empty list for a valid topology. *lines*: in the order of the file."""
     found = [*_home(topology), *_lines(topology, lines), *_backends(topology)]
     for policy in topology.policies.values():
         found += list(_names_in(topology, policy)) or list(_kept(topology, policy))
@@ -30,10 +32,10 @@ def problems(topology: Topology, lines: Iterable[Line]) -> list[Problem]:
 
 def _home(topology: Topology) -> Iterator[Problem]:
     if not topology.clusters:
-        yield Problem("clusters", "there is none: name the cluster in which this site stands")
+        yield Problem("clusters", "there is none: name the cluster of this site")
     elif not topology.home:
         names = ", ".join(topology.clusters)
-        yield Problem("site.cluster", f"is missing: it says in which of the clusters this site stands: {names}")
+        yield Problem("site.cluster", f"is missing: name the cluster of this site, one of {names}")
     elif topology.home not in topology.clusters:
         yield Problem("site.cluster", _unknown("cluster", topology.home, topology.clusters))
 
@@ -51,7 +53,7 @@ def _lines(topology: Topology, lines: Iterable[Line]) -> Iterator[Problem]:
             yield Problem(where, "joins a cluster with itself")
         if line.clusters in first:
             names = " and ".join(sorted(line.clusters))
-            yield Problem(where, f"{names} are joined already, by lines[{first[line.clusters]}]")
+            yield Problem(where, f"{names} are already joined by lines[{first[line.clusters]}]")
         first.setdefault(line.clusters, at)
 
 
@@ -71,7 +73,7 @@ def _backends(topology: Topology) -> Iterator[Problem]:
 
 
 def _same_place(one: BackendPlace, other: BackendPlace) -> str:
-    """How two backends would lie in each other's way; empty if they do not."""
+    """Return why two backends overlap; empty if they do not."""
     if one.s3 is None and other.s3 is None:
         paths = [os.path.normpath(each.path) for each in (one, other)]
         if paths[0] == paths[1]:
@@ -88,9 +90,10 @@ def _same_place(one: BackendPlace, other: BackendPlace) -> str:
 
 
 def _bucket(place: S3Place) -> tuple[str, str]:
-    """Which bucket it is, however its endpoint is spelt: by the host's name or address, without regard to case, a dot
-    behind it, its scheme and the port that goes with that. All of AWS's regions are one, as a bucket has one name in
-    all of them."""
+    """Return a normal form of the bucket's address (host and port, bucket).
+
+    Case, a trailing dot, the scheme and its default port make no difference, and neither does the spelling of a
+    loopback address. All AWS regions count as one host, since bucket names are unique across them."""
     if not place.endpoint:
         return "", place.bucket
     parts = urlsplit(place.endpoint.lower())
@@ -119,7 +122,7 @@ def _default(topology: Topology) -> Iterator[Problem]:
 
 
 def _names_in(topology: Topology, policy: Policy) -> Iterator[Problem]:
-    """Whether what it names is there."""
+    """Yield a problem for each name in *policy* that does not exist, is repeated or is misplaced."""
     for field, names in (("ack", policy.ack), ("keep", policy.keep)):
         where = f"policies.{policy.name}.{field}"
         if not names:
@@ -128,7 +131,10 @@ def _names_in(topology: Topology, policy: Policy) -> Iterator[Problem]:
             yield Problem(where, "names a backend twice")
         for name in names:
             if name == NEAR and field == "keep":
-                yield Problem(where, f"{NEAR!r} stands in ack alone, for those of keep that are nearby: name backends")
+                yield Problem(
+                    where,
+                    f"{NEAR!r} is allowed in ack only, for those of keep in this cluster: name backends here",
+                )
             elif name not in topology.backends and name != NEAR:
                 yield Problem(where, _unknown("backend", name, topology.backends))
     for name in policy.ack:
@@ -138,14 +144,14 @@ def _names_in(topology: Topology, policy: Policy) -> Iterator[Problem]:
 
 
 def _kept(topology: Topology, policy: Policy) -> Iterator[Problem]:
-    """Whether a policy whose names are all there can be kept."""
+    """Yield a problem if *policy*, whose names all exist, cannot be kept."""
     where = f"policies.{policy.name}"
     acked, kept = topology.acked_on(policy), topology.kept_on(policy)
     if not kept:
         yield Problem(f"{where}.keep", "names only backends that drain, so nothing would be kept")
         return
     if NEAR in policy.ack and not any(topology.backends[each].cluster == topology.home for each in policy.keep):
-        reason = f"asks for a copy nearby, and none of {', '.join(policy.keep)} stands in {topology.home!r}"
+        reason = f"asks for a copy nearby, and none of {', '.join(policy.keep)} is in cluster {topology.home!r}"
         yield Problem(f"{where}.ack", reason)
     elif not acked:
         yield Problem(f"{where}.ack", "names only backends that drain, so no write could be answered")
@@ -153,7 +159,9 @@ def _kept(topology: Topology, policy: Policy) -> Iterator[Problem]:
         reason = f"{policy.ack_copies} copies can never be awaited: writes go to {len(acked)} ({', '.join(acked)})"
         yield Problem(f"{where}.ack_copies", reason)
     elif policy.ack_copies and policy.ack_copies < len(acked) > PARTIAL_ACK_MOST:
-        yield Problem(f"{where}.ack_copies", f"at most {PARTIAL_ACK_MOST} backends can stand in ack, if not all count")
+        yield Problem(
+            f"{where}.ack_copies", f"at most {PARTIAL_ACK_MOST} backends can be in ack, if not all are awaited"
+        )
 
 
 # ---- rules ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Clusters, the lines between them, and the backends that stand in them. Pure values; no secret ever stands in one.
+"""Clusters, the lines between them, and the backends in them. Pure values that contain no secrets.
 
-What an S3 backend is entered with comes from the environment or from a file when it is opened: here stand only the
-names of those.
+The credentials of an S3 backend are read from the environment or a file when it is opened; these values contain only
+the names of the variables and files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 
 class Problem(NamedTuple):
-    """What is wrong, and where: the key path in the config, such as `backends.disk.cluster`."""
+    """A problem, and where it is: the key path in the config, such as `backends.disk.cluster`."""
 
     where: str
     reason: str
@@ -19,7 +19,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What stands together in one data centre."""
+    """Machines and backends in one data centre or cloud region."""
 
     name: str
 
@@ -30,28 +30,28 @@ class Line:
 
     clusters: frozenset[str]
     latency_seconds: float
-    """There and back."""
+    """Round-trip time."""
     bytes_per_second: float
     price_per_gib: float
-    """In whichever currency the config reckons."""
+    """In the currency that the config uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class S3Place:
-    """A bucket, or what is below a prefix of one, and the names by which its keys are found."""
+    """A bucket, or a prefix of one, and where its credentials are found."""
 
     bucket: str
     prefix: str = ""
     """Empty, or ends in a slash."""
     endpoint: str = ""
-    """Empty: AWS itself."""
+    """Empty: AWS."""
     region: str = ""
     """Empty: the one that the environment or the profile names."""
     style: Literal["auto", "path", "virtual"] = "auto"
-    """`auto`: virtual where it is AWS, path elsewhere."""
+    """`auto`: virtual-hosted style for AWS, path style for others."""
     profile: str = ""
     access_key: str = ""
-    """The id, which is no secret; empty: by `access_key_env`, or by the chain that AWS's tools go through."""
+    """The access key id, which is not secret. Empty: from `access_key_env`, or from AWS's credential chain."""
     access_key_env: str = ""
     secret_key_env: str = ""
     secret_key_file: str = ""
@@ -62,17 +62,17 @@ class S3Place:
 
 @dataclass(frozen=True, slots=True)
 class BackendPlace:
-    """One place that stores blocks, and how much may be asked of it at once."""
+    """A backend as the config describes it."""
 
     name: str
     type: Literal["local", "s3"]
     cluster: str
     calls: int
-    """How many calls may be under way at once, from one process."""
+    """The maximum number of concurrent calls of one process."""
     deadline_seconds: float
-    """After which a call is given up as `Unavailable`."""
+    """The time after which a call fails with `Unavailable`."""
     drain: bool = False
-    """Nothing new is put there, and what is there is wanted elsewhere."""
+    """No new blocks are put there, and the blocks that are there are moved to other backends."""
     path: str = ""
-    """Of a local backend: its folder."""
+    """The folder of a local backend."""
     s3: S3Place | None = None

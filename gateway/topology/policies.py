@@ -1,7 +1,7 @@
-"""Policies, the rules that pick one, and all of the topology together. Pure.
+"""Policies, the rules that choose a policy for a write, and the whole topology. Pure.
 
-A rule says by bucket, prefix, size and user what it is for; the first that matches picks the policy, and where none
-does it is the one called `default`.
+A rule matches writes by bucket, prefix, size and user. The first rule that matches a write chooses its policy; if none
+matches, the policy is the one with the name `default`.
 """
 
 from __future__ import annotations
@@ -14,43 +14,46 @@ from functools import lru_cache
 from gateway.topology.places import BackendPlace, Cluster, Line
 
 DEFAULT = "default"
-"""The policy of what no rule matches."""
+"""The name of the policy for writes that no rule matches."""
 NEAR = "near"
-"""Stands in `Policy.ack` for those of `keep` that stand in the writer's cluster."""
+"""In `Policy.ack`: the backends of `keep` that are in the writer's cluster."""
 
 RECHECK_SECONDS = 3_600.0
-"""`Topology.recheck_seconds`, if nothing says otherwise."""
+"""The default of `Topology.recheck_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which copies must exist. Both name backends; what `ack` names is in `keep` as well."""
+    """Which copies of a block must exist. `ack` and `keep` name backends; each backend in `ack` is in `keep` as
+    well."""
 
     name: str
     ack: tuple[str, ...]
-    """Of which copies must exist before a write is answered; may hold `near`."""
+    """The backends that must have a copy before a write is answered. May contain `near`."""
     keep: tuple[str, ...]
-    """The copies that must exist in the end."""
+    """The backends that must have a copy in the end."""
     ack_copies: int = 0
-    """How many of `ack` must have it before the answer; 0: all."""
+    """How many backends of `ack` must have a copy before the answer; 0: all of them."""
     within_seconds: float = 900.0
-    """How long after the answer they should all exist: the recovery point that is measured."""
+    """The time after the answer within which all copies should exist: the recovery point objective."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What is written there, so large, by that user, is placed by *policy*. What says nothing matches everything."""
+    """Writes that match all conditions are placed by *policy*. A condition with its default value matches
+    everything."""
 
     policy: str
     bucket: str = "*"
-    """A name in which `*` stands for any characters and `?` for one."""
+    """A bucket name in which `*` matches any characters and `?` matches one character."""
     prefix: str = ""
     min_bytes: int = 0
     max_bytes: int | None = None
     user: str = ""
 
     def matches(self, bucket: str, key: bytes, size: int | None, user: str) -> bool:
-        """*size*: None where nobody knows it beforehand, which counts as larger than any."""
+        """Return whether the rule matches a write. *size* is None if it is not known in advance; None counts as
+        larger than any size."""
         return (
             (not self.user or self.user == user)
             and (size is None or size >= self.min_bytes)
@@ -60,9 +63,9 @@ class Rule:
         )
 
     def coverage(self) -> Callable[[Rule], bool]:
-        """Whether this matches all that another one matches, to be asked of many. A True is certain; a False may only
-        not see it."""
-        # each `?` for one character or another `?`, each `*` for whatever the other pattern has there
+        """Return a function that tells whether this rule matches everything that another rule matches. True is certain;
+        False may be wrong."""
+        # a `?` covers one character or another `?`, and a `*` covers whatever the other pattern has there
         wider = _compiled(self.bucket, r"[^*]")
 
         def covers(other: Rule) -> bool:
@@ -79,13 +82,13 @@ class Rule:
 
 @lru_cache(maxsize=1_024)
 def glob(pattern: str) -> re.Pattern[str]:
-    """What *pattern* matches."""
+    """Return a regular expression that matches what the bucket name pattern matches."""
     return _compiled(pattern, ".")
 
 
 def _compiled(pattern: str, one: str) -> re.Pattern[str]:
-    """Between two stars the first place that fits is as good as any later one, so nothing is ever tried again: no
-    pattern makes a match slow."""
+    """Compile a pattern. Matching takes linear time: between two stars the first match is as good as any later one, so
+    atomic groups prevent backtracking."""
     first, *rest = ["".join(one if each == "?" else re.escape(each) for each in part) for part in pattern.split("*")]
     if not rest:
         return re.compile(first, re.DOTALL)
@@ -95,37 +98,38 @@ def _compiled(pattern: str, one: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """All of it, and the cluster in which this process stands."""
+    """The whole topology, and the cluster of this process."""
 
     home: str
     clusters: Mapping[str, Cluster]
     lines: Mapping[frozenset[str], Line]
-    """By the two clusters that they join."""
+    """By the two clusters that each line joins."""
     backends: Mapping[str, BackendPlace]
     policies: Mapping[str, Policy]
     rules: tuple[Rule, ...] = ()
     recheck_seconds: float = RECHECK_SECONDS
-    """How long the old copies of a block that was moved are kept before its new copies are asked for again."""
+    """How long the old copies of a moved block are kept before its new copies are verified again."""
 
     @property
     def default(self) -> Policy:
-        """The policy of what no rule matches."""
+        """The policy for writes that no rule matches."""
         return self.policies[DEFAULT]
 
     def policy_for(self, bucket: str, key: bytes, size: int | None, user: str) -> Policy:
-        """The policy under which *user* writes *size* bytes as *key*; *size* None: nobody knows yet, as with what is
-        uploaded in parts, which counts as larger than any."""
+        """Return the policy for a write of *size* bytes to *key* by *user*. *size* is None if it is not known yet, as
+        for a multipart upload; None counts as larger than any size."""
         for rule in self.rules:
             if rule.matches(bucket, key, size, user):
                 return self.policies[rule.policy]
         return self.policies[DEFAULT]
 
     def kept_on(self, policy: Policy) -> tuple[str, ...]:
-        """Where copies of *policy* should be in the end: its `keep` without those that drain."""
+        """Return the backends that should have a copy in the end: `keep` without those that drain."""
         return tuple(name for name in policy.keep if not self.backends[name].drain)
 
     def acked_on(self, policy: Policy) -> tuple[str, ...]:
-        """Where a write of *policy* in this cluster goes at once, in the order of `ack`, without those that drain."""
+        """Return the backends to which a write in this cluster goes at once, in the order of `ack`, without those
+        that drain."""
         named: dict[str, None] = {}
         for name in policy.ack:
             named |= dict.fromkeys(self._near(policy) if name == NEAR else [name])
@@ -135,5 +139,5 @@ class Topology:
         return [name for name in policy.keep if self.backends[name].cluster == self.home]
 
     def copies_before_answer(self, policy: Policy) -> int:
-        """How many of `acked_on` must have a block before the write is answered."""
+        """Return how many backends of `acked_on` must have a block before the write is answered."""
         return policy.ack_copies or len(self.acked_on(policy))

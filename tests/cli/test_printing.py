@@ -18,7 +18,7 @@ from gateway.cli import output
 from gateway.cli.main import app, run
 from gateway.cli.output import complain, json_text, printable, say_file, table, tell
 from gateway.errors import InvalidArgument, NoSuchUser
-from gateway.metrics.json_log import INFO, Lines
+from gateway.metrics.json_log import INFO, JsonLog
 from gateway.timing import Timing
 from tests.endpoint import ENTREPOT, Endpoint, command_environment, run_entrepot, started
 from tests.new_sites import ACCESS_KEY, SECRET_KEY, committer_in_thread
@@ -89,7 +89,7 @@ def test_what_a_command_logs_is_unharmed(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_line_of_the_log_is_ascii_without_control_characters() -> None:
     reads, writes = os.pipe()
-    lines = Lines("test", descriptor=writes, timing=Timing())
+    lines = JsonLog("test", descriptor=writes, timing=Timing())
     lines.write(INFO, NAME, key=NAME)
     lines.close()
     os.close(writes)

@@ -128,7 +128,7 @@ def test_a_setting_of_another_type_of_backend_is_said_to_be_one() -> None:
 def test_near_is_no_backend_that_keeps_anything() -> None:
     text = site().replace('keep = ["disk"]', 'keep = ["disk", "near"]')
     assert complaints(text) == [
-        "policies.default.keep: 'near' stands in ack alone, for those of keep that are nearby: name backends"
+        "policies.default.keep: 'near' is allowed in ack only, for those of keep in this cluster: name backends here"
     ]
 
 

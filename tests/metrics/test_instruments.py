@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.metrics import Board, Counter, Gauge, Histogram
-from gateway.metrics.aggregate import Gathered
+from gateway.metrics import Counter, Gauge, Histogram, Registry
+from gateway.metrics.aggregate import AggregatedMetrics
 from gateway.metrics.instruments import Snapshot
 
 
@@ -17,7 +17,7 @@ class Process:
     """A process with its own copy of the same instruments."""
 
     def __init__(self) -> None:
-        self.board = Board()
+        self.board = Registry()
         self.hits = self.board.put(Counter("hits_total", "Hits.", ("kind",)))
         self.open = self.board.put(Gauge("open", "Open."))
         self.lag = self.board.put(Gauge("lag", "Lag.", (), "max"))
@@ -27,7 +27,7 @@ class Process:
         return self.board.snapshot()
 
 
-def samples(gathered: Gathered) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+def samples(gathered: AggregatedMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     text = gathered.text().decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -41,7 +41,7 @@ def test_counters_of_two_processes_add_up_by_label() -> None:
     one.hits.add(2, "get")
     two.hits.add(3, "get")
     two.hits.add(1, "put")
-    gathered = Gathered()
+    gathered = AggregatedMetrics()
     gathered.tell("a", one.snapshot())
     gathered.tell("b", two.snapshot())
     found = samples(gathered)
@@ -52,7 +52,7 @@ def test_counters_of_two_processes_add_up_by_label() -> None:
 
 def test_a_process_that_told_twice_counts_once() -> None:
     one = Process()
-    gathered = Gathered()
+    gathered = AggregatedMetrics()
     one.hits.add(2, "get")
     gathered.tell("a", one.snapshot())
     one.hits.add(1, "get")
@@ -66,7 +66,7 @@ def test_what_an_ended_process_counted_stays_and_its_gauges_go() -> None:
     one.open.set(7)
     one.seconds.observe(0.5)
     two.open.set(1)
-    gathered = Gathered()
+    gathered = AggregatedMetrics()
     gathered.tell("a", one.snapshot())
     gathered.tell("b", two.snapshot())
     gathered.end("a")
@@ -81,7 +81,7 @@ def test_of_a_gauge_of_greatest_values_the_greatest_counts() -> None:
     one, two = Process(), Process()
     one.lag.set(0.2)
     two.lag.set(0.1)
-    gathered = Gathered()
+    gathered = AggregatedMetrics()
     gathered.tell("a", one.snapshot())
     gathered.tell("b", two.snapshot())
     assert samples(gathered)["lag", ()] == 0.2
@@ -92,7 +92,7 @@ def test_a_histogram_counts_at_or_below_each_bound(seen: list[float]) -> None:
     one = Process()
     for value in seen:
         one.seconds.observe(value)
-    gathered = Gathered()
+    gathered = AggregatedMetrics()
     gathered.tell("a", one.snapshot())
     found = samples(gathered)
     for bound in (0.1, 1.0):
@@ -105,7 +105,7 @@ def test_what_a_process_tells_survives_json() -> None:
     one = Process()
     one.hits.add(2, "get")
     one.seconds.observe(0.5)
-    gathered = Gathered()
+    gathered = AggregatedMetrics()
     gathered.tell("a", json.loads(json.dumps(one.snapshot())))
     assert samples(gathered)["hits_total", (("kind", "get"),)] == 2
     assert samples(gathered)["seconds_sum", ()] == 0.5

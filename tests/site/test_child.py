@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from gateway.config import default_text, load_text
-from gateway.metrics.json_log import INFO, Lines
+from gateway.metrics.json_log import INFO, JsonLog
 from gateway.site.processes.child import Child
 from gateway.site.processes.control_channel import Line, Message, pair
 from gateway.timing import Timing
@@ -14,7 +14,7 @@ from gateway.timing import Timing
 
 async def test_a_process_that_does_not_know_yet_how_to_answer_says_that_it_is_starting(tmp_path: Path) -> None:
     mine, its = [await Line.over(end) for end in pair()]
-    lines = Lines("keeper", INFO, timing=Timing())
+    lines = JsonLog("keeper", INFO, timing=Timing())
     child = Child("keeper", tmp_path, load_text(default_text(), tmp_path), lines, its, Timing())
     listening = asyncio.create_task(child.listen())
     answers = mine.messages()

@@ -18,7 +18,7 @@ from gateway.config.loading import read
 from gateway.config.models import ServerSection
 from gateway.crypto import master
 from gateway.errors import Misconfigured
-from gateway.metrics.json_log import Lines
+from gateway.metrics.json_log import JsonLog
 from gateway.posix.rpc.endpoint import Options, gateway_of
 from gateway.site.processes.tls import Certificate
 from gateway.site.storage.backend_factory import open_s3
@@ -87,7 +87,7 @@ async def test_a_fifo_is_no_certificate(fifo: Path, tmp_path: Path, which: str) 
     )
     (tmp_path / "tls.crt").write_bytes(b"")
     with pytest.raises(Misconfigured, match="it is not a regular file"):
-        await Certificate.of(tmp_path, section, Lines("test", timing=Timing()), Timing())
+        await Certificate.of(tmp_path, section, JsonLog("test", timing=Timing()), Timing())
 
 
 @pytest.mark.parametrize("which", ["secret_key_file", "profile"])

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from gateway.config import default_text, load_text
-from gateway.metrics.json_log import LEVELS, Lines
+from gateway.metrics.json_log import LEVELS, JsonLog
 from gateway.site.processes import config_reload
 from gateway.site.processes.config_reload import Outcome, Reloading
 from gateway.site.processes.supervised import Process
@@ -62,7 +62,7 @@ TIMING = parse_timing("reload.look_seconds=0.01; reload.refused_first_seconds=0.
 
 
 def taking_over(folder: Path, keeper: Role) -> Reloading:
-    lines = Lines("supervisor", timing=TIMING)
+    lines = JsonLog("supervisor", timing=TIMING)
     return Reloading(folder, lines, lambda: [cast("Process", keeper)], cast("Process", keeper), TIMING)
 
 

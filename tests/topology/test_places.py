@@ -155,7 +155,7 @@ def test_lines_join_two_clusters_that_exist_and_each_pair_once() -> None:
         replace(line, clusters=frozenset({"home", "x"})),
     )  # fmt: skip
     assert [each.where for each in found] == ["lines[1].clusters", "lines[2].clusters", "lines[3].clusters"]
-    assert found[0].reason == "away and home are joined already, by lines[0]"
+    assert found[0].reason == "away and home are already joined by lines[0]"
     assert found[1].reason == "joins a cluster with itself"
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from gateway.config import Config, load_text
 from gateway.errors import CommitterGone, EntrepotError, Misconfigured
-from gateway.metrics.instruments import BOARD
-from gateway.metrics.json_log import ERROR, INFO, LEVELS, WARNING, Lines, take_over_logging
+from gateway.metrics.instruments import REGISTRY
+from gateway.metrics.json_log import ERROR, INFO, LEVELS, WARNING, JsonLog, take_over_logging
 from gateway.metrics.loop_lag import watch_loop
 from gateway.site.active_config import load_active, set_version_metric
 from gateway.site.processes.control_channel import CONTROL_FD, Line, Message
@@ -38,7 +38,7 @@ Answer = Callable[[Message], Awaitable[Message]]
 class Child:
     """One process's side: what it knows, and whether it should stop."""
 
-    def __init__(self, name: str, folder: Path, config: Config, lines: Lines, line: Line, timing: Timing) -> None:
+    def __init__(self, name: str, folder: Path, config: Config, lines: JsonLog, line: Line, timing: Timing) -> None:
         self.name = name
         self.folder = folder
         self.config = config
@@ -108,7 +108,7 @@ class Child:
             troubles = self.troubles()
         except Exception as error:  # noqa: BLE001 (whatever is wrong with a gauge)
             self.lines.write(ERROR, "a report lacks its gauges", why=f"{type(error).__name__}: {error}")
-        told = {"config": self.config.version, "metrics": BOARD.snapshot(), "backends": troubles}
+        told = {"config": self.config.version, "metrics": REGISTRY.snapshot(), "backends": troubles}
         self._line.tell({"is": "report", **told})
 
     async def config_in(self, message: Message) -> Config:
@@ -174,7 +174,7 @@ def run_child(main: Main) -> None:
 async def _run(name: str, folder: Path, main: Main) -> int:
     line = await Line.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
     timing = timing_from_environment()  # the supervisor has read the same text
-    lines = Lines(name, timing=timing)
+    lines = JsonLog(name, timing=timing)
     child: Child | None = None
     try:
         config = load_active(folder)

@@ -23,7 +23,7 @@ from gateway.config import CONFIG_NAME, load_text
 from gateway.config.loading import read
 from gateway.errors import Misconfigured
 from gateway.metrics import counter, gauge
-from gateway.metrics.json_log import DEBUG, ERROR, INFO, LEVELS, WARNING, Lines
+from gateway.metrics.json_log import DEBUG, ERROR, INFO, LEVELS, WARNING, JsonLog
 from gateway.site.active_config import set_active, set_version_metric, settings_needing_restart
 from gateway.site.processes.control_channel import Message
 from gateway.site.processes.supervised import Process
@@ -60,7 +60,7 @@ class Reloading:
     def __init__(
         self,
         folder: Path,
-        lines: Lines,
+        lines: JsonLog,
         everybody: Callable[[], Sequence[Process]],
         keeper: Process,
         timing: Timing,

@@ -20,9 +20,9 @@ from typing import Any
 
 from gateway.config import Address, Config
 from gateway.errors import Misconfigured
-from gateway.metrics.aggregate import Gathered
-from gateway.metrics.instruments import BOARD, counter
-from gateway.metrics.json_log import INFO, WARNING, Lines
+from gateway.metrics.aggregate import AggregatedMetrics
+from gateway.metrics.instruments import REGISTRY, counter
+from gateway.metrics.json_log import INFO, WARNING, JsonLog
 from gateway.site.ownership import require_owner
 from gateway.site.processes.config_reload import Reloading
 from gateway.site.processes.control_channel import Message
@@ -47,7 +47,7 @@ HANGS = counter(
 class Serving:
     """A site that is being served. Made by `start`; then wait for `stopped`, or ask for it with `stop`."""
 
-    def __init__(self, folder: Path, config: Config, lines: Lines, lock: ServeLock, timing: Timing) -> None:
+    def __init__(self, folder: Path, config: Config, lines: JsonLog, lock: ServeLock, timing: Timing) -> None:
         self.folder = folder
         self.endpoint = ""
         self.metrics = ""
@@ -57,7 +57,7 @@ class Serving:
         self._lines = lines
         self._lock = lock
         self._timing = timing
-        self._gathered = Gathered()
+        self._gathered = AggregatedMetrics()
         self._sockets: list[socket.socket] = []
         self._committer = self._process(Role("committer", COMMITTER_MODULE))
         self._keeper = self._process(Role("keeper", KEEPER_MODULE))
@@ -76,7 +76,7 @@ class Serving:
         cls,
         folder: Path,
         config: Config,
-        lines: Lines,
+        lines: JsonLog,
         *,
         worker_module: str,
         listen: Address,
@@ -205,7 +205,7 @@ class Serving:
     # ---- telling -------------------------------------------------------------------------------------------------
 
     def _metrics_text(self) -> bytes:
-        self._gathered.tell("supervisor", BOARD.snapshot())
+        self._gathered.tell("supervisor", REGISTRY.snapshot())
         return self._gathered.text()
 
     def _all(self) -> list[Process]:

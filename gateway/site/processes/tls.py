@@ -14,7 +14,7 @@ from pathlib import Path
 from backends.named_files import read_named_file
 from gateway.config.models import ServerSection
 from gateway.errors import Misconfigured
-from gateway.metrics.json_log import ERROR, INFO, Lines
+from gateway.metrics.json_log import ERROR, INFO, JsonLog
 from gateway.site.storage.atomic_files import file_stamp
 from gateway.timing import Timing
 
@@ -23,7 +23,7 @@ class Certificate:
     """A certificate and its key. `context` is another one once they were read again: connections that come afterwards
     see the new certificate."""
 
-    def __init__(self, certificate: Path, key: Path, lines: Lines, timing: Timing) -> None:
+    def __init__(self, certificate: Path, key: Path, lines: JsonLog, timing: Timing) -> None:
         """Blocking. Raises `Misconfigured` if the pair cannot be used."""
         self._certificate = certificate
         self._key = key
@@ -37,7 +37,7 @@ class Certificate:
             raise Misconfigured(f"the certificate {certificate} and key {key} cannot be used: {error}") from error
 
     @classmethod
-    async def of(cls, folder: Path, config: ServerSection, lines: Lines, timing: Timing) -> Certificate | None:
+    async def of(cls, folder: Path, config: ServerSection, lines: JsonLog, timing: Timing) -> Certificate | None:
         """What the config names, below *folder*; None without TLS. Raises `Misconfigured`."""
         if not config.tls_certificate:
             return None

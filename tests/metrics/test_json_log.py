@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.metrics import json_log
-from gateway.metrics.json_log import DEBUG, INFO, WARNING, Handler, Lines
-from gateway.metrics.requests import Requests
+from gateway.metrics.json_log import DEBUG, INFO, WARNING, Handler, JsonLog
+from gateway.metrics.requests import RequestLog
 from gateway.timing import Timing
 
 
-class Seen(NamedTuple):
+class CompletedRequest(NamedTuple):
     request_id: str = "0123"
     operation: str = "GetObject"
     method: str = "GET"
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 class Log:
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
-        self.lines = Lines("worker 1", INFO, self.writing, timing=Timing())
+        self.lines = JsonLog("worker 1", INFO, self.writing, timing=Timing())
 
     def read(self) -> list[dict[str, Any]]:
         self.lines.close()
@@ -73,7 +73,7 @@ def test_what_is_below_the_level_is_not_written(log: Log) -> None:
 @given(path=st.text(), method=st.text(), user=st.text())
 def test_a_request_is_one_line_whatever_stands_in_its_path(path: str, method: str, user: str) -> None:
     log = Log()
-    Requests(log.lines).answered(Seen(path=path, method=method, user=user))
+    RequestLog(log.lines).answered(CompletedRequest(path=path, method=method, user=user))
     (line,) = log.read()
     assert line["path"] == path[:1_024]
     assert line["user"] == user
