@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gateway.errors import InvalidArgument
 from gateway.journal.apply.work import ids_in
 from gateway.journal.columns import Rewritten, extents, pieces
-from gateway.journal.commands import CommandTable, Tx, command
+from gateway.journal.commands import Command, CommandTable, Tx, command
 from gateway.journal.records.bytes import (
     BlocksForgotten,
     ContentReleased,
@@ -55,7 +55,7 @@ class DeadBlock(NamedTuple):
 
 
 @command(60, frees=True, weight=lambda asked: sum(most for _, most in asked.items))
-class ReleaseContent:
+class ReleaseContent(Command[int]):
     """Takedown's: what was let go of loses its counts. Each item is (freed id, how many of a body's pieces at most).
     Answers how many items there were to take."""
 
@@ -93,7 +93,7 @@ def _want_contents(tx: Tx, freed: list[QueuedRelease], most: dict[int, int]) -> 
 
 
 @command(67, weight=lambda asked: 3)
-class RewritePack:
+class RewritePack(Command[bool]):
     """The compactor's: name a new pack, which holds copies of extents of older packs; as of `PackRewritten`. Answers
     whether it was news.
 
@@ -117,7 +117,7 @@ def rewrite_pack(asked: RewritePack, tx: Tx) -> bool:
 
 
 @command(68, weight=lambda asked: 3)
-class PlaceRewrite:
+class PlaceRewrite(Command[bool]):
     """The compactor's: as of `RewritePlaced`. Answers whether the new pack was still held by the set *backends*, and
     its copies on *suspects*, and on no other backends, were suspected."""
 
@@ -140,7 +140,7 @@ def place_rewrite(asked: PlaceRewrite, tx: Tx) -> bool:
 
 
 @command(69, weight=lambda asked: 2 * len(asked.copies))
-class MoveRewritten:
+class MoveRewritten(Command[int | None]):
     """The compactor's: extents move to a new pack, of each run that is still as it was read. *copies*: all of a run
     that lie in this pack. Answers how many extents moved.
 
@@ -192,7 +192,7 @@ def _stands(tx: Tx, run: int, copies: list[Rewritten]) -> bool:
 
 
 @command(70, weight=lambda asked: 4)
-class EndRewrite:
+class EndRewrite(Command[bool]):
     """The compactor's: as of `RewriteEnded`. *absent*: backends that confirmed the new pack and do not have it; where
     extents have moved there already, those copies are suspected, so that the mover makes them again. Answers whether
     there was such a rewrite."""
@@ -215,7 +215,7 @@ def end_rewrite(asked: EndRewrite, tx: Tx) -> bool:
 
 
 @command(62, frees=True, weight=lambda asked: len(asked.dead))
-class ForgetBlocks:
+class ForgetBlocks(Command[int]):
     """The sweeper's: the bytes of these dead blocks are gone from every backend. Answers how many were forgotten."""
 
     dead: tuple[DeadBlock, ...]
@@ -234,7 +234,7 @@ def forget_blocks(asked: ForgetBlocks, tx: Tx) -> int:
 
 
 @command(63, frees=True)
-class SweepSession:
+class SweepSession(Command[bool]):
     """The sweeper's: the session has ended, and its unnamed blocks were deleted. Answers whether that was news."""
 
     session: int
@@ -251,7 +251,7 @@ def sweep_session(asked: SweepSession, tx: Tx) -> bool:
 
 
 @command(64, frees=True)
-class ForgetSession:
+class ForgetSession(Command[bool]):
     """The sweeper's: a swept session was listed a last time. Answers whether that was news."""
 
     session: int
@@ -268,7 +268,7 @@ def forget_session(asked: ForgetSession, tx: Tx) -> bool:
 
 
 @command(65)
-class SetBlockBackends:
+class SetBlockBackends(Command[bool]):
     """A block is held by the backends of another set now, if it is still held by those of *before*. Answers whether
     it was changed."""
 
@@ -291,7 +291,7 @@ def set_block_backends(asked: SetBlockBackends, tx: Tx) -> bool:
 
 
 @command(66, weight=lambda asked: 2 * len(asked.found))
-class NoteStrays:
+class NoteStrays(Command[int]):
     """Copies that no row names, each (block, backend), of blocks that live: they are to be adopted or deleted by who
     works on copies. Answers how many that were."""
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+from gateway.journal.commands import Command
+
+R = TypeVar("R")
 
 
 class WorkerJournal(Protocol):
     """What workers need of the journal's client."""
 
-    async def send(self, command: Any, /) -> Any:
+    async def send(self, command: Command[R], /) -> R:
         """Send a command to the committer. Returns the command's result."""
 
     async def horizons(self, *, pins: bool = True) -> int:

@@ -7,18 +7,18 @@ draw the same id again, and the second `AddRingKey` of it is refused and draws a
 from __future__ import annotations
 
 from gateway.errors import InvalidArgument, NameExists
-from gateway.journal.commands import CommandTable, Tx, command
+from gateway.journal.commands import Command, CommandTable, Tx, command
 from gateway.journal.records.site import RingKeyMade, RingKeyRewrapped
 from gateway.journal.tables import RING_KEY, TENANT
 
 
 @command(tag=30)
-class DrawRingKeyId:
+class DrawRingKeyId(Command[int]):
     """Answers an id for `AddRingKey`."""
 
 
 @command(tag=31)
-class AddRingKey:
+class AddRingKey(Command[int]):
     """What *tenant* writes from now on is sealed with this key. Raises `NameExists` if the id is taken.
 
     *instead_of* is the id of the ring key that the tenant had when this was asked, so that two who renew at once do
@@ -32,7 +32,7 @@ class AddRingKey:
 
 
 @command(tag=32)
-class RewrapRingKeys:
+class RewrapRingKeys(Command[int]):
     """The same ring keys under another master key: items of (id, wrapped as it was read, wrapped, master key).
 
     One that changed meanwhile is left alone. Answers how many were changed."""

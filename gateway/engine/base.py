@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from gateway import failpoints
 from gateway.blocks.read.lookup import Lookup
@@ -16,11 +16,14 @@ from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.identity.credentials import Credentials
 from gateway.journal.client import Journal
 from gateway.journal.columns import Checksum, pack_all
+from gateway.journal.commands import Command
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.tables import Bucket
 from gateway.namespace.conditions import Preconditions
 from gateway.namespace.read import lookups
 from gateway.namespace.read.lookups import Holder, Owned
+
+R = TypeVar("R")
 
 
 class Keys(Protocol):
@@ -90,7 +93,7 @@ class Counter:
         targets = self._placing.for_write(bucket.name, key, size, caller.user)
         return WriteContext(self._ring.active(bucket.tenant), targets, caller.user_id)
 
-    async def _send(self, command: Any) -> Any:
+    async def _send(self, command: Command[R]) -> R:
         failpoints.reach("command-ready")
         answer = await self._journal.send(command)
         failpoints.reach("command-answered")

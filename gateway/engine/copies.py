@@ -18,7 +18,7 @@ from gateway.journal.apply.bytes import stretch_of
 from gateway.journal.columns import Checksum, Piece, checksum, checksums, pack_map
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
-from gateway.namespace.commands.copy import CopyObject, CopyPart, MoveObject, Source
+from gateway.namespace.commands.copy import Copied, CopyObject, CopyPart, MoveObject, Source
 from gateway.namespace.conditions import Seen, check_source
 from gateway.namespace.multipart_digests import can_combine, whole_of
 from gateway.namespace.read.lookups import Content, Found
@@ -84,21 +84,19 @@ class Copies(Rewriting):
                 new_checksums, preconditions(conditions),
             )  # fmt: skip
             try:
-                answer = await self._send(command)
+                copied = await self._send(command)
             except Busy:
                 if new_checksums is None:
                     raise
                 continue
-            version, modified_ns, etag, size, packed, from_version = answer
-            return Stored(etag, version, size, modified_ns, checksum(packed)), from_version
+            return _stored(copied), copied.source_version
         raise SourceChanged("The source of the copy changed again and again while it was read. Please try again.")
 
     async def move(self, caller: Caller, source_bucket: str, source_key: bytes, bucket: str, key: bytes) -> Stored:
         """Give an object another name, in whichever bucket, instead of the one that it has. Whatever is written to
         either name meanwhile comes before it or behind it. Raises as `copy`."""
         command = MoveObject(bucket, key, caller.user_id, caller.root, source_bucket, source_key)
-        version, modified_ns, etag, size, packed, _ = await self._send(command)
-        return Stored(etag, version, size, modified_ns, checksum(packed))
+        return _stored(await self._send(command))
 
     async def copy_part(
         self,
@@ -229,3 +227,7 @@ def _check_size(size: int, most_bytes: int | None) -> None:
         raise Invalid(
             f"The specified copy source is larger than the maximum allowable size for a copy source: {most_bytes}"
         )
+
+
+def _stored(copied: Copied) -> Stored:
+    return Stored(copied.etag, copied.version, copied.size, copied.modified_ns, checksum(copied.checksums))

@@ -49,7 +49,7 @@ class Uploads(Counter):
             bucket, key, caller.user_id, caller.root, checksum_algorithm, checksum_type, pack_map(meta.headers),
             pack_map(meta.tags),
         )  # fmt: skip
-        return str(await self._send(command))
+        return await self._send(command)
 
     async def list_parts(
         self, caller: Caller, bucket: str, key: bytes, upload: str, after_number: int = 0, limit: int = 1000
@@ -93,14 +93,16 @@ class Uploads(Counter):
             bucket, key, caller.user_id, caller.root, upload, tuple(_wanted(each) for each in wanted),
             algorithm, value, promised_type or "", promised_size, preconditions(conditions),
         )  # fmt: skip
-        version, modified_ns, etag, size, packed = await self._complete(caller, command)
-        return Stored(etag, version, size, modified_ns, checksum(packed))
+        finished = await self._complete(caller, command)
+        return Stored(
+            finished.etag, finished.version, finished.size, finished.modified_ns, checksum(finished.checksums)
+        )
 
     async def _complete(self, caller: Caller, command: CompleteUpload) -> complete.Finished:
         """Send *command*, or the commands that are prepared of it if it names many parts, or parts that were copied
         from several runs."""
         if len(command.parts) <= PARTS_AT_ONCE:
-            finished: complete.Finished | None = await self._send(command)
+            finished = await self._send(command)
             if finished is not None:
                 return finished
         wait_seconds = self._writer.wait_seconds or self._journal.timing.journal.slot_seconds
@@ -126,11 +128,11 @@ class Uploads(Counter):
             for slice_of_pieces in prepared.slices:
                 if slice_of_pieces.nth < staged:
                     continue  # an earlier try did it
-                staged = await self._send(slice_of_pieces)
-                if staged is None:
+                staged_now = await self._send(slice_of_pieces)
+                if staged_now is None:
                     return None
-            finished: complete.Finished | None = await self._send(prepared.completion)
-            return finished
+                staged = staged_now
+            return await self._send(prepared.completion)
 
     async def abort_upload(self, caller: Caller, bucket: str, key: bytes, upload: str) -> None:
         """Raises `NoSuchUpload`."""

@@ -16,7 +16,7 @@ from gateway.errors import (
 )
 from gateway.identity.names import check_access_key, check_user
 from gateway.journal.columns import unpack
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.site import (
     AccessKeyDeleted,
     AccessKeyMade,
@@ -32,14 +32,14 @@ ACCESS_KEYS_MAX = 100
 
 
 @command(tag=20)
-class AddTenant:
+class AddTenant(Command[int]):
     """Make a tenant. Answers its id, also that of one that is there already: `init` may be run again."""
 
     name: str
 
 
 @command(tag=21)
-class AddUser:
+class AddUser(Command[int]):
     """Make a user, with a first access key unless *access_key* is empty. Answers its id.
 
     Raises `UserExists`, `AccessKeyExists`, `InvalidArgument`."""
@@ -53,7 +53,7 @@ class AddUser:
 
 
 @command(tag=22)
-class RemoveUser:
+class RemoveUser(Command[None]):
     """The user goes with all its access keys. Raises `NoSuchUser`, `NotEmpty` while it owns buckets, and
     `AccessDenied` for a root user, without whom nobody could act for the others."""
 
@@ -61,7 +61,7 @@ class RemoveUser:
 
 
 @command(tag=23)
-class AddAccessKey:
+class AddAccessKey(Command[None]):
     """Give a user one more access key. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
 
     user: str
@@ -71,14 +71,14 @@ class AddAccessKey:
 
 
 @command(tag=24)
-class RemoveAccessKey:
+class RemoveAccessKey(Command[None]):
     """Raises `NoSuchAccessKey`, and `AccessDenied` for a root user's last one."""
 
     access_key: str
 
 
 @command(tag=25)
-class ResealAccessKeys:
+class ResealAccessKeys(Command[int]):
     """The same secrets under another master key: items of (access key, secret as it was read, secret, master key).
 
     One that is gone or changed meanwhile is left alone. Answers how many were changed."""

@@ -14,16 +14,19 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
+from gateway.journal.commands import Command
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.slots import TOO_MANY, WAITERS_MAX, Slots
 from gateway.journal.turns import Turns
 from gateway.journal.wire import FrameKind, Frames, error_in, frame, packed_command, send_frames
 from gateway.timing import Timing, timing_from_environment
+
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +114,7 @@ class Journal(asyncio.Protocol):
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    async def send(self, command: Any) -> Any:
+    async def send(self, command: Command[R]) -> R:
         """The command's answer, once it is durable. Raises what it was refused with; `Busy` where too many wait,
         `CommitterGone` where no answer comes (it may be committed yet), `SessionExpired` where the session ended before
         it was known to commit. Where this was closed, that is `CommitterGone` as well; after `refuse`, it is
@@ -126,14 +129,14 @@ class Journal(asyncio.Protocol):
         finally:
             self._heavy.release(slot)
 
-    async def _send(self, command: Any) -> Any:
+    async def _send(self, command: Command[R]) -> R:
         slot, number = await self._slots.take(_user_of(command), self.timing.journal.slot_seconds)
         try:
             if self._closing:
                 raise CommitterGone(CLOSED)
             if self._refused:
                 raise Misconfigured(self._refused)
-            packed = packed_command(slot, number, COMMAND_CODEC.flat(command))
+            packed = packed_command(slot, number, COMMAND_CODEC.to_tuple(command))
             if self._sent_bytes + len(packed) > BYTES_MAX:
                 raise Busy(TOO_MANY)
         except BaseException:
@@ -148,7 +151,9 @@ class Journal(asyncio.Protocol):
         self._outgoing.append(sent)
         # A caller that goes away, which cancels the future and nothing else, leaves its command on its way; the slot is
         # free only once it was answered.
-        return await sent.answer
+        answer = await sent.answer
+        convert = type(command).ANSWER
+        return answer if convert is None else convert(answer)  # type: ignore[no-any-return]
 
     def refuse(self, why: str) -> None:
         """Send nothing from here on: this journal must not grow. *why*: what callers are told."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.errors import Refused
-from gateway.journal.commands import Handler, Tx, command
+from gateway.journal.commands import Command, Handler, Tx, command
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.records.site import (
     ChainBegun,
@@ -29,7 +29,7 @@ SKIP_SHARE = 1 << 17
 
 
 @command(tag=1)
-class FoundSite:
+class FoundSite(Command[str]):
     """Make the site's own row. Answers its id, also where it is there already: `init` may be run again."""
 
     id: str
@@ -38,26 +38,26 @@ class FoundSite:
 
 
 @command(tag=2)
-class StartIncarnation:
+class StartIncarnation(Command[int]):
     """After a restore: draw no id that the lost future drew. Answers the new incarnation, which is above *above*."""
 
     above: int = 0
 
 
 @command(tag=3)
-class RaiseFeature:
+class RaiseFeature(Command[None]):
     level: int
 
 
 @command(tag=4, frees=True)
-class OpenSession:
+class OpenSession(Command[int]):
     """Answers the session's id. Taken on a full disk too: who wants to delete needs a session."""
 
     kind: str
 
 
 @command(tag=5, frees=True)
-class EndSession:
+class EndSession(Command[None]):
     """Answers nothing; a session that has ended already stays so. *seen*: as of `SessionEnded`."""
 
     session: int
@@ -65,7 +65,7 @@ class EndSession:
 
 
 @command(tag=6, frees=True)
-class DrawToken:
+class DrawToken(Command[int]):
     """A committer's, at its start: its fencing token. Answers the token's counter, which is above *above* and above
     every one of this history.
 
@@ -82,7 +82,7 @@ class DrawToken:
 
 
 @command(tag=19)
-class BeginChain:
+class BeginChain(Command[None]):
     """The first command after a restore from the tables alone: begin the chain of hashes anew. Not in `COMMANDS`."""
 
 

@@ -7,27 +7,27 @@ from __future__ import annotations
 
 from gateway.errors import InvalidArgument
 from gateway.journal.columns import pack
-from gateway.journal.commands import CommandTable, Tx, command
+from gateway.journal.commands import Command, CommandTable, Tx, command
 from gateway.journal.records.site import BackendNamed, BackendSetNamed, PolicyNamed
 from gateway.journal.tables import BACKEND, BACKEND_SET, POLICY
 
 
 @command(tag=40)
-class NameBackend:
+class NameBackend(Command[int]):
     """Answers the backend's id."""
 
     name: str
 
 
 @command(tag=41)
-class NameBackendSet:
+class NameBackendSet(Command[int]):
     """Answers the id of the set of these backends, whatever their order. Raises `InvalidArgument` for an empty one."""
 
     members: tuple[int, ...]
 
 
 @command(tag=42)
-class NamePolicy:
+class NamePolicy(Command[int]):
     """Answers the policy's id."""
 
     name: str

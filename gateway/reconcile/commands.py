@@ -12,7 +12,7 @@ from gateway.blocks.commands import require_copies_feature
 from gateway.errors import InvalidArgument
 from gateway.journal.apply.work import ids_in
 from gateway.journal.columns import pack
-from gateway.journal.commands import CommandTable, Tx, command
+from gateway.journal.commands import Command, CommandTable, Tx, command
 from gateway.journal.records.site import BackendSetNamed
 from gateway.journal.records.work import (
     BackendLost,
@@ -106,7 +106,7 @@ class Fail(NamedTuple):
 
 
 @command(80, weight=lambda asked: len(asked.blocks))
-class AdvancePlan:
+class AdvancePlan(Command[bool]):
     """The planner's: the blocks behind *before* and up to *after* were looked at, and *blocks* of them are not where
     they should be. *walks* and *again_ns* as in `Plan`. Answers False where the plan is not as it was read."""
 
@@ -134,7 +134,7 @@ def advance_plan(asked: AdvancePlan, tx: Tx) -> bool:
 
 
 @command(81, weight=lambda asked: 3 * len(asked.items))
-class BeginWork:
+class BeginWork(Command[tuple[bool, ...]]):
     """The mover's, before it puts anything anywhere. Answers for each whether it may."""
 
     items: tuple[Begin, ...]
@@ -156,7 +156,7 @@ def _begin(tx: Tx, item: Begin) -> bool:
 
 
 @command(82, weight=lambda asked: 3 * len(asked.items))
-class SettleWork:
+class SettleWork(Command[tuple[bool, ...]]):
     """The mover's: the copies are there. Answers for each whether its block was still as it was read."""
 
     items: tuple[Settle, ...]
@@ -202,7 +202,7 @@ def _set_of(tx: Tx, members: tuple[int, ...]) -> int:
 
 
 @command(83, frees=True, weight=lambda asked: 3 * len(asked.items))
-class FinishWork:
+class FinishWork(Command[tuple[bool, ...]]):
     """The mover's: nothing is left to do for these. Answers for each whether that was so."""
 
     items: tuple[Finish, ...]
@@ -224,7 +224,7 @@ def _is_done(tx: Tx, item: Finish) -> bool:
 
 
 @command(84, weight=lambda asked: 3 * len(asked.items))
-class FailWork:
+class FailWork(Command[int]):
     """The mover's: these are tried again later. Answers how many there still are."""
 
     items: tuple[Fail, ...]
@@ -241,7 +241,7 @@ def fail_work(asked: FailWork, tx: Tx) -> int:
 
 
 @command(85)
-class SuspectCopy:
+class SuspectCopy(Command[bool]):
     """Whoever reads: the copy of *block* on *backend* is absent or damaged, as *word* says. Answers whether that was
     news."""
 
@@ -262,7 +262,7 @@ def suspect_copy(asked: SuspectCopy, tx: Tx) -> bool:
 
 
 @command(86)
-class ClearCopies:
+class ClearCopies(Command[bool]):
     """The mover's: these copies of *block* are good. Answers whether it still has a row."""
 
     block: bytes
@@ -279,7 +279,7 @@ def clear_copies(asked: ClearCopies, tx: Tx) -> bool:
 
 
 @command(87)
-class LoseBackend:
+class LoseBackend(Command[int]):
     """Copies on the backend are gone for good. Answers its id."""
 
     name: str
@@ -297,7 +297,7 @@ def lose_backend(asked: LoseBackend, tx: Tx) -> int:
 
 
 @command(88)
-class HoldCopies:
+class HoldCopies(Command[tuple[bool, ...]]):
     """The mover's: every backend that should hold these blocks has confirmed them, and copies elsewhere are kept until
     the block is looked at again. Answers for each whether its block was still as it was read."""
 
@@ -318,7 +318,7 @@ def _hold(tx: Tx, item: Hold) -> bool:
 
 
 @command(89)
-class DropCopies:
+class DropCopies(Command[tuple[bool, ...]]):
     """The mover's: these blocks are held by fewer backends from now on. Answers for each whether its block was still
     as it was read, and no copy of it is suspected."""
 

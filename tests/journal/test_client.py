@@ -134,7 +134,7 @@ async def test_users_take_turns_with_the_slots_of_a_process(tmp_path: Path, key:
         journal._answers([(slot, number, "", "done")])
         for _ in range(5):
             await asyncio.sleep(0)
-    flat = COMMAND_CODEC.flat(bob)
+    flat = COMMAND_CODEC.to_tuple(bob)
     assert [slot for slot, sent in journal._sent.items() if sent.packed == packed_command(slot, sent.number, flat)]
     for each in sending:
         each.cancel()

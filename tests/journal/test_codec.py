@@ -97,8 +97,8 @@ CODEC = Codec({9001: RECORDS.pop(9001)}, "a record")
 
 
 def test_what_was_written_before_a_field_came_takes_its_default() -> None:
-    assert CODEC.make((9001, 5)) == Grown(5)
-    assert CODEC.make((9001, 5, (((1,),),))) == Grown(5, (Outer(Inner(1, 9)),))
+    assert CODEC.from_tuple((9001, 5)) == Grown(5)
+    assert CODEC.from_tuple((9001, 5, (((1,),),))) == Grown(5, (Outer(Inner(1, 9)),))
 
 
 def test_tuples_inside_named_tuples_come_back_as_what_they_were() -> None:
@@ -113,6 +113,6 @@ def test_an_unknown_tag_is_named() -> None:
 
 def test_fields_that_do_not_fit_are_refused() -> None:
     with pytest.raises(Corrupted, match="a record of tag 9001"):
-        CODEC.make((9001,))
+        CODEC.from_tuple((9001,))
     with pytest.raises(Corrupted, match="a record of tag 9001"):
-        CODEC.make((9001, 1, (), "", "one too many"))
+        CODEC.from_tuple((9001, 1, (), "", "one too many"))

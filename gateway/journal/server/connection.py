@@ -166,7 +166,7 @@ class ServerConnection(asyncio.Protocol):
             raise ValueError(f"slot {slot}")
         if self._pending >= COMMANDS_MAX:
             raise Busy("the committer's queue for this process")
-        command = COMMAND_CODEC.make(flat)
+        command = COMMAND_CODEC.from_tuple(flat)
         self._server.committer.add(Job(self._session, slot, number, command, size, self))
         self._pending += 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.errors import BucketExists, BucketNotEmpty, BucketOwned, InvalidArgument, NoSuchUser
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.tree import (
     BucketDeleted,
     BucketDeletedWithUploads,
@@ -22,7 +22,7 @@ LEAVING_FEATURE = 3
 
 
 @command(105)
-class MakeBucket:
+class MakeBucket(Command[int]):
     """An empty bucket that *owner* (a user's name; *user* is its id) owns. Whether a name is fit for one is the
     front desk's business. Answers when it was made, in ns.
 
@@ -54,7 +54,7 @@ def make_bucket(asked: MakeBucket, tx: Tx) -> int:
 
 
 @command(106, frees=True)
-class DropBucket:
+class DropBucket(Command[None]):
     """An empty bucket goes. *owner* is its owner's name, which need not be who asks. Answers None.
 
     Open uploads do not keep it, nor hold this up: nobody reaches them any more, and they are cut off afterwards, a
@@ -82,7 +82,7 @@ def drop_bucket(asked: DropBucket, tx: Tx) -> None:
 
 
 @command(107)
-class SetVersioning:
+class SetVersioning(Command[None]):
     """ENABLED or SUSPENDED; what had versioning once can never be OFF again. Answers None. Raises `InvalidArgument`."""
 
     bucket: str
@@ -101,7 +101,7 @@ def set_versioning(asked: SetVersioning, tx: Tx) -> None:
 
 
 @command(108)
-class SetBucketSettings:
+class SetBucketSettings(Command[None]):
     """The bucket's packed map of settings. Answers None."""
 
     bucket: str

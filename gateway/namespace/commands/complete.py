@@ -24,7 +24,7 @@ from gateway.errors import (
     NoSuchUpload,
 )
 from gateway.journal.columns import Checksum, Completed, PartFact, checksum, pack, pack_all, unpack
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.uploads import PartsJoined, UploadEnded
 from gateway.journal.rows import require
 from gateway.journal.tables import BUCKET, PART, Part, Shape, Upload, UploadState
@@ -51,12 +51,24 @@ class WantedPart(NamedTuple):
     algorithm: str = ""
 
 
+class Finished(NamedTuple):
+    """The answer of a command that completes an upload."""
+
+    version: str | None
+    """As S3 shows it; None in a bucket without versioning."""
+    modified_ns: int
+    etag: str
+    size: int
+    checksums: bytes
+    """packed: list of `Checksum`."""
+
+
 @command(122, weight=lambda asked: weigh_key(asked) + len(asked.parts))
-class CompleteUpload:
+class CompleteUpload(Command[Finished | None]):
     """The named parts, in ascending order, become the current version of *key*.
 
-    Answers (version or None, LastModified in ns, etag, size, packed checksums); None if a part is a body of its own,
-    whose runs have to be counted: then nothing is changed, and the caller completes the upload as `preparing` says.
+    Answers None if a part is a body of its own, whose runs have to be counted: then nothing is changed, and the
+    caller completes the upload as `preparing` says.
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `Invalid`, `InvalidArgument`, `InvalidPart`,
     `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
 
@@ -83,9 +95,6 @@ class Asked(Protocol):
     def key(self) -> bytes: ...
     @property
     def upload(self) -> str: ...
-
-
-Finished = tuple[str | None, int, str, int, bytes]
 
 
 def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished | None:
@@ -209,7 +218,7 @@ def finish(
     result = Completed(etag, number or 0, number is None, shown_first, digest, size)
     done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
     tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))
-    return version, modified_ns, etag, size, pack_all([shown_first] if shown_first else [])
+    return Finished(version, modified_ns, etag, size, pack_all([shown_first] if shown_first else []))
 
 
 def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
@@ -221,7 +230,7 @@ def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
         raise NoSuchUpload(asked.upload)
     version = shown(done.version, int(done.null), require(tx.rows, BUCKET, (asked.bucket,)).versioning)
     checksums = pack_all([done.checksum] if done.checksum else [])
-    return version, upload.ended_ns, done.etag, done.size, checksums
+    return Finished(version, upload.ended_ns, done.etag, done.size, checksums)
 
 
 def digest_of(parts: tuple[WantedPart, ...]) -> bytes:

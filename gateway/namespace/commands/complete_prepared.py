@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway.errors import InvalidArgument, NoSuchUpload
 from gateway.journal.columns import Checksum, Piece, pack_all, pack_ranges, pieces, staged
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import BodyMade
 from gateway.journal.records.uploads import PartsTakenOver, PiecesStaged
 from gateway.journal.tables import RUN, Part, Shape, Upload, UploadState
@@ -80,7 +80,7 @@ STAGED_FEATURE = 10
 
 
 @command(128, weight=lambda asked: len(asked.pieces))
-class StagePieces:
+class StagePieces(Command[int | None]):
     """Count the runs of the *nth* slice of the pieces that a completion needs counted. Emits `BodyMade` and
     `PiecesStaged`.
 
@@ -125,7 +125,7 @@ def _weigh(asked: CompletePrepared) -> int:
 
 
 @command(127, weight=_weigh)
-class CompletePrepared:
+class CompletePrepared(Command[Finished | None]):
     """Make the current version of *key* from values that the caller computed from the upload's parts. Emits
     `PartsTakenOver`.
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gateway.errors import AccessDenied, Busy, InvalidArgument, InvalidRange
 from gateway.journal.apply.bytes import slice_of
 from gateway.journal.columns import Piece
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import BodyMade
 from gateway.journal.records.uploads import PartPut
 from gateway.journal.rows import RowKey, require
@@ -38,12 +38,24 @@ class Source(NamedTuple):
     content: int | None = None
 
 
+class Copied(NamedTuple):
+    """The answer of a command that copies or moves an object."""
+
+    version: str | None
+    """Of the new object, as S3 shows it; None in a bucket without versioning."""
+    modified_ns: int
+    etag: str
+    size: int
+    checksums: bytes
+    """packed: list of `Checksum`."""
+    source_version: str | None
+
+
 @command(110, weight=weigh_key)
-class CopyObject:
+class CopyObject(Command[Copied]):
     """The source's content becomes the current version of *key*.
 
-    *headers*, *tags*, *checksums* are packed; None takes the source's. Answers (version or None, LastModified in ns,
-    etag, size, packed checksums, the source's version or None).
+    *headers*, *tags*, *checksums* are packed; None takes the source's.
     Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`,
     `PreconditionFailed`, `Busy`."""
 
@@ -56,9 +68,6 @@ class CopyObject:
     tags: bytes | None = None
     checksums: bytes | None = None
     conditions: Preconditions | None = None
-
-
-Copied = tuple[str | None, int, str, int, bytes, str | None]
 
 
 def copy_object(asked: CopyObject, tx: Tx) -> Copied:
@@ -76,7 +85,7 @@ def copy_object(asked: CopyObject, tx: Tx) -> Copied:
         headers=file.headers if asked.headers is None else asked.headers, checksums=checksums,
         tags=file.tags if asked.tags is None else asked.tags,
     )  # fmt: skip
-    return version, modified_ns, file.etag, file.size, checksums, source_version
+    return Copied(version, modified_ns, file.etag, file.size, checksums, source_version)
 
 
 def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File, str | None]:
@@ -107,7 +116,7 @@ def _same_tenant(one: Bucket, other: Bucket) -> None:
 
 
 @command(112, weight=weigh_key)
-class MoveObject:
+class MoveObject(Command[Copied]):
     """The object at *from_key* of *from_bucket* becomes the current version of *key*, and goes where it stood, as by a
     DELETE: where that bucket has versions, a delete marker covers it. Answers as `CopyObject`.
 
@@ -132,7 +141,7 @@ def move_object(asked: MoveObject, tx: Tx) -> Copied:
 
 
 @command(111, weight=lambda asked: 2 + len(asked.pieces))
-class CopyPart:
+class CopyPart(Command[tuple[int, str | None]]):
     """A stretch of the source becomes a part: *length* plain bytes from *start* on, whose digests the front desk knows
     or has computed. Answers (LastModified in ns, the source's version or None).
 

@@ -15,7 +15,7 @@ from gateway.errors import (
     NotADirectory,
     TooManyLinks,
 )
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.tree import DirAttributesSet, DirDeleted
 from gateway.journal.rows import require
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Dir, Entry, FileKind
@@ -30,7 +30,7 @@ SYMLINK_BYTES = 4095
 
 
 @command(140)
-class Mkdir:
+class Mkdir(Command[int]):
     """A directory *name* (with its slash) in the directory *parent*. Answers its node.
 
     Raises `NoSuchName` (no such parent), `NameExists`, `NameTooLong`, `TooDeep`, `InvalidArgument`."""
@@ -66,7 +66,7 @@ def mkdir(asked: Mkdir, tx: Tx) -> int:
 
 
 @command(141, frees=True)
-class Rmdir:
+class Rmdir(Command[None]):
     """The directory *name* (with its slash), which nothing but its marker is in, goes. Answers None.
 
     Raises `NoSuchName`, `NotADirectory`, `DirectoryNotEmpty`."""
@@ -109,7 +109,7 @@ def take_name(tx: Tx, bucket: Bucket, entry: Entry) -> None:
 
 
 @command(142, frees=True)
-class Unlink:
+class Unlink(Command[None]):
     """The name goes, and its node with its last name. Answers None. Raises `NoSuchName`, `IsADirectory`."""
 
     bucket: str
@@ -129,7 +129,7 @@ def unlink(asked: Unlink, tx: Tx) -> None:
 
 
 @command(143)
-class Mknod:
+class Mknod(Command[int]):
     """An empty file, or a fifo, socket or device, under a name that is free. Answers its node.
 
     Raises as `Mkdir`."""
@@ -169,7 +169,7 @@ def _room_for(tx: Tx, name: str, user: int, root: bool, parent: int, entry: byte
 
 
 @command(144)
-class Symlink:
+class Symlink(Command[int]):
     """A symbolic link to *target*, which is never looked at. Answers its node. Raises as `Mkdir`."""
 
     bucket: str
@@ -192,7 +192,7 @@ def symlink(asked: Symlink, tx: Tx) -> int:
 
 
 @command(145)
-class Link:
+class Link(Command[int]):
     """One more name, *to_name* in *to_parent*, for the node that *name* in *parent* points at. Answers the node.
 
     Raises as `Mkdir`, and `NoSuchName`, `IsADirectory`, `TooManyLinks`."""

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.errors import InvalidArgument, NameExists, NoSuchName
 from gateway.journal.apply.bytes import slice_of
 from gateway.journal.columns import Extent, pack_map, unpack_map
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import BodyMade, NewBlock, RunMade
 from gateway.journal.records.tree import (
     DirAttributesSet,
@@ -45,7 +45,7 @@ def file_node(tx: Tx, node: int) -> File:
 
 
 @command(150)
-class SetContent:
+class SetContent(Command[str]):
     """The file *node* has other bytes, in all of its names: those of *layout*, a list of (OLD or NEW, offset, length);
     an empty layout is the whole of the new run. Truncating to a length is ((OLD, 0, length),).
 
@@ -131,7 +131,7 @@ def _write(
 
 
 @command(151)
-class Clone:
+class Clone(Command[tuple[int, str]]):
     """*to_name* in *to_parent* has the bytes of *name* in *parent*, and shares them: a file of that name is written, a
     free name gets a new file with these attributes. Answers (node, ETag).
 
@@ -175,7 +175,7 @@ def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
 
 
 @command(152)
-class SetAttributes:
+class SetAttributes(Command[None]):
     """Mode, owner, times of a node; None leaves one as it is. Answers None. Raises `NoSuchName`."""
 
     bucket: str
@@ -213,7 +213,7 @@ def _node(tx: Tx, name: str, user: int, root: bool, node: int, directory: bool) 
 
 
 @command(153)
-class SetXattr:
+class SetXattr(Command[None]):
     """An extended attribute; *must* is "create" or "replace" where it must be new or must be there. Answers None.
 
     Raises `NameExists`, `NoSuchName`, `InvalidArgument`."""
@@ -249,7 +249,7 @@ def _put_xattrs(tx: Tx, row: Dir | File, values: dict[bytes, bytes], directory: 
 
 
 @command(154)
-class RemoveXattr:
+class RemoveXattr(Command[None]):
     """An extended attribute goes. Answers None. Raises `NoSuchName`."""
 
     bucket: str

@@ -5,12 +5,12 @@ Every command says who asks and is judged anew against the bucket's owner: what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gateway.errors import DeleteMarker, InvalidArgument, NoSuchKey, NoSuchVersion, Refused
 from gateway.journal.columns import Extent
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import NewBlock, RunMade
 from gateway.journal.records.tree import DirDeleted, FileHeadersSet, FileMade
 from gateway.journal.rows import LoadRequest, RowKey, RowsNotLoaded, require
@@ -34,14 +34,27 @@ from gateway.namespace.versioning import put_name, remove_name, remove_version, 
 
 FILE_MODE = 0o644
 
-Written = tuple[str | None, int]
-"""(version as S3 shows it or None, LastModified in ns)"""
-Removed = tuple[str | None, bool]
-"""(version as S3 shows it or None, whether a delete marker was made or removed)"""
+
+class Written(NamedTuple):
+    """The answer of a command that puts a version of a key."""
+
+    version: str | None
+    """As S3 shows it; None in a bucket without versioning."""
+    modified_ns: int
+    """LastModified."""
+
+
+class Removed(NamedTuple):
+    """The answer of a command that deletes a key or a version of it."""
+
+    version: str | None
+    """As S3 shows it, or None."""
+    delete_marker: bool
+    """Whether a delete marker was made or removed."""
 
 
 @command(100, prefetch=rows_to_prefetch, weight=weigh_key)
-class PutObject:
+class PutObject(Command[Written]):
     """The bytes in *extents* become the current version of *key*. Answers `Written`.
 
     Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `NoSuchKey` (If-Match of what is absent).
@@ -97,11 +110,11 @@ def name_object(
         )
     )  # fmt: skip
     version, null = put_name(tx, place.bucket, parent, place.name, place.entry, node)
-    return shown(version, null, place.bucket.versioning), tx.at_ns
+    return Written(shown(version, null, place.bucket.versioning), tx.at_ns)
 
 
 @command(101, frees=True, prefetch=rows_to_prefetch, weight=weigh_key)
-class DeleteObject:
+class DeleteObject(Command[Removed]):
     """The key goes, or one *version* of it ("" for none, else as S3 spells it). Answers `Removed`.
 
     Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, `InvalidArgument` (no version id)."""
@@ -128,12 +141,12 @@ def _delete(tx: Tx, place: Place, version: str, conditions: Preconditions | None
             at = version_of(tx, place.entry, version)
             file = tx.get(FILE, (at.node,)) if at is not None and at.node else None
             check_write(conditions, place.key, seen_as(at, file) if at is not None and file is not None else None)
-        return remove_version(tx, place, version)
+        return Removed(*remove_version(tx, place, version))
     if conditions is not None:
         check_write(conditions, place.key, seen(tx, place.entry))
     if place.entry is None:
         check(place.key)  # a delete marker must not stand where S3 could not have put an object
-    return remove_name(tx, place)
+    return Removed(*remove_name(tx, place))
 
 
 class Doomed(NamedTuple):
@@ -169,7 +182,7 @@ def slices(wanted: Iterable[Doomed]) -> Iterator[tuple[Doomed, ...]]:
 
 
 @command(102, frees=True, weight=lambda asked: sum(map(weigh_doomed, asked.wanted)))
-class DeleteObjects:
+class DeleteObjects(Command[Sequence[tuple[Any, ...]]]):
     """Many keys, each with its own outcome, in one command: no more of them than `slices` puts together.
 
     Answers a list: ("", version, marker) for what went, (error class, *arguments) for what was refused.
@@ -232,7 +245,7 @@ def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
 
 
 @command(103, weight=weigh_key)
-class SetTags:
+class SetTags(Command[str | None]):
     """The tags (packed) of a version's node, whatever its names. Answers the version as S3 shows it.
 
     Raises `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`."""
@@ -254,7 +267,7 @@ def set_tags(asked: SetTags, tx: Tx) -> str | None:
 
 
 @command(104, weight=weigh_key)
-class SetHeaders:
+class SetHeaders(Command[str | None]):
     """Content headers and user metadata (packed) of a version's node, in place. Answers and raises as `SetTags`."""
 
     bucket: str

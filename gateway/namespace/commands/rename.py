@@ -19,7 +19,7 @@ from gateway.errors import (
     NoSuchName,
     NotADirectory,
 )
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.tree import EntryMoved
 from gateway.journal.rows import require
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Entry, Versioning
@@ -40,7 +40,7 @@ class How(IntFlag):
 
 
 @command(146)
-class Rename:
+class Rename(Command[None]):
     """What stands as *name* in *parent* stands as *to_name* in *to_parent*; what stood there is gone, or with EXCHANGE
     stands where the other stood. A directory's name carries its slash; without EXCHANGE both or neither do.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.errors import InvalidArgument, NoSuchUpload
 from gateway.journal.columns import Extent, UploadAt
-from gateway.journal.commands import Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import NewBlock, RunMade
 from gateway.journal.records.uploads import (
     PartPut,
@@ -34,7 +34,7 @@ PARTS = 10_000
 
 
 @command(120)
-class CreateUpload:
+class CreateUpload(Command[str]):
     """An upload for *key*. Answers its id as text. Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`."""
 
     bucket: str
@@ -107,7 +107,7 @@ def want_part(tx: Tx, upload: int, number: int, also: list[RowKey] | None = None
 
 
 @command(121, weight=weigh_key)
-class PutPart:
+class PutPart(Command[int]):
     """The bytes in *extents* become a part, instead of one of the same number. Answers LastModified in ns.
 
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `InvalidArgument`."""
@@ -148,7 +148,7 @@ def put_part(asked: PutPart, tx: Tx) -> int:
 
 
 @command(123, frees=True)
-class AbortUpload:
+class AbortUpload(Command[None]):
     """The upload ends; its parts go afterwards. Answers None. Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`."""
 
     bucket: str
@@ -164,7 +164,7 @@ def abort_upload(asked: AbortUpload, tx: Tx) -> None:
 
 
 @command(124, frees=True, weight=lambda asked: len(asked.numbers))
-class DropParts:
+class DropParts(Command[int]):
     """Takedown's: these parts of an ended upload let go of their contents. Answers how many parts still stand.
 
     What is gone already is passed over. Raises `InvalidArgument` while the upload is open."""
@@ -191,7 +191,7 @@ def drop_parts(asked: DropParts, tx: Tx) -> int:
 
 
 @command(125, frees=True)
-class ForgetUpload:
+class ForgetUpload(Command[bool]):
     """Takedown's: an ended upload without parts is forgotten, and a repeated completion with it. Answers whether it is
     gone now."""
 
@@ -211,7 +211,7 @@ def forget_upload(asked: ForgetUpload, tx: Tx) -> bool:
 
 
 @command(126, frees=True, weight=lambda asked: len(asked.uploads))
-class CutUploadsOff:
+class CutUploadsOff(Command[int]):
     """Expiry's: these uploads end, of the bucket *bucket* (its id) that is gone; their parts go afterwards. Answers how
     many others of it are still open. What has ended is passed over."""
 
