@@ -32,6 +32,6 @@ def record_stored(kind: str, size: int) -> None:
     STORED_BYTES.add(size, kind)
 
 
-def set_circuits(healths: Mapping[str, Health]) -> None:
+def set_circuits(health_by_name: Mapping[str, Health]) -> None:
     """What is thought of each backend, by name."""
-    CIRCUIT.only({name: _CIRCUITS[health.state] for name, health in healths.items()})
+    CIRCUIT.only({name: _CIRCUITS[health.state] for name, health in health_by_name.items()})

@@ -85,6 +85,7 @@ def takeover(
 
 def status(folder: SiteArgument, json: Json = False) -> None:
     """Who serves the site, what it holds, and what is not yet where it should be."""
+    from gateway.cli import text_replication
     from gateway.site import replication_status
     from gateway.site.admin import server_status
     from gateway.site.admin.site_counts import describe
@@ -103,9 +104,9 @@ def status(folder: SiteArgument, json: Json = False) -> None:
         shown = {**described, "serving": facts["serving"]}
         lines = [f"{key}: {_shown(key, value)}" for key, value in shown.items()]
         lines += server_status.spell(asked, str(facts["config_file"]))
-        return [*lines, *replication_status.spell(found)]
+        return [*lines, *text_replication.to_text(found)]
 
-    tell(facts | replication_status.plain(found), as_json=json, text=spelt)
+    tell(facts | text_replication.to_dict(found), as_json=json, text=spelt)
 
 
 def version(json: Json = False) -> None:

@@ -70,18 +70,18 @@ class Breaker:
         state = State.HALF_OPEN if now_s >= self._retry_s else State.OPEN
         return Health(state, self._why, self._since_s, self._retry_s)
 
-    def broken(self, now_s: float) -> bool:
+    def is_open(self, now_s: float) -> bool:
         """Whether it should be asked only where nobody else answers."""
         return bool(self._why) and now_s < self._retry_s
 
-    def asked(self, now_s: float) -> None:
+    def record_call(self, now_s: float) -> None:
         """A call is made. In the half-open state that is the one that finds out, and until it has, or a pause later,
         there is no other."""
         if self._why and now_s >= self._retry_s:
             self._probing = True
             self._retry_s = now_s + self._pause_s
 
-    def answered(self, now_s: float) -> bool:
+    def record_success(self, now_s: float) -> bool:
         """A call was answered, if only by there being no such block. Answers whether that closed the circuit."""
         self._row = 0
         self._count(now_s, answers=1)
@@ -92,7 +92,7 @@ class Breaker:
             self._now = self._before = (0, 0)
         return closed
 
-    def failed(self, now_s: float, reason: str) -> bool:
+    def record_failure(self, now_s: float, reason: str) -> bool:
         """A call failed. Answers whether that opened the circuit."""
         self._row += 1
         self._count(now_s, failures=1)

@@ -13,7 +13,7 @@ from gateway.topology import Line
 
 LONG_BYTES = 128 << 10
 """From here on a read says how fast bytes come; below it, how long the first one takes."""
-LAST_COUNTS = 0.1
+NEWEST_WEIGHT = 0.1
 """The weight of the newest read in an average: after seven more, half of it is left."""
 
 OUTLIER_TIMES = 4.0
@@ -69,7 +69,7 @@ class LatencyEstimator:
             1.0 / self._per_byte_s if self._streams else self.prior.bytes_per_s,
         )
 
-    def answered(self, size: int, seconds: float) -> None:
+    def record(self, size: int, seconds: float) -> None:
         """A read of *size* bytes took *seconds*."""
         first_byte_s, bytes_per_s = self.speed
         if size < LONG_BYTES:
@@ -91,4 +91,4 @@ def _average(before: float, newest: float, count: int) -> float:
     much: who hung once is not expected to hang again."""
     if count > 1:
         newest = min(newest, OUTLIER_TIMES * before)
-    return before + (newest - before) * max(LAST_COUNTS, 1.0 / count)
+    return before + (newest - before) * max(NEWEST_WEIGHT, 1.0 / count)

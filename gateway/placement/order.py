@@ -23,13 +23,22 @@ class Candidate(NamedTuple):
     broken: bool
 
 
-def read_order(ways: Iterable[Candidate]) -> list[Candidate]:
+def read_order(candidates: Iterable[Candidate]) -> list[Candidate]:
     """The copies to try, best first: near, then fast, then cheap; broken ones last, for they may be all there is.
     Ties go by id, so the order is always the same."""
-    return sorted(ways, key=lambda way: (way.broken, not way.near, way.expected_s, way.price_per_gib, way.id))
+    return sorted(
+        candidates,
+        key=lambda candidate: (
+            candidate.broken,
+            not candidate.near,
+            candidate.expected_s,
+            candidate.price_per_gib,
+            candidate.id,
+        ),
+    )
 
 
-def explored(order: list[Candidate], chance: Random) -> list[Candidate]:
+def explore(order: list[Candidate], chance: Random) -> list[Candidate]:
     """*order* itself, or now and then with another copy in front that is as near as the first and not broken: nobody
     crosses a line just to find out how fast it is."""
     if len(order) < 2 or chance.random() >= EXPLORED:

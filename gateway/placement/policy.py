@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.topology import Policy, Topology
 
 
-class Place(NamedTuple):
+class PlacedBackend(NamedTuple):
     """A backend as placement sees it."""
 
     id: int
@@ -17,9 +17,9 @@ class Place(NamedTuple):
     cluster: str
 
 
-def places(topology: Topology, ids: Mapping[str, int]) -> dict[str, Place]:
+def placed_backends(topology: Topology, ids: Mapping[str, int]) -> dict[str, PlacedBackend]:
     """Every backend of a sound *topology* by its name; *ids* are the journal's."""
-    return {name: Place(ids[name], name, backend.cluster) for name, backend in topology.backends.items()}
+    return {name: PlacedBackend(ids[name], name, backend.cluster) for name, backend in topology.backends.items()}
 
 
 # ---- what was given up ----------------------------------------------------------------------------------------------

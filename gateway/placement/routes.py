@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from gateway.placement.breaker import Breaker, Health, State
 from gateway.placement.latency import UNKNOWN, LatencyEstimator, prior
-from gateway.placement.order import Candidate, explored, read_order
-from gateway.placement.policy import Place
+from gateway.placement.order import Candidate, explore, read_order
+from gateway.placement.policy import PlacedBackend
 from gateway.timing.durations import RoutesTiming
 from gateway.topology import Line
 
 DEFAULTS = RoutesTiming()
 
-STANDING_BYTES = 8 << 20
+STATIC_ORDER_BYTES = 8 << 20
 """What is read as far as a standing order is concerned: a block."""
-PATIENCE_TIMES = 4.0
+SLOW_TIMES = 4.0
 """A read that takes so many times what it should, and `hedge_seconds`, is slow: another copy is asked as well."""
-DEARER_TIMES = 4.0
+COSTLIER_TIMES = 4.0
 """So much longer is waited before the other copy is one whose line costs more."""
 HEDGED_SHARE = 0.05
 """Of the reads that had another copy, this share may ask it as well because the first was slow."""
@@ -31,7 +31,7 @@ HEDGED_BURST = 8.0
 """So many may do so at once where none has for long."""
 
 
-class Reason(NamedTuple):
+class CopyRank(NamedTuple):
     """Why a copy stands where it does in the order, for people."""
 
     id: int
@@ -53,13 +53,13 @@ class Reason(NamedTuple):
         return f"{told}; being tried again after {self.health.why}" if self.health.why else told
 
 
-class _Known:
+class _BackendState:
     """What is known of one backend."""
 
-    __slots__ = ("breaker", "measured", "name", "near", "placed", "price_per_gib")
+    __slots__ = ("breaker", "latency", "name", "near", "placed", "price_per_gib")
 
     def __init__(self, timing: RoutesTiming) -> None:
-        self.measured = LatencyEstimator(UNKNOWN)
+        self.latency = LatencyEstimator(UNKNOWN)
         self.breaker = Breaker(timing)
         self.place("", None, "", {})
 
@@ -70,10 +70,10 @@ class _Known:
         self.placed = cluster is not None
         self.near = cluster is not None and cluster == home
         self.price_per_gib = line.price_per_gib if line is not None else 0.0
-        self.measured.prior = prior(cluster, home, lines)
+        self.latency.prior = prior(cluster, home, lines)
 
     def expected_s(self, size: int) -> float:
-        return self.measured.speed.seconds(size)
+        return self.latency.speed.seconds(size)
 
 
 class Routes:
@@ -81,7 +81,7 @@ class Routes:
 
     def __init__(
         self,
-        places: Iterable[Place] = (),
+        places: Iterable[PlacedBackend] = (),
         home: str = "",
         lines: Mapping[frozenset[str], Line] | None = None,
         chance: Random | None = None,
@@ -90,16 +90,16 @@ class Routes:
     ) -> None:
         """*chance*: decides which reads explore. Backends that are no *places* count as ones of unknown clusters."""
         self._chance = chance or Random()  # noqa: S311 (nobody gains by foreseeing it)
-        self._known: dict[int, _Known] = {}
+        self._states: dict[int, _BackendState] = {}
         self._timing = timing
         self._hedges = HEDGED_BURST
         self.version = 0
-        """Grows with each `set_topology`, for who remembers `standing` orders."""
+        """Grows with each `set_topology`, for who remembers `static_order` orders."""
         self.set_topology(places, home, lines or {})
 
-    def set_topology(self, places: Iterable[Place], home: str, lines: Mapping[frozenset[str], Line]) -> None:
+    def set_topology(self, places: Iterable[PlacedBackend], home: str, lines: Mapping[frozenset[str], Line]) -> None:
         """The topology is another one from here on. What was measured stays."""
-        for known in self._known.values():
+        for known in self._states.values():
             known.place("", None, home, lines)
         for place in places:
             self._of(place.id).place(place.name, place.cluster, home, lines)
@@ -107,31 +107,39 @@ class Routes:
 
     # ---- orders --------------------------------------------------------------------------------------------------
 
-    def standing(self, backends: Iterable[int]) -> list[int]:
+    def static_order(self, backends: Iterable[int]) -> list[int]:
         """All of *backends* by what the topology says alone: for what is at hand or is not, and so is never slow."""
-        return [way.id for way in read_order(self._as_said(each) for each in backends)]
+        return [candidate.id for candidate in read_order(self._by_topology(each) for each in backends)]
 
     def order(self, backends: Iterable[int], size: int, now_s: float) -> list[int]:
         """All of *backends* in which order to read *size* bytes of a copy now."""
-        ranked = read_order([self._as_seen(each, size, now_s) for each in backends])
-        return [way.id for way in explored(ranked, self._chance)]
+        ranked = read_order([self._as_measured(each, size, now_s) for each in backends])
+        return [candidate.id for candidate in explore(ranked, self._chance)]
 
-    def reasons(self, backends: Iterable[int], size: int, now_s: float) -> list[Reason]:
+    def explain(self, backends: Iterable[int], size: int, now_s: float) -> list[CopyRank]:
         """As `order`, but without chance, and why."""
-        found: list[Reason] = []
-        for way in read_order(self._as_seen(each, size, now_s) for each in backends):
-            known = self._of(way.id)
-            name, reads, health = known.name or f"backend {way.id}", known.measured.reads, known.breaker.health(now_s)
-            found.append(Reason(way.id, name, way.near, way.expected_s, reads, way.price_per_gib, health))
+        found: list[CopyRank] = []
+        for candidate in read_order(self._as_measured(each, size, now_s) for each in backends):
+            known = self._of(candidate.id)
+            name, reads, health = (
+                known.name or f"backend {candidate.id}",
+                known.latency.reads,
+                known.breaker.health(now_s),
+            )
+            found.append(
+                CopyRank(
+                    candidate.id, name, candidate.near, candidate.expected_s, reads, candidate.price_per_gib, health
+                )
+            )
         return found
 
     # ---- slowness ------------------------------------------------------------------------------------------------
 
-    def patience_s(self, asked: int, other: int, size: int) -> float:
+    def hedge_after_s(self, asked: int, other: int, size: int) -> float:
         """How long to wait for *asked* before *other* is asked as well."""
         slow, next_one = self._of(asked), self._of(other)
-        patience = max(self._timing.hedge_seconds, PATIENCE_TIMES * slow.expected_s(size))
-        return patience * DEARER_TIMES if next_one.price_per_gib > slow.price_per_gib else patience
+        patience = max(self._timing.hedge_seconds, SLOW_TIMES * slow.expected_s(size))
+        return patience * COSTLIER_TIMES if next_one.price_per_gib > slow.price_per_gib else patience
 
     def may_hedge(self, slow: int, now_s: float) -> bool:
         """Whether another copy may be asked because *slow* is. Where *slow* does not work at all by now, that is no
@@ -145,50 +153,50 @@ class Routes:
 
     # ---- what became of a call -----------------------------------------------------------------------------------
 
-    def begun(self) -> None:
+    def record_read(self) -> None:
         """A read begins that has several copies."""
         self._hedges = min(self._hedges + HEDGED_SHARE, HEDGED_BURST)
 
-    def asked(self, backend: int, now_s: float) -> None:
+    def record_call(self, backend: int, now_s: float) -> None:
         """A call of *backend* is made."""
-        self._of(backend).breaker.asked(now_s)
+        self._of(backend).breaker.record_call(now_s)
 
-    def answered(self, backend: int, size: int, seconds: float, now_s: float) -> bool:
+    def record_response(self, backend: int, size: int, seconds: float, now_s: float) -> bool:
         """It answered *size* bytes within *seconds*. Answers whether it works again by that."""
         known = self._of(backend)
-        known.measured.answered(size, seconds)
-        return known.breaker.answered(now_s)
+        known.latency.record(size, seconds)
+        return known.breaker.record_success(now_s)
 
-    def refused(self, backend: int, now_s: float) -> bool:
+    def record_refusal(self, backend: int, now_s: float) -> bool:
         """It answered that it has no such block, or not that of it: the backend as a whole works. As `answered`."""
-        return self._of(backend).breaker.answered(now_s)
+        return self._of(backend).breaker.record_success(now_s)
 
-    def failed(self, backend: int, reason: str, now_s: float) -> bool:
+    def record_failure(self, backend: int, reason: str, now_s: float) -> bool:
         """It did not answer. Answers whether it counts as broken from now on."""
-        return self._of(backend).breaker.failed(now_s, reason)
+        return self._of(backend).breaker.record_failure(now_s, reason)
 
-    def outrun(self, backend: int, seconds: float, now_s: float) -> bool:
+    def record_overtaken(self, backend: int, seconds: float, now_s: float) -> bool:
         """It was given up after *seconds*, since another copy had answered by then. As `failed`. How long it would
         have taken nobody knows, so it is not expected to take longer: then more would be waited each time."""
-        return self.failed(backend, f"no answer within {seconds:.3g} s", now_s)
+        return self.record_failure(backend, f"no answer within {seconds:.3g} s", now_s)
 
-    def healths(self, now_s: float) -> dict[str, Health]:
+    def health_by_name(self, now_s: float) -> dict[str, Health]:
         """Every backend that the topology names, by name."""
-        return {known.name: known.breaker.health(now_s) for known in self._known.values() if known.placed}
+        return {known.name: known.breaker.health(now_s) for known in self._states.values() if known.placed}
 
     # ---- one backend ---------------------------------------------------------------------------------------------
 
-    def _as_said(self, backend: int) -> Candidate:
+    def _by_topology(self, backend: int) -> Candidate:
         known = self._of(backend)
-        expected_s = known.measured.prior.seconds(STANDING_BYTES)
+        expected_s = known.latency.prior.seconds(STATIC_ORDER_BYTES)
         return Candidate(backend, known.near, expected_s, known.price_per_gib, broken=False)
 
-    def _as_seen(self, backend: int, size: int, now_s: float) -> Candidate:
+    def _as_measured(self, backend: int, size: int, now_s: float) -> Candidate:
         known = self._of(backend)
-        return Candidate(backend, known.near, known.expected_s(size), known.price_per_gib, known.breaker.broken(now_s))
+        return Candidate(backend, known.near, known.expected_s(size), known.price_per_gib, known.breaker.is_open(now_s))
 
-    def _of(self, backend: int) -> _Known:
-        found = self._known.get(backend)
+    def _of(self, backend: int) -> _BackendState:
+        found = self._states.get(backend)
         if found is None:
-            found = self._known[backend] = _Known(self._timing)
+            found = self._states[backend] = _BackendState(self._timing)
         return found

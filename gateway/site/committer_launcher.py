@@ -17,7 +17,7 @@ from gateway.journal.heartbeat import work_done
 from gateway.journal.lock import check_folder
 from gateway.journal.paths import JournalPaths
 from gateway.site.hung_committer import end_if_hung, watch_for_hang
-from gateway.site.processes.supervised import python_path
+from gateway.site.paths import python_path
 from gateway.site.serve_lock import read_serving
 from gateway.timing import Timing
 

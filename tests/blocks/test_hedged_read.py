@@ -22,7 +22,7 @@ from gateway.blocks.types import ABSENT, DAMAGED, block_path
 from gateway.blocks.write.writer import StoredRun
 from gateway.crypto.sealing import BlockKeys
 from gateway.placement.breaker import State
-from gateway.placement.policy import Place
+from gateway.placement.policy import PlacedBackend
 from gateway.placement.routes import HEDGED_BURST, Routes
 from gateway.timing import Timing
 from tests.blocks.places import Gated
@@ -42,7 +42,7 @@ class Watched(World):
         super().__init__(near, far)
         self.clock = ManualClock()
         self.told: list[tuple[bytes, int, str]] = []
-        self.routes = Routes([Place(1, "near", "a"), Place(2, "far", "b")], "a", {}, random.Random(1))
+        self.routes = Routes([PlacedBackend(1, "near", "a"), PlacedBackend(2, "far", "b")], "a", {}, random.Random(1))
         self.copies = CopyReader(
             self.facts.get,
             lambda _: self.order,
@@ -55,7 +55,7 @@ class Watched(World):
         self.reader = Reader(self.copies, self.reading)
 
     def state(self, name: str) -> State:
-        return self.routes.healths(self.clock.monotonic())[name].state
+        return self.routes.health_by_name(self.clock.monotonic())[name].state
 
 
 async def drained(world: World, stored: StoredRun, then: object) -> bytes:
@@ -167,11 +167,11 @@ async def test_copies_that_vanished_or_rotted_on_a_disk_are_left_for_others_and_
 async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_faster(disk_path: Path) -> None:
     first, second = [await Local.open(str(disk_path / name), name=name) for name in ("near", "far")]
     world = Watched(first, second)
-    world.routes.set_topology([Place(1, "near", "a"), Place(2, "far", "a")], "a", {})
+    world.routes.set_topology([PlacedBackend(1, "near", "a"), PlacedBackend(2, "far", "a")], "a", {})
     stored = await world.put(DATA[:100])
     for _ in range(50):
-        world.routes.answered(1, MIB, 1.0, 0.0)
-        world.routes.answered(2, MIB, 0.001, 0.0)
+        world.routes.record_response(1, MIB, 1.0, 0.0)
+        world.routes.record_response(2, MIB, 0.001, 0.0)
     (block,) = stored.blocks
     (path,) = (disk_path / "near").rglob(block_path(block.id).split("/")[1])
     path.write_bytes(bytes(path.stat().st_size))

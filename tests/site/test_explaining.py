@@ -16,7 +16,7 @@ from gateway.site.admin.explain import explain, spell
 from gateway.site.admin.lost_objects import losses
 from gateway.site.processes import replication_metrics
 from gateway.site.site import Site
-from tests.site.test_placing import MORE, Bytes, put, root
+from tests.site.test_write_targets import MORE, Bytes, put, root
 
 
 @pytest.fixture

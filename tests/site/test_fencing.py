@@ -24,7 +24,7 @@ from tests.endpoint import Endpoint, run_entrepot, started
 from tests.files import block_files
 from tests.flows.dying import kill_all
 from tests.site.running import change_config, client, processes, until
-from tests.site.test_placing import put as put_in_process
+from tests.site.test_write_targets import put as put_in_process
 
 BUCKET = "tree"
 

@@ -15,7 +15,7 @@ from gateway.site.site import Site
 from tests.endpoint import run_entrepot
 from tests.files import block_files
 from tests.site.running import change_config
-from tests.site.test_placing import folder, get, held, put  # noqa: F401 (a fixture among them)
+from tests.site.test_write_targets import folder, get, held, put  # noqa: F401 (a fixture among them)
 
 
 async def lose(site: Site, name: str) -> None:

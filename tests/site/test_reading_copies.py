@@ -17,7 +17,7 @@ from gateway.site.site import Site
 from tests.files import block_files
 from tests.servers.between import Between, Forward, Heard, between, honest, refusal
 from tests.servers.running import S3Server
-from tests.site.test_placing import Bytes, root
+from tests.site.test_write_targets import Bytes, root
 
 BUCKET = """
 [backends.{name}]

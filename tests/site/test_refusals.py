@@ -24,13 +24,13 @@ def pauses(refusals: Refusals, clock: ManualClock, count: int) -> list[float]:
 def test_what_may_pass_is_tried_again_ever_less_often_and_told_of_once() -> None:
     timing, clock = manual_timing()
     refusals = Refusals(timing)
-    assert refusals.plain() is None
+    assert refusals.to_dict() is None
     assert refusals.refused("away", passing=True, anew=True)
     assert not refusals.due
-    assert refusals.plain() == {"why": "away", "tries": 1, "again_seconds": RELOAD.refused_first_seconds}
+    assert refusals.to_dict() == {"why": "away", "tries": 1, "again_seconds": RELOAD.refused_first_seconds}
     assert pauses(refusals, clock, 8) == [5, 10, 20, 40, 80, 160, 300, 300]
-    assert (refusals.plain() or {})["tries"] == 9
-    assert (refusals.plain() or {})["again_seconds"] == RELOAD.refused_most_seconds
+    assert (refusals.to_dict() or {})["tries"] == 9
+    assert (refusals.to_dict() or {})["again_seconds"] == RELOAD.refused_most_seconds
 
 
 def test_another_edit_begins_anew() -> None:
@@ -39,7 +39,7 @@ def test_another_edit_begins_anew() -> None:
     refusals.refused("away", passing=True, anew=True)
     pauses(refusals, clock, 5)
     assert refusals.refused("away", passing=True, anew=True)
-    assert (refusals.plain() or {})["tries"] == 1
+    assert (refusals.to_dict() or {})["tries"] == 1
     assert pauses(refusals, clock, 2) == [5, 10]
 
 
@@ -49,7 +49,7 @@ def test_what_is_wrong_for_good_is_not_tried_again() -> None:
     assert refusals.refused("no such setting", passing=False, anew=True)
     clock.now += 1e9
     assert not refusals.due
-    assert (refusals.plain() or {})["again_seconds"] is None
+    assert (refusals.to_dict() or {})["again_seconds"] is None
 
 
 def test_what_may_pass_and_turns_out_to_be_wrong_for_good_is_told_and_left_alone() -> None:
@@ -59,7 +59,7 @@ def test_what_may_pass_and_turns_out_to_be_wrong_for_good_is_told_and_left_alone
     assert refusals.refused("another site's", passing=False, anew=False)
     clock.now += 1e9
     assert not refusals.due
-    assert (refusals.plain() or {})["why"] == "another site's"
+    assert (refusals.to_dict() or {})["why"] == "another site's"
 
 
 def test_what_was_taken_over_is_not_refused_any_more() -> None:
@@ -69,4 +69,4 @@ def test_what_was_taken_over_is_not_refused_any_more() -> None:
     refusals.over()
     clock.now += 1e9
     assert not refusals.due
-    assert refusals.plain() is None
+    assert refusals.to_dict() is None

@@ -16,7 +16,7 @@ from gateway.site.admin.restore import plain, restore
 from gateway.site.admin.restore_without import spell
 from gateway.site.site import Site
 from tests.site.running import change_config
-from tests.site.test_placing import folder, get, held, put  # noqa: F401 (a fixture among them)
+from tests.site.test_write_targets import folder, get, held, put  # noqa: F401 (a fixture among them)
 
 DATA = b"x" * 2_000
 

@@ -75,7 +75,7 @@ class HedgedReader:
         """Read the range from one copy, and record the outcome. Raises `BackendError`."""
         backend, backend_id = copy
         began = self._clock()
-        self._routes.asked(backend_id, began)
+        self._routes.record_call(backend_id, began)
         try:
             sealed = await backend.get(block_path(sealed_range.block), sealed_range.start, sealed_range.length)
         except backend_errors.BackendError as error:
@@ -83,12 +83,12 @@ class HedgedReader:
             _log.warning("a copy could not be read: %s", error)
             now = self._clock()
             if isinstance(error, (backend_errors.NotFound, backend_errors.Corrupted)):
-                self._log_recovery(self._routes.refused(backend_id, now), copy)
-            elif self._routes.failed(backend_id, error.word, now):
+                self._log_recovery(self._routes.record_refusal(backend_id, now), copy)
+            elif self._routes.record_failure(backend_id, error.word, now):
                 _log.warning("backend %r is tried last from now on: %s", backend.name, error)
             raise
         now = self._clock()
-        self._log_recovery(self._routes.answered(backend_id, len(sealed), now - began, now), copy)
+        self._log_recovery(self._routes.record_response(backend_id, len(sealed), now - began, now), copy)
         return sealed
 
     def record_overtaken(self, copy: Target, sealed_range: SealedRange, seconds: float) -> None:
@@ -99,7 +99,7 @@ class HedgedReader:
             seconds,
             sealed_range.block.hex(),
         )
-        if self._routes.outrun(copy.id, seconds, self._clock()):
+        if self._routes.record_overtaken(copy.id, seconds, self._clock()):
             _log.warning("backend %r is tried last from now on: it is slow", copy.backend.name)
 
     def _log_recovery(self, has_recovered: bool, copy: Target) -> None:
@@ -140,7 +140,7 @@ class _HedgedRead:
 
     async def run(self, untried: deque[Target]) -> CopyBytes | None:
         """Return the bytes of the copy that answers first; None if all fail."""
-        self._routes.begun()
+        self._routes.record_read()
         try:
             while self._running or untried:
                 if not self._running:
@@ -176,7 +176,7 @@ class _HedgedRead:
         self._event = loop.create_future()
         timer = None
         if untried:
-            patience_s = self._routes.patience_s(self._latest().id, untried[0].id, self._range.length)
+            patience_s = self._routes.hedge_after_s(self._latest().id, untried[0].id, self._range.length)
             timer = loop.call_later(patience_s, self._notify_slow)
         try:
             return await self._event

@@ -40,7 +40,7 @@ class Lookup:
             self._copies_version = version
         copies = self._copies.get(facts.backends)
         if copies is None:
-            order = self._routes.standing(self.members(facts.backends))
+            order = self._routes.static_order(self.members(facts.backends))
             copies = tuple(Target(self._backends[each], each) for each in order if each in self._backends)
             self._copies[facts.backends] = copies
         return copies

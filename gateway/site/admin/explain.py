@@ -11,7 +11,7 @@ from gateway.errors import InvalidArgument, NoSuchUser
 from gateway.journal.tables import WorkState
 from gateway.namespace.read import lookups
 from gateway.placement import policy as placement
-from gateway.placement.routes import Reason, Routes
+from gateway.placement.routes import CopyRank, Routes
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.topology import Topology
 
@@ -93,7 +93,7 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
             sets.update(site.store.query("SELECT policy, backends FROM block WHERE id = ?", (want.extent.block,)))
             work.update(_work_on(site, want.extent.block))
     routes = Routes(
-        placement.places(topology, {name: number for number, name in targets.names.items()}).values(),
+        placement.placed_backends(topology, {name: number for number, name in targets.names.items()}).values(),
         cluster,
         topology.lines,
         timing=site.timing.routes,
@@ -112,7 +112,7 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
                 "reads_from": cluster,
                 "order": [
                     {"backend": targets.names[reason.id], "why": _why(topology, targets, reason)}
-                    for reason in routes.reasons(lookup.members(set_id), min(size, 8 << 20), 0.0)
+                    for reason in routes.explain(lookup.members(set_id), min(size, 8 << 20), 0.0)
                 ],
             }
             for (policy, set_id), count in sorted(sets.items())
@@ -120,7 +120,7 @@ def _lies(site: Site, topology: Topology, cluster: str, shape: int, content: int
     }
 
 
-def _why(topology: Topology, targets: PlacementTargets, reason: Reason) -> str:
+def _why(topology: Topology, targets: PlacementTargets, reason: CopyRank) -> str:
     if targets.names[reason.id] not in topology.backends:
         return "not read: the config does not name it"
     return f"{reason}; it was given up as lost" if reason.id in targets.lost else str(reason)

@@ -117,7 +117,7 @@ class Reloading:
     @property
     def refused(self) -> dict[str, Any] | None:
         """As `Refusals.plain`."""
-        return self._refusals.plain()
+        return self._refusals.to_dict()
 
     async def _reload(self, *, anew: bool) -> Outcome:
         before = self.config.version

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import gateway
 from gateway.journal.heartbeat import Heartbeat, is_suspended
+from gateway.site.paths import python_path
 from gateway.site.processes.child import AGAIN, EXIT_MISCONFIGURED
 from gateway.site.processes.control_channel import CONTROL_FD, Line, Message, pair
 from gateway.timing import Timing
@@ -209,10 +209,3 @@ class Process:
 
 def _unanswered(why: str) -> Message:
     return {"ok": False, "why": why, "passing": True}
-
-
-def python_path() -> str:
-    """Where the process finds the same code, wherever it is started."""
-    root = str(Path(gateway.__file__).parents[1])
-    inherited = os.environ.get("PYTHONPATH")
-    return f"{root}{os.pathsep}{inherited}" if inherited else root

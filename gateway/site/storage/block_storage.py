@@ -52,7 +52,9 @@ class BlockStorage:
         self.backends: OpenBackends = pool.backends
         """By the journal's ids; the same mapping for good, while a reload adds to it and takes from it."""
         self.write_targets = WriteTargets(rows, pool.backends, topology, timing)
-        self.routes = Routes(_places(rows, topology).values(), topology.home, topology.lines, timing=timing.routes)
+        self.routes = Routes(
+            _placed_backends(rows, topology).values(), topology.home, topology.lines, timing=timing.routes
+        )
         self.lookup = Lookup(rows, pool.backends, self.routes)
         writing = int(bytes_in_flight * WRITING_SHARE)
         self.writer = Writer(
@@ -122,7 +124,7 @@ class BlockStorage:
     async def open_new_backends(self, topology: Topology) -> None:
         """Open the backends that *topology* names anew: they can be read from here on."""
         await self._pool.open(topology, strict=False)
-        self._learn_ways(topology)
+        self._update_routes(topology)
 
     async def adopt(self, topology: Topology) -> None:
         """Go on under another topology, whose names the journal knows. What is under way goes on as it began."""
@@ -130,12 +132,12 @@ class BlockStorage:
         await self._pool.renew(topology)
         self.topology = topology
         self.write_targets.set_topology(topology)
-        self._learn_ways(topology)
+        self._update_routes(topology)
         await self._pool.close_removed(topology)
 
-    def _learn_ways(self, to: Topology) -> None:
+    def _update_routes(self, to: Topology) -> None:
         """The ways to the backends that *to* names, over the lines of the topology in force."""
-        self.routes.set_topology(_places(self._rows, to).values(), self.topology.home, self.topology.lines)
+        self.routes.set_topology(_placed_backends(self._rows, to).values(), self.topology.home, self.topology.lines)
 
     async def stamp(self) -> None:
         """As `BackendPool.stamp`."""
@@ -165,7 +167,7 @@ class BlockStorage:
         IN_FLIGHT.set(self.writer.budget.used, "writing")
         IN_FLIGHT.set(self._reading.used, "reading")
         self._pool.count()
-        set_circuits(self.routes.healths(self._clock.monotonic()))
+        set_circuits(self.routes.health_by_name(self._clock.monotonic()))
 
     async def close(self) -> None:
         """Store what is on its way, and let go of the backends, whatever becomes of that."""
@@ -176,5 +178,5 @@ class BlockStorage:
             await self._pool.close()
 
 
-def _places(rows: JournalTables, topology: Topology) -> dict[str, policy.Place]:
-    return policy.places(topology, dict(rows.query("SELECT name, id FROM backend")))
+def _placed_backends(rows: JournalTables, topology: Topology) -> dict[str, policy.PlacedBackend]:
+    return policy.placed_backends(topology, dict(rows.query("SELECT name, id FROM backend")))

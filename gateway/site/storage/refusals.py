@@ -48,7 +48,7 @@ class Refusals:
         """It is time to try the same edit again."""
         return self._again is not None and self._clock() >= self._again
 
-    def plain(self) -> dict[str, Any] | None:
+    def to_dict(self) -> dict[str, Any] | None:
         """For people and programs; None while nothing is refused. `again_seconds` is None where it is not tried again
         until the file changes."""
         if not self.why:

@@ -24,7 +24,7 @@ from gateway.timing import Timing, parse_timing
 from tests.backends.mounts import mounted
 from tests.endpoint import run_entrepot, started
 from tests.site.running import client, counted, entrepot, lines, until, watch
-from tests.site.test_placing import folder, get, put  # noqa: F401 (a fixture among them)
+from tests.site.test_write_targets import folder, get, put  # noqa: F401 (a fixture among them)
 from tests.waiting import until_true
 
 SITE = "ab" * 16

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from gateway.cli.text_replication import to_dict, to_text
 from gateway.reconcile.commands import AdvancePlan, Begin, BeginWork, Settle, SettleWork
 from gateway.site.replication_status import (
     BackendUse,
     Backlog,
     RecoveryPoint,
     ReplicationStatus,
-    plain,
     read_status,
-    spell,
 )
 from gateway.site.site import Site
-from tests.site.test_placing import MORE, put
+from tests.site.test_write_targets import MORE, put
 
 PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
 ONE = ReplicationStatus(
@@ -29,7 +28,7 @@ ONE = ReplicationStatus(
 
 
 def test_what_programs_are_told_stands_on_the_page() -> None:
-    told = plain(ONE)
+    told = to_dict(ONE)
     lists = [each for each in told.values() if isinstance(each, list) and each and isinstance(each[0], dict)]
     fields = [*told, *(field for each in lists for field in each[0])]
     assert {"settled", "placement", "backlog", "recovery_points", "leaving", "late"} <= set(fields)
@@ -40,13 +39,13 @@ def test_what_programs_are_told_stands_on_the_page() -> None:
 def test_what_is_lost_is_said_before_anything_is_said_to_be_well() -> None:
     settled = ONE._replace(backlog=ONE.backlog[:1])
     assert settled.settled
-    told = "\n".join(spell(settled))
+    told = "\n".join(to_text(settled))
     assert "copies: 2 block(s) are LOST, `entrepot backend lost` names the objects; of the rest, everything" in told
-    assert "copies: everything lies where it should" in spell(settled._replace(backlog=()))
+    assert "copies: everything lies where it should" in to_text(settled._replace(backlog=()))
 
 
 def test_only_a_policy_that_promised_something_is_late() -> None:
-    told = "\n".join(spell(ONE))
+    told = "\n".join(to_text(ONE))
     assert "policy default: 7 block(s) behind, for 2 s at most, LATE: it promises 1 s" in told
     assert "policy gone: 1 block(s) behind, for 2 s at most\n" in told
 
