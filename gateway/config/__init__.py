@@ -1,4 +1,4 @@
-"""The site's config file: what may stand in it, and what it means. Reads files; opens and connects nothing."""
+"""The config file of a site: parsing and validation. Reads files; opens no backend and makes no connection."""
 
 from gateway.config.loading import CONFIG_NAME, default_text, load, load_text
 from gateway.config.models import Config

@@ -1,6 +1,6 @@
-"""What pydantic found wrong, as people say it: the key path as the file has it, the reason, and what was written.
+"""Turn pydantic's validation errors into messages for people: key path in the file, reason, and the wrong value.
 
-What was written is not shown where it might be a secret, nor is a whole table, in which one might stand.
+A value that might be a secret is not shown, and neither is a whole table, which might contain one.
 """
 
 from __future__ import annotations
@@ -33,34 +33,36 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SECRET_NAME = re.compile(r"secret_key$|^password$|session_token$")
 _SECRET = re.compile(r"secret|token|password|credential|access_key|endpoint", re.IGNORECASE)
 _TYPES = ("local", "s3")
-"""Stand in pydantic's paths behind a backend's name, and not in the file's."""
+"""Types of backends. Pydantic's paths contain them after the backend's name; the file's key paths do not."""
 
 
-def spelt(found: dict[str, Any]) -> Problem:
-    """One of `ValidationError.errors()`."""
-    kind, where = found["type"], _path(found["loc"])
+def to_problem(error: dict[str, Any]) -> Problem:
+    """Convert an item of `ValidationError.errors()`."""
+    kind, where = error["type"], _path(error["loc"])
     if kind == "extra_forbidden":
-        return Problem(_joined(where), _unknown(where, _type_in(found["loc"])))
+        return Problem(_joined(where), _unknown(where, _type_in(error["loc"])))
     if kind.startswith("union_tag"):
         where = [*where, "type"]
-    reason = _PLAIN.get(kind) or _sentence(found)
-    if "input" in found and kind not in _UNSHOWN and not any(_SECRET.search(str(each)) for each in where):
-        reason += _not(found["input"])
+    reason = _PLAIN.get(kind) or _sentence(error)
+    if "input" in error and kind not in _UNSHOWN and not any(_SECRET.search(str(each)) for each in where):
+        reason += _not(error["input"], kind)
     return Problem(_joined(where), reason)
 
 
-def _sentence(found: dict[str, Any]) -> str:
-    if found["type"] == "too_long":
-        return f"has {len(found['input'])} of them: there may be {found['ctx']['max_length']}"
-    if found["type"] == "union_tag_invalid":
+def _sentence(error: dict[str, Any]) -> str:
+    if error["type"] == "too_long":
+        return f"has {len(error['input'])} entries; at most {error['ctx']['max_length']} are allowed"
+    if error["type"] == "union_tag_invalid":
         return f"must be {' or '.join(map(repr, _TYPES))}"
-    reason = str(found["msg"]).removeprefix("Value error, ")
+    reason = str(error["msg"]).removeprefix("Value error, ")
     return reason[:1].lower() + reason[1:]
 
 
-def _not(value: Any) -> str:
+def _not(value: Any, kind: str) -> str:
     if isinstance(value, dict):
-        return ", not a table"
+        return (
+            "" if kind == "value_error" else ", not a table"
+        )  # a check of several settings has the table as its input
     if isinstance(value, list):
         return f", not a list of {len(value)}" if any(isinstance(each, dict) for each in value) else _shown(value)
     return _shown(value) if not isinstance(value, BaseModel) else ""
@@ -79,35 +81,36 @@ def _path(location: tuple[str | int, ...]) -> list[str | int]:
 
 
 def _type_in(location: tuple[str | int, ...]) -> str:
-    """Of the backend that it is about; empty where it is about none, or about what it is called."""
-    told = len(location) > 2 and location[0] == "backends" and location[2] in _TYPES
-    return str(location[2]) if told else ""
+    """Return the type of the backend at *location*; empty if the error is not about a setting of a backend."""
+    is_setting = len(location) > 2 and location[0] == "backends" and location[2] in _TYPES
+    return str(location[2]) if is_setting else ""
 
 
 def _joined(where: list[str | int]) -> str:
-    """`rules[0].policy`: what stands in a list is counted from 0."""
+    """Return a key path such as `rules[0].policy`. List items are counted from 0."""
     return "".join(f"[{each}]" if isinstance(each, int) else f".{_key(each)}" for each in where).removeprefix(".")
 
 
 def _key(written: str) -> str:
-    """As TOML has it: in quotes where it is not plain."""
+    """Return a key as TOML writes it: quoted, unless it is a bare key."""
     return written if _BARE_KEY.fullmatch(written) else json.dumps(written)
 
 
 def _unknown(where: list[str | int], of_type: str) -> str:
-    """Of a setting that there is not, in a backend of that type: which one may be meant."""
+    """Return the message for an unknown setting, with the setting that was probably meant."""
     name = str(where[-1])
     if _SECRET_NAME.search(name):
         return "a secret does not belong in this file: secret_key_env or secret_key_file names where it is"
     known = set(_settings(Config, where[:-1], of_type))
     if of_type and name not in known and name in set(_settings(Config, where[:-1], "")):
-        return f"there is no such setting of a backend of type {of_type!r}"
+        return f"a backend of type {of_type!r} has no such setting"
     near = get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f"there is no such setting; is {near[0]} meant?" if near else "there is no such setting"
 
 
 def _settings(table: Any, where: list[str | int], of_type: str) -> Iterator[str]:
-    """What may stand in the table at *where* below *table*; in a backend of any type where *of_type* is empty."""
+    """Yield the settings of the table at the path *where* below *table*. If *of_type* is empty, yield those of backends
+    of all types."""
     if isinstance(table, type) and issubclass(table, BaseModel):
         fields = table.model_fields
         if not where and (not of_type or of_type in get_args(fields["type"].annotation)):
@@ -115,7 +118,7 @@ def _settings(table: Any, where: list[str | int], of_type: str) -> Iterator[str]
         elif where and where[0] in fields:
             yield from _settings(fields[str(where[0])].annotation, where[1:], of_type)
         return
-    # a dictionary or list of tables, of which the path has a key; or one of several kinds, which it does not show
+    # a dictionary or list of tables, whose key or index is in the path; or a union of tables, which has no path element
     inside = [each for each in get_args(table) if each is not str]
     rest = where[1:] if getattr(table, "__origin__", None) in {dict, list} else where
     for each in inside:

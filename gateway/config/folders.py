@@ -1,4 +1,4 @@
-"""Which folder a path leads to, whatever it is called: through symbolic links, and where it is mounted twice."""
+"""Whether two paths lead to the same folder, or one into the other: through symbolic links and bind mounts, too."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ Identity = tuple[int, int]
 """The device and the inode of a folder."""
 
 
-class Seen(NamedTuple):
-    """What a path is, and what it leads to."""
+class Folder(NamedTuple):
+    """A path, and the folder that it leads to."""
 
     written: str
-    """Absolute, without `.` and `..`."""
+    """The path as it was given: absolute, without `.` and `..`."""
     real: str
-    """Without symbolic links."""
+    """The path with all symbolic links resolved."""
     identity: Identity | None
-    """None where nothing is there yet."""
+    """None if the folder does not exist."""
     above: frozenset[Identity]
-    """Of the folders that it lies in, itself included, as far as they are there."""
+    """The identities of the folder and of all folders above it, as far as they exist."""
 
-    def holds(self, other: Seen) -> bool:
-        """Whether *other* is this folder, or lies in it."""
+    def holds(self, other: Folder) -> bool:
+        """Return whether *other* is this folder or is below it."""
         if any(_is_in(mine, theirs) for mine, theirs in ((self.written, other.written), (self.real, other.real))):
             return True
         return self.identity is not None and self.identity in other.above
 
-    def shows_overlap(self, other: Seen) -> bool:
-        """Whether the paths as they are written say already that one holds the other."""
+    def shows_overlap(self, other: Folder) -> bool:
+        """Return whether the given paths alone show that one folder is or contains the other."""
         return _is_in(self.written, other.written) or _is_in(other.written, self.written)
 
 
-def look(path: Path) -> Seen:
-    """Look at *path*, which is absolute. Blocking."""
+def resolve_folder(path: Path) -> Folder:
+    """Resolve *path*, which is absolute. Blocking."""
     real = os.path.realpath(path)
     above = [found for each in (real, *map(str, Path(real).parents)) if (found := _identity(each)) is not None]
-    return Seen(os.path.normpath(path), real, _identity(real), frozenset(above))
+    return Folder(os.path.normpath(path), real, _identity(real), frozenset(above))
 
 
 def _identity(path: str) -> Identity | None:

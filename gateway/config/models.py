@@ -1,6 +1,6 @@
-"""What may stand in `entrepot.toml`: one class a table. An unknown key is refused. Pure.
+"""The schema of `entrepot.toml`: one class for each table. Unknown keys are refused. Pure.
 
-The file is explained line by line in `conf/embedded.toml`; a setting stands here only if something obeys it.
+`conf/embedded.toml` explains the file line by line.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from gateway.topology import RECHECK_SECONDS, Cluster, Line, Topology
 Domain = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$")]
 
 Idle = Annotated[float, Field(ge=1, le=86_400)]
-"""Seconds of a client's silence. Shorter ones would end connections that are merely slow."""
+"""Seconds without any bytes from or to a client. A shorter time would end connections that are merely slow."""
 ShortWait = Annotated[float, Field(ge=0.1, le=3_600)]
-"""Seconds for which a request or a stop waits."""
+"""Seconds for which a request, or the gateway when it stops, waits."""
 RECHECK_SECONDS_MOST = 31 * 86_400.0
 
 
@@ -41,28 +41,28 @@ class SiteSection(Section):
     name: Name
     region: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
     domains: list[Domain] = Field(default=[])
-    """Base domains under which `bucket.DOMAIN` addresses a bucket."""
+    """Base domains for virtual-hosted-style requests: `BUCKET.DOMAIN` addresses a bucket."""
     cluster: str = ""
-    """The cluster in which this process stands; empty where there is only one."""
+    """The cluster of this site. May be empty if there is only one cluster."""
 
 
 class ServerSection(Section):
     listen: Listen
     workers: Annotated[int, Field(ge=0, le=256)] = 0
-    """0: as many as the machine has cores."""
+    """0: one for each processor core."""
     tls_certificate: PathText = ""
     tls_key: PathText = ""
     bytes_in_flight: Annotated[Size, Field(ge=32 << 20)] = 96 << 20
-    """Plain and sealed bytes that one worker may hold for requests under way."""
+    """Plain and sealed bytes that one worker may buffer for all its requests."""
     bytes_wait_seconds: ShortWait = 30.0
-    """How long a body may wait for its share of them before it is answered SlowDown."""
+    """How long a request may wait for a share of `bytes_in_flight` before it is answered SlowDown."""
     connections: Annotated[int, Field(ge=1)] = 12_000
-    """How many connections one worker keeps open."""
+    """The maximum number of open connections of one worker."""
     idle_seconds: Idle = 75.0
     body_idle_seconds: Idle = 30.0
     write_idle_seconds: Idle = 60.0
     stop_seconds: ShortWait = 30.0
-    """How long requests under way may take to finish when the gateway is stopped."""
+    """How long the requests of a gateway that stops may take to finish."""
 
 
 class MetricsSection(Section):
@@ -78,7 +78,7 @@ class JournalSection(Section):
     path: SomePath = "journal"
     lease_seconds: Annotated[float, Field(ge=1, le=300)] = 10.0
     fork_grace_hours: Annotated[float, Field(ge=0, le=8_760)] = 24.0
-    """How long nothing is deleted that another copy of this site's folder may still name."""
+    """How long blocks are kept that another copy of this site's folder may name."""
 
 
 class SealingSection(Section):
@@ -87,21 +87,21 @@ class SealingSection(Section):
 
 
 EXPIRE_DAYS_LEAST = 0.05
-"""A bit more than an hour: an upload that is being written must not be aborted."""
+"""A bit more than an hour, so that an upload in progress is not aborted."""
 
 
 class UploadsSection(Section):
     expire_days: Annotated[float, Field(ge=EXPIRE_DAYS_LEAST, le=3_650)] = 7.0
-    """After how many days an upload that nobody completed is aborted."""
+    """Days after which a multipart upload that was not completed is aborted."""
 
 
 class PlacementSection(Section):
     recheck_seconds: Annotated[float, Field(ge=0, le=RECHECK_SECONDS_MOST)] = RECHECK_SECONDS
-    """How long old copies of blocks that were moved are kept before the new ones are asked for again."""
+    """Seconds for which the old copies of moved blocks are kept before the new copies are verified again."""
 
 
 class Config(Section):
-    """The whole file."""
+    """The whole config file."""
 
     site: SiteSection
     server: ServerSection
@@ -118,7 +118,7 @@ class Config(Section):
     rules: Annotated[list[RuleSection], Field(max_length=RULES_MOST)] = Field(default=[])
 
     def topology(self, folder: Path) -> Topology:
-        """What stands where; relative paths are below *folder*."""
+        """Return the topology. Relative paths are relative to *folder*."""
         only = next(iter(self.clusters), "") if len(self.clusters) == 1 else ""
         return Topology(
             home=self.site.cluster or only,
@@ -131,15 +131,16 @@ class Config(Section):
         )
 
     def joined(self) -> list[Line]:
-        """The lines as they stand in the file, of which a sound one has no two for a pair of clusters."""
+        """Return the lines in the order of the file. A valid file has at most one for each pair of clusters."""
         return [section.line() for section in self.lines]
 
     def plain(self) -> dict[str, Any]:
-        """All that holds, defaults too, as plain values of TOML. No secret is in it, for none stands in the file."""
+        """Return all settings, with defaults, as plain values of TOML. They contain no secrets, as the file has
+        none."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @property
     def version(self) -> str:
-        """Twelve hex digits that are the same for two files that mean the same."""
+        """A hash of all settings: twelve hex digits, equal for two files with the same meaning."""
         plain = json.dumps(self.plain(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(plain.encode()).hexdigest()[:12]

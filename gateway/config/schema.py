@@ -1,4 +1,4 @@
-"""The config's JSON schema, for editors that check a TOML file while it is written. Pure."""
+"""The JSON schema of the config, for editors that validate a TOML file. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.config.models import Config
 
 
 def schema_text() -> str:
-    """The schema, as it is published in `conf/entrepot.schema.json`."""
+    """Return the schema, which is published as `conf/entrepot.schema.json`."""
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "entrepot.toml"}
     made = Config.model_json_schema(mode="validation")
     made.pop("title")

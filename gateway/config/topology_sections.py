@@ -1,6 +1,7 @@
-"""The tables that say where bytes lie: clusters, lines, backends, policies, rules. An unknown key is refused. Pure.
+"""The tables of the topology: clusters, lines, backends, policies, rules. Unknown keys are refused. Pure.
 
-No secret stands in the file: an S3 backend's is named, by a variable of the environment, a file, or a profile.
+The file contains no secrets. It names the environment variable, the file or the profile that holds the secret of an S3
+backend.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from gateway.topology import NEAR, BackendPlace, Line, Policy, Rule, S3Place
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 Text = Annotated[str, StringConstraints(min_length=1)]
 NAMED_MOST = 256
-"""Clusters, backends or policies, and as many lines. Every two backends, and every two rules, are compared."""
+"""The maximum number of clusters, of backends, of policies and of lines. Each pair of backends is compared."""
 RULES_MOST = 1_000
-"""A write asks one after the other."""
+"""The maximum number of rules. A write evaluates them in order, and each pair of rules is compared."""
 DEADLINE_SECONDS_MOST = 3_600.0
-"""The sweeper waits this long for puts of a session that has ended (`SweeperTiming.upload_most_seconds`)."""
+"""The time for which the sweeper waits for puts of an ended session (`SweeperTiming.upload_most_seconds`)."""
 Bucket = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
 Globbed = Annotated[str, StringConstraints(pattern=r"^[a-z0-9.*?-]{1,63}$")]
 _SEGMENT = "[0-9A-Za-z_=+@-][0-9A-Za-z._=+@-]*"
 _PREFIX = re.compile(rf"({_SEGMENT}(/{_SEGMENT})*)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 WITHIN_SECONDS = 900.0
-"""Which recovery point a policy has that says nothing."""
+"""The default recovery point objective of a policy."""
 
 
 class Section(BaseModel):
-    """One table of the file."""
+    """A table of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -51,7 +52,7 @@ class Section(BaseModel):
 def _prefix(written: str) -> str:
     bare = written.strip("/")
     if _PREFIX.fullmatch(bare) is None:
-        raise ValueError("a prefix is made of letters, digits and ._=+@- between slashes")
+        raise ValueError("a prefix consists of letters, digits and ._=+@- between slashes")
     return f"{bare}/" if bare else ""
 
 
@@ -64,30 +65,30 @@ def _endpoint(written: str) -> str:
     else:
         sound = sound and not (parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc)
     if written and not sound:
-        raise ValueError('an endpoint is scheme, host and port alone, like "https://s3.example.org:9000"')
+        raise ValueError('an endpoint has a scheme, a host and optionally a port, like "https://s3.example.org:9000"')
     return written.rstrip("/")
 
 
 def _path(written: str) -> str:
     if any(each < " " or each == "\x7f" for each in written):
-        raise ValueError("a path has no control characters in it")
+        raise ValueError("a path must not contain control characters")
     return written
 
 
 def _variable(written: str) -> str:
     if written and _VARIABLE.fullmatch(written) is None:
-        raise ValueError("must be the name of a variable of the environment: letters, digits and underscores")
+        raise ValueError("must be the name of an environment variable: letters, digits and underscores")
     return written
 
 
 Variable = Annotated[str, AfterValidator(_variable)]
 PathText = Annotated[str, AfterValidator(_path)]
-"""Of a file or folder; empty where there is none."""
+"""The path of a file or folder; may be empty."""
 SomePath = Annotated[Text, AfterValidator(_path)]
 
 
 class ClusterSection(Section):
-    """Nothing is said of a cluster but its name."""
+    """A cluster has no settings besides its name."""
 
 
 class LineSection(Section):
@@ -137,17 +138,17 @@ class S3Section(_Backend):
     @model_validator(mode="after")
     def _credentials(self) -> S3Section:
         if self.access_key and self.access_key_env:
-            raise ValueError("access_key and access_key_env both name the access key: one is enough")
+            raise ValueError("access_key and access_key_env exclude each other")
         if self.secret_key_env and self.secret_key_file:
-            raise ValueError("secret_key_env and secret_key_file both name the secret key: one is enough")
+            raise ValueError("secret_key_env and secret_key_file exclude each other")
         access, secret = bool(self.access_key or self.access_key_env), bool(self.secret_key_env or self.secret_key_file)
         if access != secret:
             absent = "secret_key_env or secret_key_file" if access else "access_key or access_key_env"
-            raise ValueError(f"an access key and its secret go together: name {absent} too, or neither")
+            raise ValueError(f"an access key and its secret belong together: set {absent} too, or neither")
         if self.session_token_env and not access:
-            raise ValueError("session_token_env goes with an access key: name access_key or access_key_env too")
+            raise ValueError("session_token_env needs an access key: set access_key or access_key_env too")
         if self.profile and access:
-            raise ValueError("a profile has keys of its own: name either it or an access key")
+            raise ValueError("a profile has its own keys: set either the profile or an access key")
         return self
 
     def place(self, name: str, folder: Path) -> BackendPlace:
@@ -163,7 +164,7 @@ BackendSection = Annotated[LocalSection | S3Section, Field(discriminator="type")
 
 
 def _names(written: Any) -> Any:
-    """`"near"` alone is as good as `["near"]`."""
+    """Accept `"near"` for `["near"]`."""
     return [written] if written == NEAR else written
 
 

@@ -1,4 +1,4 @@
-"""How a config writes sizes, addresses and paths, and what they become. Pure."""
+"""Parse the sizes, bandwidths and addresses of a config. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _BANDWIDTHS = {"kbit": 125.0, "Mbit": 125e3, "Gbit": 125e6, "Tbit": 125e9, "kB":
 PORT_MAX = 65_535
 SIZE_MAX = (1 << 63) - 1
 BANDWIDTH_MAX = 1e15
-"""Bytes a second."""
+"""Bytes per second."""
 
 
 class Address(NamedTuple):
-    """Where a server listens. Port 0: whichever is free."""
+    """The address on which a server listens. Port 0: any free port."""
 
     host: str
     port: int
@@ -29,7 +29,7 @@ class Address(NamedTuple):
 
 
 def parse_size(written: Any) -> int:
-    """Bytes from `"64 MiB"` or a plain number. Raises `ValueError` with a sentence."""
+    """Return the bytes of a size, which is a text such as `"64 MiB"` or a number. Raises `ValueError`."""
     found = _SIZE.fullmatch(written) if isinstance(written, str) else None
     size = -1
     if found is not None:
@@ -42,7 +42,7 @@ def parse_size(written: Any) -> int:
 
 
 def parse_bandwidth(written: Any) -> float:
-    """Bytes a second from `"10 Gbit/s"`, `"50 MB/s"` or a plain number. Raises `ValueError` with a sentence."""
+    """Return the bytes per second of `"10 Gbit/s"`, `"50 MB/s"` or a number. Raises `ValueError`."""
     found = _BANDWIDTH.fullmatch(written) if isinstance(written, str) else None
     bandwidth = 0.0
     if found is not None:
@@ -51,13 +51,13 @@ def parse_bandwidth(written: Any) -> float:
         bandwidth = float(written)
     if not 1 <= bandwidth < BANDWIDTH_MAX:
         raise ValueError(
-            'a bandwidth is a number of bytes a second or like "10 Gbit/s" or "50 MB/s", from 1 byte a second on'
+            'a bandwidth is a number of bytes per second, or like "10 Gbit/s" or "50 MB/s"; at least 1 byte per second'
         )
     return bandwidth
 
 
 def parse_address(written: Any) -> Address:
-    """`HOST:PORT` or `[IPv6]:PORT`. Raises `ValueError` with a sentence."""
+    """Parse `HOST:PORT` or `[IPv6]:PORT`. Raises `ValueError`."""
     if isinstance(written, Address):
         return written
     found = _ADDRESS.fullmatch(written) if isinstance(written, str) else None
@@ -73,12 +73,12 @@ _BANDWIDTH_SCHEMA = [
 ]
 
 Size = Annotated[int, BeforeValidator(parse_size), WithJsonSchema({"anyOf": _SIZE_SCHEMA})]
-"""Bytes, written as `"64 MiB"` or a number."""
+"""Bytes: a text such as `"64 MiB"`, or a number."""
 
 Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), WithJsonSchema({"anyOf": _BANDWIDTH_SCHEMA})]
-"""Bytes a second, written as `"10 Gbit/s"`, `"50 MB/s"` or a number."""
+"""Bytes per second: a text such as `"10 Gbit/s"` or `"50 MB/s"`, or a number."""
 
 Listen = Annotated[
     Address, BeforeValidator(parse_address), PlainSerializer(str), WithJsonSchema({"type": "string"}, mode="validation")
 ]
-"""An address, written as `"HOST:PORT"`."""
+"""An address: `"HOST:PORT"`."""

@@ -109,7 +109,7 @@ def test_a_certificate_without_its_key_is_refused() -> None:
 
 def test_two_servers_on_one_port_are_refused() -> None:
     (told,) = complaints(default_text().replace("127.0.0.1:9001", "127.0.0.1:9000"))
-    assert told == "entrepot.toml: metrics.listen: is server.listen too: S3 and metrics need a port each"
+    assert told == "entrepot.toml: metrics.listen: is the same as server.listen: S3 and metrics need different ports"
     load_text(default_text().replace("127.0.0.1:9001", "127.0.0.1:0").replace("127.0.0.1:9000", "127.0.0.1:0"), HERE)
 
 
@@ -182,13 +182,13 @@ def test_a_size_is_below_what_a_number_holds() -> None:
 
 def test_a_path_holds_nothing_that_no_file_system_takes() -> None:
     (told,) = complaints(default_text().replace('path = "blocks"', 'path = "blo\\u0000cks"'))
-    assert told.startswith("entrepot.toml: backends.disk.path: a path has no control characters in it")
+    assert told.startswith("entrepot.toml: backends.disk.path: a path must not contain control characters")
 
 
 @pytest.mark.parametrize("path", [".", "..", "x/../..", "/", "journal", "journal/blocks", "run", "/site/run/x"])
 def test_a_backend_does_not_lie_where_the_site_keeps_other_things(path: str) -> None:
     said = complaints(default_text().replace('path = "blocks"', f'path = "{path}"'))
-    assert any(each.startswith("entrepot.toml: backends.disk.path: lies in the way of") for each in said)
+    assert any(each.startswith("entrepot.toml: backends.disk.path: overlaps with") for each in said)
 
 
 def test_a_site_may_be_named_from_where_one_stands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_site_may_be_named_from_where_one_stands(monkeypatch: pytest.MonkeyPat
 
 def test_there_are_no_more_rules_than_a_write_can_ask() -> None:
     rules = "".join(f"[[rules]]\npolicy = 'default'\nbucket = 'b{n}-*'\n" for n in range(1_001))
-    assert complaints(default_text() + rules) == ["entrepot.toml: rules: has 1001 of them: there may be 1000"]
+    assert complaints(default_text() + rules) == ["entrepot.toml: rules: has 1001 entries; at most 1000 are allowed"]
     assert len(load_text(default_text() + rules.rpartition("[[rules]]")[0], HERE).rules) == 1_000
 
 

@@ -57,12 +57,18 @@ def test_a_bucket_says_where_it_is_and_where_its_keys_are() -> None:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ('access_key = "AK"', "name secret_key_env or secret_key_file too"),
-        ('secret_key_env = "S"', "name access_key or access_key_env too"),
-        ('access_key = "AK"\naccess_key_env = "ID"\nsecret_key_env = "S"', "both name the access key"),
-        ('access_key = "AK"\nsecret_key_env = "S"\nsecret_key_file = "s"', "both name the secret key"),
-        ('access_key = "AK"\nsecret_key_env = "S"\nprofile = "p"', "a profile has keys of its own"),
-        ('session_token_env = "T"', "session_token_env goes with an access key"),
+        ('access_key = "AK"', "set secret_key_env or secret_key_file too"),
+        ('secret_key_env = "S"', "set access_key or access_key_env too"),
+        (
+            'access_key = "AK"\naccess_key_env = "ID"\nsecret_key_env = "S"',
+            "access_key and access_key_env exclude each other",
+        ),
+        (
+            'access_key = "AK"\nsecret_key_env = "S"\nsecret_key_file = "s"',
+            "secret_key_env and secret_key_file exclude each other",
+        ),
+        ('access_key = "AK"\nsecret_key_env = "S"\nprofile = "p"', "a profile has its own keys"),
+        ('session_token_env = "T"', "session_token_env needs an access key"),
     ],
 )
 def test_keys_that_do_not_go_together_are_refused(settings: str, reason: str) -> None:
@@ -118,9 +124,9 @@ def test_a_setting_of_another_type_of_backend_is_said_to_be_one() -> None:
         'path = "blocks"', 'path = "blocks"\nbucket = "x"\nprefix_ = ""'
     )
     assert sorted(complaints(text)) == [
-        "backends.bucket.path: there is no such setting of a backend of type 's3'",
+        "backends.bucket.path: a backend of type 's3' has no such setting",
         "backends.bucket.path_: there is no such setting",
-        "backends.disk.bucket: there is no such setting of a backend of type 'local'",
+        "backends.disk.bucket: a backend of type 'local' has no such setting",
         "backends.disk.prefix_: there is no such setting",
     ]
 
@@ -144,7 +150,7 @@ def test_no_number_is_without_end() -> None:
 
 def test_there_are_no_more_backends_than_can_be_compared() -> None:
     many = "".join(f'[backends.b{n}]\ntype = "local"\ncluster = "home"\npath = "/b{n}"\n' for n in range(256))
-    assert complaints(site(many)) == ["backends: has 257 of them: there may be 256"]
+    assert complaints(site(many)) == ["backends: has 257 entries; at most 256 are allowed"]
 
 
 def test_a_backend_of_a_kind_that_there_is_not_is_told_which_there_are() -> None:

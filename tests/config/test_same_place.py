@@ -31,9 +31,9 @@ def test_a_symbolic_link_to_the_folder_of_another_backend_is_told(tmp_path: Path
     text = default_text() + LOCAL.format("one", tmp_path / "vault") + LOCAL.format("two", tmp_path / "link" / "x")
     if target == ".":
         text = default_text() + LOCAL.format("one", tmp_path / "vault") + LOCAL.format("two", tmp_path / "link")
-        assert "backends.two.path: lies in the way of" in told(text, site)
+        assert "backends.two.path: overlaps with" in told(text, site)
         return
-    assert "backends.two.path: leads to a folder of backends.one" in told(text, site)
+    assert "backends.two.path: leads to the folder of backends.one" in told(text, site)
 
 
 def test_a_symbolic_link_to_the_journal_is_told_and_one_to_elsewhere_is_not(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_symbolic_link_to_the_journal_is_told_and_one_to_elsewhere_is_not(tmp_
     (site / "journal").mkdir(parents=True)
     (tmp_path / "link").symlink_to(site / "journal")
     text = default_text() + LOCAL.format("one", tmp_path / "link")
-    assert "backends.one.path: lies in the way of the journal's folder" in told(text, site)
+    assert "backends.one.path: overlaps with the journal's folder" in told(text, site)
     (tmp_path / "link").unlink()
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "disk")
@@ -54,7 +54,7 @@ def test_a_folder_that_is_mounted_twice_is_told(tmp_path: Path) -> None:
     text = default_text() + LOCAL.format("one", tmp_path / "one") + LOCAL.format("two", tmp_path / "two" / "x")
     assert told(text, tmp_path / "site") == ""
     with mounted(tmp_path / "two", "--bind", str(tmp_path / "one")):
-        assert "backends.two.path: leads to a folder of backends.one" in told(text, tmp_path / "site")
+        assert "backends.two.path: leads to the folder of backends.one" in told(text, tmp_path / "site")
 
 
 SAME = [
