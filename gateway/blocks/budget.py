@@ -1,9 +1,10 @@
-"""Bytes in flight: one budget a process, from which every body and every read-ahead takes before it buffers.
+"""The bytes in flight: one budget for a process, from which each body and each read-ahead acquires bytes before it
+buffers them.
 
-Users take turns where they have to wait, so that one with many bodies under way does not keep another one waiting.
+Users take turns when they have to wait, so a user with many bodies under way does not delay the others.
 
-Rule: whoever waits for bytes holds none but those that come back by themselves (blocks being stored). So there is
-always somebody who can go on, and nobody waits in a ring.
+Rule: a caller that waits for bytes holds none, except bytes that are released without it (blocks that are being
+stored). So there is always a caller that can go on, and no circle of callers that wait for each other.
 """
 
 from __future__ import annotations
@@ -16,42 +17,45 @@ from gateway.errors import Busy
 from gateway.journal.turns import FairQueue
 
 BACKGROUND = ""
-"""The user in whose name a process does its own work."""
+"""The user for a process's own work."""
 
 
 class Budget:
-    """A semaphore of bytes, which waiting users get in turns. For one event loop."""
+    """A semaphore of bytes. Users that wait take turns. For one event loop."""
 
     __slots__ = ("_waiters", "limit", "on_wait", "peak", "used")
 
     def __init__(self, limit: int) -> None:
+        """Raises `ValueError` for a *limit* (in bytes) of less than 1."""
         if limit <= 0:
-            raise ValueError(f"a budget has at least one byte, not {limit}")
+            raise ValueError(f"a budget must have at least one byte, not {limit}")
         self.limit = limit
         """Bytes."""
         self.used = 0
-        """Bytes taken and not given back; never above `limit`."""
+        """Bytes that are acquired and not released; never above `limit`."""
         self.peak = 0
         """The greatest `used` so far."""
-        self.on_wait: Callable[[], None] = _nothing
-        """Called whenever somebody has to wait."""
+        self.on_wait: Callable[[], None] = _do_nothing
+        """Called each time that a caller has to wait."""
         self._waiters: FairQueue[tuple[int, asyncio.Future[None]]] = FairQueue()
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes that are waited for."""
+        """Bytes that callers wait for."""
         return sum(count for count, _ in self._waiters)
 
     def acquire_now(self, count: int) -> bool:
-        """Take *count* bytes if they are free and nobody waits for some."""
+        """Acquire *count* bytes if they are free and nobody waits. Returns whether it did."""
         if self._waiters or self.used + count > self.limit:
             return False
-        self._taken(count)
+        self._add(count)
         return True
 
     async def acquire(self, count: int, within_seconds: float | None = None, user: Hashable = BACKGROUND) -> None:
-        """Take *count* bytes. Waits for them for *within_seconds*, or as long as it takes: behind what *user* asked for
-        before, and in turns with other users. A count above the limit is a `ValueError`. Raises `Busy`."""
+        """Acquire *count* bytes. Waits for them up to *within_seconds*, or without limit: after earlier calls of
+        *user*, and in turns with other users.
+
+        Raises `Busy` if the time is over, and `ValueError` for a *count* above the limit."""
         if count > self.limit:
             raise ValueError(f"{count} bytes never fit into a budget of {self.limit}")
         if self.acquire_now(count):
@@ -78,17 +82,16 @@ class Budget:
             raise
 
     def release(self, count: int) -> None:
-        """Give *count* bytes back."""
+        """Release *count* bytes."""
         self.used -= count
-        assert self.used >= 0, "more bytes came back than were taken"
+        assert self.used >= 0, "more bytes were released than acquired"
         self._grant()
 
     @asynccontextmanager
     async def charged(
         self, size: int, within_seconds: float | None = None, user: Hashable = BACKGROUND
     ) -> AsyncIterator[None]:
-        """Hold *size* bytes for as long as the block runs, or all that there are where *size* is more than the limit.
-        Waits for them as `acquire` does. Raises `Busy`."""
+        """Hold *size* bytes inside the context, or the whole limit if *size* is more. Waits and raises as `acquire`."""
         count = min(self.limit, size)
         await self.acquire(count, within_seconds, user)
         try:
@@ -96,7 +99,7 @@ class Budget:
         finally:
             self.release(count)
 
-    def _taken(self, count: int) -> None:
+    def _add(self, count: int) -> None:
         self.used += count
         self.peak = max(self.peak, self.used)
 
@@ -104,13 +107,13 @@ class Budget:
         while self._waiters:
             count, granted = self._waiters.first()
             if granted.done():
-                return  # cancelled: it takes itself away
+                return  # cancelled: its own task removes it, and calls this again
             if self.used + count > self.limit:
                 return
             self._waiters.pop()
-            self._taken(count)
+            self._add(count)
             granted.set_result(None)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

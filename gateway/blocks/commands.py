@@ -1,7 +1,7 @@
-"""Commands of blocks: what takedown, the sweeper and the compactor ask of the committer. Rows in memory only.
+"""Commands of blocks: what the workers that release content, sweep and compact send to the committer.
 
-All of them are idempotent: what is done already is passed over, so that two workers, or one that starts again, do no
-harm.
+All of them are idempotent: what is done already is skipped. So two workers, or one that starts again, do no harm. The
+functions work on rows in memory only.
 """
 
 from __future__ import annotations
@@ -41,63 +41,63 @@ from gateway.journal.tables import (
 )
 
 REWRITES_FEATURE = 8
-"""The journal's level that records about new packs need."""
+"""The journal's feature level that records about new packs need."""
 COPIES_FEATURE = 2
-"""The journal's level that records about the work on copies need."""
+"""The journal's feature level that records about the work on copies need."""
 
 
-class DeadBlock(NamedTuple):
-    """A dead block whose bytes are gone."""
-
-    id: bytes
-    died: int
-    """As it was read."""
+# ---- releasing content ----------------------------------------------------------------------------------------------
 
 
-@command(60, frees=True, weight=lambda asked: sum(most for _, most in asked.items))
+@command(60, frees=True, weight=lambda command: sum(most for _, most in command.items))
 class ReleaseContent(Command[int]):
-    """Takedown's: what was let go of loses its counts. Each item is (freed id, how many of a body's pieces at most).
-    Answers how many items there were to take."""
+    """Lower the counts of what queued releases hold. Each item is (id in the queue, most pieces of a body to release).
+
+    Returns how many of the items were in the queue."""
 
     items: tuple[tuple[int, int], ...]
 
 
-def release_content(asked: ReleaseContent, tx: Tx) -> int:
-    ids = dict(asked.items)
-    tx.prefetch([(RELEASE_QUEUE, (freed,)) for freed in ids])
-    there = [row for freed in ids if (row := tx.get(RELEASE_QUEUE, (freed,))) is not None and row.shape != Shape.NONE]
-    _want_contents(tx, there, ids)
-    if there:
-        tx.emit(ContentReleased(tuple((row.id, max(1, ids[row.id])) for row in there)))
-    return len(there)
+def release_content(command: ReleaseContent, tx: Tx) -> int:
+    most_pieces = dict(command.items)
+    tx.prefetch([(RELEASE_QUEUE, (queued,)) for queued in most_pieces])
+    rows = [row for queued in most_pieces if (row := tx.get(RELEASE_QUEUE, (queued,))) is not None]
+    releases = [row for row in rows if row.shape != Shape.NONE]
+    _prefetch_contents(tx, releases, most_pieces)
+    if releases:
+        tx.emit(ContentReleased(tuple((row.id, max(1, most_pieces[row.id])) for row in releases)))
+    return len(releases)
 
 
-def _want_contents(tx: Tx, freed: list[QueuedRelease], most: dict[int, int]) -> None:
-    """Load what applying will touch, a level at a time, instead of a row at a time."""
-    tx.prefetch([(BODY if row.shape == Shape.BODY else RUN, (row.content,)) for row in freed])
+def _prefetch_contents(tx: Tx, releases: list[QueuedRelease], most_pieces: dict[int, int]) -> None:
+    """Load the rows that applying the record touches, one level at a time instead of one row at a time."""
+    tx.prefetch([(BODY if row.shape == Shape.BODY else RUN, (row.content,)) for row in releases])
     runs: list[int] = []
-    for row in freed:
+    for row in releases:
         if row.shape == Shape.RUN:
             runs.append(row.content)
         elif (body := tx.get(BODY, (row.content,))) is not None and body.refs == 1:
-            upto = row.cursor + max(1, most[row.id])
+            upto = row.cursor + max(1, most_pieces[row.id])
             runs.extend(piece.run for piece in pieces(body.pieces)[row.cursor : upto])
     tx.prefetch([(RUN, (run,)) for run in runs])
-    wanted: list[RowKey] = []
-    for each in dict.fromkeys(runs):
-        run = tx.get(RUN, (each,))
-        if run is not None and run.refs <= runs.count(each):
+    keys: list[RowKey] = []
+    for run_id in dict.fromkeys(runs):
+        run = tx.get(RUN, (run_id,))
+        if run is not None and run.refs <= runs.count(run_id):
             for extent in extents(run.extents):
-                wanted += [(BLOCK, (extent.block,)), (MEMBER, (extent.block, each))]
-    tx.prefetch(wanted)
+                keys += [(BLOCK, (extent.block,)), (MEMBER, (extent.block, run_id))]
+    tx.prefetch(keys)
 
 
-@command(67, weight=lambda asked: 3)
+# ---- compacting -----------------------------------------------------------------------------------------------------
+
+
+@command(67, weight=lambda command: 3)
 class RewritePack(Command[bool]):
-    """The compactor's: name a new pack, which holds copies of extents of older packs; as of `PackRewritten`. Answers
-    whether it was news.
+    """Name a new pack, which holds copies of extents of older packs, by the record `PackRewritten`.
 
-    Raises `SessionExpired` for a block of another session: it may be swept at any moment."""
+    Returns False if the journal has the pack already. Raises `SessionExpired` for a block of another session, which may
+    be swept at any moment."""
 
     block: NewBlock
     policy: int
@@ -105,21 +105,24 @@ class RewritePack(Command[bool]):
     copies: tuple[Rewritten, ...]
 
 
-def rewrite_pack(asked: RewritePack, tx: Tx) -> bool:
-    tx.prefetch([(SITE, (0,)), *((table, (asked.block.id,)) for table in (BLOCK, WORK, REWRITE))])
-    if any(each.before.length != each.after.length or each.after.block != asked.block.id for each in asked.copies):
-        raise InvalidArgument("a copy lies in the new pack and is as long as the extent that it is of")
-    if tx.get(BLOCK, (asked.block.id,)) is not None:
+def rewrite_pack(command: RewritePack, tx: Tx) -> bool:
+    tx.prefetch([(SITE, (0,)), *((table, (command.block.id,)) for table in (BLOCK, WORK, REWRITE))])
+    for copy in command.copies:
+        if copy.before.length != copy.after.length or copy.after.block != command.block.id:
+            raise InvalidArgument("a copied extent must be in the new pack and have the length of its original")
+    if tx.get(BLOCK, (command.block.id,)) is not None:
         return False
     tx.need_feature(REWRITES_FEATURE)
-    tx.emit(PackRewritten(asked.block, asked.policy, asked.sources, asked.copies))
+    tx.emit(PackRewritten(command.block, command.policy, command.sources, command.copies))
     return True
 
 
-@command(68, weight=lambda asked: 3)
+@command(68, weight=lambda command: 3)
 class PlaceRewrite(Command[bool]):
-    """The compactor's: as of `RewritePlaced`. Answers whether the new pack was still held by the set *backends*, and
-    its copies on *suspects*, and on no other backends, were suspected."""
+    """Record that a new pack is where it must be, by the record `RewritePlaced`.
+
+    Returns False, and records nothing, unless the pack is still held by the set *backends*, and exactly its copies on
+    *suspects* are suspected."""
 
     block: bytes
     placed_ns: int
@@ -127,25 +130,25 @@ class PlaceRewrite(Command[bool]):
     suspects: tuple[int, ...] = ()
 
 
-def place_rewrite(asked: PlaceRewrite, tx: Tx) -> bool:
-    tx.prefetch([(table, (asked.block,)) for table in (BLOCK, WORK, REWRITE)])
-    block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
-    if row is None or block is None or block.died or block.backends != asked.backends:
+def place_rewrite(command: PlaceRewrite, tx: Tx) -> bool:
+    tx.prefetch([(table, (command.block,)) for table in (BLOCK, WORK, REWRITE)])
+    block, rewrite = tx.get(BLOCK, (command.block,)), tx.get(REWRITE, (command.block,))
+    if rewrite is None or block is None or block.died or block.backends != command.backends:
         return False
-    work = tx.get(WORK, (asked.block,))
-    if work is not None and ids_in(work.suspects) != asked.suspects:
+    work = tx.get(WORK, (command.block,))
+    if work is not None and ids_in(work.suspects) != command.suspects:
         return False
-    tx.emit(RewritePlaced(asked.block, asked.placed_ns, asked.backends))
+    tx.emit(RewritePlaced(command.block, command.placed_ns, command.backends))
     return True
 
 
-@command(69, weight=lambda asked: 2 * len(asked.copies))
+@command(69, weight=lambda command: 2 * len(command.copies))
 class MoveRewritten(Command[int | None]):
-    """The compactor's: extents move to a new pack, of each run that is still as it was read. *copies*: all of a run
-    that lie in this pack. Answers how many extents moved.
+    """Move extents to a new pack, of each run that has not changed since it was read. *copies* has, of each run, all
+    extents that the new pack holds copies of. Returns how many extents were moved.
 
-    Answers None, and nothing moves, unless the new pack is still held by the set that it was *placed_ns* with, no copy
-    of it was suspected since, and each old pack is still held by the set that *sources* name: (old pack, set)."""
+    Returns None, and moves nothing, unless the new pack is still held by the set that it had at *placed_ns*, no copy of
+    it has been suspected since, and each old pack is still held by its set in *sources*: (old pack, set)."""
 
     block: bytes
     placed_ns: int
@@ -153,158 +156,180 @@ class MoveRewritten(Command[int | None]):
     sources: tuple[tuple[bytes, int], ...] = ()
 
 
-def move_rewritten(asked: MoveRewritten, tx: Tx) -> int | None:
-    tx.prefetch([(table, (asked.block,)) for table in (BLOCK, REWRITE)])
-    block, row = tx.get(BLOCK, (asked.block,)), tx.get(REWRITE, (asked.block,))
-    # what died may be swept at any moment: a worker who did not write it must not bring it back to life
-    if row is None or block is None or block.died or not asked.placed_ns or row.placed_ns != asked.placed_ns:
+def move_rewritten(command: MoveRewritten, tx: Tx) -> int | None:
+    tx.prefetch([(table, (command.block,)) for table in (BLOCK, REWRITE)])
+    block, rewrite = tx.get(BLOCK, (command.block,)), tx.get(REWRITE, (command.block,))
+    # A dead block may be swept at any moment, so only a worker of the session that wrote it may bring it back to life.
+    if rewrite is None or block is None or block.died or not command.placed_ns:
         return None
-    if row.backends != block.backends:
+    if rewrite.placed_ns != command.placed_ns or rewrite.backends != block.backends:
         return None
-    runs: dict[int, list[Rewritten]] = {}
-    for each in asked.copies:
-        runs.setdefault(each.run, []).append(each)
-    tx.prefetch([(RUN, (run,)) for run in runs])
-    standing = {run: copies for run, copies in runs.items() if _stands(tx, run, copies)}
-    wanted: list[RowKey] = []
-    for run, copies in standing.items():
-        for each in copies:
-            wanted += [(BLOCK, (each.before.block,)), (MEMBER, (each.before.block, run)), (MEMBER, (asked.block, run))]
-    tx.prefetch(wanted)
-    if not _are_held(tx, {each.before.block for copies in standing.values() for each in copies}, dict(asked.sources)):
+    by_run: dict[int, list[Rewritten]] = {}
+    for copy in command.copies:
+        by_run.setdefault(copy.run, []).append(copy)
+    tx.prefetch([(RUN, (run,)) for run in by_run])
+    unchanged = {run: copies for run, copies in by_run.items() if _is_unchanged(tx, run, copies)}
+    keys: list[RowKey] = []
+    for run, copies in unchanged.items():
+        for copy in copies:
+            keys += [(BLOCK, (copy.before.block,)), (MEMBER, (copy.before.block, run)), (MEMBER, (command.block, run))]
+    tx.prefetch(keys)
+    old_packs = {copy.before.block for copies in unchanged.values() for copy in copies}
+    if not _are_held_by(tx, old_packs, dict(command.sources)):
         return None
-    for run, copies in standing.items():
-        tx.emit(ExtentsMoved(run, tuple(each.nth for each in copies), tuple(each.after for each in copies), ()))
-    return sum(map(len, standing.values()))
+    for run, copies in unchanged.items():
+        tx.emit(ExtentsMoved(run, tuple(copy.nth for copy in copies), tuple(copy.after for copy in copies), ()))
+    return sum(map(len, unchanged.values()))
 
 
-def _are_held(tx: Tx, blocks: set[bytes], sets: dict[bytes, int]) -> bool:
-    """Whether each of *blocks* is held by its set in *sets*."""
-    found = ((each, tx.get(BLOCK, (each,))) for each in blocks)
-    return all(row is not None and sets.get(each) == row.backends for each, row in found)
+def _are_held_by(tx: Tx, blocks: set[bytes], sets: dict[bytes, int]) -> bool:
+    """Return whether each of *blocks* is held by its set in *sets*."""
+    rows = ((block_id, tx.get(BLOCK, (block_id,))) for block_id in blocks)
+    return all(row is not None and sets.get(block_id) == row.backends for block_id, row in rows)
 
 
-def _stands(tx: Tx, run: int, copies: list[Rewritten]) -> bool:
-    """Whether the run is as it was read."""
+def _is_unchanged(tx: Tx, run: int, copies: list[Rewritten]) -> bool:
+    """Return whether the extents of *run* are those that *copies* were made of."""
     row = tx.get(RUN, (run,))
-    placed = extents(row.extents) if row is not None else []
-    return all(each.nth < len(placed) and placed[each.nth] == each.before for each in copies)
+    present = extents(row.extents) if row is not None else []
+    return all(copy.nth < len(present) and present[copy.nth] == copy.before for copy in copies)
 
 
-@command(70, weight=lambda asked: 4)
+@command(70, weight=lambda command: 4)
 class EndRewrite(Command[bool]):
-    """The compactor's: as of `RewriteEnded`. *absent*: backends that confirmed the new pack and do not have it; where
-    extents have moved there already, those copies are suspected, so that the mover makes them again. Answers whether
-    there was such a rewrite."""
+    """End a rewrite, by the record `RewriteEnded`. Returns whether there was such a rewrite.
+
+    *absent*: backends that confirmed the new pack and do not have it. If extents have been moved to the pack already,
+    its copies there are suspected, so that the mover makes them again."""
 
     block: bytes
     absent: tuple[int, ...] = ()
 
 
-def end_rewrite(asked: EndRewrite, tx: Tx) -> bool:
-    tx.prefetch([(SITE, (0,)), *((table, (asked.block,)) for table in (BLOCK, WORK, REWRITE))])
-    if tx.get(REWRITE, (asked.block,)) is None:
+def end_rewrite(command: EndRewrite, tx: Tx) -> bool:
+    tx.prefetch([(SITE, (0,)), *((table, (command.block,)) for table in (BLOCK, WORK, REWRITE))])
+    if tx.get(REWRITE, (command.block,)) is None:
         return False
-    block = tx.get(BLOCK, (asked.block,))
+    block = tx.get(BLOCK, (command.block,))
     if block is not None and not block.died and block.members:
-        for backend in asked.absent:
+        for backend in command.absent:
             require_copies_feature(tx)
-            tx.emit(CopySuspected(asked.block, backend, "it was confirmed, and is not there", tx.at_ns))
-    tx.emit(RewriteEnded(asked.block))
+            tx.emit(CopySuspected(command.block, backend, "it was confirmed, and is not there", tx.at_ns))
+    tx.emit(RewriteEnded(command.block))
     return True
 
 
-@command(62, frees=True, weight=lambda asked: len(asked.dead))
+# ---- sweeping -------------------------------------------------------------------------------------------------------
+
+
+class DeadBlock(NamedTuple):
+    """A dead block whose bytes have been deleted."""
+
+    id: bytes
+    died: int
+    """The number of the record that it died at, as it was read."""
+
+
+@command(62, frees=True, weight=lambda command: len(command.dead))
 class ForgetBlocks(Command[int]):
-    """The sweeper's: the bytes of these dead blocks are gone from every backend. Answers how many were forgotten."""
+    """Drop the rows of dead blocks whose bytes have been deleted from every backend. Returns how many were dropped."""
 
     dead: tuple[DeadBlock, ...]
 
 
-def forget_blocks(asked: ForgetBlocks, tx: Tx) -> int:
-    tx.prefetch([(BLOCK, (dead.id,)) for dead in asked.dead])
-    there = []
-    for dead in asked.dead:
+def forget_blocks(command: ForgetBlocks, tx: Tx) -> int:
+    tx.prefetch([(BLOCK, (dead.id,)) for dead in command.dead])
+    present = []
+    for dead in command.dead:
         block = tx.get(BLOCK, (dead.id,))
         if block is not None and block.died == dead.died and block.died:
-            there.append(dead.id)
-    if there:
-        tx.emit(BlocksForgotten(tuple(there)))
-    return len(there)
+            present.append(dead.id)
+    if present:
+        tx.emit(BlocksForgotten(tuple(present)))
+    return len(present)
 
 
 @command(63, frees=True)
 class SweepSession(Command[bool]):
-    """The sweeper's: the session has ended, and its unnamed blocks were deleted. Answers whether that was news."""
+    """Record that a session has ended and its unnamed blocks were deleted. Returns False if that was recorded before.
+
+    Raises `InvalidArgument` if the session has not ended."""
 
     session: int
 
 
-def sweep_session(asked: SweepSession, tx: Tx) -> bool:
-    row = tx.get(SESSION, (asked.session,))
+def sweep_session(command: SweepSession, tx: Tx) -> bool:
+    row = tx.get(SESSION, (command.session,))
     if row is None or row.state == SessionState.SWEPT:
         return False
     if row.state == SessionState.LIVE:
-        raise InvalidArgument(f"session {asked.session} has not ended")
-    tx.emit(SessionSwept(asked.session))
+        raise InvalidArgument(f"session {command.session} has not ended")
+    tx.emit(SessionSwept(command.session))
     return True
 
 
 @command(64, frees=True)
 class ForgetSession(Command[bool]):
-    """The sweeper's: a swept session was listed a last time. Answers whether that was news."""
+    """Drop a swept session, whose blocks were listed a last time. Returns False if it was dropped before.
+
+    Raises `InvalidArgument` if the session was not swept."""
 
     session: int
 
 
-def forget_session(asked: ForgetSession, tx: Tx) -> bool:
-    row = tx.get(SESSION, (asked.session,))
+def forget_session(command: ForgetSession, tx: Tx) -> bool:
+    row = tx.get(SESSION, (command.session,))
     if row is None:
         return False
     if row.state != SessionState.SWEPT:
-        raise InvalidArgument(f"session {asked.session} was not swept yet")
-    tx.emit(SessionForgotten(asked.session))
+        raise InvalidArgument(f"session {command.session} was not swept yet")
+    tx.emit(SessionForgotten(command.session))
     return True
+
+
+# ---- copies ---------------------------------------------------------------------------------------------------------
 
 
 @command(65)
 class SetBlockBackends(Command[bool]):
-    """A block is held by the backends of another set now, if it is still held by those of *before*. Answers whether
-    it was changed."""
+    """Record that a block is held by the backends of another set, if it is still held by those of the set *before*.
+
+    Returns whether it was. Raises `InvalidArgument` if the new set does not exist."""
 
     block: bytes
     before: int
     set_members: bytes
-    """packed, the key of the set's row: a command finds rows by key."""
+    """The new set's packed members, which are the key of its row: a command finds rows by key."""
 
 
-def set_block_backends(asked: SetBlockBackends, tx: Tx) -> bool:
-    tx.prefetch([(BLOCK, (asked.block,)), (BACKEND_SET, (asked.set_members,))])
-    block = tx.get(BLOCK, (asked.block,))
-    found = tx.get(BACKEND_SET, (asked.set_members,))
-    if found is None:
-        raise InvalidArgument("nobody named that set of backends")
-    if block is None or block.backends != asked.before:
+def set_block_backends(command: SetBlockBackends, tx: Tx) -> bool:
+    tx.prefetch([(BLOCK, (command.block,)), (BACKEND_SET, (command.set_members,))])
+    block = tx.get(BLOCK, (command.block,))
+    backend_set = tx.get(BACKEND_SET, (command.set_members,))
+    if backend_set is None:
+        raise InvalidArgument("that set of backends does not exist")
+    if block is None or block.backends != command.before:
         return False
-    tx.emit(BlockBackendsSet(asked.block, found.id))
+    tx.emit(BlockBackendsSet(command.block, backend_set.id))
     return True
 
 
-@command(66, weight=lambda asked: 2 * len(asked.found))
+@command(66, weight=lambda command: 2 * len(command.copies))
 class NoteStrays(Command[int]):
-    """Copies that no row names, each (block, backend), of blocks that live: they are to be adopted or deleted by who
-    works on copies. Answers how many that were."""
+    """Note unnamed copies of living blocks, each (block, backend), for the mover, which names or deletes them.
 
-    found: tuple[tuple[bytes, int], ...]
+    Returns how many of the blocks live."""
+
+    copies: tuple[tuple[bytes, int], ...]
 
 
-def note_strays(asked: NoteStrays, tx: Tx) -> int:
-    wanted: list[RowKey] = [(SITE, (0,))]
-    for block_id, _ in asked.found:
-        wanted += [(BLOCK, (block_id,)), (WORK, (block_id,))]
-    tx.prefetch(wanted)
+def note_strays(command: NoteStrays, tx: Tx) -> int:
+    keys: list[RowKey] = [(SITE, (0,))]
+    for block_id, _ in command.copies:
+        keys += [(BLOCK, (block_id,)), (WORK, (block_id,))]
+    tx.prefetch(keys)
     noted = 0
-    for block_id, backend in asked.found:
+    for block_id, backend in command.copies:
         block = tx.get(BLOCK, (block_id,))
         if block is not None and not block.died:
             require_copies_feature(tx)
@@ -315,7 +340,7 @@ def note_strays(asked: NoteStrays, tx: Tx) -> int:
 
 
 def require_copies_feature(tx: Tx) -> None:
-    """Let the journal hold records about the work on copies."""
+    """Raise the journal's feature level to the one that records about the work on copies need."""
     tx.need_feature(COPIES_FEATURE)
 
 
@@ -331,4 +356,4 @@ COMMANDS: CommandTable = {
     SetBlockBackends: set_block_backends,
     NoteStrays: note_strays,
 }
-"""What the committer runs for this room."""
+"""The commands of this package, for the committer."""

@@ -1,4 +1,4 @@
-"""What is counted of blocks: how many are stored and read, and how many bodies share a pack."""
+"""Metrics of blocks: how many are stored and read, and how many bodies share a pack."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from gateway.metrics.instruments import SIZES
 from gateway.placement.breaker import Health, State
 
 STORED = counter("entrepot_blocks_stored_total", "Blocks that were made durable.", ("kind",))
-STORED_BYTES = counter("entrepot_blocks_stored_bytes_total", "Sealed bytes of those.", ("kind",))
-PACKED = histogram("entrepot_pack_bodies", "How many bodies shared a pack.", (), SIZES)
-OPENED = counter("entrepot_block_reads_total", "Stretches of blocks that were opened.", ("how",))
-FAILED = counter("entrepot_block_copies_failed_total", "Copies that did not answer, or were not what was sealed.")
-BAD = counter("entrepot_block_copies_bad_total", "Copies that were found absent or damaged by reads.", ("word",))
+STORED_BYTES = counter("entrepot_blocks_stored_bytes_total", "Sealed bytes of the stored blocks.", ("kind",))
+PACKED = histogram("entrepot_pack_bodies", "Bodies in a pack.", (), SIZES)
+OPENED = counter("entrepot_block_reads_total", "Ranges of blocks that were verified and decrypted.", ("how",))
+FAILED = counter("entrepot_block_copies_failed_total", "Copies that could not be read or failed verification.")
+BAD = counter("entrepot_block_copies_bad_total", "Copies that reads found absent or damaged.", ("word",))
 HEDGED = counter("entrepot_block_reads_hedged_total", "Reads that asked a second copy since one was slow.", ("what",))
-JOINED = counter("entrepot_block_fetches_joined_total", "Readers who shared somebody else's fetch of a block.")
+JOINED = counter("entrepot_block_fetches_joined_total", "Readers that shared another reader's fetch of a block.")
 CIRCUIT = gauge(
     "entrepot_backend_circuit", "Whether reads avoid a backend: 0 no, 1 being tried again, 2 yes.", ("backend",), "max"
 )
@@ -27,11 +27,11 @@ _CIRCUITS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
 def record_stored(kind: str, size: int) -> None:
-    """A block of so many sealed bytes is durable."""
+    """Count a block of *size* sealed bytes that was made durable. *kind*: `PACK` or `WHOLE`."""
     STORED.add(1, kind)
     STORED_BYTES.add(size, kind)
 
 
 def set_circuits(health_by_name: Mapping[str, Health]) -> None:
-    """What is thought of each backend, by name."""
+    """Set the gauge of circuits to the state of each backend, by name."""
     CIRCUIT.only({name: _CIRCUITS[health.state] for name, health in health_by_name.items()})

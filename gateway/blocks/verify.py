@@ -1,7 +1,4 @@
-"""Whether a whole copy of a block is what was sealed: its header, every frame of what lives in it, its checksum.
-
-Yields the loop between one extent and the next: a pack may hold thousands.
-"""
+"""Verification of a whole copy of a block: its header, every frame of every extent that lives in it, its checksum."""
 
 from __future__ import annotations
 
@@ -14,7 +11,8 @@ from gateway.crypto.sealing import HEADER_BYTES, BlockKeys, check_header, frames
 from gateway.journal.columns import extents
 
 RUNS = 64
-"""Looked up between two turns of the loop."""
+"""Runs that are looked up, and whose extents are opened, between two turns of the event loop. A pack may have thousands
+of them."""
 _RUNS = (
     "SELECT m.run, r.extents FROM member m JOIN run r ON r.id = m.run WHERE m.block = ? AND m.run > ? "
     "ORDER BY m.run LIMIT ?"
@@ -22,15 +20,16 @@ _RUNS = (
 
 
 async def verify_copy(store: Tables, keys: BlockKeys, block: bytes, ring_key: int, crc32c: int, copy: Buffer) -> int:
-    """See that *copy* is the block of that id, sealed under that ring key. Answers how many frames were opened. Raises
-    `Corrupted`."""
+    """Check that *copy* is the block with the id *block*, sealed under the ring key *ring_key*.
+
+    Returns how many frames were opened. Raises `Corrupted`."""
     sealed = memoryview(copy)
     opener = keys.opener(ring_key, block)
     check_header(sealed[:HEADER_BYTES], block, ring_key, opener.mode)
     opened, last = 0, 0
     while True:
         runs = store.query(_RUNS, (block, last, RUNS))
-        for last, packed in runs:  # noqa: B007 (the next page begins behind it)
+        for last, packed in runs:  # noqa: B007 (the next page begins after it)
             for extent in extents(packed):
                 if extent.block == block:
                     frames = sealed[extent.offset : extent.offset + sealed_length(extent.length)]
@@ -40,5 +39,5 @@ async def verify_copy(store: Tables, keys: BlockKeys, block: bytes, ring_key: in
             break
         await asyncio.sleep(0)
     if crc32c_of([sealed]) != crc32c:
-        raise errors.Corrupted("its checksum is not that of what was stored, though all that lives in it opens")
+        raise errors.Corrupted("its checksum is not the one that was stored, though all extents that live in it open")
     return opened

@@ -15,7 +15,7 @@ from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
 from gateway.blocks.maintenance import sweeper
 from gateway.blocks.types import block_path, session_prefix
-from gateway.placement.backend_backoff import ODD_BLOCKS
+from gateway.placement.backend_backoff import REJECTED_BLOCKS
 from gateway.timing import parse_timing
 from tests.blocks.site import Client, Site
 from tests.blocks.test_rewrites_apart import BOTH, FIRST, Apart
@@ -158,7 +158,7 @@ async def test_a_place_that_refuses_to_delete_anything_is_left_alone(tmp_path: P
     site.plans[1].add(Fault(Kind.ERROR, "delete", error=errors.Denied))
     for _ in range(3):
         await site.work()
-    assert len(site.plans[1].struck) == ODD_BLOCKS
+    assert len(site.plans[1].struck) == REJECTED_BLOCKS
     site.plans[1].clear()
     for _ in range(2):
         await site.later(site.timing.backend_backoff.most_seconds)
