@@ -143,7 +143,7 @@ class Site:
         self.wanted: WantedBackends = AsHeld(self)
         self.worker_journal = self.client()
         journal = self.worker_journal
-        self.takedown = ContentReleaser(self.store, journal, timing=timing, remember_seconds=3600)
+        self.releaser = ContentReleaser(self.store, journal, timing=timing, remember_seconds=3600)
         self.sweeper = Sweeper(self.store, journal, self.backends, timing=timing)
         self.expiry = Expiry(self.store, journal, timing=timing, expire_seconds=3600)
         self.compactor = Compactor(
@@ -156,7 +156,7 @@ class Site:
             self.wanted,
             timing=timing,
         )
-        self.workers: list[Worker] = [self.expiry, self.takedown, self.compactor, self.sweeper]
+        self.workers: list[Worker] = [self.expiry, self.releaser, self.compactor, self.sweeper]
 
     def close(self) -> None:
         self.store.close()
@@ -183,10 +183,10 @@ class Site:
             pass
         await self.compactor._writer.close()
 
-    async def take_down_at_once(self) -> None:
+    async def release_at_once(self) -> None:
         """Take apart what waits, whoever reads."""
-        takedown = ContentReleaser(self.store, Rash(self), timing=self.timing, remember_seconds=3600)
-        while await takedown.step():
+        releaser = ContentReleaser(self.store, Rash(self), timing=self.timing, remember_seconds=3600)
+        while await releaser.step():
             pass
 
     # --- what the front desk does ------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ async def test_a_new_pack_of_which_nothing_is_wanted_any_more_goes(site: Packed)
 async def test_what_was_stored_beside_a_write_that_failed_goes_and_holds_no_floor(tmp_path: Path) -> None:
     site = Packed(tmp_path)
     await site.fill()
-    while await site.takedown.step():
+    while await site.releaser.step():
         pass
     store = site.compactor._writer.store_packed
 

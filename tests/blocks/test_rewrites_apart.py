@@ -13,7 +13,7 @@ from backends import errors as backend_errors
 from backends.testing.faulty import Fault, Kind
 from gateway.blocks.commands import MoveRewritten
 from gateway.blocks.maintenance import compactor, rewrites
-from gateway.blocks.maintenance.rewrites import Begun, full
+from gateway.blocks.maintenance.rewrites import PendingRewrite, full_groups
 from gateway.blocks.types import Target, Targets, WriteContext, block_id_of
 from gateway.errors import Unavailable
 from gateway.journal.apply.work import ids_in
@@ -200,10 +200,10 @@ async def test_packs_that_wait_for_a_place_leave_room_for_others(site: Apart, mo
 
 def test_of_one_group_as_many_rewrites_wait_as_there_is_room_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrites, "REWRITES_MAX", 8)
-    waiting: list[Begun] = []
+    waiting: list[PendingRewrite] = []
     for group in ((1, 1), (1, 2), (2, 2), (2, 3)):
-        while group not in full(waiting) and len(waiting) < 8:
-            waiting.append(Begun((), group))
+        while group not in full_groups(waiting) and len(waiting) < 8:
+            waiting.append(PendingRewrite((), group))
     assert [[each.group for each in waiting].count(group) for group in ((1, 1), (1, 2), (2, 2), (2, 3))] == [4, 2, 1, 1]
 
 
@@ -214,7 +214,7 @@ async def test_packs_that_cannot_be_rewritten_hold_up_no_others(site: Apart, ver
     await asyncio.gather(*(site.put(b"b%d" % n, DATA * (n + 1)) for n in range(10)))
     for n in range(7):  # more lives in it, so it is not the first
         await site.delete(b"b%d" % n)
-    while await site.takedown.step():
+    while await site.releaser.step():
         pass
     site.away(verb)
     if verb == "get":

@@ -86,8 +86,8 @@ async def test_a_listing_that_does_not_come_to_an_end_holds_up_its_own_backend_a
             await site.work()
     assert list(site.places[0]._values) == [], "swept, and the dead block is gone, too"  # type: ignore[attr-defined]
     assert [state(site, client) for client in clients] == [1, 1, 1], "each has to be listed everywhere"
-    site.sweeper._resting.clear()
-    site.sweeper._put_off.clear()
+    site.sweeper._list_again_at.clear()
+    site.sweeper._retry_at.clear()
     odd.how = "well"
     await site.work()
     assert [state(site, client) for client in clients] == [2, 2, 2]
@@ -97,8 +97,8 @@ async def test_a_long_listing_goes_on_where_it_was(site: Site, odd: Odd) -> None
     odd.how = "has no end"
     client = await left_behind(site)
     await site.work()
-    site.sweeper._resting.clear()
-    site.sweeper._put_off.clear()
+    site.sweeper._list_again_at.clear()
+    site.sweeper._retry_at.clear()
     await site.work()
     first, second = odd.asked
     assert first == ""
@@ -134,7 +134,7 @@ async def test_a_block_that_a_place_refuses_to_delete_holds_up_no_other(tmp_path
         await site.put(b"%d" % n, b"data %d" % n)
     for n in range(20):
         await site.delete(b"%d" % n)
-    while await site.takedown.step():
+    while await site.releaser.step():
         pass
     ((refused,),) = site.store.query("SELECT id FROM block WHERE died > 0 ORDER BY died, id LIMIT 1")
     site.plans[1].add(Fault(Kind.ERROR, "delete", key=block_path(refused), error=errors.Denied))

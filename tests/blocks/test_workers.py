@@ -174,7 +174,7 @@ async def test_a_run_that_changed_meanwhile_is_not_moved_and_its_new_pack_goes(s
     await asyncio.gather(*(site.put(b"%d" % n, DATA[:1000]) for n in range(10)))
     for n in range(8):
         await site.delete(b"%d" % n)
-    while await site.takedown.step():
+    while await site.releaser.step():
         pass
     send = site.worker_journal.send
 
@@ -182,7 +182,7 @@ async def test_a_run_that_changed_meanwhile_is_not_moved_and_its_new_pack_goes(s
         if isinstance(command, MoveRewritten):
             site.worker_journal.send = send  # type: ignore[method-assign]
             await site.delete(b"9")
-            await site.take_down_at_once()
+            await site.release_at_once()
         return await send(command)
 
     site.worker_journal.send = delete_first  # type: ignore[method-assign]
@@ -355,7 +355,7 @@ async def test_a_pack_that_died_and_is_still_to_be_named_stays(site: Site) -> No
     await site.journal.send(site.put_command(b"1", first))
     site.writer.commit(first)
     await site.delete(b"1")
-    await site.take_down_at_once()
+    await site.release_at_once()
     assert site.store.query("SELECT died > 0 FROM block") == [(1,)]
     while await site.sweeper.step():
         pass
@@ -375,7 +375,7 @@ async def test_a_session_that_waits_for_an_answer_keeps_the_blocks_of_its_pack_f
         await site.journal.send(site.put_command(b"k%d" % n, run))
         assert await site.get(b"k%d" % n) == bodies[n]
         await site.delete(b"k%d" % n)
-        await site.take_down_at_once()
+        await site.release_at_once()
         assert site.store.query("SELECT died > 0 FROM block") == [(1,)]
         while await site.sweeper.step():
             pass
@@ -472,7 +472,7 @@ async def test_more_freed_rows_than_a_slice_are_gathered_into_one_cohort(
     await asyncio.gather(*(site.put(b"%d" % n, b"x") for n in range(10)))
     for n in range(10):
         await site.delete(b"%d" % n)
-    assert await site.takedown.step()
+    assert await site.releaser.step()
     assert site.rows("freed") == 0
 
 
@@ -489,7 +489,7 @@ async def test_a_worker_runs_until_cancelled_and_outlives_errors(site: Site) -> 
     worker = Trips(site.store, site.worker_journal, site.backends, timing=site.timing)
     await site.put(b"k", DATA[: 2 * MIB])
     await site.delete(b"k")
-    while await site.takedown.step():
+    while await site.releaser.step():
         pass
     running = asyncio.create_task(worker.run())
     while await site.stored():

@@ -66,7 +66,7 @@ async def test_a_wrong_wall_clock_expires_nothing_and_keeps_nothing_for_years(
     await site.work()
     assert (site.rows("part"), sessions(site)) == (0, []), "what came and ended meanwhile is of its real age"
     assert site.rows("upload") == 3, "all are remembered a while"
-    site.takedown._remember_ns = 0
+    site.releaser._remember_ns = 0
     await site.work()
     assert site.rows("upload") == 0
 

@@ -86,9 +86,9 @@ async def test_an_upload_of_many_parts_is_completed_by_a_command_that_looks_at_n
     assert await engine.complete_upload(root, "tree", b"k", upload, named) == done
     with pytest.raises(NoSuchUpload):
         await engine.complete_upload(root, "tree", b"k", upload, parts)
-    takedown = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
+    releaser = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
     while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
-        await takedown.step()
+        await releaser.step()
         assert findings(site) == {}
     assert site.store.query("SELECT count(*) FROM part") == [(0,)]
     assert site.store.query("SELECT count(*) FROM run") == [(6,)]
@@ -150,9 +150,9 @@ async def copied(engine: Engine, root: Caller, key: bytes) -> tuple[str, list[Wa
 
 async def nothing_is_left(site: Site) -> None:
     """Take apart all that nobody holds, and see that the tables agree at each step."""
-    takedown = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
+    releaser = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
     while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
-        await takedown.step()
+        await releaser.step()
         assert findings(site) == {}
 
 

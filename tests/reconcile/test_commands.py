@@ -120,7 +120,7 @@ async def test_a_block_whose_set_changed_since_it_was_read_is_left_alone(site: O
 
 async def test_a_block_that_died_or_has_no_row_is_left_alone(site: One) -> None:
     await site.delete(b"k")
-    await site.take_down_at_once()
+    await site.release_at_once()
     assert not await site.begin(1)
     assert not await site.settle(1)
     assert not await site.finish()
@@ -265,7 +265,7 @@ async def test_a_plan_goes_on_only_from_where_it_was_read(site: One, plan: Any) 
 async def test_what_died_or_is_gone_is_not_noted(site: One, plan: Any) -> None:
     assert await site.finish()
     await site.delete(b"k")
-    await site.take_down_at_once()
+    await site.release_at_once()
     assert await plan(b"", b"b", (site.block, b"n" * 24))
     assert site.work_rows() == []
 

@@ -60,7 +60,7 @@ class Compacting(Shores):
         await self.compact()
 
     async def compact(self) -> None:
-        while any([await worker.step() for worker in (self.takedown, self.compactor)]):
+        while any([await worker.step() for worker in (self.releaser, self.compactor)]):
             pass
         await self.compactor._writer.close()
 

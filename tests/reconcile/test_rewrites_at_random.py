@@ -95,7 +95,7 @@ class World(Shores):
         return {each for each in wanted if block_path(block) in self.inner[self.ids.index(each)]._values}
 
     async def work(self, steps: int = 60) -> None:
-        workers = ("takedown", "compactor", "compactor", "planner", "mover", "mover", "sweeper")
+        workers = ("releaser", "compactor", "compactor", "planner", "mover", "mover", "sweeper")
         for _ in range(steps):
             step = asyncio.create_task(getattr(self, self.rng.choice(workers)).step())
             killed = asyncio.create_task(self.killed.wait())

@@ -1,1 +1,1 @@
-"""Background work on blocks: releasing deleted content, sweeping, compaction, expiry, garbage collection."""
+"""Background work on blocks: releasing deleted content, sweeping, compacting, expiring uploads, collecting garbage."""

@@ -1,15 +1,15 @@
-"""The compactor: packs of which much is dead are written anew, with what lives in them.
+"""The compactor: it rewrites packs that are largely dead, keeping only what lives in them.
 
-What it costs and what it bounds: rewriting a pack of which a share f lives costs f bytes of writing for (1 - f) bytes
-of disk, so each deleted byte pays for at most four rewritten ones, and a pack is left alone while more than four
-fifths of it live: what lives, lives in at most 1.25 times its bytes. Below a half a pack is rewritten at once; between
-that and four fifths only once nothing waits to be taken apart, so that a long deletion does not have the same bytes
-rewritten again and again.
+**Cost and bound.** Rewriting a pack of which a share f lives costs f bytes of writing for (1 - f) bytes of disk. So
+each deleted byte pays for at most four rewritten ones, and a pack is left alone while more than four fifths of it live:
+living bytes take at most 1.25 times their size. A pack of which less than half lives is rewritten at once. One between
+half and four fifths is rewritten only when no content waits to be released, so that a long deletion does not have the
+same bytes rewritten again and again.
 
-A new pack is written here and named by a record. Its extents move there, and the old packs go, only once the places
-that must hold it have kept it for a while (`rewrites`, with the crash argument). The packs that one new pack replaces
-are of one policy, and the same backends hold them. Where such packs cannot be rewritten, since a backend is away, they
-are left alone for a while, longer each time, and others are rewritten.
+A new pack is written here, and named by a record. Its extents move there, and the old packs die, only once the backends
+that must hold it have kept it for a while (`rewrites.py`, with the crash argument). The packs that one new pack
+replaces are of one policy, and held by the same backends (a *group*). If the packs of a group cannot be rewritten,
+since a backend is away, the group is left alone for a while, longer each time, and others are rewritten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from backends.errors import BackendError
 from gateway import errors, failpoints
 from gateway.blocks.commands import RewritePack
-from gateway.blocks.maintenance.rewrites import REWRITES_MAX, Begun, Group, Rewrites, full
+from gateway.blocks.maintenance.rewrites import REWRITES_MAX, Group, PendingRewrite, Rewrites, full_groups
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Tables, WantedBackends, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
@@ -34,19 +34,20 @@ from gateway.journal.columns import Extent, Rewritten
 from gateway.timing import Timing
 
 CANDIDATES = 64
+"""Packs that one step chooses from."""
 SLICE = 500
-"""How many packs one query reads."""
+"""Packs that one query reads."""
 MEMBERS = 1_000
-"""Extents of one step at most."""
+"""About how many extents one step copies, at most."""
 
 ContextOf = Callable[[int, int, frozenset[int]], WriteContext]
-"""The stamp under which what was written with (ring key id, policy id), and should lie on these backends, is written
-today."""
+"""Called with (ring key id, policy id, ids of backends): returns the context under which blocks that were written with
+that key and policy, and should be on these backends, are written today."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Sparse(NamedTuple):
+class _SparsePack(NamedTuple):
     """A pack of which much is dead."""
 
     id: bytes
@@ -58,20 +59,26 @@ class _Sparse(NamedTuple):
 
     @property
     def group(self) -> Group:
-        """What such packs wait with."""
         return self.policy, self.backends
 
 
-class _Living(NamedTuple):
-    """A live extent in such a pack."""
+class _LivingExtent(NamedTuple):
+    """An extent that lives in such a pack: the *nth* one of a run."""
 
     run: int
     nth: int
     extent: Extent
 
 
+class _CopiedExtent(NamedTuple):
+    """A living extent, and its copy in a new pack."""
+
+    source: _LivingExtent
+    stored: StoredRun
+
+
 class Compactor(Worker):
-    """Rewrites packs that are mostly dead."""
+    """Rewrites packs that are largely dead."""
 
     name = "compactor"
 
@@ -82,7 +89,7 @@ class Compactor(Worker):
         lookup: Lookup,
         reader: Reader,
         writer: Writer,
-        restamp: ContextOf,
+        context_of: ContextOf,
         wanted: WantedBackends,
         *,
         timing: Timing,
@@ -92,14 +99,14 @@ class Compactor(Worker):
         self._lookup = lookup
         self._reader = reader
         self._writer = writer
-        self._restamp = restamp
-        self._unreadable: set[bytes] = set()
+        self._context_of = context_of
+        self._unreadable: set[bytes] = set()  # packs with an extent that no copy has
         self._wanted = wanted
         self._rewrites = Rewrites(store, journal, lookup, writer.budget, wanted, timing=timing)
 
     @property
     def moved(self) -> int:
-        """Extents so far that moved to a new pack."""
+        """Extents that were moved to new packs so far."""
         return self._rewrites.moved
 
     async def step(self) -> bool:
@@ -107,124 +114,136 @@ class Compactor(Worker):
             return False
         if await self._rewrites.step():
             return True
-        begun = self._rewrites.begun()
-        if begun is None:
+        pending = self._rewrites.pending()
+        if pending is None:
             return True
-        packs = await self._candidates(begun)
-        if not packs:
+        candidates = await self._candidates(pending)
+        if not candidates:
             return False
-        chosen: list[_Sparse] = []
-        size = 0
-        for pack in packs:
-            alike = (pack.ring_key, pack.group) == (packs[0].ring_key, packs[0].group)
-            if alike and (not chosen or size + pack.live <= BLOCK_BYTES):
-                chosen.append(pack)
-                size += pack.live
         with self._journal.reading():
-            return await self._rewrite(chosen) > 0
+            return await self._rewrite(_choose(candidates)) > 0
 
-    async def _candidates(self, begun: Sequence[Begun]) -> list[_Sparse]:
-        """Packs that may be rewritten now, those first of which least lives. *begun*: the rewrites that have not ended.
+    async def _candidates(self, pending: Sequence[PendingRewrite]) -> list[_SparsePack]:
+        """Return packs that may be rewritten now, the one of which least lives first.
 
-        Tens of thousands of packs, and thousands of groups, may have to be passed over. So packs are read in slices,
-        and compared here: the query is the same however many groups rest."""
-        if len(begun) >= REWRITES_MAX:
+        Tens of thousands of packs, and thousands of groups, may have to be skipped. So packs are read in slices, and
+        compared here: the query is the same however many groups are left alone."""
+        if len(pending) >= REWRITES_MAX:
             return []
-        passed_over = self._unreadable.union(*(each.sources for each in begun))
-        groups = full(begun).union(self._rewrites.groups.paused())
-        found: dict[bytes, _Sparse] = {}
+        skipped = self._unreadable.union(*(each.sources for each in pending))
+        skipped_groups = full_groups(pending).union(self._rewrites.groups.paused())
+        candidates: dict[bytes, _SparsePack] = {}  # a pack that grows meanwhile may be read twice
         after = (-1, 0, b"")
-        while len(found) < CANDIDATES:
+        while len(candidates) < CANDIDATES:
             rows = self.store.query(
                 "SELECT id, ring_key, policy, backends, plain, live FROM block WHERE died = 0 AND live * 5 < plain * 4 "
                 "AND (live, plain, id) > (?, ?, ?) ORDER BY live, plain, id LIMIT ?",
                 (*after, SLICE),
             )
-            packs = list(map(_Sparse._make, rows))
-            found.update((pack.id, pack) for pack in packs if pack.id not in passed_over and pack.group not in groups)
+            packs = list(map(_SparsePack._make, rows))
+            candidates.update(
+                (pack.id, pack) for pack in packs if pack.id not in skipped and pack.group not in skipped_groups
+            )
             if len(packs) < SLICE:
                 break
             after = packs[-1].live, packs[-1].plain, packs[-1].id
             await asyncio.sleep(0)
         if self.store.query("SELECT 1 FROM freed LIMIT 1"):
-            return [pack for pack in found.values() if pack.live * 2 < pack.plain]
-        return list(found.values())
+            return [pack for pack in candidates.values() if pack.live * 2 < pack.plain]
+        return list(candidates.values())
 
-    async def _rewrite(self, packs: Sequence[_Sparse]) -> int:
-        """Write what lives in *packs*, which are of one group and one ring key, anew. Answers how many new packs there
-        are."""
+    async def _rewrite(self, packs: Sequence[_SparsePack]) -> int:
+        """Copy what lives in *packs*, which are of one group and one ring key, to new packs. Returns how many."""
         try:
-            stored = await self._copied(packs)
+            copied = await self._copy(packs)
         except (errors.EntrepotError, BackendError) as error:
             self._rewrites.groups.record_failure(packs[0].group, str(error))  # so that the next step rewrites others
             raise
-        found: dict[bytes, list[tuple[_Living, StoredRun]]] = {}
-        for each, run in stored:
-            found.setdefault(run.extents[0].block, []).append((each, run))
+        by_block: dict[bytes, list[_CopiedExtent]] = {}
+        for each in copied:
+            by_block.setdefault(each.stored.extents[0].block, []).append(each)
         failpoints.reach("compaction-stored")
-        count = len(found)
+        count = len(by_block)
         try:
-            while found:
-                await self._name(packs[0].policy, next(iter(found.values())))
-                del found[next(iter(found))]
+            while by_block:
+                await self._name(packs[0].policy, next(iter(by_block.values())))
+                del by_block[next(iter(by_block))]
         except BaseException:
-            for _, run in itertools.chain.from_iterable(found.values()):
-                self._writer.commit_unknown(run)
+            for each in itertools.chain.from_iterable(by_block.values()):
+                self._writer.commit_unknown(each.stored)
             raise
         self._rewrites.look_soon()
         return count
 
-    async def _copied(self, packs: Sequence[_Sparse]) -> list[tuple[_Living, StoredRun]]:
-        """What lives in *packs*, as far as it can be read and one step takes it, stored in new packs."""
+    async def _copy(self, packs: Sequence[_SparsePack]) -> list[_CopiedExtent]:
+        """Store what lives in *packs* in new packs, as far as it can be read, and as much as one step copies."""
         policy, set_id = packs[0].group
-        stamp = self._restamp(packs[0].ring_key, policy, self._wanted.desired(policy, self._lookup.members(set_id)))
-        living: list[_Living] = []
+        wanted = self._wanted.desired(policy, self._lookup.members(set_id))
+        context = self._context_of(packs[0].ring_key, policy, wanted)
+        living: list[_LivingExtent] = []
         for pack in packs:
             living.extend(self._living_in(pack.id))
             if len(living) >= MEMBERS:
                 break
         async with self._writer.budget.charged(sum(each.extent.length for each in living)):
-            return await self._store_all(living, stamp)
+            return await self._store_all(living, context)
 
-    async def _store_all(self, living: Sequence[_Living], stamp: WriteContext) -> list[tuple[_Living, StoredRun]]:
-        """All that can be read, stored in new packs. Where one cannot be stored, none is kept."""
-        stored = await asyncio.gather(*(self._store_anew(each, stamp) for each in living), return_exceptions=True)
-        found = [(each, run) for each, run in zip(living, stored, strict=True) if isinstance(run, StoredRun)]
-        failed = [error for error in stored if isinstance(error, BaseException)]
+    async def _store_all(self, living: Sequence[_LivingExtent], context: WriteContext) -> list[_CopiedExtent]:
+        """Store all extents that can be read in new packs. If one cannot be stored, all are aborted."""
+        results = await asyncio.gather(*(self._copy_extent(each, context) for each in living), return_exceptions=True)
+        copied = [
+            _CopiedExtent(each, stored)
+            for each, stored in zip(living, results, strict=True)
+            if isinstance(stored, StoredRun)
+        ]
+        failed = [error for error in results if isinstance(error, BaseException)]
         if failed:
-            for _, run in found:
-                self._writer.abort(run)
+            for each in copied:
+                self._writer.abort(each.stored)
             raise failed[0]
-        return found
+        return copied
 
-    async def _name(self, policy: int, found: Sequence[tuple[_Living, StoredRun]]) -> None:
-        """Have the journal name the new pack that all of *found* lie in."""
-        (block,) = found[0][1].blocks
-        copies = tuple(Rewritten(each.run, each.nth, each.extent, stored.extents[0]) for each, stored in found)
-        sources = tuple(dict.fromkeys(each.extent.block for each, _ in found))
+    async def _name(self, policy: int, copied: Sequence[_CopiedExtent]) -> None:
+        """Have the journal name the new pack that all of *copied* are in."""
+        (block,) = copied[0].stored.blocks
+        copies = tuple(Rewritten(source.run, source.nth, source.extent, stored.extents[0]) for source, stored in copied)
+        sources = tuple(dict.fromkeys(source.extent.block for source, _ in copied))
         await self._journal.send(RewritePack(block, policy, sources, copies))
         failpoints.reach("compaction-named")
-        for _, stored in found:
-            self._writer.commit(stored)
+        for each in copied:
+            self._writer.commit(each.stored)
 
-    def _living_in(self, block: bytes) -> list[_Living]:
-        found: list[_Living] = []
+    def _living_in(self, block_id: bytes) -> list[_LivingExtent]:
+        living: list[_LivingExtent] = []
         with self.store.snapshot():
-            for (run,) in self.store.query("SELECT run FROM member WHERE block = ?", (block,)):
+            for (run,) in self.store.query("SELECT run FROM member WHERE block = ?", (block_id,)):
                 for nth, extent in enumerate(self._lookup.extents_of(run)):
-                    if extent.block == block:
-                        found.append(_Living(run, nth, extent))
-        return found
+                    if extent.block == block_id:
+                        living.append(_LivingExtent(run, nth, extent))
+        return living
 
-    async def _store_anew(self, living: _Living, stamp: WriteContext) -> StoredRun | None:
-        """The extent's bytes, verified and sealed again; None if no copy has them any more."""
-        want = ReadRange(living.extent, 0, living.extent.length, living.run, living.nth)
+    async def _copy_extent(self, living: _LivingExtent, context: WriteContext) -> StoredRun | None:
+        """Read, verify and store an extent's bytes; None if no copy has them any more."""
+        read_range = ReadRange(living.extent, 0, living.extent.length, living.run, living.nth)
         try:
-            plain = self._reader.read_now([want])
+            plain = self._reader.read_now([read_range])
             if plain is None:
-                plain = b"".join([bytes(piece) async for piece in self._reader.read([want])])
+                plain = b"".join([bytes(piece) async for piece in self._reader.read([read_range])])
         except errors.Corrupted as error:
-            _log.error("a pack is left as it is: %s", error)
+            _log.error("a pack is not compacted: %s", error)
             self._unreadable.add(living.extent.block)
             return None
-        return await self._writer.store_packed(stamp, plain)
+        return await self._writer.store_packed(context, plain)
+
+
+def _choose(candidates: Sequence[_SparsePack]) -> list[_SparsePack]:
+    """Return the first candidate, and others of its group and ring key that fit into the same new pack."""
+    first = candidates[0]
+    chosen: list[_SparsePack] = []
+    size = 0
+    for pack in candidates:
+        is_alike = (pack.ring_key, pack.group) == (first.ring_key, first.group)
+        if is_alike and (not chosen or size + pack.live <= BLOCK_BYTES):
+            chosen.append(pack)
+            size += pack.live
+    return chosen

@@ -1,4 +1,4 @@
-"""Whether backends have what they confirmed: asked before something that is good is given up for it."""
+"""Checking that backends have a block that they confirmed, before good copies are given up for it."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ class ExpectedBlock(NamedTuple):
 
 
 class Confirmation(NamedTuple):
-    """What backends said about a block. Where none of them failed, those that are not absent have it."""
+    """What the backends answered. If none of them failed, those that are not in `absent` have the block."""
 
     absent: frozenset[int]
-    """The backends, by id, that do not have the block, or not whole."""
+    """The ids of the backends that do not have the block, or not all of it."""
     failed: Mapping[int, backend_errors.BackendError]
-    """The backends that could not be asked now, and why."""
+    """The backends that could not be asked now, by id, and their errors."""
 
 
 async def confirm_copies(block: ExpectedBlock, targets: Sequence[Target]) -> Confirmation:
-    """Ask each of *targets* for *block*.
+    """Ask each of *targets* whether it has *block*.
 
-    All are asked at once for its size; then one copy is read back byte for byte. The others have the block if they tell
-    the MD5 of those bytes, or none; where the MD5 differs, which says nothing by itself, their copy is read as well.
-    Once a backend has failed nothing is read any more: all of them have to be asked again in any case. Reads whole
-    copies into memory, one at a time."""
-    answers = await asyncio.gather(*(_size_and_md5(block, target) for target in targets))
-    told = list(zip(targets, answers, strict=True))
-    absent = {target.id for target, answer in told if answer is None}
-    failed = {target.id: answer for target, answer in told if isinstance(answer, backend_errors.BackendError)}
+    All are asked for its size at once; then one copy is read back and compared by CRC32C. Another backend has the block
+    if it states the MD5 of those bytes, or no MD5; if it states another one, which proves nothing by itself, its copy
+    is read back, too. Once a backend has failed, nothing is read back any more, since all have to be asked again in any
+    case. Copies are read into memory as a whole, one at a time."""
+    answers = await asyncio.gather(*(_stat(block, target) for target in targets))
+    stats = list(zip(targets, answers, strict=True))
+    absent = {target.id for target, stat in stats if stat is None}
+    failed = {target.id: stat for target, stat in stats if isinstance(stat, backend_errors.BackendError)}
     md5 = ""
-    for target, answer in told:
+    for target, stat in stats:
         if failed:
             break
-        if not isinstance(answer, Stat) or (md5 and answer.md5 in ("", md5)):
+        if not isinstance(stat, Stat) or (md5 and stat.md5 in ("", md5)):
             continue
-        found = await _read_back(block, target)
-        if isinstance(found, backend_errors.BackendError):
-            failed[target.id] = found
-        elif found is None:
+        result = await _read_back(block, target)
+        if isinstance(result, backend_errors.BackendError):
+            failed[target.id] = result
+        elif result is None:
             absent.add(target.id)
         else:
-            md5 = found
+            md5 = result
     return Confirmation(frozenset(absent), failed)
 
 
-async def _size_and_md5(block: ExpectedBlock, target: Target) -> Stat | backend_errors.BackendError | None:
-    """What *target* tells of a value of the right size; None if it has none."""
+async def _stat(block: ExpectedBlock, target: Target) -> Stat | backend_errors.BackendError | None:
+    """Return what *target* states of the block; None if it has none of that size; or the error."""
     try:
-        found = await target.backend.stat(block_path(block.id))
+        stat = await target.backend.stat(block_path(block.id))
     except (backend_errors.NotFound, backend_errors.Corrupted):
         return None
     except backend_errors.BackendError as error:
         return error
-    return found if found.size == block.size else None
+    return stat if stat.size == block.size else None
 
 
 async def _read_back(block: ExpectedBlock, target: Target) -> str | backend_errors.BackendError | None:
-    """The MD5 of the copy on *target*; None if it is not the block."""
+    """Return the MD5 of the copy on *target*; None if that is not the block; or the error."""
     try:
         copy = await target.backend.get(block_path(block.id))
     except (backend_errors.NotFound, backend_errors.Corrupted):

@@ -1,8 +1,8 @@
-"""What could go: what waits to be taken apart, what is dead, what nobody names. `survey` says so, `collect` does it.
+"""Garbage: what waits to be released, what is dead, and what no row names. `survey` counts it, `collect` deletes it.
 
-The workers do all of it by themselves, but for orphans of sessions that nobody knows (such as a restored site finds):
-those go only when somebody asks. While another copy of this journal may go on (`gateway/journal/server/server.py`),
-sessions that nobody knows here may be known there: so long their blocks stay.
+The workers delete all of it by themselves, except orphans: blocks of sessions that the journal does not know, such as a
+restored site finds. Those are deleted only when an operator asks for it. While another copy of this journal may still
+be in use (`gateway/journal/server/server.py`), that copy may know these sessions, so their blocks stay.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ from gateway.journal.site_clock import SiteClock, moments
 from gateway.journal.whereabouts import FORK_PIN
 from gateway.timing import Clock, Timing
 
-TOLD_EVERY = 1_000
+PROGRESS_EVERY = 1_000
+"""Blocks between two calls of the progress."""
 HELD_BACK_TRIES = 8
-GOES = (BlockState.DEAD, BlockState.UNNAMED, BlockState.ORPHAN, BlockState.STRAY)
+"""How often `collect` waits for readers that hold work back."""
+GARBAGE = (BlockState.DEAD, BlockState.UNNAMED, BlockState.ORPHAN, BlockState.STRAY)
 
 
 @dataclass(frozen=True)
 class Waste:
-    """What could go, over all backends."""
+    """The garbage on all backends."""
 
     freed: int
-    """Files, parts and uploads that wait to be taken apart; the blocks behind them are not counted below."""
+    """Files, parts and uploads that wait to be released. Blocks that only they refer to are not counted below."""
     blocks: Mapping[BlockState, int]
-    """How many copies are dead, unnamed, orphans; and in flight, which stay."""
+    """How many copies are in each state of `GARBAGE`; and how many are in flight, which stay."""
     bytes: Mapping[BlockState, int]
-    """Sealed bytes of the same."""
+    """Their sealed bytes."""
     sparse_blocks: int
-    """Packs that are to be written anew, and"""
+    """Packs that the compactor will rewrite."""
     sparse_bytes: int
-    """the plain bytes that this would free."""
+    """The plain bytes that this will free."""
     unchecked: Mapping[str, str] = field(default_factory=dict)
-    """Backends that could not be looked at to the end, and why; what lies there is not counted."""
+    """Backends that could not be listed to the end, and why. Their copies are not counted."""
 
 
 async def survey(
@@ -57,7 +59,7 @@ async def survey(
     progress: Progress = no_progress,
     limits: ListingLimits = DEFAULT_LIMITS,
 ) -> Waste:
-    """Look at everything and change nothing. *limits*: of each backend's listing."""
+    """Count the garbage, and change nothing. *limits*: of each backend's listing."""
     return await _survey(store, backends, progress, limits, {})
 
 
@@ -68,17 +70,17 @@ async def _survey(
     limits: ListingLimits,
     unchecked: Mapping[str, str],
 ) -> Waste:
-    """The same without the backends that are named in *unchecked*."""
+    """Count the garbage on the backends that are not in *unchecked*."""
     blocks: Counter[BlockState] = Counter()
     sizes: Counter[BlockState] = Counter()
 
-    async def count(place: int, item: InventoryItem) -> None:
-        if item.state in GOES or item.state is BlockState.IN_FLIGHT:
+    async def count(backend_id: int, item: InventoryItem) -> None:
+        if item.state in GARBAGE or item.state is BlockState.IN_FLIGHT:
             blocks[item.state] += 1
             sizes[item.state] += item.size
 
-    left = {place: backend for place, backend in backends.items() if backend.name not in unchecked}
-    failed = await _each_item(store, left, count, progress, limits)
+    checked = {backend_id: backend for backend_id, backend in backends.items() if backend.name not in unchecked}
+    failed = await _each_item(store, checked, count, progress, limits)
     ((freed,),) = store.query("SELECT (SELECT count(*) FROM freed) + (SELECT coalesce(sum(uploads), 0) FROM gone)")
     ((sparse, dead),) = store.query(
         "SELECT count(*), coalesce(sum(plain - live), 0) FROM block WHERE died = 0 AND live * 5 < plain * 4"
@@ -93,16 +95,17 @@ async def _each_item(
     progress: Progress,
     limits: ListingLimits,
 ) -> dict[str, str]:
-    """Call *handle* with each item of each backend's inventory. Returns the backends with which that failed, and why;
-    the others are walked all the same."""
+    """Call *handle* with the id of each backend and each item of its inventory.
+
+    Returns the names of the backends for which that failed, and why; the others are handled all the same."""
     failed: dict[str, str] = {}
     done = 0
-    for place, backend in backends.items():
+    for backend_id, backend in backends.items():
         try:
-            async for item in take_inventory(store, place, backend, limits):
-                await handle(place, item)
+            async for item in take_inventory(store, backend_id, backend, limits):
+                await handle(backend_id, item)
                 done += 1
-                if done % TOLD_EVERY == 0:
+                if done % PROGRESS_EVERY == 0:
                     progress(f"blocks on {backend.name}", done, 0)
         except backend_errors.BackendError as error:
             failed[backend.name] = str(error)
@@ -110,7 +113,7 @@ async def _each_item(
 
 
 def in_fork_grace(store: Tables, clock: Clock) -> bool:
-    """Whether the grace of a start that may be a copy's, or of a takeover, has not passed yet."""
+    """Return whether the grace period after a takeover, or a start that may be that of a copy, is not over yet."""
     pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
     now_ns = SiteClock(store.query, moments(clock)).now_ns()
     return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, now_ns)))
@@ -127,11 +130,29 @@ async def collect(
     refresh: Callable[[], Awaitable[None]] | None = None,
     limits: ListingLimits = DEFAULT_LIMITS,
 ) -> Waste:
-    """Let *workers* do what they find to do now, delete orphans, and answer what is left. Strays are left to the
-    keeper, who may be making them this moment; it hears of those that it did not know. What somebody may still read
-    stays; a moment is given to readers who are done, and have yet to say so. *refresh*: stamps the backends with how
-    far the journal has come, which deletions wait for."""
-    workers = list(workers)
+    """Let *workers* do what they find to do now, and delete orphans. Returns the garbage that is left.
+
+    Strays that the journal does not know are noted for the keeper, which may be making these copies at this moment.
+    What somebody may still read stays; readers that have finished get a moment to raise their horizon. *refresh* stamps
+    the backends with the journal's position, which deletions wait for."""
+    await _run_workers(list(workers), timing, progress, refresh)
+    keep_orphans = in_fork_grace(store, timing.clock)
+
+    async def handle(backend_id: int, item: InventoryItem) -> None:
+        if item.state is BlockState.ORPHAN:
+            if not keep_orphans:
+                await backends[backend_id].delete(item.key)
+        elif item.state is BlockState.STRAY and (block_id := block_id_of(item.key)) is not None:
+            await journal.send(NoteStrays(((block_id, backend_id),)))
+
+    failed = await _each_item(store, backends, handle, progress, limits)
+    return await _survey(store, backends, progress, limits, failed)
+
+
+async def _run_workers(
+    workers: list[Worker], timing: Timing, progress: Progress, refresh: Callable[[], Awaitable[None]] | None
+) -> None:
+    """Let *workers* step until none of them has more to do, and for a while until none is held back."""
     steps = 0
     for _ in range(HELD_BACK_TRIES):
         while any([await worker.step() for worker in workers]):
@@ -142,14 +163,3 @@ async def collect(
         await timing.clock.sleep(timing.workers.held_back_seconds)
         if refresh is not None:
             await refresh()
-    spared = in_fork_grace(store, timing.clock)
-
-    async def let_go(place: int, item: InventoryItem) -> None:
-        if item.state is BlockState.ORPHAN:
-            if not spared:
-                await backends[place].delete(item.key)
-        elif item.state is BlockState.STRAY and (block := block_id_of(item.key)) is not None:
-            await journal.send(NoteStrays(((block, place),)))
-
-    failed = await _each_item(store, backends, let_go, progress, limits)
-    return await _survey(store, backends, progress, limits, failed)

@@ -1,9 +1,9 @@
-"""Takedown: what files, parts and uploads let go of loses its counts, in slices: deleting 5 TiB holds nobody up.
+"""Releasing the content of deleted files, parts and uploads: their reference counts are lowered in slices.
 
-A reader may still be on its way through a body whose file is gone, looking its runs up one by one. So freed rows are
-taken in cohorts: those that stand at some number, and only once every live session sees at least that number. Who
-looks up from then on finds no file that leads to them. Backups do not hold it up: they have rows of their own, and the
-sweeper keeps the blocks that those name.
+So deleting 5 TiB keeps nobody waiting. A reader may still be reading a body whose file is deleted, and looks its runs
+up one by one. So queued releases are taken in cohorts: those that are in the queue at some record number, once every
+live session reads at least at that number. A look-up that begins after that finds no file that refers to them. Backups
+do not delay this, since a backup has rows of its own; the sweeper keeps the blocks that those rows name.
 """
 
 from __future__ import annotations
@@ -22,38 +22,43 @@ from gateway.namespace.commands.uploads import DropParts, ForgetUpload
 from gateway.timing import Timing
 
 COHORT = 20_000
-"""Freed rows that wait together."""
+"""Queued releases that wait together for readers."""
 GATHERED = 500
-"""Of which so many are looked up at once."""
+"""How many of them one query reads."""
 SLICE_WEIGHT = 500
 """About how many rows one command touches."""
 EXTENT_PACKED_BYTES = 30
-"""What an extent takes in a run's row, about."""
+"""About how many bytes an extent takes in a run's row."""
 PIECES = 64
-"""Of a body's runs, how many are taken at once."""
+"""How many of a body's runs one command releases."""
 PARTS = 500
+"""How many parts of an ended upload one command drops."""
 UPLOADS = 100
+"""How many ended uploads one step forgets."""
 
 
-class _Waiting(NamedTuple):
+class _Queued(NamedTuple):
+    """A row of the queue."""
+
     id: int
     shape: int
     weight: int
+    """About how many rows its release touches."""
 
 
 class ContentReleaser(Worker):
-    """Takes apart what was let go of, and forgets uploads that ended long ago."""
+    """Releases the content of what was deleted, and forgets uploads that ended long ago."""
 
-    name = "takedown"
+    name = "releaser"
 
     def __init__(self, store: Tables, journal: WorkerJournal, *, timing: Timing, remember_seconds: float) -> None:
-        """*remember_seconds*: how long a completed upload is remembered, so that a repeat gets its answer."""
+        """*remember_seconds*: how long a completed upload is remembered, so that a repeated completion is answered."""
         super().__init__(store, timing)
         self._journal = journal
         self._site_clock = SiteClock(store.query, moments(timing.clock))
         self._remember_ns = int(remember_seconds * 1e9)
-        self._cohort: deque[_Waiting] = deque()
-        self._cohort_at = 0
+        self._cohort: deque[_Queued] = deque()
+        self._cohort_at = 0  # the record number at which all of the cohort were in the queue
 
     async def step(self) -> bool:
         if not self._cohort:
@@ -67,11 +72,11 @@ class ContentReleaser(Worker):
         if self._cohort[0].shape == Shape.NONE:
             await self._drop_parts(self._cohort.popleft())
         else:
-            await self._take_apart()
+            await self._release()
         return True
 
     async def _gather(self) -> None:
-        """The next cohort: all that waits, up to a number, looked up in slices."""
+        """Read the next cohort in slices."""
         while len(self._cohort) < COHORT:
             with self.store.snapshot():
                 self._cohort_at = self.store.head()
@@ -81,43 +86,47 @@ class ContentReleaser(Worker):
                     "WHERE f.id > ? ORDER BY f.id LIMIT ?",
                     (self._cohort[-1].id if self._cohort else 0, GATHERED),
                 )
-            for freed, shape, packed_bytes in rows:
+            for queued, shape, packed_bytes in rows:
                 weight = PIECES * 4 if shape == Shape.BODY else 1 + (packed_bytes or 0) // EXTENT_PACKED_BYTES
-                self._cohort.append(_Waiting(freed, shape, weight))
+                self._cohort.append(_Queued(queued, shape, weight))
             if len(rows) < GATHERED:
                 return
             await asyncio.sleep(0)
 
-    async def _take_apart(self) -> None:
-        taken: list[_Waiting] = []
+    async def _release(self) -> None:
+        """Release the next slice of the cohort."""
+        released: list[_Queued] = []
         weight = 0
-        while self._cohort and self._cohort[0].shape != Shape.NONE and (not taken or weight < SLICE_WEIGHT):
-            taken.append(self._cohort.popleft())
-            weight += taken[-1].weight
+        while self._cohort and self._cohort[0].shape != Shape.NONE and (not released or weight < SLICE_WEIGHT):
+            released.append(self._cohort.popleft())
+            weight += released[-1].weight
         failpoints.reach("takedown-ready")
-        await self._journal.send(ReleaseContent(tuple((each.id, PIECES) for each in taken)))
+        await self._journal.send(ReleaseContent(tuple((each.id, PIECES) for each in released)))
         failpoints.reach("takedown-done")
-        self._again([each for each in taken if each.shape == Shape.BODY])
+        self._requeue([each for each in released if each.shape == Shape.BODY])
 
-    def _again(self, taken: list[_Waiting]) -> None:
-        """Bodies are taken down in several slices: those that still stand come next."""
-        for each in taken:
+    def _requeue(self, released: list[_Queued]) -> None:
+        """Put those that are still in the queue in front: a body is released in several slices."""
+        for each in released:
             if self.store.query("SELECT 1 FROM freed WHERE id = ?", (each.id,)):
                 self._cohort.appendleft(each)
 
-    async def _drop_parts(self, freed: _Waiting) -> None:
-        """An ended upload's parts, which let go of their contents in turn."""
-        found = self.store.query("SELECT bucket, key FROM upload WHERE id = ? AND state > 0 AND parts > 0", (freed.id,))
-        if not found:
+    async def _drop_parts(self, queued: _Queued) -> None:
+        """Drop a slice of an ended upload's parts, each of which queues a release of its own content."""
+        uploads = self.store.query(
+            "SELECT bucket, key FROM upload WHERE id = ? AND state > 0 AND parts > 0", (queued.id,)
+        )
+        if not uploads:
             return
-        ((bucket, key),) = found
-        rows = self.store.query("SELECT number FROM part WHERE upload = ? ORDER BY number LIMIT ?", (freed.id, PARTS))
+        ((bucket, key),) = uploads
+        rows = self.store.query("SELECT number FROM part WHERE upload = ? ORDER BY number LIMIT ?", (queued.id, PARTS))
         failpoints.reach("parts-ready")
-        left = await self._journal.send(DropParts(bucket, key, freed.id, tuple(number for (number,) in rows)))
+        left = await self._journal.send(DropParts(bucket, key, queued.id, tuple(number for (number,) in rows)))
         if left:
-            self._cohort.appendleft(freed)
+            self._cohort.appendleft(queued)
 
     async def _forget_uploads(self) -> bool:
+        """Forget a slice of the uploads that ended long ago and have no parts. Returns whether there were any."""
         rows = self.store.query(
             "SELECT bucket, key, id FROM upload WHERE state > 0 AND site_ns < ? AND parts = 0 LIMIT ?",
             (self._site_clock.now_ns() - self._remember_ns, UPLOADS),

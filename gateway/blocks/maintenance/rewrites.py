@@ -1,51 +1,53 @@
-"""When the compactor moves extents from old packs to the new pack that it wrote, and when it lets the old packs go.
+"""When the compactor moves extents from old packs to the new pack that it wrote, and when the old packs may die.
 
 A backend may confirm a put and lose the value all the same. A policy may also let a write be acknowledged by fewer
-places than should hold the block in the end. So the compactor moves extents by the same rule by which old copies are
-dropped (`gateway/reconcile/old_copies.py`). A rewrite (one new pack, made from one or more old packs) passes these
-steps, in this order:
+backends than should hold the block in the end. So the compactor moves extents by the same rule by which old copies are
+dropped (`gateway/reconcile/old_copies.py`).
 
-1. *Rewritten*: the new pack's bytes are durable on the places that its policy's writes wait for. A record names the new
-   pack and the extents that it holds copies of. The runs still name the old extents, so every read goes to the old
+**Theory of operation.** A *rewrite* is one new pack that was made from one or more old packs. It passes these steps, in
+this order:
+
+1. *Rewritten*: the new pack's bytes are durable on the backends that its policy's writes wait for. A record names the
+   new pack and the extents that it holds copies of. The runs still name the old extents, so every read goes to the old
    packs.
 2. *Placed*: the new pack is where it must be (the rule below). A record says since when, by the site's clock.
-3. *Confirmed*: `Topology.recheck_seconds` later these places are asked for the pack again, and one copy is read back.
-   If a place has lost the pack, the rewrite is given up: the extents that have not moved stay in the old packs. A place
-   that cannot be asked now is left alone for a while, and the rewrites that need it wait.
+3. *Confirmed*: `Topology.recheck_seconds` later these backends are asked for the pack again, and one copy is read back.
+   If a backend has lost the pack, the rewrite is given up: the extents that have not moved stay in the old packs. If a
+   backend cannot be asked now, it is left alone for a while, and the rewrites that need it wait.
 4. *Moved*: records move the extents of each run that has not changed since the compactor read it. An old pack dies with
    its last extent, and is deleted when nobody reads it any more. A last record ends the rewrite.
 
-**Where a new pack must be.** Policies change, and the mover may have brought an old pack to further places before it
+**Where a new pack must be.** Policies change, and the mover may have copied an old pack to further backends before it
 comes to the new one. So the current policies are asked at steps 2, 3 and 4, before each record:
 
-- Every place that holds an old pack, and should hold it, has a copy of the new pack that nobody suspects. So no extent
-  has fewer of the wanted copies after its move than before. The record that moves extents is conditional on the sets
-  of backends that were read, of the old packs and of the new one.
-- At least as many places have the new pack as hold each old pack, or as many as should hold it. The mover keeps a copy
-  that is no longer wanted until all wanted copies exist, and so does the compactor.
-- Every place that should hold the new pack has it, or a row of work says that it is to be brought there.
+- Each backend that holds an old pack, and should hold it, has a copy of the new pack that nobody suspects. So no extent
+  has fewer of the wanted copies after its move than before. The record that moves extents is conditional on the sets of
+  backends that were read, of the old packs and of the new one.
+- At least as many backends have the new pack as hold each old pack, or as many as should hold it. The mover keeps a
+  copy that is no longer wanted until all wanted copies exist, and so does the compactor.
+- Each backend that should hold the new pack has it, or a row of work says that it is to be copied there.
 
 A rewrite that does not meet this rule waits. The planner makes the row of work, which needs no backend, and the mover
-makes the copy. While a wanted place is away, only those old packs wait that have a copy there, or elsewhere in its
-stead: their extents would lose it. The place comes back, or is given up as lost, or the policy no longer wants it, and
-the rewrite goes on by itself. A new pack that nobody is going to bring where it must be, or of which no good copy is
-left, is given up.
+makes the copy. While a wanted backend is away, only those old packs wait that have a copy there, or elsewhere in its
+stead: their extents would lose it. The backend comes back, or is given up as lost, or the policy no longer wants it,
+and the rewrite goes on by itself. A new pack that nobody is going to copy to where it must be, or of which no good copy
+is left, is given up.
 
 **The crash argument.**
 
-- Killed before 1: no record names the new pack, so the sweeper deletes it with what its session left.
-- From 1 on: the new pack has a row in `rewrite`. It lives although no run names it, so nothing deletes it.
-- Killed between 1 and 4: the row says which step the rewrite has reached, and since when. A restart neither skips the
-  wait nor begins it again. Confirmations are remembered in memory alone, so they are made again.
-- Killed within 4: some runs have moved. The others move after another confirmation. Those that have moved are no longer
-  as they were read, so they are passed over. If that confirmation finds that a place has lost the pack, the record that
-  ends the rewrite comes with one that suspects the copy, so the mover makes it again.
+- A kill before step 1: no record names the new pack, so the sweeper deletes it with what its session left.
+- From step 1 on: the new pack has a row in `rewrite`. It lives although no run names it, so nothing deletes it.
+- A kill between steps 1 and 4: the row says which step the rewrite has reached, and since when. A restart neither skips
+  the wait nor begins it again. Confirmations are remembered in memory alone, so they are made again.
+- A kill within step 4: some runs have moved. The others move after another confirmation. Those that have moved are no
+  longer as they were read, so they are skipped. If that confirmation finds that a backend has lost the pack, the
+  command that ends the rewrite also suspects the copy, so the mover makes it again.
 
 A suspected copy, or another set of backends that hold the new pack, makes the wait begin again. A new pack may die
 before its rewrite ends, if everything that had moved there was deleted. It is not revived: its rewrite ends, and the
 extents that have not moved stay in the old packs.
 
-**Bounds.** Rewrites are looked at in slices, and a step asks about one new pack at most. All its places are asked at
+**Bounds.** Rewrites are looked at in slices, and a step asks about one new pack at most. All its backends are asked at
 once, and one that does not answer is left alone for a while, longer each time. So a store that hangs costs the others
 two deadlines each time (one to ask it, one to read a copy back), however many rewrites wait for it.
 """
@@ -71,9 +73,8 @@ from gateway.placement.backend_backoff import BackendBackoff
 from gateway.timing import Timing
 
 REWRITES_MAX = 4_096
-"""How many new packs may wait at a time, so that at most so many blocks are stored twice. Of packs of one policy that
-the same places hold, as many may wait as there is room left: so those that wait for a store that is away leave as much
-room to the others."""
+"""How many rewrites may be pending, so that at most this many blocks are stored twice. Of one group, as many may be
+pending as places are left for others: so groups that wait for a store that is away leave as many places to the rest."""
 ROWS = 64
 """How many rewrites one step looks at."""
 MOVES = 200
@@ -88,27 +89,30 @@ _ROWS = (
 _log = logging.getLogger(__name__)
 
 Group: TypeAlias = tuple[int, int]
-"""Packs of one policy that the same set of backends holds: the ids of both."""
+"""Packs of one policy that the same set of backends holds: the ids of the policy and of the set."""
 
 
-class Begun(NamedTuple):
+class PendingRewrite(NamedTuple):
     """A rewrite that has not ended."""
 
     sources: tuple[bytes, ...]
-    """The old packs."""
+    """The ids of the old packs."""
     group: Group
-    """Of the old packs, when the rewrite was first seen."""
+    """The group of the old packs, when the rewrite was first looked at."""
 
 
 class _Row(NamedTuple):
+    """A row of `rewrite`, with those of `block` and `work` for the new pack."""
+
     block: bytes
     placed_ns: int
     placed_on: int
+    """The set of backends that held the new pack at `placed_ns`."""
     sources: bytes
     backends: int
     policy: int
     died: int | None
-    """None: the block is gone."""
+    """None if the new pack has no row any more."""
     ring_key: int
     size: int
     crc32c: int
@@ -127,17 +131,17 @@ class _Source(NamedTuple):
 class _Placement(NamedTuple):
     """Where a new pack is, compared with where it must be before extents may move there."""
 
-    met: bool
+    is_met: bool
     """It is where it must be."""
-    hopeless: bool
-    """It is not, and nobody is going to bring it there; or no good copy of it is left."""
-    places: frozenset[int]
-    """The backends that must have it, as far as they hold it."""
+    is_hopeless: bool
+    """It is not, and nobody is going to copy it there; or no good copy of it is left."""
+    backends: frozenset[int]
+    """Those of the backends that must have it that hold it."""
     sources: tuple[_Source, ...]
 
 
 class Rewrites:
-    """The rewrites that have not ended: new packs to which extents are still to be moved. Used by the compactor."""
+    """Advances the pending rewrites. Used by the compactor."""
 
     def __init__(
         self,
@@ -158,69 +162,76 @@ class Rewrites:
         self._clock = timing.clock
         pauses = timing.compactor
         self._look_seconds = pauses.look_seconds
-        self._looks_at = 0.0
-        self._after = b""
-        self._progress = False
+        self._next_pass_at = 0.0
+        self._cursor = b""  # how far this pass over the rewrites has come
+        self._has_advanced = False  # a rewrite advanced in this pass
         self._site_clock = SiteClock(store.query, moments(timing.clock))
-        self._begun: dict[bytes, Begun] = {}
-        self._places: BackendBackoff[int] = BackendBackoff(timing.clock, pauses.rest_seconds, pauses.rest_most_seconds)
-        self.groups: BackendBackoff[Group] = BackendBackoff(timing.clock, pauses.rest_seconds, pauses.rest_most_seconds)
-        """Packs that could not be rewritten: they are left alone for a while."""
+        self._pending: dict[bytes, PendingRewrite] = {}  # those that were looked at
+        rest_seconds = pauses.rest_seconds, pauses.rest_most_seconds
+        self._away: BackendBackoff[int] = BackendBackoff(timing.clock, *rest_seconds)
+        """Backends that could not be asked for a new pack."""
+        self.groups: BackendBackoff[Group] = BackendBackoff(timing.clock, *rest_seconds)
+        """Groups whose packs could not be rewritten."""
         self.moved = 0
-        """Extents moved so far."""
+        """Extents that were moved so far."""
 
-    def begun(self) -> list[Begun] | None:
-        """The rewrites that have not ended; None while not all of them have been looked at."""
-        waiting = {block for (block,) in self._store.query("SELECT block FROM rewrite")}
-        for block in self._begun.keys() - waiting:
-            del self._begun[block]
-        if waiting == self._begun.keys():
-            return list(self._begun.values())
+    def pending(self) -> list[PendingRewrite] | None:
+        """Return the rewrites that have not ended; None while not all of them have been looked at."""
+        block_ids = {block_id for (block_id,) in self._store.query("SELECT block FROM rewrite")}
+        for block_id in self._pending.keys() - block_ids:
+            del self._pending[block_id]
+        if block_ids == self._pending.keys():
+            return list(self._pending.values())
         self.look_soon()
         return None
 
     async def step(self) -> bool:
-        """Look at some rewrites, and advance one. Answers whether there is more to do now. The caller has just
-        refreshed the policies."""
+        """Look at a slice of the rewrites, and advance one at most. Returns whether there may be more to do now.
+
+        The caller has just refreshed the policies."""
         now = self._clock.monotonic()
-        if now < self._looks_at:
+        if now < self._next_pass_at:
             return False
-        rows = self._store.query(_ROWS + "WHERE r.block > ? ORDER BY r.block LIMIT ?", (self._after, ROWS))
+        rows = self._store.query(_ROWS + "WHERE r.block > ? ORDER BY r.block LIMIT ?", (self._cursor, ROWS))
         for row in map(_Row._make, rows):
-            self._after = row.block
-            if row.block not in self._begun:
-                self._begun[row.block] = self._as_begun(row)
+            self._cursor = row.block
+            if row.block not in self._pending:
+                self._pending[row.block] = self._as_pending(row)
             if await self._advance(row):
-                self._progress = True
+                self._has_advanced = True
                 return True
         if len(rows) == ROWS:
             return True
-        self._after = b""
-        progress, self._progress = self._progress, False
-        if not progress:
-            self._looks_at = now + self._look_seconds
-        return progress
+        self._cursor = b""
+        has_advanced, self._has_advanced = self._has_advanced, False
+        if not has_advanced:
+            self._next_pass_at = now + self._look_seconds
+        return has_advanced
 
     def look_soon(self) -> None:
-        """Have the next `step` look at all rewrites."""
-        self._looks_at, self._after = 0.0, b""
+        """Have the next `step` begin a pass over all rewrites."""
+        self._next_pass_at, self._cursor = 0.0, b""
 
-    def _as_begun(self, row: _Row) -> Begun:
-        live = self._live(row)
-        group = (live[0].policy, live[0].backends) if live else (row.policy or 0, row.backends or row.placed_on)
-        return Begun(tuple(unpack(row.sources)), group)
+    def _as_pending(self, row: _Row) -> PendingRewrite:
+        sources = self._living_sources(row)
+        group = (
+            (sources[0].policy, sources[0].backends) if sources else (row.policy or 0, row.backends or row.placed_on)
+        )
+        return PendingRewrite(tuple(unpack(row.sources)), group)
 
-    def _live(self, row: _Row) -> tuple[_Source, ...]:
+    def _living_sources(self, row: _Row) -> tuple[_Source, ...]:
         sources = unpack(row.sources)
         marks = ", ".join("?" * len(sources))
-        found = self._store.query(
+        rows = self._store.query(
             f"SELECT id, backends, policy FROM block WHERE id IN ({marks}) AND died = 0", tuple(sources)
         )
-        return tuple(map(_Source._make, found))
+        return tuple(map(_Source._make, rows))
+
+    # ---- where a new pack must be -------------------------------------------------------------------------------
 
     def _placement(self, row: _Row) -> _Placement:
-        """Compare where the new pack is with where the policies of today want it and the old packs."""
-        sources = self._live(row)
+        """Compare where the new pack is with where the current policies want it and the old packs."""
+        sources = self._living_sources(row)
         needed, copies = set[int](), 0
         for source in sources:
             held = self._lookup.members(source.backends)
@@ -228,16 +239,27 @@ class Rewrites:
             needed |= wanted.intersection(held)
             copies = max(copies, min(len(held), len(wanted)))
         members = self._lookup.members(row.backends)
-        should = self._wanted.desired(row.policy, members)
+        wanted = self._wanted.desired(row.policy, members)
         good = frozenset(members).difference(ids_in(row.suspects))
-        is_coming = bool(row.has_work)
-        places = good & (needed | should) or good
-        met = bool(good) and needed <= good and len(places) >= copies and (is_coming or should <= good)
-        hopeless = not good or (not met and not is_coming and should <= good)
-        return _Placement(met, hopeless, places, sources)
+        has_work = bool(row.has_work)
+        backends = good & (needed | wanted) or good
+        is_met = bool(good) and needed <= good and len(backends) >= copies and (has_work or wanted <= good)
+        is_hopeless = not good or (not is_met and not has_work and wanted <= good)
+        return _Placement(is_met, is_hopeless, backends, sources)
+
+    def _placement_now(self, block_id: bytes) -> _Placement | None:
+        """Compare once more: the policies may have changed, and the mover may have copied old packs elsewhere.
+
+        Returns None if the new pack is dead or its rewrite has ended, or the policies are unknown."""
+        rows = [_Row._make(row) for row in self._store.query(_ROWS + "WHERE r.block = ?", (block_id,))]
+        if not rows or rows[0].died is None or rows[0].died or not self._wanted.refresh():
+            return None
+        return self._placement(rows[0])
+
+    # ---- the steps ----------------------------------------------------------------------------------------------
 
     async def _advance(self, row: _Row) -> bool:
-        """Take the next step of one rewrite. Answers whether something was recorded, or a backend was asked."""
+        """Do the next step of one rewrite. Returns whether a record was made, or a backend was asked."""
         if row.died is None or row.died:
             return await self._end(row)
         now_ns = self._site_clock.now_ns()
@@ -247,51 +269,56 @@ class Rewrites:
         placement = self._placement(row)
         if not placement.sources:
             return await self._end(row)
-        if placement.hopeless:
+        if placement.is_hopeless:
             _log.error("old packs stay: the new pack %s is not where they are wanted", row.block.hex())
-            self.groups.record_failure(self._begun[row.block].group, "a new pack was not where the old ones are wanted")
+            self._record_failure(row, "a new pack was not where the old ones are wanted")
             return await self._end(row)
-        if not placement.met:
+        if not placement.is_met:
             return False
         if not is_placed:
-            placed = PlaceRewrite(row.block, now_ns, row.backends, ids_in(row.suspects))
-            return bool(await self._journal.send(placed))
+            return await self._journal.send(PlaceRewrite(row.block, now_ns, row.backends, ids_in(row.suspects)))
         copies = self._lookup.copies_of(BlockFacts(row.ring_key, row.size, row.backends))
-        asked = [each for each in copies if each.id in placement.places and each.id not in self._places]
-        if len(asked) < len(placement.places):
+        targets = [each for each in copies if each.id in placement.backends and each.id not in self._away]
+        if len(targets) < len(placement.backends):
             return False
-        if await self._is_confirmed(row, asked) and await self._move(row, placement.places):
-            self.groups.record_success([self._begun[row.block].group])
+        if await self._is_confirmed(row, targets) and await self._move(row, placement.backends):
+            self.groups.record_success([self._pending[row.block].group])
             await self._end(row)
         return True
 
+    def _record_failure(self, row: _Row, reason: str) -> None:
+        """Leave the group of the old packs alone for a while."""
+        self.groups.record_failure(self._pending[row.block].group, reason)
+
     async def _end(self, row: _Row, absent: Collection[int] = ()) -> bool:
-        return bool(await self._journal.send(EndRewrite(row.block, tuple(sorted(absent)))))
+        return await self._journal.send(EndRewrite(row.block, tuple(sorted(absent))))
 
     async def _is_confirmed(self, row: _Row, targets: Sequence[Target]) -> bool:
-        """Whether each of *targets* has the new pack. If one has lost it, the rewrite is ended."""
+        """Return whether each of *targets* has the new pack. If one has lost it, the rewrite is ended."""
         began = self._clock.monotonic()
         async with self._budget.charged(row.size):
-            answers = await confirm_copies(ExpectedBlock(row.block, row.size, row.crc32c), targets)
-        self._places.record_success((each.id for each in targets if each.id not in answers.failed), began)
-        for place, error in answers.failed.items():
-            if self._places.record_failure(place, str(error), error.retry_after_s):
-                _log.warning("new packs wait for a place that cannot be asked for them now: %s", error)
-        if not answers.absent:
-            return not answers.failed
-        names = ", ".join(repr(each.backend.name) for each in targets if each.id in answers.absent)
+            confirmation = await confirm_copies(ExpectedBlock(row.block, row.size, row.crc32c), targets)
+        self._away.record_success((each.id for each in targets if each.id not in confirmation.failed), began)
+        for backend_id, error in confirmation.failed.items():
+            if self._away.record_failure(backend_id, str(error), error.retry_after_s):
+                _log.warning("new packs wait for a backend that cannot be asked for them now: %s", error)
+        if not confirmation.absent:
+            return not confirmation.failed
+        names = ", ".join(repr(each.backend.name) for each in targets if each.id in confirmation.absent)
         _log.error("old packs stay: %s confirmed the new pack %s and lacks it", names, row.block.hex())
-        self.groups.record_failure(self._begun[row.block].group, "a new pack was confirmed, and was not there")
-        await self._end(row, answers.absent)
+        self._record_failure(row, "a new pack was confirmed, and was not there")
+        await self._end(row, confirmation.absent)
         return False
 
     async def _move(self, row: _Row, confirmed: frozenset[int]) -> bool:
-        """Move all that has not moved. False where that is not right, or not any more: the rewrite waits on."""
+        """Move all extents that have not moved. Returns False if that is not allowed any more: the rewrite waits.
+
+        *confirmed*: the backends that have just confirmed the new pack."""
         failpoints.reach("compaction-confirmed")
         ((packed,),) = self._store.query("SELECT copies FROM rewrite WHERE block = ?", (row.block,)) or ((b"",),)
         for copies in _slices(rewritten(packed)):
             placement = self._placement_now(row.block)
-            if placement is None or not placement.met or not placement.places <= confirmed:
+            if placement is None or not placement.is_met or not placement.backends <= confirmed:
                 return False
             sources = tuple((each.id, each.backends) for each in placement.sources)
             moved = await self._journal.send(MoveRewritten(row.block, row.placed_ns, copies, sources))
@@ -301,29 +328,20 @@ class Rewrites:
             self.moved += moved
         return True
 
-    def _placement_now(self, block: bytes) -> _Placement | None:
-        """Looked up anew: since the last look the policies may have changed, and the mover may have brought old packs
-        elsewhere. None where nothing can be said."""
-        rows = [_Row._make(row) for row in self._store.query(_ROWS + "WHERE r.block = ?", (block,))]
-        if not rows or rows[0].died is None or rows[0].died or not self._wanted.refresh():
-            return None
-        return self._placement(rows[0])
 
-
-def full(begun: Sequence[Begun]) -> set[Group]:
-    """The groups of which no more rewrites may begin: as many wait as there is room left for."""
-    return {
-        group for group, count in Counter(each.group for each in begun).items() if count >= REWRITES_MAX - len(begun)
-    }
+def full_groups(pending: Sequence[PendingRewrite]) -> set[Group]:
+    """Return the groups of which no more rewrites may begin (see `REWRITES_MAX`)."""
+    counts = Counter(each.group for each in pending)
+    return {group for group, count in counts.items() if count >= REWRITES_MAX - len(pending)}
 
 
 def _slices(copies: Sequence[Rewritten]) -> Iterator[tuple[Rewritten, ...]]:
-    """*copies* in slices of about `MOVES` extents; those of one run are in one slice."""
-    found: list[Rewritten] = []
+    """Yield *copies* in slices of about `MOVES` extents. Those of one run are in one slice."""
+    piece: list[Rewritten] = []
     for each in sorted(copies):
-        if len(found) >= MOVES and found[-1].run != each.run:
-            yield tuple(found)
-            found = []
-        found.append(each)
-    if found:
-        yield tuple(found)
+        if len(piece) >= MOVES and piece[-1].run != each.run:
+            yield tuple(piece)
+            piece = []
+        piece.append(each)
+    if piece:
+        yield tuple(piece)

@@ -1,8 +1,8 @@
-"""What the background workers share: a loop that follows the journal, and what it needs of the journal's client.
+"""The loop that all background workers share.
 
-A worker never hears from the front desk: it looks at the tables, does a bounded step, and looks again; with nothing to
-do it waits until the journal has grown, or a while. Each step is idempotent and conditional on what was read, so that
-a worker may be killed anywhere, and two of them do no harm.
+A worker is not notified of work. It reads the tables, does a bounded step, and reads them again. If there is nothing to
+do, it waits until the journal has grown, or for a while. Each step is idempotent and conditional on what was read, so a
+worker may be killed at any point, and two workers of a kind do no harm.
 """
 
 from __future__ import annotations
@@ -23,23 +23,25 @@ class Worker(ABC):
     """One kind of background work."""
 
     name: str
+    """The worker's name in the log."""
 
     def __init__(self, store: Tables, timing: Timing) -> None:
         self.store = store
         self._timing = timing
         self._clock = timing.clock
         self.held_back = False
-        """There is work that only waits for readers to go on: the journal need not grow for that."""
+        """There is work that only waits for readers to finish. So `run` looks again soon, even if the journal does not
+        grow."""
 
     @abstractmethod
     async def step(self) -> bool:
-        """Do a bounded piece of work; False if there was none to do now."""
+        """Do a bounded piece of work. Returns whether there may be more to do now."""
 
     async def run(self) -> None:
-        """Work until cancelled. What fails is logged and tried again, less and less often."""
+        """Work until cancelled. Errors are logged, and the step is tried again after a growing pause."""
         pauses, failed_seconds = self._timing.workers, 0.0
         while True:
-            seen = self.store.head()
+            head = self.store.head()
             try:
                 busy = await self.step()
                 failed_seconds = 0.0
@@ -48,13 +50,13 @@ class Worker(ABC):
                 _log.warning("%s: %s: %s", self.name, type(error).__name__, error)
                 await self._clock.sleep(failed_seconds)
                 continue
-            await (asyncio.sleep(0) if busy else self._quiet(seen))
+            await (asyncio.sleep(0) if busy else self._wait_for_records(head))
 
-    async def _quiet(self, seen: int) -> None:
-        """Until the journal is longer than *seen*, or a while."""
+    async def _wait_for_records(self, head: int) -> None:
+        """Wait until the journal's last record is not *head* any more, or for a while."""
         pauses = self._timing.workers
         until = self._clock.monotonic() + (pauses.held_back_seconds if self.held_back else pauses.idle_seconds)
         while self._clock.monotonic() < until:
             await self._clock.sleep(pauses.poll_seconds)
-            if self.store.head() != seen:
+            if self.store.head() != head:
                 return
