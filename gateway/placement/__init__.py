@@ -1,4 +1,8 @@
-"""Pure: what copies should be, and in which order they are read; and the interned names of backends and policies."""
+"""Which backends should hold a block, and in which order its copies are read. Also the journal's ids of configured
+names.
+
+Everything here is pure: callers pass the time, the random source and the topology.
+"""
 
 from gateway.placement.commands import COMMANDS
 

@@ -1,7 +1,8 @@
-"""What does not do what it is asked is left alone for a while, longer each time. Pure but for its clock.
+"""Exponential backoff with trials, for backends (or other resources) that fail. Pure except for its clock.
 
-Usually that is a backend. It is then tried with one block at a time until it does what it is asked. So a backend that
-is still in trouble costs a few requests each time, and holds up few of the blocks that could go elsewhere.
+A resource that failed is paused, and each further failure doubles the pause. After a pause only one block at a time is
+tried there (a trial) until something succeeds. So a backend that still fails costs few requests, and delays few of the
+blocks that another backend could take.
 """
 
 from __future__ import annotations
@@ -12,31 +13,31 @@ from typing import Generic, TypeVar
 from gateway.timing import Clock
 
 REJECTED_BLOCKS = 4
-"""Of so many blocks in a row it was said that they are not what was sent: then it is no block's fault."""
+"""After a backend has rejected this many blocks as damaged, without storing one in between, the backend is at fault."""
 
 
 K = TypeVar("K", bound=Hashable)
 
 
 class BackendBackoff(Generic[K]):
-    """Which backends (or whatever else the caller asks) are in trouble, which of them rest, and why."""
+    """Which resources have failed, which of them are paused now (`place in backoff`), and why."""
 
     def __init__(self, clock: Clock, first_seconds: float, most_seconds: float) -> None:
-        """*first_seconds*: how long one rests after its first trouble; twice as long after each next one, up to
-        *most_seconds*."""
+        """*first_seconds*: the pause after a first failure. Each further failure doubles it, up to *most_seconds*."""
         self.clock = clock.monotonic
         self._first_seconds, self._most_seconds = first_seconds, most_seconds
         self._until: dict[K, float] = {}
         self._seconds: dict[K, float] = {}
         self._since: dict[K, float] = {}
         self._trying: dict[K, bytes] = {}
-        self._odd: dict[K, set[bytes]] = {}
-        self._words: dict[K, str] = {}
+        self._rejected: dict[K, set[bytes]] = {}
+        self._reasons: dict[K, str] = {}
 
-    def record_failure(self, place: K, word: str, asked_seconds: float | None = None) -> bool:
-        """It rests from now on, *asked_seconds* at least, if the place asked for that. Answers whether it did not yet:
-        many hear of the same trouble at once."""
-        self._words[place] = word
+    def record_failure(self, place: K, reason: str, asked_seconds: float | None = None) -> bool:
+        """Pause *place*. *asked_seconds*: the shortest pause that the backend itself asked for.
+
+        Returns whether it was not paused yet: several callers may meet the same failure at once, and it counts once."""
+        self._reasons[place] = reason
         if place in self:
             return False
         seconds = 2 * self._seconds[place] if place in self._seconds else self._first_seconds
@@ -46,47 +47,50 @@ class BackendBackoff(Generic[K]):
         return True
 
     def record_rejection(self, place: K, block: bytes) -> bool:
-        """It says that *block* is not what was sent. Answers whether that is to be taken for its own trouble: it said
-        so of many, and stored none in between."""
-        found = self._odd.setdefault(place, set())
-        if len(found) < REJECTED_BLOCKS:
-            found.add(block)
-        return len(found) >= REJECTED_BLOCKS
+        """Record that *place* reports *block* to differ from what was sent. Returns whether *place* itself is at fault:
+        it has rejected `REJECTED_BLOCKS` blocks and stored none in between."""
+        rejected = self._rejected.setdefault(place, set())
+        if len(rejected) < REJECTED_BLOCKS:
+            rejected.add(block)
+        return len(rejected) >= REJECTED_BLOCKS
 
     def record_success(self, places: Iterable[K], began: float | None = None) -> None:
-        """They did what they were asked at *began* (by the clock): what was begun before the trouble says nothing."""
+        """Record that calls of *places* succeeded. *began*: when the calls began, by this object's clock. A call that
+        began before the failure proves nothing, and is ignored."""
         for place in places:
-            self._odd.pop(place, None)
+            self._rejected.pop(place, None)
             if place in self._seconds and (began is None or began >= self._since[place]):
-                del self._seconds[place], self._until[place], self._since[place], self._words[place]
+                del self._seconds[place], self._until[place], self._since[place], self._reasons[place]
                 self._trying.pop(place, None)
 
     def allows(self, place: K, block: bytes) -> bool:
-        """Whether *block* may be tried there now."""
+        """Whether *block* may be tried at *place* now."""
         return place not in self._seconds or (place not in self and self._trying.get(place, block) == block)
 
     def start_trial(self, places: Iterable[K], block: bytes) -> None:
-        """*block* is tried there, and no other until `end_trial`, where there was trouble."""
+        """Make *block* the only one that may be tried at those of *places* that have failed, until `end_trial`."""
         for place in places:
             if place in self._seconds:
                 self._trying.setdefault(place, block)
 
     def end_trial(self, block: bytes) -> None:
-        """*block* is not tried any more."""
+        """Let other blocks be tried where *block* was."""
         for place in [place for place, trying in self._trying.items() if trying == block]:
             del self._trying[place]
 
     def reasons(self) -> dict[K, str]:
-        """What the last trouble with each was; of those that nobody has asked for long, nothing."""
+        """Return the reason of the last failure of each resource, except those that nobody has tried for long."""
         latest = self.clock() - 2 * self._most_seconds
-        return {place: word for place, word in self._words.items() if latest < self._until[place]}
+        return {place: reason for place, reason in self._reasons.items() if latest < self._until[place]}
 
     def paused(self) -> list[K]:
-        """Those that rest at this moment."""
+        """Return the resources that are paused now."""
         return [place for place in self._until if place in self]
 
     def __len__(self) -> int:
+        """The number of resources that have failed and not succeeded since."""
         return len(self._seconds)
 
     def __contains__(self, place: K) -> bool:
+        """Whether *place* is paused now."""
         return self._until.get(place, 0.0) > self.clock()

@@ -1,11 +1,11 @@
-"""Whether a backend is worth asking: a circuit breaker. Pure: whoever tells it something tells it the time as well.
+"""A circuit breaker for one backend. Pure: callers pass the time.
 
-    closed ── failures in a row, or too large a share of them ──▶ open ── a pause ──▶ half-open ── one call asks
+    closed ── failures in a row, or too large a share of them ──▶ open ── a pause ──▶ half-open ── one trial call
       ▲                                                            ▲                                  │
-      └────────────────────────── it answers ◀─────────────────────┼──────────────────────────────────┤
-                                                                   └──── it fails: twice the pause ◀──┘
+      └────────────────────────── success ◀────────────────────────┼──────────────────────────────────┤
+                                                                   └── failure: twice the pause ◀─────┘
 
-An open one is not forbidden: it is asked last, for it may be all there is. Whatever it answers then counts as well.
+An open circuit forbids nothing. Its backend is tried last, since it may be the only one, and every outcome counts.
 """
 
 from __future__ import annotations
@@ -18,111 +18,111 @@ from gateway.timing.durations import RoutesTiming
 
 
 class State(StrEnum):
-    """What is thought of a backend."""
+    """The state of a circuit."""
 
-    CLOSED = "closed"  # it works
-    HALF_OPEN = "half-open"  # it did not, and the next call may find out whether it does again
-    OPEN = "open"  # it does not
+    CLOSED = "closed"  # the backend works
+    HALF_OPEN = "half-open"  # it failed, and the next call is a trial
+    OPEN = "open"  # it failed, and the pause has not ended
 
 
 class Health(NamedTuple):
-    """A backend's state, as people are told."""
+    """The state of a backend's circuit, for reports."""
 
     state: State
     why: str
-    """Empty while it is closed."""
+    """Why the circuit was opened; empty while it is closed."""
     since_s: float
-    """When it was opened, by the clock of who told it; 0 while it is closed."""
+    """When it was opened, by the clock of its callers; 0 while it is closed."""
     retry_s: float
-    """When it is tried again."""
+    """When the next trial is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a circuit opens; for how long, `RoutesTiming` says."""
+    """When a circuit opens. For how long is in `RoutesTiming`."""
 
     in_a_row: int = 5
-    """So many failures without an answer in between."""
+    """It opens after this many failures without a success in between,"""
     share: float = 0.5
-    """Or this share of the calls within a window,"""
+    """or if this share of the calls within a window failed,"""
     of_at_least: int = 20
-    """if there were so many."""
+    """provided that the window has this many calls."""
 
 
 class Breaker:
-    """One backend's."""
+    """The circuit of one backend."""
 
     def __init__(self, timing: RoutesTiming, limits: Limits = Limits()) -> None:
         self._limits = limits
         self._timing = timing
-        self._row = 0
-        self._now = self._before = (0, 0)  # answers and failures of this half of the window, and of the half before
+        self._failures_in_a_row = 0
+        self._now = self._before = (0, 0)  # successes and failures in this half of the window, and in the half before
         self._half_began_s = float("-inf")
         self._why = ""
         self._since_s = self._retry_s = 0.0
         self._pause_s = timing.open_first_seconds
-        self._probing = False
+        self._trial_running = False
 
     def health(self, now_s: float) -> Health:
-        """What is thought of it now, and why."""
+        """Return the state of the circuit now."""
         if not self._why:
             return Health(State.CLOSED, "", 0.0, 0.0)
         state = State.HALF_OPEN if now_s >= self._retry_s else State.OPEN
         return Health(state, self._why, self._since_s, self._retry_s)
 
     def is_open(self, now_s: float) -> bool:
-        """Whether it should be asked only where nobody else answers."""
+        """Whether the backend should be tried only after all others."""
         return bool(self._why) and now_s < self._retry_s
 
     def record_call(self, now_s: float) -> None:
-        """A call is made. In the half-open state that is the one that finds out, and until it has, or a pause later,
-        there is no other."""
+        """Record that a call starts. In the half-open state it becomes the trial, and the circuit counts as open until
+        the trial ends, or for another pause."""
         if self._why and now_s >= self._retry_s:
-            self._probing = True
+            self._trial_running = True
             self._retry_s = now_s + self._pause_s
 
     def record_success(self, now_s: float) -> bool:
-        """A call was answered, if only by there being no such block. Answers whether that closed the circuit."""
-        self._row = 0
-        self._count(now_s, answers=1)
+        """Record that a call was answered, be it with "no such block". Returns whether that closed the circuit."""
+        self._failures_in_a_row = 0
+        self._count(now_s, successes=1)
         closed = bool(self._why)
         if closed:
-            self._why, self._probing = "", False
+            self._why, self._trial_running = "", False
             self._pause_s = self._timing.open_first_seconds
             self._now = self._before = (0, 0)
         return closed
 
     def record_failure(self, now_s: float, reason: str) -> bool:
-        """A call failed. Answers whether that opened the circuit."""
-        self._row += 1
+        """Record that a call failed. Returns whether that opened the circuit."""
+        self._failures_in_a_row += 1
         self._count(now_s, failures=1)
         if self._why:
-            if self._probing:
-                self._probing = False
+            if self._trial_running:
+                self._trial_running = False
                 self._pause_s = min(2 * self._pause_s, self._timing.open_most_seconds)
                 self._retry_s = now_s + self._pause_s
             return False
-        found = self._verdict()
-        if found:
-            self._why = f"{found}, the last: {reason}"
+        cause = self._cause_to_open()
+        if cause:
+            self._why = f"{cause}, the last: {reason}"
             self._since_s, self._retry_s = now_s, now_s + self._pause_s
-        return bool(found)
+        return bool(cause)
 
-    def _verdict(self) -> str:
-        """Why to open; empty if there is no reason."""
-        if self._row >= self._limits.in_a_row:
-            return f"{self._row} failures in a row"
+    def _cause_to_open(self) -> str:
+        """Return why the circuit should open; empty if it should not."""
+        if self._failures_in_a_row >= self._limits.in_a_row:
+            return f"{self._failures_in_a_row} failures in a row"
         failures = self._now[1] + self._before[1]
         calls = failures + self._now[0] + self._before[0]
         if calls >= self._limits.of_at_least and failures >= self._limits.share * calls:
             return f"{failures} failures in {calls} calls"
         return ""
 
-    def _count(self, now_s: float, answers: int = 0, failures: int = 0) -> None:
+    def _count(self, now_s: float, successes: int = 0, failures: int = 0) -> None:
         half_s = self._timing.window_seconds / 2
         age_s = now_s - self._half_began_s
         if age_s >= half_s:
             self._before = self._now if age_s < 2 * half_s else (0, 0)
             self._now = (0, 0)
             self._half_began_s = now_s
-        self._now = (self._now[0] + answers, self._now[1] + failures)
+        self._now = (self._now[0] + successes, self._now[1] + failures)

@@ -1,6 +1,6 @@
-"""Commands that give the config's names an id: what rows hold instead of a name. Pure.
+"""Commands that assign ids to the names of backends, sets of backends and policies. Rows store these ids. Pure.
 
-An id once given to a name stays; asking again answers the same one.
+An id never changes once assigned. Repeating a command returns the same id.
 """
 
 from __future__ import annotations
@@ -14,53 +14,54 @@ from gateway.journal.tables import BACKEND, BACKEND_SET, POLICY
 
 @command(tag=40)
 class NameBackend(Command[int]):
-    """Answers the backend's id."""
+    """Return the id of the backend *name*."""
 
     name: str
 
 
 @command(tag=41)
 class NameBackendSet(Command[int]):
-    """Answers the id of the set of these backends, whatever their order. Raises `InvalidArgument` for an empty one."""
+    """Return the id of the set of the backends *members* (ids), in any order. Raises `InvalidArgument` if it is
+    empty."""
 
     members: tuple[int, ...]
 
 
 @command(tag=42)
 class NamePolicy(Command[int]):
-    """Answers the policy's id."""
+    """Return the id of the policy *name*."""
 
     name: str
 
 
-def name_backend(asked: NameBackend, tx: Tx) -> int:
-    found = tx.get(BACKEND, (asked.name,))
-    if found is not None:
-        return found.id
-    made = BackendNamed(asked.name, tx.new_id())
-    tx.emit(made)
-    return made.id
+def name_backend(request: NameBackend, tx: Tx) -> int:
+    row = tx.get(BACKEND, (request.name,))
+    if row is not None:
+        return row.id
+    record = BackendNamed(request.name, tx.new_id())
+    tx.emit(record)
+    return record.id
 
 
-def name_backend_set(asked: NameBackendSet, tx: Tx) -> int:
-    members = tuple(sorted(set(asked.members)))
+def name_backend_set(request: NameBackendSet, tx: Tx) -> int:
+    members = tuple(sorted(set(request.members)))
     if not members:
         raise InvalidArgument("a set of backends has at least one member")
-    found = tx.get(BACKEND_SET, (pack(list(members)),))
-    if found is not None:
-        return found.id
-    made = BackendSetNamed(members, tx.new_id())
-    tx.emit(made)
-    return made.id
+    row = tx.get(BACKEND_SET, (pack(list(members)),))
+    if row is not None:
+        return row.id
+    record = BackendSetNamed(members, tx.new_id())
+    tx.emit(record)
+    return record.id
 
 
-def name_policy(asked: NamePolicy, tx: Tx) -> int:
-    found = tx.get(POLICY, (asked.name,))
-    if found is not None:
-        return found.id
-    made = PolicyNamed(asked.name, tx.new_id())
-    tx.emit(made)
-    return made.id
+def name_policy(request: NamePolicy, tx: Tx) -> int:
+    row = tx.get(POLICY, (request.name,))
+    if row is not None:
+        return row.id
+    record = PolicyNamed(request.name, tx.new_id())
+    tx.emit(record)
+    return record.id
 
 
 COMMANDS: CommandTable = {
@@ -68,4 +69,4 @@ COMMANDS: CommandTable = {
     NameBackendSet: name_backend_set,
     NamePolicy: name_policy,
 }
-"""What the committer runs for this room."""
+"""The commands of this package and the functions that run them, for the committer."""

@@ -1,7 +1,7 @@
-"""What should be: the copies that a block ought to have, and until when that holds. Pure: no clock, no I/O, no journal.
+"""Which backends should hold a block, and until when that answer is valid. Pure: no clock, no I/O, no journal.
 
-A policy's `keep` says which. A backend that drains, or is lost, gets nothing and is replaced by nothing: the policy's
-others are what is kept. Nothing is ever asked to go where that would leave a block without a copy.
+A policy's `keep` lists them. A backend that drains or is lost is left out, and no other backend replaces it: the block
+is kept on the rest of the policy's backends. The answer never leaves a block without a copy.
 """
 
 from __future__ import annotations
@@ -12,50 +12,52 @@ from typing import NamedTuple
 from gateway.topology import DEFAULT, Topology
 
 FOR_EVER_NS = (1 << 63) - 1
-"""Until when what time does not change holds."""
+"""The `until_ns` of an answer that does not depend on the time."""
 
 
 class StoredBlock(NamedTuple):
-    """What is known of a block."""
+    """The properties of a block that decide where it should be held."""
 
     policy: str
     """The policy under which it was written."""
     size: int
     """Sealed bytes."""
     held: frozenset[str]
-    """The backends that hold it, by name."""
+    """The names of the backends that hold it."""
     since_ns: int = 0
-    """Since when it has been there; 0 where nobody knows."""
+    """When it was written; 0 if unknown."""
 
 
 class Desired(NamedTuple):
-    """What should be."""
+    """The backends that should hold a block."""
 
     backends: frozenset[str]
-    """By name; empty only where every copy is lost and nothing could hold another."""
+    """Names. Empty only if every copy is lost and no backend could hold another one."""
     until_ns: int
-    """When it has to be asked again, if nothing else changes."""
+    """When the answer must be computed again, if nothing else changes."""
 
 
-def desired(facts: StoredBlock, topology: Topology, now_ns: int, lost: Collection[str] = frozenset()) -> Desired:
-    """The backends that should hold a block, by name. *lost*: those whose copies are gone for good.
+def desired(block: StoredBlock, topology: Topology, now_ns: int, lost: Collection[str] = frozenset()) -> Desired:
+    """Return the backends that should hold *block*. *lost*: names of backends whose copies are lost for good.
 
-    A policy that the config no longer has keeps what there is. So does one that could keep nothing: its config would be
-    refused, but for what was lost since."""
-    for wished in _keep_choices(facts, topology):
-        found = frozenset(name for name in wished if name not in lost and not topology.backends[name].drain)
-        if found:
-            return Desired(found, FOR_EVER_NS)
-    return Desired(facts.held.difference(lost), FOR_EVER_NS)
+    If the config no longer has the block's policy, the block stays where it is. The same holds if the policy leaves no
+    backend: such a config would be refused, so backends must have been lost since it was loaded."""
+    for names in _keep_choices(block, topology):
+        usable = frozenset(name for name in names if name not in lost and not topology.backends[name].drain)
+        if usable:
+            return Desired(usable, FOR_EVER_NS)
+    return Desired(block.held.difference(lost), FOR_EVER_NS)
 
 
-def _keep_choices(facts: StoredBlock, topology: Topology) -> Iterator[Collection[str]]:
-    """What to keep, the first that anything is left of: what the policy says; for one that is not known, what is held,
-    and if all of that drains, what the policy `default` says."""
-    policy = topology.policies.get(facts.policy)
+def _keep_choices(block: StoredBlock, topology: Topology) -> Iterator[Collection[str]]:
+    """Yield the lists of backends to keep, in order of preference. The first one with a usable backend counts.
+
+    For a known policy that is its `keep` alone. For an unknown policy these are the block's present backends and then,
+    since all of these may drain, the `keep` of the policy `default`."""
+    policy = topology.policies.get(block.policy)
     if policy is not None:
         yield policy.keep
         return
-    yield [name for name in facts.held if name in topology.backends]
+    yield [name for name in block.held if name in topology.backends]
     if DEFAULT in topology.policies:
         yield topology.policies[DEFAULT].keep

@@ -1,7 +1,7 @@
-"""How long a read from a backend should take: what the topology says, until it has been measured. Pure: no clock.
+"""How long a read from a backend is expected to take: estimated by the topology until it is measured. Pure: no clock.
 
-A read is one wait for its first byte and then a stream, so its time is `first_byte_s + size / bytes_per_s`. Small reads
-tell the first, long ones the second; both are decaying averages, in which the last few dozen reads count.
+A read is modelled as one wait for its first byte and then a stream, so it takes `first_byte_s + size / bytes_per_s`.
+Small reads measure the first term, long reads the second. Both are decaying averages over the last few dozen reads.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from typing import NamedTuple
 from gateway.topology import Line
 
 LONG_BYTES = 128 << 10
-"""From here on a read says how fast bytes come; below it, how long the first one takes."""
+"""A read of at least this size measures the throughput; a shorter one measures the wait for the first byte."""
 NEWEST_WEIGHT = 0.1
-"""The weight of the newest read in an average: after seven more, half of it is left."""
+"""Weight of the newest read in an average. Its weight halves after about seven more reads."""
 
 OUTLIER_TIMES = 4.0
-"""A read that took longer than so many times the average counts as if it had taken just that."""
+"""A read that took longer than this many times the average counts as if it had taken exactly that."""
 
 
 class Speed(NamedTuple):
-    """What a read takes."""
+    """The two terms of the time of a read."""
 
     first_byte_s: float
     bytes_per_s: float
 
     def seconds(self, size: int) -> float:
-        """For so many bytes."""
+        """Return the expected time of a read of *size* bytes."""
         return self.first_byte_s + size / self.bytes_per_s
 
 
 NEARBY = Speed(0.001, 1e9)
-"""Within a cluster, until it was measured."""
+"""The estimate for a backend in the same cluster."""
 UNKNOWN = Speed(1.0, 1e6)
-"""Where no line is known, until it was measured."""
+"""The estimate for a backend to which the topology has no line."""
 
 
 def prior(cluster: str | None, home: str, lines: Mapping[frozenset[str], Line]) -> Speed:
-    """What the topology lets a reader in *home* expect of *cluster*."""
+    """Return what the topology lets a reader in the cluster *home* expect of a backend in *cluster* (None: unknown)."""
     if cluster == home:
         return NEARBY
     line = lines.get(frozenset((cluster, home))) if cluster is not None else None
@@ -46,19 +46,19 @@ def prior(cluster: str | None, home: str, lines: Mapping[frozenset[str], Line]) 
 
 
 class LatencyEstimator:
-    """What one process has seen of one backend."""
+    """The measurements of one process for one backend."""
 
     __slots__ = ("_first_byte_s", "_first_bytes", "_per_byte_s", "_streams", "prior")
 
     def __init__(self, expected: Speed) -> None:
         self.prior = expected
-        """What counts until there is a measurement."""
+        """The estimate until there is a measurement."""
         self._first_byte_s = self._per_byte_s = 0.0
         self._first_bytes = self._streams = 0
 
     @property
     def reads(self) -> int:
-        """How many reads were measured."""
+        """The number of measured reads."""
         return self._first_bytes + self._streams
 
     @property
@@ -70,14 +70,14 @@ class LatencyEstimator:
         )
 
     def record(self, size: int, seconds: float) -> None:
-        """A read of *size* bytes took *seconds*."""
+        """Record that a read of *size* bytes took *seconds*."""
         first_byte_s, bytes_per_s = self.speed
         if size < LONG_BYTES:
             waited = max(seconds - size / bytes_per_s, seconds / 2)
             self._first_bytes += 1
             self._first_byte_s = _average(self._first_byte_s, waited, self._first_bytes)
             return
-        # A stream that was over before its first byte was expected says that the first byte comes sooner than that.
+        # A stream that ended before its first byte was expected shows that the first byte comes sooner than that.
         streamed = max(seconds - first_byte_s, seconds / 2, 1e-9)
         self._streams += 1
         self._per_byte_s = _average(self._per_byte_s, streamed / size, self._streams)
@@ -87,8 +87,10 @@ class LatencyEstimator:
 
 
 def _average(before: float, newest: float, count: int) -> float:
-    """The first few count alike, so that the first one alone does not weigh for long. No single one counts for very
-    much: who hung once is not expected to hang again."""
+    """Return the average after the *count*-th measurement.
+
+    The first few measurements weigh the same, so the very first one does not dominate for long. An outlier is clipped:
+    a backend that hung once is not expected to hang again."""
     if count > 1:
         newest = min(newest, OUTLIER_TIMES * before)
     return before + (newest - before) * max(NEWEST_WEIGHT, 1.0 / count)

@@ -1,4 +1,4 @@
-"""In which order a reader tries the copies of a block. Pure: what is expected and what is broken come as values."""
+"""The order in which a reader tries the copies of a block. Pure: expected times and health are passed in."""
 
 from __future__ import annotations
 
@@ -7,40 +7,34 @@ from random import Random
 from typing import NamedTuple
 
 EXPLORED = 0.01
-"""The share of reads that begin with another copy than the best one, so that what was measured long ago is measured
-again."""
+"""Share of the reads that begin with another copy than the best one, so that old measurements are renewed."""
 
 
 class Candidate(NamedTuple):
-    """A copy, as a reader sees the way to it."""
+    """A copy that a reader could try."""
 
     id: int
-    """The backend's, as interned in the journal."""
+    """The backend's id in the journal."""
     near: bool
-    """It stands in the reader's cluster."""
+    """Whether the backend is in the reader's cluster."""
     expected_s: float
     price_per_gib: float
     broken: bool
 
 
 def read_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """The copies to try, best first: near, then fast, then cheap; broken ones last, for they may be all there is.
-    Ties go by id, so the order is always the same."""
+    """Sort *candidates*, best first: near, then fast, then cheap. Broken ones come last; they may be the only ones.
+
+    Ties are broken by id, so the order is deterministic."""
     return sorted(
-        candidates,
-        key=lambda candidate: (
-            candidate.broken,
-            not candidate.near,
-            candidate.expected_s,
-            candidate.price_per_gib,
-            candidate.id,
-        ),
+        candidates, key=lambda each: (each.broken, not each.near, each.expected_s, each.price_per_gib, each.id)
     )
 
 
 def explore(order: list[Candidate], chance: Random) -> list[Candidate]:
-    """*order* itself, or now and then with another copy in front that is as near as the first and not broken: nobody
-    crosses a line just to find out how fast it is."""
+    """Return *order*, or in `EXPLORED` of the calls a copy of it with another candidate moved to the front.
+
+    That candidate is as near as the first one and not broken: no read crosses a line only to measure it."""
     if len(order) < 2 or chance.random() >= EXPLORED:
         return order
     first = order[0]

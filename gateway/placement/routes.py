@@ -1,7 +1,30 @@
-"""What a process knows of the ways to the backends: how near they are, how fast they were, whether they work.
+"""The order in which a process reads the copies of a block, and when it asks a second copy (a hedged read).
 
-Pure: the time and the chance come from whoever asks. One a process; nothing of it is shared or kept, since another
-process's line may be another one.
+Theory of operation
+-------------------
+A process has one `Routes`, from its own cluster (`home`) to all backends. For each backend it holds three facts:
+
+- where the backend is: its name, whether it is in `home`, and the price of the line to it. `set_topology` changes
+  these.
+- the latency: what the topology expects until reads have been measured (`latency.py`). `record_response` measures.
+- the circuit: whether the backend works (`breaker.py`). All `record_*` methods change it.
+
+The reader calls, for each read of several copies: `order`; `record_read`; then for each copy that it tries
+`record_call`
+and exactly one of `record_response`, `record_refusal`, `record_failure` and `record_overtaken`. While it waits, it may
+ask another copy after `hedge_after_s`, if `may_hedge` allows that.
+
+Invariants:
+
+- No backend is ever excluded. A broken one is tried last, since it may hold the only copy.
+- Near copies come before far ones, whatever was measured. Exploring never makes a read cross a line (`order.explore`).
+- At most `HEDGED_SHARE` of the reads are hedged in the long run, with bursts of `HEDGED_BURST`: a token bucket that
+  `record_read` fills and `may_hedge` empties. So hedging cannot double the load on backends that are all slow. Asking
+  another copy because the first backend is broken does not count.
+- A new topology keeps the measurements, as far as backends keep their ids.
+
+Pure: callers pass the time and the random source. Nothing is stored or shared, since another process may have another
+line.
 """
 
 from __future__ import annotations
@@ -20,27 +43,27 @@ from gateway.topology import Line
 DEFAULTS = RoutesTiming()
 
 STATIC_ORDER_BYTES = 8 << 20
-"""What is read as far as a standing order is concerned: a block."""
+"""The size of a read for which `static_order` sorts: a whole block."""
 SLOW_TIMES = 4.0
-"""A read that takes so many times what it should, and `hedge_seconds`, is slow: another copy is asked as well."""
+"""A read is slow once it takes this many times the expected time, and `hedge_seconds` at least."""
 COSTLIER_TIMES = 4.0
-"""So much longer is waited before the other copy is one whose line costs more."""
+"""How many times longer a read waits before it asks another copy whose line costs more."""
 HEDGED_SHARE = 0.05
-"""Of the reads that had another copy, this share may ask it as well because the first was slow."""
+"""Share of the reads with several copies that may be hedged."""
 HEDGED_BURST = 8.0
-"""So many may do so at once where none has for long."""
+"""How many reads may be hedged in a row after a time without any."""
 
 
 class CopyRank(NamedTuple):
-    """Why a copy stands where it does in the order, for people."""
+    """Why a copy has its place in the order, for people."""
 
     id: int
     name: str
     near: bool
     expected_s: float
-    """For the size that was asked about."""
+    """For the size that was given."""
     reads: int
-    """From how many reads that was measured; 0: it is what the topology says."""
+    """The number of measured reads; 0: the topology's estimate is used."""
     price_per_gib: float
     health: Health
 
@@ -49,12 +72,12 @@ class CopyRank(NamedTuple):
             return f"last, since it does not work: {self.health.why}"
         where = "in this cluster" if self.near else "in another cluster"
         source = f"measured over {self.reads} reads" if self.reads else "by the topology"
-        told = f"{where}, {self.expected_s * 1000:.3g} ms expected ({source})"
-        return f"{told}; being tried again after {self.health.why}" if self.health.why else told
+        text = f"{where}, {self.expected_s * 1000:.3g} ms expected ({source})"
+        return f"{text}; being tried again after {self.health.why}" if self.health.why else text
 
 
 class _BackendState:
-    """What is known of one backend."""
+    """The facts about one backend."""
 
     __slots__ = ("breaker", "latency", "name", "near", "placed", "price_per_gib")
 
@@ -64,7 +87,7 @@ class _BackendState:
         self.place("", None, "", {})
 
     def place(self, name: str, cluster: str | None, home: str, lines: Mapping[frozenset[str], Line]) -> None:
-        """The topology has it there, or, *cluster* being None, nowhere."""
+        """Set where the backend is. *cluster* None: the topology does not name it."""
         line = lines.get(frozenset((cluster, home))) if cluster is not None else None
         self.name = name
         self.placed = cluster is not None
@@ -77,7 +100,7 @@ class _BackendState:
 
 
 class Routes:
-    """The ways from one cluster, with what this process measured."""
+    """The routes from one cluster to the backends, with the measurements of this process."""
 
     def __init__(
         self,
@@ -88,19 +111,20 @@ class Routes:
         *,
         timing: RoutesTiming = DEFAULTS,
     ) -> None:
-        """*chance*: decides which reads explore. Backends that are no *places* count as ones of unknown clusters."""
-        self._chance = chance or Random()  # noqa: S311 (nobody gains by foreseeing it)
+        """*chance*: decides which reads explore. A backend that *places* lacks is treated as one of an unknown
+        cluster."""
+        self._chance = chance or Random()  # noqa: S311 (nobody gains by predicting it)
         self._states: dict[int, _BackendState] = {}
         self._timing = timing
         self._hedges = HEDGED_BURST
         self.version = 0
-        """Grows with each `set_topology`, for who remembers `static_order` orders."""
+        """Grows with each `set_topology`, so that callers can cache what `static_order` returns."""
         self.set_topology(places, home, lines or {})
 
     def set_topology(self, places: Iterable[PlacedBackend], home: str, lines: Mapping[frozenset[str], Line]) -> None:
-        """The topology is another one from here on. What was measured stays."""
-        for known in self._states.values():
-            known.place("", None, home, lines)
+        """Replace the topology. Measurements are kept."""
+        for state in self._states.values():
+            state.place("", None, home, lines)
         for place in places:
             self._of(place.id).place(place.name, place.cluster, home, lines)
         self.version += 1
@@ -108,42 +132,38 @@ class Routes:
     # ---- orders --------------------------------------------------------------------------------------------------
 
     def static_order(self, backends: Iterable[int]) -> list[int]:
-        """All of *backends* by what the topology says alone: for what is at hand or is not, and so is never slow."""
+        """Sort *backends* by the topology alone, without measurements and health.
+
+        For copies in the page cache: those are present or absent, and never slow."""
         return [candidate.id for candidate in read_order(self._by_topology(each) for each in backends)]
 
     def order(self, backends: Iterable[int], size: int, now_s: float) -> list[int]:
-        """All of *backends* in which order to read *size* bytes of a copy now."""
+        """Sort *backends* into the order in which to try them for a read of *size* bytes now."""
         ranked = read_order([self._as_measured(each, size, now_s) for each in backends])
         return [candidate.id for candidate in explore(ranked, self._chance)]
 
     def explain(self, backends: Iterable[int], size: int, now_s: float) -> list[CopyRank]:
-        """As `order`, but without chance, and why."""
-        found: list[CopyRank] = []
-        for candidate in read_order(self._as_measured(each, size, now_s) for each in backends):
-            known = self._of(candidate.id)
-            name, reads, health = (
-                known.name or f"backend {candidate.id}",
-                known.latency.reads,
-                known.breaker.health(now_s),
+        """Return the order of `order`, without exploring, with the reason for each place."""
+        ranks: list[CopyRank] = []
+        for each in read_order(self._as_measured(backend, size, now_s) for backend in backends):
+            state = self._of(each.id)
+            name, health = state.name or f"backend {each.id}", state.breaker.health(now_s)
+            ranks.append(
+                CopyRank(each.id, name, each.near, each.expected_s, state.latency.reads, each.price_per_gib, health)
             )
-            found.append(
-                CopyRank(
-                    candidate.id, name, candidate.near, candidate.expected_s, reads, candidate.price_per_gib, health
-                )
-            )
-        return found
+        return ranks
 
-    # ---- slowness ------------------------------------------------------------------------------------------------
+    # ---- hedging -------------------------------------------------------------------------------------------------
 
-    def hedge_after_s(self, asked: int, other: int, size: int) -> float:
-        """How long to wait for *asked* before *other* is asked as well."""
-        slow, next_one = self._of(asked), self._of(other)
-        patience = max(self._timing.hedge_seconds, SLOW_TIMES * slow.expected_s(size))
-        return patience * COSTLIER_TIMES if next_one.price_per_gib > slow.price_per_gib else patience
+    def hedge_after_s(self, tried: int, other: int, size: int) -> float:
+        """Return how long to wait for a read of *size* bytes from *tried* before *other* is asked as well."""
+        slow, next_one = self._of(tried), self._of(other)
+        wait_s = max(self._timing.hedge_seconds, SLOW_TIMES * slow.expected_s(size))
+        return wait_s * COSTLIER_TIMES if next_one.price_per_gib > slow.price_per_gib else wait_s
 
     def may_hedge(self, slow: int, now_s: float) -> bool:
-        """Whether another copy may be asked because *slow* is. Where *slow* does not work at all by now, that is no
-        hedging, and always allowed."""
+        """Whether another copy may be asked because *slow* has not answered. Always true if *slow* counts as broken by
+        now; otherwise this takes one hedge from the allowance."""
         if self._of(slow).breaker.health(now_s).state is not State.CLOSED:
             return True
         if self._hedges < 1.0:
@@ -151,52 +171,56 @@ class Routes:
         self._hedges -= 1.0
         return True
 
-    # ---- what became of a call -----------------------------------------------------------------------------------
+    # ---- outcomes of calls ---------------------------------------------------------------------------------------
 
     def record_read(self) -> None:
-        """A read begins that has several copies."""
+        """Record that a read with several copies starts."""
         self._hedges = min(self._hedges + HEDGED_SHARE, HEDGED_BURST)
 
     def record_call(self, backend: int, now_s: float) -> None:
-        """A call of *backend* is made."""
+        """Record that a call of *backend* starts."""
         self._of(backend).breaker.record_call(now_s)
 
     def record_response(self, backend: int, size: int, seconds: float, now_s: float) -> bool:
-        """It answered *size* bytes within *seconds*. Answers whether it works again by that."""
-        known = self._of(backend)
-        known.latency.record(size, seconds)
-        return known.breaker.record_success(now_s)
+        """Record that *backend* returned *size* bytes within *seconds*. Returns whether it works again by that."""
+        state = self._of(backend)
+        state.latency.record(size, seconds)
+        return state.breaker.record_success(now_s)
 
     def record_refusal(self, backend: int, now_s: float) -> bool:
-        """It answered that it has no such block, or not that of it: the backend as a whole works. As `answered`."""
+        """Record that *backend* answered that it lacks the block or the range: the backend as a whole works. Returns
+        whether it works again by that."""
         return self._of(backend).breaker.record_success(now_s)
 
     def record_failure(self, backend: int, reason: str, now_s: float) -> bool:
-        """It did not answer. Answers whether it counts as broken from now on."""
+        """Record that *backend* did not answer. Returns whether it counts as broken from now on."""
         return self._of(backend).breaker.record_failure(now_s, reason)
 
     def record_overtaken(self, backend: int, seconds: float, now_s: float) -> bool:
-        """It was given up after *seconds*, since another copy had answered by then. As `failed`. How long it would
-        have taken nobody knows, so it is not expected to take longer: then more would be waited each time."""
+        """Record that a call was cancelled after *seconds*, since another copy had answered by then. It counts as a
+        failure; returns whether *backend* counts as broken from now on.
+
+        The latency is not updated: how long the call would have taken is unknown, and a longer expected time would make
+        the next read wait longer before it is hedged."""
         return self.record_failure(backend, f"no answer within {seconds:.3g} s", now_s)
 
     def health_by_name(self, now_s: float) -> dict[str, Health]:
-        """Every backend that the topology names, by name."""
-        return {known.name: known.breaker.health(now_s) for known in self._states.values() if known.placed}
+        """Return the health of every backend that the topology names."""
+        return {state.name: state.breaker.health(now_s) for state in self._states.values() if state.placed}
 
     # ---- one backend ---------------------------------------------------------------------------------------------
 
     def _by_topology(self, backend: int) -> Candidate:
-        known = self._of(backend)
-        expected_s = known.latency.prior.seconds(STATIC_ORDER_BYTES)
-        return Candidate(backend, known.near, expected_s, known.price_per_gib, broken=False)
+        state = self._of(backend)
+        expected_s = state.latency.prior.seconds(STATIC_ORDER_BYTES)
+        return Candidate(backend, state.near, expected_s, state.price_per_gib, broken=False)
 
     def _as_measured(self, backend: int, size: int, now_s: float) -> Candidate:
-        known = self._of(backend)
-        return Candidate(backend, known.near, known.expected_s(size), known.price_per_gib, known.breaker.is_open(now_s))
+        state = self._of(backend)
+        return Candidate(backend, state.near, state.expected_s(size), state.price_per_gib, state.breaker.is_open(now_s))
 
     def _of(self, backend: int) -> _BackendState:
-        found = self._states.get(backend)
-        if found is None:
-            found = self._states[backend] = _BackendState(self._timing)
-        return found
+        state = self._states.get(backend)
+        if state is None:
+            state = self._states[backend] = _BackendState(self._timing)
+        return state
