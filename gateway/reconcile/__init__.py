@@ -1,4 +1,4 @@
-"""Making it so: what compares the copies that are with those that should be, and makes, drops and mends them."""
+"""Reconciliation: compares the copies that exist with those that should, and makes, repairs and deletes copies."""
 
 from gateway.reconcile.commands import COMMANDS
 

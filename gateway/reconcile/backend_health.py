@@ -1,4 +1,4 @@
-"""What the mover knows of backends in trouble: which ones do nothing that they are asked, which only store nothing."""
+"""Which backends fail the mover: those that fail every call, and those that only store nothing (a full disk)."""
 
 from __future__ import annotations
 
@@ -14,79 +14,83 @@ _log = logging.getLogger(__name__)
 
 
 class BackendHealth:
-    """Of all backends, by the journal's ids."""
+    """The health of all backends, by the journal's ids, as the mover has met it."""
 
     def __init__(self, targets: PlacementTargets, timing: Timing) -> None:
         self._targets = targets
         pauses = timing.backend_backoff
         self.call_backoff: BackendBackoff[int] = BackendBackoff(timing.clock, pauses.first_seconds, pauses.most_seconds)
-        """Those that do nothing that they are asked, and"""
+        """Backends that fail every call."""
         self.put_backoff: BackendBackoff[int] = BackendBackoff(timing.clock, pauses.first_seconds, pauses.most_seconds)
-        """those that store nothing."""
+        """Backends that store nothing. They can still be read and emptied."""
         self.clock = self.call_backoff.clock
 
     def __bool__(self) -> bool:
+        """Whether any backend has failed and not succeeded since."""
         return bool(self.call_backoff or self.put_backoff)
 
-    def record_failure(self, trouble: BackendFailed) -> None:
+    def record_failure(self, failure: BackendFailed) -> None:
         """Leave the backend alone for a while."""
-        backoff = self.put_backoff if trouble.only_storing else self.call_backoff
-        if backoff.record_failure(trouble.place, str(trouble.why), trouble.asked_seconds):
-            _log.warning("copies on backend %r wait: %s", self._name(trouble.place), trouble.why)
+        backoff = self.put_backoff if failure.only_storing else self.call_backoff
+        if backoff.record_failure(failure.place, str(failure.why), failure.asked_seconds):
+            _log.warning("copies on backend %r wait: %s", self._name(failure.place), failure.why)
 
-    def is_rejection(self, trouble: BackendFailed, block: bytes) -> bool:
-        """Whether it is taken for the block's own, and not for the backend's."""
-        return isinstance(trouble, ValueRejected) and not self.put_backoff.record_rejection(trouble.place, block)
+    def is_rejection(self, failure: BackendFailed, block: bytes) -> bool:
+        """Whether *failure* is taken for a fault of *block*, not of the backend."""
+        return isinstance(failure, ValueRejected) and not self.put_backoff.record_rejection(failure.place, block)
 
     def can_read(self, place: int, block: bytes) -> bool:
-        """Whether the backend may be asked for something of *block* now, and"""
+        """Whether the backend may be asked for a copy of *block*, or to delete one, now."""
         return self.call_backoff.allows(place, block)
 
     def can_write(self, place: int, block: bytes) -> bool:
-        """whether something of it may be put there."""
+        """Whether a copy of *block* may be put on the backend now."""
         return self.call_backoff.allows(place, block) and self.put_backoff.allows(place, block)
 
     def record_success(self, places: Collection[int], began: float) -> None:
-        """They answered what was asked of them at *began*."""
+        """Record that *places* answered calls that were made at *began*, by `clock`."""
         self.call_backoff.record_success(places, began)
 
     def record_stored(self, places: Collection[int], began: float) -> None:
-        """They stored what was put there at *began*."""
+        """Record that *places* stored what was put there at *began*, by `clock`."""
         self.call_backoff.record_success(places, began)
         self.put_backoff.record_success(places, began)
 
     def must_wait(
         self, task: Task, have: Collection[int], missing: Collection[int], needed: Collection[int] = ()
     ) -> bool:
-        """Whether all that could be done for a block now would fail. If not, it is the one that is tried on those of
-        its backends that were in trouble. *needed*: backends without any of which nothing can be done."""
+        """Whether everything that could be done for a block now would fail. If not, this starts a trial of the block at
+        those of its backends that have failed.
+
+        *have*: the backends that hold it. *missing*: those where it should be put. *needed*: backends without any of
+        which nothing can be done."""
         if not self:
             return False
         if not all(self.can_read(each, task.block) for each in needed):
             return True
         suspects = [each for each in task.suspects if each in have]
-        open_ = [each for each in missing if self.can_write(each, task.block)]
-        asked = [each for each in suspects if self.can_read(each, task.block)]
+        writable = [each for each in missing if self.can_write(each, task.block)]
+        checkable = [each for each in suspects if self.can_read(each, task.block)]
         sources = [each for each in have if self.can_read(each, task.block)]
-        if ((missing or suspects) and not open_ and not asked) or (have and not sources):
+        if ((missing or suspects) and not writable and not checkable) or (have and not sources):
             return True
-        self.start_trial([*open_, *asked, *sources, *needed], task.block)
-        self.put_backoff.start_trial(open_, task.block)
+        self.start_trial([*writable, *checkable, *sources, *needed], task.block)
+        self.put_backoff.start_trial(writable, task.block)
         return False
 
     def start_trial(self, places: Iterable[int], block: bytes) -> None:
-        """*block* is tried there."""
+        """Make *block* the only one that is tried at those of *places* that fail every call."""
         self.call_backoff.start_trial(places, block)
 
     def end_trial(self, block: bytes) -> None:
-        """*block* is not tried any more."""
+        """Let other blocks be tried where *block* was."""
         self.call_backoff.end_trial(block)
         self.put_backoff.end_trial(block)
 
     def waiting(self) -> dict[str, str]:
-        """Backends by name whose copies wait, and for what."""
-        words = self.put_backoff.reasons() | self.call_backoff.reasons()
-        return {self._name(place): f"copies wait: {word}" for place, word in words.items()}
+        """Return the names of the backends whose copies wait, each with a sentence that says why."""
+        reasons = self.put_backoff.reasons() | self.call_backoff.reasons()
+        return {self._name(place): f"copies wait: {reason}" for place, reason in reasons.items()}
 
     def _name(self, place: int) -> str:
         return self._targets.names.get(place, "?")

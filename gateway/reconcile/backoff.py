@@ -1,4 +1,4 @@
-"""Rows of work that nothing can be done about now: they are tried again later, and where nothing is left, told."""
+"""Postponing a row of work that cannot be done now: it is retried later, and a block without any copy is reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from gateway.blocks.protocols import WorkerJournal
 from gateway.journal.tables import WorkState
-from gateway.reconcile.batching import Batching
+from gateway.reconcile.batching import CommandBatcher
 from gateway.reconcile.clock import JournalClock
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
 from gateway.reconcile.copy_ops import Task
@@ -16,50 +16,50 @@ from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
 ATTEMPTS = 10
-"""After so many a block is set aside."""
+"""After this many failed attempts a block is set aside: it is retried once a day."""
 
 _log = logging.getLogger(__name__)
 
 
 class WorkBackoff:
-    """Each of its answers is True: something came of it, a record."""
+    """Postpones rows of work. Each method returns True: it recorded something."""
 
     def __init__(self, journal: WorkerJournal, targets: PlacementTargets, clock: JournalClock, timing: Timing) -> None:
         self._journal = journal
         self._targets = targets
         self.clock = clock
         self._pauses = timing.block_backoff
-        self._fail = Batching(journal, FailWork)
+        self._fail = CommandBatcher(journal, FailWork)
         self.failed = 0
         """Blocks so far that could not be brought where they should be."""
 
     async def mark_lost(self, task: Task, have: Collection[int]) -> bool:
-        """No good copy is left."""
+        """Record that no good copy of the block is left. *have*: the backends that hold it by the journal."""
         names = ", ".join(self._targets.names[place] for place in have) or "a backend that was lost"
         _log.error("block %s is lost: no good copy on %s", task.block.hex(), names)
         self.failed += 1
-        for place in have:  # so that each is looked at again before it is believed
+        for place in have:  # so that each copy is examined again before it counts as good
             await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
         return await self._until(
             task, self._pauses.aside_seconds, WorkState.LOST, task.attempts + 1, f"no good copy on {names}"
         )
 
-    async def retry(self, task: Task, word: str) -> bool:
-        """It failed: it is tried again, later each time, and in the end once a day."""
+    async def retry(self, task: Task, reason: str) -> bool:
+        """Record a failed attempt. Each attempt doubles the pause, and after `ATTEMPTS` it is a day."""
         self.failed += 1
         attempts = task.attempts + 1
         state = WorkState.ASIDE if attempts >= ATTEMPTS else WorkState.WAITING
         seconds = min(self._pauses.most_seconds, self._pauses.first_seconds * 2 ** min(attempts, 20))
         if state is WorkState.ASIDE:
             seconds = self._pauses.aside_seconds
-        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 (so that they part)
-        return await self._until(task, seconds, state, attempts, word)
+        seconds *= random.uniform(0.5, 1.0)  # noqa: S311 (so that blocks that failed together are not retried together)
+        return await self._until(task, seconds, state, attempts, reason)
 
-    async def postpone(self, task: Task, word: str) -> bool:
-        """Nothing is wrong, and nothing can be done for a while."""
-        return await self._until(task, self._pauses.pinned_seconds, WorkState.WAITING, task.attempts, word)
+    async def postpone(self, task: Task, reason: str) -> bool:
+        """Record that nothing is wrong, and that nothing can be done for a while."""
+        return await self._until(task, self._pauses.pinned_seconds, WorkState.WAITING, task.attempts, reason)
 
-    async def _until(self, task: Task, seconds: float, state: WorkState, attempts: int, word: str) -> bool:
+    async def _until(self, task: Task, seconds: float, state: WorkState, attempts: int, reason: str) -> bool:
         due_ns = self.clock.now_ns() + int(seconds * 1e9)
-        await self._fail.send(Fail(task.block, due_ns, state, attempts, word))
+        await self._fail.send(Fail(task.block, due_ns, state, attempts, reason))
         return True

@@ -1,7 +1,7 @@
-"""Many items in one command: what is handed in while a command is on its way goes with the next one.
+"""Sends many items in one command: items that are handed in while a command is under way go with the next one.
 
-The committer makes each command that comes alone durable by itself, and those of clients wait meanwhile; so where
-nothing hangs on an item's moment, others are waited for.
+The committer commits a command that arrives alone by itself, with an fsync, and the commands of clients wait meanwhile.
+So items that are not urgent wait for others.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any, Generic, TypeVar
 from gateway.blocks.protocols import WorkerJournal
 
 ITEMS = 128
-"""Of one command: so that it holds up nobody else's."""
+"""Most items of one command, so that it does not delay other commands."""
 
 T = TypeVar("T")
 
 
 async def _one_turn() -> None:
-    """Items of the same turn of the event loop go together."""
+    """Gather the items of the same turn of the event loop."""
     await asyncio.sleep(0)
 
 
-class Batching(Generic[T]):
-    """Sends items of one kind. For one event loop."""
+class CommandBatcher(Generic[T]):
+    """Sends items of one kind in commands of one class. For one event loop."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Batching(Generic[T]):
         command: Callable[[tuple[T, ...]], Any],
         gather: Callable[[], Awaitable[None]] = _one_turn,
     ) -> None:
-        """*gather*: awaited before the first item is sent, so that others come along."""
+        """*gather* is awaited before the first item is sent, so that others can join it."""
         self._journal = journal
         self._command = command
         self._gather = gather
@@ -40,8 +40,8 @@ class Batching(Generic[T]):
         self._sending: asyncio.Task[None] | None = None
 
     async def send(self, item: T) -> Any:
-        """The item's own answer, where the command answers one for each; else what it answered for all. Raises what
-        the command was refused with."""
+        """Send *item*. Returns the item's own answer if the command returns a sequence, one answer for each item;
+        otherwise what the command returned. Raises what the command raised."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
         if self._sending is None or self._sending.done():
@@ -51,18 +51,20 @@ class Batching(Generic[T]):
     async def _send(self) -> None:
         await self._gather()
         while self._waiting:
-            some, self._waiting = self._waiting[:ITEMS], self._waiting[ITEMS:]
-            some = [(item, answer) for item, answer in some if not answer.done()]  # nobody hangs on the others any more
-            if not some:
+            batch, self._waiting = self._waiting[:ITEMS], self._waiting[ITEMS:]
+            batch = [
+                (item, answer) for item, answer in batch if not answer.done()
+            ]  # the callers of the others were cancelled
+            if not batch:
                 continue
             try:
-                answers = await self._journal.send(self._command(tuple(item for item, _ in some)))
-            except Exception as error:  # noqa: BLE001 (each caller hears it)
-                for _, answer in some:
+                answers = await self._journal.send(self._command(tuple(item for item, _ in batch)))
+            except Exception as error:  # noqa: BLE001 (each caller gets it)
+                for _, answer in batch:
                     if not answer.done():
                         answer.set_exception(error)
                 continue
-            each = answers if isinstance(answers, Sequence) else [answers] * len(some)
-            for (_, answer), value in zip(some, each, strict=True):
+            each = answers if isinstance(answers, Sequence) else [answers] * len(batch)
+            for (_, answer), value in zip(batch, each, strict=True):
                 if not answer.done():
                     answer.set_result(value)

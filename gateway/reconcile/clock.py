@@ -1,8 +1,8 @@
-"""The time by which work is due: the machine's, but never behind the journal's, and never standing still.
+"""The time by which work is due: the wall clock, but never before the journal's time, and always advancing.
 
-The journal's time does not go back. So where the machine's clock was ahead and has been put right, what the journal
-noted lies in the future, for hours or for years; held against the machine's time alone, nothing of it would be due, and
-what is damaged would not be mended.
+The journal's time never goes back. If the machine's clock was ahead and has been corrected, times in the journal lie in
+the future, by hours or by years. Compared with the wall clock alone, none of that work would be due, and damaged copies
+would not be repaired.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class JournalClock:
         self._now_ns, self._monotonic = 0, clock.monotonic()
 
     def now_ns(self) -> int:
-        """The later of the machine's wall time and the journal's; where that is the journal's, it goes on with the
-        machine's monotonic clock until the wall clock has caught up."""
+        """Return the later of the wall time and the journal's time. While the journal's is later, the result advances
+        with the monotonic clock, until the wall clock has caught up."""
         monotonic = self._clock.monotonic()
         rows = self._store.query("SELECT at_ns FROM head")
         journal_ns = int(rows[0][0]) if rows else 0

@@ -1,7 +1,9 @@
-"""Commands of the work on copies: planning it, beginning, settling, putting off. Rows in memory only.
+"""Commands of the planner and the mover: planning, beginning, settling and postponing work on copies. Rows in memory
+only.
 
-Each is conditional on what was read, and takes many blocks: one that changed, died or was done meanwhile is passed
-over, and its answer is False. So two who work at once, or one who starts again, do no harm.
+A command takes many blocks, and each item is conditional on what the sender read: a block that has changed or died
+meanwhile, or whose work is done, is passed over, and its result is False. So two movers at once, or one that starts
+again, do no harm.
 """
 
 from __future__ import annotations
@@ -29,65 +31,66 @@ from gateway.journal.records.work import (
 from gateway.journal.tables import BACKEND, BACKEND_SET, BLOCK, PLAN, REWRITE, SITE, WORK, Block, Work
 
 PLACED_FEATURE = 4
-"""The feature level of records that say since when copies have been where they should be."""
+"""The journal's feature level that `CopiesPlaced` needs."""
 
 
 class Begin(NamedTuple):
-    """Copies of a block are going to be made."""
+    """Announces that copies of a block will be made."""
 
     block: bytes
     before: int
-    """The set that holds it, as it was read."""
+    """The set of backends that holds the block, as it was read."""
     on: tuple[int, ...]
-    """The backends where bytes of it may lie from now on."""
+    """The backends on which bytes of the block may be from now on."""
 
 
 class Settle(NamedTuple):
-    """A block is held by other backends."""
+    """Changes the set of backends that holds a block."""
 
     block: bytes
     before: int
-    """The set that holds it, as it was read, and"""
+    """The set of backends that holds the block, as it was read."""
     was: tuple[int, ...]
-    """its members."""
+    """The members of that set."""
     members: tuple[int, ...]
-    """Those that hold it now."""
+    """The backends that hold the block now."""
     done: bool
-    """That is as it should be."""
+    """Whether these are exactly the backends that should hold it."""
     placed_ns: int = 0
-    """Since when every backend that should hold it has confirmed it; 0: not every one has."""
+    """When the last of the backends that should hold the block confirmed it; 0: not all of them have."""
     due_ns: int = 0
-    """When the block is looked at again; only with *placed_ns*."""
+    """When the block is examined again; used only with *placed_ns*."""
 
 
 class Hold(NamedTuple):
-    """The copies of a block outside the backends that should hold it are kept for a while."""
+    """Keeps the old copies of a block for a while."""
 
     block: bytes
     before: int
-    """The set that holds it, as it was read."""
+    """The set of backends that holds the block, as it was read."""
     placed_ns: int
-    """Since when every backend that should hold it has confirmed it."""
+    """When the last of the backends that should hold the block confirmed it."""
     due_ns: int
-    """When the block is looked at again."""
+    """When the block is examined again."""
 
 
 class Drop(NamedTuple):
-    """Some of those that hold a block are let go of: the others were asked again, long enough after they confirmed."""
+    """Removes old holders from a block's set. The other holders were checked again, long enough after they
+    confirmed."""
 
     block: bytes
     before: int
-    """The set that holds it, as it was read, and"""
+    """The set of backends that holds the block, as it was read."""
     was: tuple[int, ...]
-    """its members."""
+    """The members of that set."""
     members: tuple[int, ...]
-    """Those that hold it from now on."""
+    """The backends that hold the block from now on."""
     placed_ns: int
-    """Since when they have, as it was read."""
+    """When the last of *members* confirmed the block, as it was read."""
 
 
 class Finish(NamedTuple):
-    """A block is as it should be, and what its row called strays is gone."""
+    """Deletes the row of work of a block that is as it should be, and whose strays were deleted."""
 
     block: bytes
     before: int
@@ -95,7 +98,7 @@ class Finish(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """A block could not be brought where it should be."""
+    """Postpones the row of work of a block."""
 
     block: bytes
     due_ns: int
@@ -105,10 +108,10 @@ class Fail(NamedTuple):
     word: str
 
 
-@command(80, weight=lambda asked: len(asked.blocks))
+@command(80, weight=lambda request: len(request.blocks))
 class AdvancePlan(Command[bool]):
-    """The planner's: the blocks behind *before* and up to *after* were looked at, and *blocks* of them are not where
-    they should be. *walks* and *again_ns* as in `Plan`. Answers False where the plan is not as it was read."""
+    """Sent by the planner: it has examined the blocks after *before* and up to *after*, and *blocks* of them are not
+    where they should be. *walks* and *again_ns*: see `Plan`. Returns False if the plan is not as it was read."""
 
     fingerprint: bytes
     before: bytes
@@ -119,30 +122,30 @@ class AdvancePlan(Command[bool]):
     due_ns: int = 0
 
 
-def advance_plan(asked: AdvancePlan, tx: Tx) -> bool:
-    tx.prefetch([(PLAN, (0,)), (SITE, (0,)), *((BLOCK, (block,)) for block in asked.blocks)])
-    tx.prefetch([(WORK, (block,)) for block in asked.blocks])
+def advance_plan(request: AdvancePlan, tx: Tx) -> bool:
+    tx.prefetch([(PLAN, (0,)), (SITE, (0,)), *((BLOCK, (block,)) for block in request.blocks)])
+    tx.prefetch([(WORK, (block,)) for block in request.blocks])
     plan = tx.get(PLAN, (0,))
-    if asked.before and (plan is None or plan.fingerprint != asked.fingerprint or plan.after != asked.before):
+    if request.before and (plan is None or plan.fingerprint != request.fingerprint or plan.after != request.before):
         return False
     require_copies_feature(tx)
-    alive = tuple(each for each in asked.blocks if (block := tx.get(BLOCK, (each,))) is not None and not block.died)
+    alive = tuple(each for each in request.blocks if (block := tx.get(BLOCK, (each,))) is not None and not block.died)
     if alive:
-        tx.emit(WorkNoted(alive, asked.due_ns, tx.at_ns))
-    tx.emit(PlanAdvanced(asked.fingerprint, asked.after, asked.walks, asked.again_ns))
+        tx.emit(WorkNoted(alive, request.due_ns, tx.at_ns))
+    tx.emit(PlanAdvanced(request.fingerprint, request.after, request.walks, request.again_ns))
     return True
 
 
-@command(81, weight=lambda asked: 3 * len(asked.items))
+@command(81, weight=lambda request: 3 * len(request.items))
 class BeginWork(Command[tuple[bool, ...]]):
-    """The mover's, before it puts anything anywhere. Answers for each whether it may."""
+    """Sent by the mover before it puts copies. Returns for each item whether it may."""
 
     items: tuple[Begin, ...]
 
 
-def begin_work(asked: BeginWork, tx: Tx) -> tuple[bool, ...]:
-    _want(tx, [item.block for item in asked.items])
-    return tuple(_begin(tx, item) for item in asked.items)
+def begin_work(request: BeginWork, tx: Tx) -> tuple[bool, ...]:
+    _prefetch(tx, [item.block for item in request.items])
+    return tuple(_begin(tx, item) for item in request.items)
 
 
 def _begin(tx: Tx, item: Begin) -> bool:
@@ -155,18 +158,19 @@ def _begin(tx: Tx, item: Begin) -> bool:
     return True
 
 
-@command(82, weight=lambda asked: 3 * len(asked.items))
+@command(82, weight=lambda request: 3 * len(request.items))
 class SettleWork(Command[tuple[bool, ...]]):
-    """The mover's: the copies are there. Answers for each whether its block was still as it was read."""
+    """Sent by the mover when copies were confirmed. Returns for each item whether its block was still as it was
+    read."""
 
     items: tuple[Settle, ...]
 
 
-def settle_work(asked: SettleWork, tx: Tx) -> tuple[bool, ...]:
-    sets = [(BACKEND_SET, (pack(sorted(item.members)),)) for item in asked.items]
-    _want(tx, [item.block for item in asked.items])
+def settle_work(request: SettleWork, tx: Tx) -> tuple[bool, ...]:
+    sets = [(BACKEND_SET, (pack(sorted(item.members)),)) for item in request.items]
+    _prefetch(tx, [item.block for item in request.items])
     tx.prefetch(sets)
-    return tuple(_settle(tx, item) for item in asked.items)
+    return tuple(_settle(tx, item) for item in request.items)
 
 
 def _settle(tx: Tx, item: Settle) -> bool:
@@ -181,37 +185,37 @@ def _settle(tx: Tx, item: Settle) -> bool:
     if item.done and not strays and not work.suspects:
         tx.emit(WorkDone((item.block,)))
     elif item.placed_ns and not work.suspects:
-        _place(tx, item.block, item.placed_ns, item.due_ns)
+        _record_placed(tx, item.block, item.placed_ns, item.due_ns)
     return True
 
 
-def _place(tx: Tx, block: bytes, placed_ns: int, due_ns: int) -> None:
+def _record_placed(tx: Tx, block: bytes, placed_ns: int, due_ns: int) -> None:
     tx.need_feature(PLACED_FEATURE)
     tx.emit(CopiesPlaced(block, placed_ns, due_ns))
 
 
 def _set_of(tx: Tx, members: tuple[int, ...]) -> int:
-    """The id of the set, named if nobody has yet."""
+    """Return the id of the set of *members*, and create it if it does not exist."""
     ordered = tuple(sorted(members))
-    found = tx.get(BACKEND_SET, (pack(list(ordered)),))
-    if found is not None:
-        return found.id
-    made = BackendSetNamed(ordered, tx.new_id())
-    tx.emit(made)
-    return made.id
+    row = tx.get(BACKEND_SET, (pack(list(ordered)),))
+    if row is not None:
+        return row.id
+    record = BackendSetNamed(ordered, tx.new_id())
+    tx.emit(record)
+    return record.id
 
 
-@command(83, frees=True, weight=lambda asked: 3 * len(asked.items))
+@command(83, frees=True, weight=lambda request: 3 * len(request.items))
 class FinishWork(Command[tuple[bool, ...]]):
-    """The mover's: nothing is left to do for these. Answers for each whether that was so."""
+    """Sent by the mover for blocks without further work. Returns for each item whether its row was deleted."""
 
     items: tuple[Finish, ...]
 
 
-def finish_work(asked: FinishWork, tx: Tx) -> tuple[bool, ...]:
-    _want(tx, [item.block for item in asked.items])
-    done = tuple(_is_done(tx, item) for item in asked.items)
-    ids = tuple(item.block for item, so in zip(asked.items, done, strict=True) if so)
+def finish_work(request: FinishWork, tx: Tx) -> tuple[bool, ...]:
+    _prefetch(tx, [item.block for item in request.items])
+    done = tuple(_is_done(tx, item) for item in request.items)
+    ids = tuple(item.block for item, so in zip(request.items, done, strict=True) if so)
     if ids:
         require_copies_feature(tx)
         tx.emit(WorkDone(ids))
@@ -223,16 +227,16 @@ def _is_done(tx: Tx, item: Finish) -> bool:
     return work is not None and not work.suspects and ids_in(work.strays) == item.strays
 
 
-@command(84, weight=lambda asked: 3 * len(asked.items))
+@command(84, weight=lambda request: 3 * len(request.items))
 class FailWork(Command[int]):
-    """The mover's: these are tried again later. Answers how many there still are."""
+    """Sent by the mover to postpone rows. Returns how many of them still existed."""
 
     items: tuple[Fail, ...]
 
 
-def fail_work(asked: FailWork, tx: Tx) -> int:
-    tx.prefetch([(SITE, (0,)), *((WORK, (item.block,)) for item in asked.items)])
-    there = [item for item in asked.items if tx.get(WORK, (item.block,)) is not None]
+def fail_work(request: FailWork, tx: Tx) -> int:
+    tx.prefetch([(SITE, (0,)), *((WORK, (item.block,)) for item in request.items)])
+    there = [item for item in request.items if tx.get(WORK, (item.block,)) is not None]
     if there:
         require_copies_feature(tx)
     for item in there:
@@ -242,93 +246,93 @@ def fail_work(asked: FailWork, tx: Tx) -> int:
 
 @command(85)
 class SuspectCopy(Command[bool]):
-    """Whoever reads: the copy of *block* on *backend* is absent or damaged, as *word* says. Answers whether that was
-    news."""
+    """Sent by any reader: the copy of *block* on *backend* is absent or damaged, as *word* says. Returns whether that
+    was not known yet."""
 
     block: bytes
     backend: int
     word: str
 
 
-def suspect_copy(asked: SuspectCopy, tx: Tx) -> bool:
-    _want(tx, [asked.block])
-    tx.prefetch([(REWRITE, (asked.block,))])
-    block, work = tx.get(BLOCK, (asked.block,)), tx.get(WORK, (asked.block,))
-    if block is None or block.died or (work is not None and asked.backend in ids_in(work.suspects)):
+def suspect_copy(request: SuspectCopy, tx: Tx) -> bool:
+    _prefetch(tx, [request.block])
+    tx.prefetch([(REWRITE, (request.block,))])
+    block, work = tx.get(BLOCK, (request.block,)), tx.get(WORK, (request.block,))
+    if block is None or block.died or (work is not None and request.backend in ids_in(work.suspects)):
         return False
     require_copies_feature(tx)
-    tx.emit(CopySuspected(asked.block, asked.backend, asked.word, tx.at_ns))
+    tx.emit(CopySuspected(request.block, request.backend, request.word, tx.at_ns))
     return True
 
 
 @command(86)
 class ClearCopies(Command[bool]):
-    """The mover's: these copies of *block* are good. Answers whether it still has a row."""
+    """Sent by the mover: the copies of *block* on *backends* are good. Returns whether the block still has a row."""
 
     block: bytes
     backends: tuple[int, ...]
 
 
-def clear_copies(asked: ClearCopies, tx: Tx) -> bool:
-    _want(tx, [asked.block])
-    if tx.get(WORK, (asked.block,)) is None:
+def clear_copies(request: ClearCopies, tx: Tx) -> bool:
+    _prefetch(tx, [request.block])
+    if tx.get(WORK, (request.block,)) is None:
         return False
     require_copies_feature(tx)
-    tx.emit(CopiesCleared(asked.block, asked.backends))
+    tx.emit(CopiesCleared(request.block, request.backends))
     return True
 
 
 @command(87)
 class LoseBackend(Command[int]):
-    """Copies on the backend are gone for good. Answers its id."""
+    """Mark the backend *name* as lost: its copies are gone for good. Returns its id."""
 
     name: str
 
 
-def lose_backend(asked: LoseBackend, tx: Tx) -> int:
-    tx.prefetch([(SITE, (0,)), (BACKEND, (asked.name,))])
-    row = tx.get(BACKEND, (asked.name,))
+def lose_backend(request: LoseBackend, tx: Tx) -> int:
+    tx.prefetch([(SITE, (0,)), (BACKEND, (request.name,))])
+    row = tx.get(BACKEND, (request.name,))
     if row is None:
-        raise InvalidArgument(f"there is no backend {asked.name!r}")
+        raise InvalidArgument(f"there is no backend {request.name!r}")
     if not row.lost:
         require_copies_feature(tx)
-        tx.emit(BackendLost(asked.name))
+        tx.emit(BackendLost(request.name))
     return row.id
 
 
 @command(88)
 class HoldCopies(Command[tuple[bool, ...]]):
-    """The mover's: every backend that should hold these blocks has confirmed them, and copies elsewhere are kept until
-    the block is looked at again. Answers for each whether its block was still as it was read."""
+    """Sent by the mover: every backend that should hold these blocks has confirmed them, and their old copies are kept
+    until the block is examined again. Returns for each item whether its block was still as it was read."""
 
     items: tuple[Hold, ...]
 
 
-def hold_copies(asked: HoldCopies, tx: Tx) -> tuple[bool, ...]:
-    _want(tx, [item.block for item in asked.items])
-    return tuple(_hold(tx, item) for item in asked.items)
+def hold_copies(request: HoldCopies, tx: Tx) -> tuple[bool, ...]:
+    _prefetch(tx, [item.block for item in request.items])
+    return tuple(_hold(tx, item) for item in request.items)
 
 
 def _hold(tx: Tx, item: Hold) -> bool:
     _, work = _as_read(tx, item.block, item.before)
     if work is None or work.suspects:
         return False
-    _place(tx, item.block, item.placed_ns, item.due_ns)
+    _record_placed(tx, item.block, item.placed_ns, item.due_ns)
     return True
 
 
 @command(89)
 class DropCopies(Command[tuple[bool, ...]]):
-    """The mover's: these blocks are held by fewer backends from now on. Answers for each whether its block was still
-    as it was read, and no copy of it is suspected."""
+    """Sent by the mover: these blocks are held by fewer backends from now on. Returns for each item whether its block
+    was still as it was read, without a suspected copy."""
 
     items: tuple[Drop, ...]
 
 
-def drop_copies(asked: DropCopies, tx: Tx) -> tuple[bool, ...]:
-    _want(tx, [item.block for item in asked.items])
-    tx.prefetch([(BACKEND_SET, (pack(sorted(item.members)),)) for item in asked.items])
-    return tuple(_drop(tx, item) for item in asked.items)
+def drop_copies(request: DropCopies, tx: Tx) -> tuple[bool, ...]:
+    _prefetch(tx, [item.block for item in request.items])
+    tx.prefetch([(BACKEND_SET, (pack(sorted(item.members)),)) for item in request.items])
+    return tuple(_drop(tx, item) for item in request.items)
 
 
 def _drop(tx: Tx, item: Drop) -> bool:
@@ -339,16 +343,16 @@ def _drop(tx: Tx, item: Drop) -> bool:
         return False
     strays = sorted({*ids_in(work.strays), *item.was} - {*item.members})
     tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
-    _place(tx, item.block, item.placed_ns, work.due_ns)
+    _record_placed(tx, item.block, item.placed_ns, work.due_ns)
     return True
 
 
-def _want(tx: Tx, blocks: list[bytes]) -> None:
+def _prefetch(tx: Tx, blocks: list[bytes]) -> None:
     tx.prefetch([(SITE, (0,)), *((BLOCK, (block,)) for block in blocks), *((WORK, (block,)) for block in blocks)])
 
 
 def _as_read(tx: Tx, block_id: bytes, before: int) -> tuple[Block, Work] | tuple[None, None]:
-    """The block and its row, if it lives and is held by the set that was read."""
+    """Return a block and its row of work, if the block is alive and still held by the set *before*."""
     block, work = tx.get(BLOCK, (block_id,)), tx.get(WORK, (block_id,))
     if block is None or block.died or work is None or block.backends != before:
         return None, None
@@ -367,4 +371,4 @@ COMMANDS: CommandTable = {
     HoldCopies: hold_copies,
     DropCopies: drop_copies,
 }
-"""What the committer runs for this room."""
+"""The commands of this package and the functions that run them, for the committer."""

@@ -1,6 +1,6 @@
-"""Copies of one block, byte by byte: fetching one that is good, putting it elsewhere, deleting what nobody names.
+"""Operations on the copies of one block: reading and verifying a copy, putting it on other backends, deleting strays.
 
-What is copied was verified, frame by frame; a copy counts once the backend has confirmed its checksum.
+Only a copy that was verified frame by frame is copied on. A new copy counts once its backend has confirmed its CRC32C.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.blocks.verify import verify_copy
 from gateway.crypto.sealing import BlockKeys
 
 AT_HAND_BYTES = 256 << 10
-"""What is read on the loop, where it needs no thread."""
+"""Blocks of at most this size are read on the event loop, if the backend needs no thread for that."""
 
 
 class Task(NamedTuple):
-    """A block with a row of work, as both were read."""
+    """A block and its row of work, as they were read."""
 
     block: bytes
     due_ns: int
@@ -42,10 +42,10 @@ class Task(NamedTuple):
 
 
 class BackendFailed(Exception):
-    """A backend does not do what it is asked, whatever the block."""
+    """A call of a backend failed for a reason that has nothing to do with the block."""
 
     def __init__(self, place: int, why: BaseException, *, storing: bool = False) -> None:
-        """*storing*: it was asked to store something."""
+        """*why*: what the call raised. *storing*: the call was a put."""
         super().__init__(str(why))
         self.place = place
         self.why = why
@@ -53,23 +53,24 @@ class BackendFailed(Exception):
 
     @property
     def only_storing(self) -> bool:
-        """What lies there can still be read and deleted."""
+        """Whether the backend can still be read and emptied."""
         if isinstance(self.why, backend_errors.ReadOnly):
             return True
         return self._storing and isinstance(self.why, backend_errors.Full | backend_errors.Corrupted)
 
     @property
     def asked_seconds(self) -> float | None:
-        """How long it asked to be left alone, where it did."""
+        """How long the backend asked to be left alone; None if it did not."""
         return self.why.retry_after_s if isinstance(self.why, backend_errors.BackendError) else None
 
 
 class ValueRejected(BackendFailed):
-    """A backend says that what it was sent is not what it was sent: the block's fault, or its own."""
+    """A backend reports that a value it received differs from its checksum: the fault of the block or of the
+    backend."""
 
 
 class CopyOps:
-    """What touches copies."""
+    """Reads, puts and deletes copies."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class CopyOps:
         reads_cheaply: Callable[[int], bool] = lambda place: False,
         covers: Covers = no_fence,
     ) -> None:
-        """*reads_cheaply*: whether reading from a backend costs less than putting there. *covers*: as of `Covers`."""
+        """*reads_cheaply*: whether reading from a backend costs less than a put there. *covers*: see `Covers`."""
         self.covers = covers
         self._store = store
         self._keys = keys
@@ -87,8 +88,8 @@ class CopyOps:
         self._reads_cheaply = reads_cheaply
 
     async def examine(self, task: Task, place: int, *, alone: bool = False) -> Buffer | None:
-        """The whole copy there, verified; None if it is absent or damaged. *alone*: no other copy hangs on what is
-        found. Raises `BackendFailed`."""
+        """Return the whole copy on *place*, verified; None if it is absent or damaged. *alone*: no decision about
+        another copy depends on the result. Raises `BackendFailed`."""
         try:
             copy = await self._read_whole(task, place, at_hand=alone and place not in task.suspects)
             await verify_copy(self._store, self._keys, task.block, task.ring_key, task.crc32c, copy)
@@ -99,56 +100,56 @@ class CopyOps:
         return copy
 
     async def _read_whole(self, task: Task, place: int, *, at_hand: bool) -> Buffer:
-        """All that lies there. *at_hand*: what is small is read without a thread where that can be; a file that is open
-        here can be read so for a while after it was deleted, and says nothing about whether it stands."""
+        """Return all bytes of the copy. *at_hand*: read a small copy without a thread if possible. That may read a file
+        which was deleted a while ago and is still open in this process, so it does not prove that the copy exists."""
         backend, key = self._at(place), block_path(task.block)
-        found = backend.get_now(key) if at_hand and task.size <= AT_HAND_BYTES else None
-        return found if found is not None else await backend.get(key)
+        copy = backend.get_now(key) if at_hand and task.size <= AT_HAND_BYTES else None
+        return copy if copy is not None else await backend.get(key)
 
     async def absent_from(self, task: Task, places: Iterable[int]) -> set[int]:
-        """Ask each of *places* for the block, and read one copy back whole. Answers those that do not have it.
+        """Check each of *places* for the block, and read one copy back whole. Returns those that do not have it.
 
-        A place has it if it tells the right size and, where it tells an MD5, that of the copy that was read; where the
-        MD5 differs, which says nothing by itself, its copy is read as well. Places that are cheap to read are read
-        first. Raises `BackendFailed` if a place cannot be asked."""
+        A place has the block if it reports the right size and, if it reports an MD5, the MD5 of the copy that was read.
+        If the MD5 differs, which proves nothing by itself, its copy is read, too. Places that are cheap to read are
+        read first. Raises `BackendFailed` if a place cannot be checked."""
         absent: set[int] = set()
         copy: Buffer | None = None
         for place in sorted(places, key=lambda place: (not self._reads_cheaply(place), place)):
-            found = await self._stat(task, place)
-            if found is None:
+            stat = await self._stat(task, place)
+            if stat is None:
                 absent.add(place)
                 continue
-            if copy is not None and (not found.md5 or found.md5 == await asyncio.to_thread(_md5, copy)):
+            if copy is not None and (not stat.md5 or stat.md5 == await asyncio.to_thread(_md5, copy)):
                 continue
-            read = await self.examine(task, place)
-            if read is None:
+            value = await self.examine(task, place)
+            if value is None:
                 absent.add(place)
             else:
-                copy = read
+                copy = value
         return absent
 
     async def _stat(self, task: Task, place: int) -> Stat | None:
-        """What *place* tells of a value of the right size; None if it has none. Raises `BackendFailed`."""
+        """Return the `Stat` of the copy on *place*; None if there is none of the right size. Raises `BackendFailed`."""
         try:
-            found = await self._at(place).stat(block_path(task.block))
+            stat = await self._at(place).stat(block_path(task.block))
         except (backend_errors.NotFound, backend_errors.Corrupted):
             return None
         except backend_errors.BackendError as error:
             raise BackendFailed(place, error) from error
-        return found if found.size == task.size else None
+        return stat if stat.size == task.size else None
 
     async def is_present(self, task: Task, copy: Buffer, place: int) -> bool:
-        """Whether *copy* stands there already, as far as that can be told for less than putting it costs: by the MD5
-        that the place tells, or by reading it where that crosses no line. Raises `BackendFailed`."""
-        found = await self._stat(task, place)
-        if found is None:
+        """Whether *copy* is on *place* already, as far as finding out costs less than a put: by the MD5 that the place
+        reports, or by reading the copy if that is cheap. Raises `BackendFailed`."""
+        stat = await self._stat(task, place)
+        if stat is None:
             return False
-        if found.md5:
-            return found.md5 == await asyncio.to_thread(_md5, copy)
+        if stat.md5:
+            return stat.md5 == await asyncio.to_thread(_md5, copy)
         return self._reads_cheaply(place) and await self.examine(task, place) is not None
 
     async def put(self, task: Task, copy: Buffer, places: Iterable[int]) -> tuple[set[int], list[BackendFailed]]:
-        """Put *copy* on each of *places*. Answers where it stands now, confirmed, and what went wrong elsewhere."""
+        """Put *copy* on each of *places*. Returns the places that confirmed it, and the failures of the others."""
         wanted = list(places)
         outcomes = await asyncio.gather(*(self._put(task, copy, place) for place in wanted))
         done = {place for place, outcome in zip(wanted, outcomes, strict=True) if outcome is None}
@@ -166,7 +167,7 @@ class CopyOps:
         return None
 
     async def delete(self, task: Task, places: Iterable[int]) -> None:
-        """Delete what lies there. Raises `BackendFailed`."""
+        """Delete the block's copies on *places*. Raises `BackendFailed`."""
         for place in places:
             try:
                 await self._at(place).delete(block_path(task.block))

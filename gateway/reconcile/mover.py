@@ -1,23 +1,44 @@
-"""The mover: works off the rows of work, many at a time: copies are made, mended, dropped, and at last their bytes go.
+"""The mover: processes the rows of work that say which blocks are not where they should be, many at a time.
+
+Theory of operation
+-------------------
+A row of the table `work` names a block whose copies are not as they should be. The planner makes rows, and so do
+readers
+that find a bad copy. The mover reads the rows that are due, in the order of their due times, and runs one asyncio task
+for each block, `AT_ONCE` at most. Each task takes one step, chosen by what the journal says now (`_reconcile`):
+
+| state of the block                                          | step                                              |
+|-------------------------------------------------------------|---------------------------------------------------|
+| it is dead                                                  | postpone the row; the sweeper deletes it          |
+| copies are missing or suspected                             | make copies (`copy_maker.py`)                     |
+| every backend that should hold it does, and others do, too  | drop the others after a wait (`old_copies.py`)    |
+| exactly the backends that should hold it do                 | delete strays and then the row (`old_copies.py`)  |
+
+A step that records something changes the block's state or the row's due time, so the block is met again in its new
+state. A pass begins with the first due row (`_START`) and ends when all due rows have been met; a row that falls due
+meanwhile is left to the next pass. If a pass recorded nothing, the next one waits for `revisit_seconds`.
+
+Rows are passed over, in memory alone, if everything that could be done for them would fail: their backends have failed
+and are paused (`backend_health.py`). That costs no record, and delays no row after them. A backend that is full takes
+no copies, but it is still read and emptied.
+
+While processors are scarce, clients come first: the mover begins nothing for a while, and then a few blocks at a time
+(`throttle.py`).
 
 **The crash argument**, for each block:
-1. *Begun*: a record says on which further backends bytes of it may lie from now on (its strays).
-2. *Put*: a good copy, verified frame by frame, is put there; it counts once the backend has confirmed its checksum.
-   Where bytes of it may lie already, and finding out costs less than putting, it is looked at first.
-3. *Settled*: one record, conditional on the set that was read, names the set that holds it now: those that held it
-   before, and those where it was put.
-4. *Let go of*: those that should not hold it are taken out of its set, and their bytes deleted, only after a wait and
-   after those that should hold it were asked again (`old_copies`, with the argument). Only then does the row go.
 
-Killed anywhere, the row stands and names every place where bytes may be; everything is done again, to the same end. A
-block that dies meanwhile is the sweeper's, which deletes strays as well; it waits for this process's horizon, which is
-held from before step 1 until step 3 was answered.
+1. *Begun*: a record says on which further backends bytes of it may be from now on (its strays).
+2. *Put*: a good copy, verified frame by frame, is put there. It counts once the backend has confirmed its checksum. If
+   bytes may be there already, and finding out costs less than a put, the mover looks first.
+3. *Settled*: one record, conditional on the set that was read, names the set that holds it now: the backends that held
+   it before, and those where it was put.
+4. *Dropped*: backends that should not hold it are removed from its set, and their bytes deleted, only after a wait and
+   after those that should hold it were checked again (`old_copies.py`, with the argument). Only then is the row
+   deleted.
 
-What falls due while some is worked on waits until that is done; and where clients are in the way of it, they go
-first, for a while, and then a few blocks at a time are worked on (`giving_way`).
-
-Work whose backend is in trouble is passed over, in memory, until that has rested: it costs no record, and holds up
-nobody behind it. One that is full takes nothing, but it is read and emptied all the same.
+If the process is killed anywhere, the row still exists and names every place where bytes may be. Everything is done
+again, with the same result. A block that dies meanwhile belongs to the sweeper, which deletes strays as well. The
+sweeper waits for this process's horizon, which is held from before step 1 until step 3 was answered.
 """
 
 from __future__ import annotations
@@ -26,8 +47,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from backends.base import Backend, Buffer
-from gateway import errors, failpoints
+from backends.base import Backend
+from gateway import errors
 from gateway.blocks.budget import Budget
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Covers, Tables, WorkerJournal, no_fence
@@ -37,16 +58,8 @@ from gateway.journal.apply.work import ids_in
 from gateway.journal.site_clock import SiteClock, moments
 from gateway.reconcile.backend_health import BackendHealth
 from gateway.reconcile.backoff import WorkBackoff
-from gateway.reconcile.batching import Batching
 from gateway.reconcile.clock import JournalClock
-from gateway.reconcile.commands import (
-    Begin,
-    BeginWork,
-    ClearCopies,
-    Settle,
-    SettleWork,
-    SuspectCopy,
-)
+from gateway.reconcile.copy_maker import CopyMaker
 from gateway.reconcile.copy_ops import BackendFailed, CopyOps, Task
 from gateway.reconcile.old_copies import OldCopies
 from gateway.reconcile.placement_targets import PlacementTargets
@@ -54,9 +67,9 @@ from gateway.reconcile.throttle import no_throttle
 from gateway.timing import Timing
 
 AT_ONCE = 64
-"""Blocks that are worked on at a time, and"""
+"""Most blocks that are worked on at a time."""
 BYTES_AT_ONCE = 64 << 20
-"""the sealed bytes of them that are held."""
+"""Most sealed bytes of these blocks that are held in memory."""
 _ROWS = (
     "SELECT w.block, w.due_ns, w.attempts, w.suspects, w.strays, w.strays_number, w.placed_ns, b.ring_key, b.size, "
     "b.crc32c, b.backends, b.policy, b.died FROM work w JOIN block b ON b.id = w.block "
@@ -65,7 +78,7 @@ _ROWS = (
 _OLDEST = "SELECT min(due_ns) FROM work WHERE due_ns <= ?"
 _START = (0, b"")
 ROWS = 256
-"""Looked at between two turns of the loop."""
+"""Rows that are read between two turns of the event loop."""
 _log = logging.getLogger(__name__)
 
 
@@ -89,30 +102,28 @@ class Mover(Worker):
         bytes_at_once: int = BYTES_AT_ONCE,
         covers: Covers = no_fence,
     ) -> None:
-        """*covers*: where old copies may be deleted."""
+        """*throttle*: as `BackgroundThrottle`. *covers*: where old copies may be deleted."""
         super().__init__(store, timing)
         self._journal = journal
         self._lookup = lookup
         self._targets = targets
-        self._copies = CopyOps(store, keys, backends, targets.is_local, covers)
         self._budget = Budget(bytes_at_once)
         self._throttle = throttle
         self._at_once = at_once
-        self._begin = Batching(journal, BeginWork)
-        self._settle = Batching(journal, SettleWork, self._gather)
         self._backoff = WorkBackoff(journal, targets, JournalClock(store, timing.clock), timing)
         self.health = BackendHealth(targets, timing)
+        copies = CopyOps(store, keys, backends, targets.is_local, covers)
         site_clock = SiteClock(store.query, moments(timing.clock))
-        self._old = OldCopies(
-            journal, self._copies, targets, self.health, self._backoff, self._budget, timing, site_clock
-        )
+        self._old = OldCopies(journal, copies, targets, self.health, self._backoff, self._budget, timing, site_clock)
+        self.made = CopyMaker(journal, lookup, copies, targets, self.health, self._backoff, self._old, self._gather)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
-        self._cursor = _START
-        self._until_ns = self._may_begin = 0
-        self._progress = self._caught_up = False
-        self._skipped = 0
-        self._again = 0.0
-        self.copied = self.copied_bytes = self.mended = self.found = 0
+        self._cursor = _START  # the row that was met last: (due time, block)
+        self._until_ns = 0  # rows that fall due later are left to the next pass
+        self._may_begin = 0  # blocks that the throttle still allows
+        self._progress = False  # a task of this pass recorded something
+        self._caught_up = False  # no more rows are due
+        self._skipped = 0  # rows of this pass that were passed over
+        self._again = 0.0  # when the next pass may begin
 
     @property
     def dropped(self) -> int:
@@ -121,7 +132,7 @@ class Mover(Worker):
 
     @property
     def vanished(self) -> int:
-        """Copies so far that a backend had confirmed, and that were not there when they were asked for again."""
+        """Copies so far that a backend had confirmed, and that were not there when they were checked again."""
         return self._old.vanished
 
     @property
@@ -130,7 +141,7 @@ class Mover(Worker):
         return self._backoff.failed
 
     async def _gather(self) -> None:
-        """Wait until other copies have come along that the journal can hear of in the same command."""
+        """Wait until the records of other copies can join the same command."""
         await self._clock.sleep(self._timing.mover.gather_seconds if self._caught_up else 0.0)
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
@@ -162,11 +173,12 @@ class Mover(Worker):
         return self._end_of_rows()
 
     def _is_planned(self) -> bool:
-        """The planner knows what should be now: so where it changes back, all that is done until then is walked."""
+        """Whether the planner has begun to walk under the present targets. So if the targets change back, a walk
+        follows that covers all that was done meanwhile."""
         return self.store.query("SELECT fingerprint FROM plan") == [(self._targets.fingerprint,)]
 
     def _may_start(self) -> bool:
-        """Whether any of what is due may be begun, or all gives way to somebody."""
+        """Ask the throttle how many blocks may be begun. Returns whether any may."""
         now_ns = self._backoff.clock.now_ns()
         if self._cursor == _START:
             self._until_ns = now_ns
@@ -175,7 +187,8 @@ class Mover(Worker):
         return self._may_begin > 0
 
     def _end_of_rows(self) -> bool:
-        """Begin anew, sooner or later: all of them that are passed over are looked at again."""
+        """Begin another pass, if its time has come. It meets all rows again that were passed over, so the pause grows
+        with their number. Returns whether the pass that ends recorded anything."""
         now, pauses = self._clock.monotonic(), self._timing.mover
         if self._cursor == _START or now < self._again:
             return False
@@ -185,9 +198,9 @@ class Mover(Worker):
         return self._progress
 
     async def _start_some(self) -> None:
-        """Begin as many of the next rows as there is room for, and as may be begun."""
+        """Start tasks for the next rows, as many as fit and as the throttle allows."""
         if not self._may_begin or len(self._under_way) > self._at_once * 3 // 4:
-            return  # many at a time: each look at the tables costs as much as some of what it finds
+            return  # start many at a time, since each query costs as much as some of its rows
         while len(self._under_way) < self._at_once:
             rows = self.store.query(_ROWS, (self._until_ns, *self._cursor, ROWS))
             for row in rows:
@@ -208,17 +221,18 @@ class Mover(Worker):
             await asyncio.sleep(0)
 
     def _must_wait(self, task: Task) -> bool:
-        """Whether all that could be done for it now would fail: its backends rest."""
+        """Whether everything that could be done for the block now would fail, since its backends are paused."""
         if not self.health:
             return False
         members = self._lookup.members(task.set_id)
         have = [each for each in members if each not in self._targets.lost]
         desired = self._targets.desired(task.policy, members)
         missing = desired.difference(have)
-        lets_go = not missing and not task.suspects and (task.strays or desired != set(have))
-        return self.health.must_wait(task, have, missing, desired if lets_go else ())
+        only_drops = not missing and not task.suspects and (task.strays or desired != set(have))
+        return self.health.must_wait(task, have, missing, desired if only_drops else ())
 
     async def _wait_for_some(self) -> None:
+        """Wait until a task ends; and a little longer if no more rows are due, so that several end together."""
         done, _ = await asyncio.wait(self._under_way.values(), return_when=asyncio.FIRST_COMPLETED)
         if self._caught_up:
             await self._clock.sleep(self._timing.mover.look_seconds)
@@ -230,19 +244,19 @@ class Mover(Worker):
     # ---- one block --------------------------------------------------------------------------------------------------
 
     async def _work(self, task: Task) -> bool:
-        """Answers whether anything came of it."""
+        """Take the next step for a block. Returns whether that recorded anything."""
         try:
-            if task.died:  # the sweeper takes it, and its row; it may come back to life as long as it has not
+            if task.died:  # the sweeper deletes the block and its row; until then the block may come back to life
                 return await self._backoff.postpone(task, "it is dead")
             with self._journal.reading():
                 return await self._reconcile(task)
-        except BackendFailed as trouble:
-            self.health.record_failure(trouble)
+        except BackendFailed as failure:
+            self.health.record_failure(failure)
             return False
         except errors.EntrepotError as error:
             _log.warning("block %s: %s", task.block.hex(), error)
             return False
-        except Exception as error:  # noqa: BLE001 (it is put off, and the others go on)
+        except Exception as error:  # noqa: BLE001 (the block is retried later, and the others go on)
             _log.exception("block %s", task.block.hex())
             return await self._backoff.retry(task, f"{type(error).__name__}: {error}")
 
@@ -255,125 +269,4 @@ class Mover(Worker):
         if not task.suspects and desired < set(have):
             return await self._old.drop(task, members, desired)
         async with self._budget.charged(task.size):
-            return await self._make_copies(task, members, have, desired)
-
-    async def _make_copies(
-        self, task: Task, members: tuple[int, ...], have: list[int], desired: frozenset[int]
-    ) -> bool:
-        began = self.health.clock()
-        copy, bad, good = await self._find_copies(task, have, desired)
-        missing = desired.difference(have)
-        wanted = {place for place in missing | (bad & desired) if self.health.can_write(place, task.block)}
-        if copy is None:
-            return await self._backoff.mark_lost(task, have) if set(have) <= bad else False
-        if task.placed_ns:  # a copy that is made now was not there during the wait: so that begins anew
-            for place in sorted((bad & desired).difference(task.suspects)):
-                await self._journal.send(SuspectCopy(task.block, place, "absent or damaged"))
-        there, wrong = await self._find_present(task, copy, wanted & missing)
-        self.health.record_success(there, began)
-        wanted -= there.union(error.place for error in wrong)
-        new = tuple(sorted(wanted & missing))
-        if new:
-            if not await self._begin.send(Begin(task.block, task.set_id, new)):
-                return True
-            failpoints.reach("copies-begun")
-        put, failures = await self._copies.put(task, copy, sorted(wanted))
-        self.health.record_stored(put, began)
-        if put:
-            failpoints.reach("copies-put")
-        self._count(task, put, bad)
-        put |= there
-        good |= put
-        if desired - set(have) - put or (bad & desired) - put:
-            held, placed = set(have) | put, False
-        else:
-            held, placed = set(desired).union(set(have) - bad), True
-        progress = await self._record_holders(task, members, held, good, desired, placed=placed)
-        odd = None
-        for error in (*wrong, *failures):
-            if self.health.is_rejection(error, task.block):
-                odd = error
-            else:
-                self.health.record_failure(error)
-        return progress if odd is None else await self._backoff.retry(task, str(odd))
-
-    async def _find_copies(
-        self, task: Task, have: list[int], desired: frozenset[int]
-    ) -> tuple[Buffer | None, set[int], set[int]]:
-        """A good copy if any, which ones are bad, and which good. All that are suspected are looked at; of the others
-        one, and the next where that is bad; last of all what no set names, and what was given up, as far as it answers
-        all the same: its copies do not count, but one that can still be had need not be lost."""
-        copy: Buffer | None = None
-        bad: set[int] = set()
-        good: set[int] = set()
-        trouble: BackendFailed | None = None
-        suspected = [place for place in have if place in task.suspects]
-        others = sorted(
-            (place for place in have if place not in task.suspects),
-            key=lambda place: (not self.health.can_read(place, task.block), place not in desired),
-        )
-        last = [place for place in task.strays if place not in have and place not in self._targets.lost]
-        given_up = [place for place in self._lookup.members(task.set_id) if place in self._targets.lost]
-        for place in [*suspected, *others, *last, *given_up]:
-            if copy is not None and place not in task.suspects:
-                break
-            if place in given_up and place in self.health.call_backoff:
-                continue
-            began = self.health.clock()
-            try:
-                found = await self._copies.examine(task, place, alone=have == [place])
-            except BackendFailed as error:
-                trouble = trouble if place in given_up else error
-                self.health.record_failure(error)
-                continue
-            (bad if found is None else good).add(place)
-            if found is not None:
-                self.health.record_success([place], began)
-                copy = found
-        if copy is None and trouble is not None:
-            raise trouble
-        return copy, bad, good
-
-    async def _find_present(self, task: Task, copy: Buffer, missing: set[int]) -> tuple[set[int], list[BackendFailed]]:
-        """Where the copy stands already, of the places where it may: a put behind an answer has ended, or one of our
-        own before a kill. And what could not be asked."""
-        there: set[int] = set()
-        wrong: list[BackendFailed] = []
-        for place in sorted(missing.intersection(task.strays)):
-            try:
-                if await self._copies.is_present(task, copy, place):
-                    there.add(place)
-            except BackendFailed as trouble:
-                wrong.append(trouble)
-        self.found += len(there)
-        return there, wrong
-
-    async def _record_holders(
-        self,
-        task: Task,
-        members: tuple[int, ...],
-        held: set[int],
-        good: set[int],
-        desired: frozenset[int],
-        *,
-        placed: bool,
-    ) -> bool:
-        """The journal says who holds it now, and which copies are good again. Only a set with a good copy is named.
-        *placed*: all of *should* have confirmed it, and the wait for those that should not hold it begins."""
-        progress = False
-        settled = good.union(each for each in task.suspects if each not in held).intersection(task.suspects)
-        if settled:
-            await self._journal.send(ClearCopies(task.block, tuple(sorted(settled))))
-            progress = True
-        if held != set(members) and held & good:
-            goes = held.union(members, task.strays) - desired - self._targets.lost
-            times = self._old.begin_wait() if placed and goes else (0, 0)
-            item = Settle(task.block, task.set_id, members, tuple(sorted(held)), held == desired, *times)
-            progress = await self._settle.send(item) or progress
-            failpoints.reach("copies-settled")
-        return progress
-
-    def _count(self, task: Task, put: set[int], bad: set[int]) -> None:
-        self.copied += len(put - bad)
-        self.mended += len(put & bad)
-        self.copied_bytes += len(put) * task.size
+            return await self.made.make(task, members, have, desired)

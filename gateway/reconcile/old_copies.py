@@ -1,5 +1,7 @@
 """When a moved block's old copies, on backends that should no longer hold the block, may be deleted.
 
+Theory of operation
+-------------------
 A backend may confirm a put and lose the value all the same. So an old copy is deleted only after every backend that
 should hold the block has been asked for it again, some time after that backend's confirmation. A block passes these
 steps, in this order:
@@ -35,6 +37,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Collection
+from typing import NamedTuple
 
 from gateway import failpoints
 from gateway.blocks.budget import Budget
@@ -42,7 +45,7 @@ from gateway.blocks.protocols import WorkerJournal
 from gateway.journal.site_clock import SiteClock
 from gateway.reconcile.backend_health import BackendHealth
 from gateway.reconcile.backoff import WorkBackoff
-from gateway.reconcile.batching import Batching
+from gateway.reconcile.batching import CommandBatcher
 from gateway.reconcile.commands import Drop, DropCopies, Finish, FinishWork, Hold, HoldCopies, SuspectCopy
 from gateway.reconcile.copy_ops import CopyOps, Task
 from gateway.reconcile.placement_targets import PlacementTargets
@@ -52,6 +55,15 @@ FRESH_BLOCKS = 65_536
 """How many blocks' confirmations are remembered. A forgotten one is made again."""
 
 _log = logging.getLogger(__name__)
+
+
+class RecordHorizons(NamedTuple):
+    """Record numbers up to which nobody looks anything up any more."""
+
+    with_pins: int
+    """Neither a reader nor a backup does."""
+    without_pins: int
+    """No reader does; a backup may."""
 
 
 class OldCopies:
@@ -77,10 +89,10 @@ class OldCopies:
         self._backoff = backoff
         self._budget = budget
         self._timing = timing.old_copies
-        self._hold = Batching(journal, HoldCopies)
-        self._drop = Batching(journal, DropCopies)
-        self._finish = Batching(journal, FinishWork)
-        self._horizons: tuple[int, int] | None = None
+        self._hold = CommandBatcher(journal, HoldCopies)
+        self._drop = CommandBatcher(journal, DropCopies)
+        self._finish = CommandBatcher(journal, FinishWork)
+        self._horizons: RecordHorizons | None = None
         self._confirmed: OrderedDict[bytes, tuple[float, frozenset[int]]] = OrderedDict()
         self._warned: dict[int, float] = {}
         self.held_back = False
@@ -102,7 +114,7 @@ class OldCopies:
         return int(self._targets.recheck_seconds * 1e9)
 
     async def drop(self, task: Task, members: tuple[int, ...], desired: frozenset[int]) -> bool:
-        """Steps 2 and 3, for a block that all of *should* hold, and others, too: take the others out of its set once
+        """Steps 2 and 3, for a block that all of *desired* hold, and others, too: take the others out of its set once
         that is safe. True if that recorded anything. Raises `BackendFailed`."""
         if await self._waits(task):
             return True
@@ -119,13 +131,13 @@ class OldCopies:
         return bool(dropped)
 
     async def clear(self, task: Task, desired: frozenset[int]) -> bool:
-        """Step 4, for a block whose set is *should*: delete its strays once that is safe, and then its row of work.
+        """Step 4, for a block whose set is *desired*: delete its strays once that is safe, and then its row of work.
         True if that recorded anything. Raises `BackendFailed`."""
         strays = [each for each in task.strays if each not in desired and each not in self._targets.lost]
         if strays:
             if await self._waits(task):
                 return True
-            horizon, without_pins = await self._readers()
+            horizon, without_pins = await self._record_horizons()
             if without_pins < task.strays_number:
                 self.held_back = True
                 return False
@@ -148,7 +160,7 @@ class OldCopies:
         return bool(await self._finish.send(Finish(task.block, task.set_id, task.strays)))
 
     def _still_wanted(self, task: Task, members: tuple[int, ...], desired: frozenset[int]) -> bool:
-        """Whether the policies of today, too, want the block, which *members* hold, on the backends *should*: they may
+        """Whether the present policies still want the block, which *members* hold, on the backends *desired*. They may
         have changed while backends were asked."""
         return self._targets.refresh() and self._targets.desired(task.policy, members) == desired
 
@@ -163,16 +175,16 @@ class OldCopies:
         await self._hold.send(Hold(task.block, task.set_id, placed_ns, due_ns))
         return True
 
-    async def _readers(self) -> tuple[int, int]:
-        """Two record numbers: up to the first, no reader and no backup looks anything up; up to the second, no reader
-        does. Both are fetched once per pass."""
+    async def _record_horizons(self) -> RecordHorizons:
+        """Return the horizons. They are fetched once per pass."""
         if self._horizons is None:
-            without_pins = await self._journal.horizons(pins=False)  # first: a reader who ends now is no backup
-            self._horizons = await self._journal.horizons(), without_pins
+            # Readers first: so a reader that ends now is not taken for a backup.
+            without_pins = await self._journal.horizons(pins=False)
+            self._horizons = RecordHorizons(await self._journal.horizons(), without_pins)
         return self._horizons
 
     async def _absent_from(self, task: Task, desired: frozenset[int]) -> set[int] | None:
-        """The backends of *should* that do not have the block; None if one of them cannot be asked now."""
+        """Return those of *desired* that do not have the block; None if one of them cannot be asked now."""
         now = self._health.clock()
         at, places = self._confirmed.get(task.block, (0.0, frozenset()))
         if places == desired and now - at < self._timing.confirmed_seconds:

@@ -1,7 +1,7 @@
-"""What should be, in the journal's ids: `placement.desired` over today's topology, asked once for each policy and set.
+"""Which backends should hold a block, in the journal's ids: `placement.desired`, cached for each policy and set.
 
-The topology may be exchanged at any time; whoever works asks `refresh` before each step, and what was remembered of an
-older one is forgotten. A fingerprint names everything that the answers depend on.
+The topology may be replaced at any time. So a worker calls `refresh` before each step, which drops what was cached
+under an older topology. A fingerprint identifies everything that the answers depend on.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class PlacementTargets:
         self._seen: tuple[object, ...] = ()
         self._known: dict[tuple[int, tuple[int, ...]], frozenset[int]] = {}
         self.names: dict[int, str] = {}
-        """Every backend that the journal knows, by its id."""
+        """The names of all backends that the journal knows, by id."""
         self.lost: frozenset[int] = frozenset()
-        """Of those, the ones whose copies are gone for good."""
+        """The ids of the backends whose copies are lost for good."""
         self.fingerprint = b""
         self._ids: dict[str, int] = {}
         self.policies: dict[int, str] = {}
-        """Every policy that the journal knows, by its id."""
+        """The names of all policies that the journal knows, by id."""
 
     def refresh(self) -> bool:
-        """Learn what changed. False while the topology names a backend that the journal has not met: then nothing can
-        be said yet."""
+        """Load the topology, the backends and the policies of now. Returns False while the topology names a backend
+        that the journal does not know: then no other method may be called."""
         self._now = self._topology()
         backends = self._store.query("SELECT name, id, lost FROM backend")
         policies = self._store.query("SELECT name, id FROM policy")
@@ -52,14 +52,14 @@ class PlacementTargets:
         return self._ids.keys() >= self._now.backends.keys()
 
     def desired(self, policy: int, held: tuple[int, ...]) -> frozenset[int]:
-        """The backends that should hold a block that was written under *policy* and is held by *held*."""
-        found = self._known.get((policy, held))
-        if found is None:
-            facts = StoredBlock(self.policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
+        """Return the backends that should hold a block that was written under *policy* and is held by *held*."""
+        result = self._known.get((policy, held))
+        if result is None:
+            block = StoredBlock(self.policies.get(policy, ""), 0, frozenset(self.names[each] for each in held))
             lost = [self.names[each] for each in self.lost]
-            wanted = desired(facts, self._now, 0, lost).backends
-            found = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)
-        return found
+            wanted = desired(block, self._now, 0, lost).backends
+            result = self._known[(policy, held)] = frozenset(self._ids[name] for name in wanted)
+        return result
 
     @property
     def within_seconds(self) -> float:
@@ -68,19 +68,19 @@ class PlacementTargets:
 
     @property
     def recheck_seconds(self) -> float:
-        """How long old copies of a block that was moved are kept before the new ones are asked for again."""
+        """How long the old copies of a moved block are kept before the new ones are checked again."""
         return self._now.recheck_seconds
 
     def is_local(self, place: int) -> bool:
         """Whether the backend is a folder of a local file system."""
-        found = self._now.backends.get(self.names.get(place, ""))
-        return found is not None and found.s3 is None
+        backend = self._now.backends.get(self.names.get(place, ""))
+        return backend is not None and backend.s3 is None
 
 
 def fingerprint(topology: Topology, lost: Collection[str]) -> bytes:
-    """Of all that `desired` looks at, but for the block; and of how long old copies are kept, so that those that wait
-    are looked at again when that changes."""
+    """Return a hash of all inputs of `desired` other than the block. It also covers `recheck_seconds`, so that blocks
+    whose old copies wait are examined again when that changes."""
     policies = {name: sorted(policy.keep) for name, policy in topology.policies.items()}
     backends = {name: place.drain for name, place in topology.backends.items()}
-    told = json.dumps([policies, backends, sorted(lost), topology.recheck_seconds], sort_keys=True)
-    return hashlib.blake2b(told.encode(), digest_size=FINGERPRINT_BYTES).digest()
+    text = json.dumps([policies, backends, sorted(lost), topology.recheck_seconds], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=FINGERPRINT_BYTES).digest()

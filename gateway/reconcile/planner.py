@@ -1,9 +1,9 @@
 """The planner: walks all blocks, in slices, and makes a row of work for each that is not where it should be.
 
-It walks when what should be has changed (policies, backends, drains, losses): the fingerprint of that stands beside a
-durable cursor, so a walk that was cut short goes on, and one under an older fingerprint begins anew. What a process
-that did not yet know of the change wrote meanwhile may lie behind the cursor already: so a second walk follows the
-first one, and from then on one a day.
+A walk starts when the targets have changed (policies, backends, drains, losses). The table `plan` holds the fingerprint
+of the targets and a durable cursor. So an interrupted walk continues, and a walk under an older fingerprint starts
+again. A process that did not yet know of the change may have written blocks that the cursor has already passed. So a
+second walk follows the first one, and then one a day.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gateway.reconcile.commands import AdvancePlan
 from gateway.reconcile.placement_targets import PlacementTargets
 from gateway.timing import Timing
 
-LOOKED = 2_000
-"""Blocks that are looked at between two turns of the loop."""
-NOTED = 256
-"""Rows of work that one command makes."""
+SLICE_BLOCKS = 2_000
+"""Blocks that are examined between two turns of the event loop."""
+MAX_ROWS = 256
+"""Most rows of work that one command makes."""
 QUIET_SLICES = 16
-"""After so many slices with nothing to note the cursor is made durable all the same."""
+"""After this many slices without a row to make, the cursor is made durable all the same."""
 REST = 3.0
-"""How many times as long as a command took nothing is asked of the committer: the foreground comes first."""
+"""After a command the planner pauses this many times as long as it took, so that clients' commands come first."""
 
 
 class Walk(NamedTuple):
-    """As the table has it."""
+    """The row of the table `plan`."""
 
     fingerprint: bytes
     after: bytes
@@ -39,7 +39,7 @@ class Walk(NamedTuple):
 
 
 class Planner(Worker):
-    """Makes the rows that the mover works off."""
+    """Makes the rows that the mover processes."""
 
     name = "planner"
 
@@ -52,12 +52,12 @@ class Planner(Worker):
         self._targets = targets
         self._journal_clock = JournalClock(store, timing.clock)
         self.noted = 0
-        """Blocks so far."""
+        """Blocks so far for which a row was made."""
 
     async def step(self) -> bool:
         if not self._targets.refresh():
             return False
-        walk = self._begun()
+        walk = self._current_walk()
         if walk is None:
             return False
         before = walk.after
@@ -70,8 +70,8 @@ class Planner(Worker):
                 return True
         return await self._advance(before, walk, ())
 
-    def _begun(self) -> Walk | None:
-        """The walk that is under way, or due; None if none is."""
+    def _current_walk(self) -> Walk | None:
+        """Return the walk that is under way or due; None if there is none."""
         rows = self.store.query("SELECT fingerprint, after, walks, again_ns FROM plan")
         if not rows or rows[0][0] != self._targets.fingerprint:
             return Walk(self._targets.fingerprint, b"", 0, 0)
@@ -81,9 +81,11 @@ class Planner(Worker):
         return walk._replace(after=b"", again_ns=0) if walk.again_ns <= self._journal_clock.now_ns() else None
 
     def _slice(self, walk: Walk) -> tuple[Walk, tuple[bytes, ...]]:
-        """Look at the blocks behind the cursor. Answers where it stands then, and which are to be noted."""
+        """Examine the next blocks after the cursor. Returns the walk with its new cursor, and the blocks that need a
+        row of work."""
         rows = self.store.query(
-            "SELECT id, backends, policy FROM block WHERE id > ? AND died = 0 ORDER BY id LIMIT ?", (walk.after, LOOKED)
+            "SELECT id, backends, policy FROM block WHERE id > ? AND died = 0 ORDER BY id LIMIT ?",
+            (walk.after, SLICE_BLOCKS),
         )
         unsettled: list[bytes] = []
         now_ns, after = self._journal_clock.now_ns(), walk.after
@@ -92,18 +94,18 @@ class Planner(Worker):
             held = self._lookup.members(set_id)
             if self._targets.desired(policy, held) != frozenset(held):
                 unsettled.append(block)
-                if len(unsettled) == NOTED:
-                    return walk._replace(after=after), self._news(unsettled, walk, now_ns)
-        news = self._news(unsettled, walk, now_ns)
-        if len(rows) < LOOKED:
+                if len(unsettled) == MAX_ROWS:
+                    return walk._replace(after=after), self._without_row(unsettled, walk, now_ns)
+        new = self._without_row(unsettled, walk, now_ns)
+        if len(rows) < SLICE_BLOCKS:
             walks = self._timing.planner
             seconds = walks.daily_walk_seconds if walk.walks else walks.second_walk_seconds
-            return Walk(walk.fingerprint, b"", walk.walks + 1, now_ns + int(seconds * 1e9)), news
-        return walk._replace(after=after), news
+            return Walk(walk.fingerprint, b"", walk.walks + 1, now_ns + int(seconds * 1e9)), new
+        return walk._replace(after=after), new
 
-    def _news(self, blocks: list[bytes], walk: Walk, now_ns: int) -> tuple[bytes, ...]:
-        """Those of *blocks* of which a row would say something new. In a first walk that is also what waits for its
-        next try: under other policies it may go."""
+    def _without_row(self, blocks: list[bytes], walk: Walk, now_ns: int) -> tuple[bytes, ...]:
+        """Return those of *blocks* that need a new row of work. In a first walk these include blocks whose row waits
+        for its next attempt: under the new policies the attempt may succeed now."""
         if not blocks:
             return ()
         marks = ", ".join("?" * len(blocks))

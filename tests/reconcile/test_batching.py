@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import Unavailable
-from gateway.reconcile.batching import ITEMS, Batching
+from gateway.reconcile.batching import ITEMS, CommandBatcher
 
 
 class Slow:
@@ -35,7 +35,7 @@ async def turns(count: int = 5) -> None:
 
 async def test_what_comes_together_goes_together_and_what_comes_meanwhile_goes_next() -> None:
     journal = Slow()
-    batching = Batching(journal, lambda items: items)
+    batching = CommandBatcher(journal, lambda items: items)
     first = [asyncio.create_task(batching.send(n)) for n in range(3)]
     await turns()
     second = [asyncio.create_task(batching.send(n)) for n in range(3, 5)]
@@ -50,7 +50,7 @@ async def test_what_comes_together_goes_together_and_what_comes_meanwhile_goes_n
 async def test_a_command_has_only_so_many_and_nobody_is_forgotten() -> None:
     journal = Slow()
     journal.may.set()
-    batching = Batching(journal, lambda items: items)
+    batching = CommandBatcher(journal, lambda items: items)
     count = 2 * ITEMS + 3
     assert await asyncio.gather(*(batching.send(n) for n in range(count))) == [2 * n for n in range(count)]
     assert [len(command) for command in journal.sent] == [ITEMS, ITEMS, 3]
@@ -60,14 +60,14 @@ async def test_one_answer_for_all_is_everybody_s() -> None:
     journal = Slow()
     journal.may.set()
     journal.for_all = 3
-    batching = Batching(journal, lambda items: items)
+    batching = CommandBatcher(journal, lambda items: items)
     assert await asyncio.gather(*(batching.send(n) for n in range(3))) == [3, 3, 3]
 
 
 async def test_a_refusal_is_told_to_everybody_in_the_command_and_to_nobody_behind_it() -> None:
     journal = Slow()
     journal.error = Unavailable("down")
-    batching = Batching(journal, lambda items: items)
+    batching = CommandBatcher(journal, lambda items: items)
     asked = [asyncio.create_task(batching.send(n)) for n in range(3)]
     await turns()
     journal.may.set()
@@ -80,7 +80,7 @@ async def test_a_refusal_is_told_to_everybody_in_the_command_and_to_nobody_behin
 
 async def test_who_does_not_wait_any_more_takes_no_answer_from_the_others() -> None:
     journal = Slow()
-    batching = Batching(journal, lambda items: items)
+    batching = CommandBatcher(journal, lambda items: items)
     asked = [asyncio.create_task(batching.send(n)) for n in range(3)]
     await turns()
     asked[0].cancel()
@@ -92,7 +92,7 @@ async def test_the_first_waits_for_others_as_long_as_it_is_told_to() -> None:
     journal = Slow()
     journal.may.set()
     enough = asyncio.Event()
-    batching = Batching(journal, lambda items: items, enough.wait)
+    batching = CommandBatcher(journal, lambda items: items, enough.wait)
     asked = [asyncio.create_task(batching.send(1))]
     await turns()
     asked.append(asyncio.create_task(batching.send(2)))
@@ -109,7 +109,7 @@ async def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
     journal = Slow()
     journal.may.set()
     enough = asyncio.Event()
-    batching = Batching(journal, lambda items: items, enough.wait)
+    batching = CommandBatcher(journal, lambda items: items, enough.wait)
     asked = [asyncio.create_task(batching.send(n)) for n in range(3)]
     await turns()
     asked[0].cancel()

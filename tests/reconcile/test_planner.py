@@ -103,7 +103,7 @@ async def test_nothing_is_planned_or_moved_while_the_config_names_what_the_journ
 async def test_a_config_that_changes_there_and_back_in_the_middle_of_a_walk_hides_no_block(
     site: Shores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "LOOKED", 1)
+    monkeypatch.setattr(planning, "SLICE_BLOCKS", 1)
     for n in range(3):
         await site.put(b"%d" % n, DATA)
     ((first, before), *_) = site.store.query("SELECT id, backends FROM block ORDER BY id")

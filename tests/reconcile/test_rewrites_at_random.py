@@ -184,7 +184,11 @@ async def test_no_move_costs_a_wanted_copy_and_everything_settles(
     tmp_path: Path, seed: int, lies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewrites, "MOVES", 1)
-    for name, small in (("LOOKED", 3), ("NOTED", 1), ("QUIET_SLICES", 1)):  # so that the planner is long under way
+    for name, small in (
+        ("SLICE_BLOCKS", 3),
+        ("MAX_ROWS", 1),
+        ("QUIET_SLICES", 1),
+    ):  # so that the planner is long under way
         monkeypatch.setattr(planner, name, small)
     async with world(tmp_path, seed) as site:
         happens = [site.write] * 8 + [site.remove] * 5 + [site.change_the_policy] * 3 + [site.let_time_pass] * 3

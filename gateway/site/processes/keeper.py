@@ -124,10 +124,10 @@ def _count(site: Site, workers: list[Worker]) -> None:
             case Planner():
                 DONE.reach(worker.noted, "blocks planned")
             case Mover():
-                DONE.reach(worker.copied, "copies made")
-                DONE.reach(worker.copied_bytes, "bytes copied")
-                DONE.reach(worker.found, "copies found")
-                DONE.reach(worker.mended, "copies mended")
+                DONE.reach(worker.made.new, "copies made")
+                DONE.reach(worker.made.bytes, "bytes copied")
+                DONE.reach(worker.made.already_present, "copies found")
+                DONE.reach(worker.made.repaired, "copies mended")
                 DONE.reach(worker.dropped, "copies dropped")
                 DONE.reach(worker.vanished, "copies vanished")
                 DONE.reach(worker.failed, "blocks failed")
