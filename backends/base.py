@@ -40,7 +40,7 @@ LINEAGE_MAX = 16
 """Tokens that a fence remembers."""
 
 
-class Draw(NamedTuple):
+class IssuedToken(NamedTuple):
     """One fencing token, and the record of the journal behind which it was drawn."""
 
     counter: int
@@ -69,7 +69,7 @@ class Fence(NamedTuple):
     """When it was stamped, by the clock of who did. For people; nothing is decided by it."""
     replaces: str
     """The `key` of the fence that this one replaces; empty where the place bore none."""
-    lineage: tuple[Draw, ...]
+    lineage: tuple[IssuedToken, ...]
     """The latest tokens of that history, oldest first; the last one is this fence's own."""
 
     @property

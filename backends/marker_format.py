@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from backends.base import LINEAGE_MAX, Draw, Fence, Marker
+from backends.base import LINEAGE_MAX, Fence, IssuedToken, Marker
 
 MARKER_BYTES_MAX = 16 << 10
 """A marker is never longer; what is longer is something else."""
@@ -47,7 +47,7 @@ def parse_marker(raw: bytes) -> Marker:
 
 
 def _fence(told: dict[str, Any]) -> Fence:
-    lineage = tuple(Draw(_integer(c), _hex(n), _integer(at), _hex(h)) for c, n, at, h in told["lineage"])
+    lineage = tuple(IssuedToken(_integer(c), _hex(n), _integer(at), _hex(h)) for c, n, at, h in told["lineage"])
     if len(lineage) > LINEAGE_MAX:
         raise ValueError(f"a lineage of {len(lineage)} tokens")
     return Fence(

@@ -9,8 +9,8 @@ longest (full jitter), so that those who failed together do not come back togeth
 emptied by retries, keeps retries to a share of the calls: where everything fails, most calls fail at once. And no
 pause begins that would end behind `within_s`, a Retry-After included.
 
-Put `Deadlined` inside to bound one try, outside to bound them all; and `Limited` inside, or a call that pauses keeps
-its slot from those that would not have to.
+Put `TimeLimited` inside to bound one try, outside to bound them all; and `ConcurrencyLimited` inside, or a call that
+pauses keeps its slot from those that would not have to.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Told = Callable[[str, errors.Unavailable, float], None]
 _PAGE = 1_000  # so many lines of a listing count as one call
 
 
-class Budget:
+class RetryBudget:
     """How many retries are allowed: *reserve* at once, and in the long run *share* of a retry for each call."""
 
     def __init__(self, share: float, reserve: float) -> None:
@@ -54,8 +54,8 @@ class Budget:
 class Retrying(Backend):
     """*inner*, each call tried up to *tries* times within *within_s* seconds.
 
-    *timing* bounds the pauses, which double; *share* and *reserve* are the `Budget`'s. *told* is called before each
-    retry. *draw* answers a random number from 0 to 1.
+    *timing* bounds the pauses, which double; *share* and *reserve* are the `RetryBudget`'s. *told* is called before
+    each retry. *draw* answers a random number from 0 to 1.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Retrying(Backend):
             raise ValueError(f"no way to retry: {tries} tries within {within_s} s")
         self._inner, self._tries, self._within_s = inner, tries, within_s
         self._first_s, self._longest_s = timing.retry_first_seconds, timing.retry_most_seconds
-        self._budget = Budget(share, reserve)
+        self._budget = RetryBudget(share, reserve)
         self._told, self._clock, self._draw = told, clock, draw
 
     @property

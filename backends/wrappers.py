@@ -15,7 +15,7 @@ Observe = Callable[[str, str, float, int], None]
 """Called with the verb, the outcome (`ok`, `miss`, `cancelled`, `bug` or an error's word), seconds, and bytes moved."""
 
 
-class Limited(Backend):
+class ConcurrencyLimited(Backend):
     """At most *slots* calls at once; the others wait in order. `get_now` does not wait, so it takes no slot, and a
     listing holds one only while it fetches, not while its reader thinks."""
 
@@ -69,7 +69,7 @@ class Limited(Backend):
         await self._inner.close()
 
 
-class Deadlined(Backend):
+class TimeLimited(Backend):
     """Each call, and each step of a listing, has *seconds*; then it raises `Unavailable`. What was cut off may still
     take effect later. Closing takes as long as it takes."""
 

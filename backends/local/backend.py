@@ -21,16 +21,16 @@ from typing import ParamSpec, TypeVar
 from backends import base, errors
 from backends.base import Buffer, Listed, Marker, Stat
 from backends.local import listing, values, workdir
-from backends.local.dir_sync import Removals
-from backends.local.fd_cache import Descriptors
+from backends.local.dir_sync import DirSyncBatcher
+from backends.local.fd_cache import FdCache
 from backends.local.files import CONTROL, Root
 from backends.local.marker import read_marker, write_claim
-from backends.local.wal import LOG_BYTES_MIN, Intake
-from backends.local.wal_format import PUT, Entry
+from backends.local.wal import LOG_BYTES_MIN, WriteAheadLog
+from backends.local.wal_format import PUT, WalEntry
 from backends.timing import DEFAULTS, DriverTiming
 
 SMALL_BYTES = 256 << 10
-INTAKE_BYTES = 64 << 20  # of each of the two logs
+WAL_BYTES = 64 << 20  # of each of the two logs
 LISTED_AT_ONCE = 1_000
 PRUNED_AT_ONCE = 256
 THREADS_MIN = 2  # closing waits in one for the syncing in another
@@ -44,19 +44,19 @@ T = TypeVar("T")
 class Local(base.Backend):
     """Values as files below one folder, which several processes may share. Made by `open`; not usable after a fork."""
 
-    def __init__(self, root: Root, *, threads: int, descriptors: int, intake_bytes: int, timing: DriverTiming) -> None:
+    def __init__(self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, timing: DriverTiming) -> None:
         """For `open` alone."""
         self._root = root
-        self._intake_bytes = intake_bytes
+        self._wal_bytes = wal_bytes
         self._timing = timing
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="local")
-        self._descriptors = Descriptors(descriptors)
-        self._desk: workdir.Desk | None = None
-        self._desk_lock = asyncio.Lock()
-        self._intake: Intake | None = None
-        self._removals = Removals(lambda folders: self._run(values.sync_names, root, folders))
+        self._fd_cache = FdCache(descriptors)
+        self._workdir: workdir.WorkDir | None = None
+        self._workdir_lock = asyncio.Lock()
+        self._wal: WriteAheadLog | None = None
+        self._dir_sync = DirSyncBatcher(lambda folders: self._run(values.sync_names, root, folders))
         self._preparing: asyncio.Task[None] | None = None
         self._pruner: asyncio.TimerHandle | None = None
         self._closed = False
@@ -72,12 +72,12 @@ class Local(base.Backend):
         name: str = "local",
         threads: int = 8,
         descriptors: int = 1_024,
-        intake_bytes: int = INTAKE_BYTES,
+        wal_bytes: int = WAL_BYTES,
         make: bool = True,
         timing: DriverTiming = DEFAULTS,
     ) -> Local:
         """Open the folder *path*, making it if only its last part is missing, and restore what a process or a
-        machine that died left in an intake log. *intake_bytes*: the size of each of two logs; 0 does without them.
+        machine that died left in an intake log. *wal_bytes*: the size of each of two logs; 0 does without them.
         Without *make* a folder that is missing, or was never a backend's, is refused, and nothing is made there: it
         would be in the way of the one that belongs there.
 
@@ -86,10 +86,10 @@ class Local(base.Backend):
         """
         if threads < THREADS_MIN:
             raise ValueError(f"a local backend needs {THREADS_MIN} threads, not {threads}")
-        if intake_bytes and intake_bytes < LOG_BYTES_MIN:
-            raise ValueError(f"an intake log has at least {LOG_BYTES_MIN} bytes, not {intake_bytes}")
+        if wal_bytes and wal_bytes < LOG_BYTES_MIN:
+            raise ValueError(f"an intake log has at least {LOG_BYTES_MIN} bytes, not {wal_bytes}")
         root = await asyncio.to_thread(Root, path, name, make=make)
-        self = cls(root, threads=threads, descriptors=descriptors, intake_bytes=intake_bytes, timing=timing)
+        self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, timing=timing)
         try:
             await self._run(values.prepare, root, make=make)
         except BaseException:
@@ -99,7 +99,7 @@ class Local(base.Backend):
 
     async def warm(self) -> None:
         """Make the intake logs ready, which takes some tenths of a second; else the first small put begins it."""
-        await self._own_desk()
+        await self._ensure_workdir()
         if self._preparing is not None:
             await asyncio.shield(self._preparing)
 
@@ -112,15 +112,15 @@ class Local(base.Backend):
         self._check_usable()
         self._unfinished += 1
         try:
-            own = self._desk
-            if own is None or (self._preparing is None and self._intake_bytes):
-                own = await self._own_desk()
-            entry = Entry(PUT, key, value, base.size_of(value), crc32c)
-            if entry.size > SMALL_BYTES or self._intake is None:
+            own = self._workdir
+            if own is None or (self._preparing is None and self._wal_bytes):
+                own = await self._ensure_workdir()
+            entry = WalEntry(PUT, key, value, base.size_of(value), crc32c)
+            if entry.size > SMALL_BYTES or self._wal is None:
                 await self._run(values.store_checked, self._root, own, entry)
             else:
                 values.check_sum(self._root, entry)
-                await self._intake.put(entry)
+                await self._wal.put(entry)
         finally:
             self._leave()
 
@@ -133,9 +133,9 @@ class Local(base.Backend):
         return await future
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
-        value = self._descriptors.read(key, start, length)
-        if value is None and key not in self._descriptors and self._open_now(key):
-            return self._descriptors.read(key, start, length)
+        value = self._fd_cache.read(key, start, length)
+        if value is None and key not in self._fd_cache and self._open_now(key):
+            return self._fd_cache.read(key, start, length)
         return value
 
     async def stat(self, key: str) -> Stat:
@@ -148,18 +148,18 @@ class Local(base.Backend):
         self._check_usable()
         self._unfinished += 1
         try:
-            self._descriptors.drop(key)
-            if self._intake is not None and (logged := self._intake.delete(key)) is not None:
+            self._fd_cache.drop(key)
+            if self._wal is not None and (logged := self._wal.delete(key)) is not None:
                 await logged
             else:
                 await self._run(values.remove, self._root, key)
-            await self._removals.durable(key.rpartition("/")[0])
+            await self._dir_sync.durable(key.rpartition("/")[0])
         finally:
             self._leave()
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
-        async with self._desk_lock:  # while another process restores, one thread waits for it, not all
+        async with self._workdir_lock:  # while another process restores, one thread waits for it, not all
             with suppress(errors.ReadOnly):  # as when it was opened
                 await self._run(values.prepare, self._root)
         lines = listing.walk(self._root, prefix, after)
@@ -176,7 +176,7 @@ class Local(base.Backend):
         self._check_usable()
         self._unfinished += 1
         try:
-            own = self._desk or await self._own_desk()
+            own = self._workdir or await self._ensure_workdir()
             await self._run(write_claim, self._root, own, marker)
         finally:
             self._leave()
@@ -190,26 +190,26 @@ class Local(base.Backend):
     async def _let_go(self) -> None:
         """Calls under way come to their end first; then, whatever goes wrong, nothing is held on to."""
         async with AsyncExitStack() as held:
-            for release in (self._root.close, self._release_desk, self._descriptors.clear, self._release_intake):
+            for release in (self._root.close, self._release_workdir, self._fd_cache.clear, self._release_wal):
                 held.callback(release)
             held.push_async_callback(asyncio.to_thread, self._pool.shutdown)
-            held.push_async_callback(self._removals.close)
+            held.push_async_callback(self._dir_sync.close)
             while self._unfinished:
                 await self._finished.wait()
             if self._pruner is not None:
                 self._pruner.cancel()
             if self._preparing is not None:
                 await asyncio.wait([self._preparing])
-            if self._intake is not None:
-                await self._intake.close()
+            if self._wal is not None:
+                await self._wal.close()
 
-    def _release_intake(self) -> None:
-        if self._intake is not None:
-            self._intake.release()
+    def _release_wal(self) -> None:
+        if self._wal is not None:
+            self._wal.release()
 
-    def _release_desk(self) -> None:
-        if self._desk is not None:
-            self._desk.release()
+    def _release_workdir(self) -> None:
+        if self._workdir is not None:
+            self._workdir.release()
 
     # ---- on the event loop --------------------------------------------------------------------------------------
 
@@ -229,32 +229,32 @@ class Local(base.Backend):
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.wrap_future(self._pool.submit(call, *args, **kwargs))
 
-    async def _own_desk(self) -> workdir.Desk:
+    async def _ensure_workdir(self) -> workdir.WorkDir:
         """Take a desk, which a process needs before its first write, and begin to prepare its logs."""
-        async with self._desk_lock:
-            if self._desk is None:
-                self._desk = await self._run(_take_desk, self._root)
-            if self._preparing is None and self._intake_bytes:
-                self._preparing = asyncio.create_task(self._prepare_intake(self._desk))
-            return self._desk
+        async with self._workdir_lock:
+            if self._workdir is None:
+                self._workdir = await self._run(_acquire_workdir, self._root)
+            if self._preparing is None and self._wal_bytes:
+                self._preparing = asyncio.create_task(self._prepare_wal(self._workdir))
+            return self._workdir
 
-    async def _prepare_intake(self, own: workdir.Desk) -> None:
+    async def _prepare_wal(self, own: workdir.WorkDir) -> None:
         """Without room for the logs every put is made durable the plain way: slower, and as safe."""
         try:
-            await self._run(_prepare_logs, self._root, own, self._intake_bytes)
+            await self._run(_prepare_logs, self._root, own, self._wal_bytes)
         except errors.BackendError as error:
             _log.warning("no intake log, so small puts are slower: %s", error)
             return
         store = functools.partial(values.store, self._root, own)
-        self._intake = Intake(self._root, own, self._pool, store, self._put_intake_away, self._timing)
+        self._wal = WriteAheadLog(self._root, own, self._pool, store, self._retire_wal, self._timing)
 
-    def _put_intake_away(self) -> None:
+    def _retire_wal(self) -> None:
         """Nothing small was put for a while: puts are made durable the plain way, until there are logs again."""
-        if self._intake is not None and self._desk is not None and not self._closed:
-            intake, self._intake = self._intake, None
-            self._preparing = asyncio.create_task(self._drop_logs(intake, self._desk))
+        if self._wal is not None and self._workdir is not None and not self._closed:
+            intake, self._wal = self._wal, None
+            self._preparing = asyncio.create_task(self._drop_logs(intake, self._workdir))
 
-    async def _drop_logs(self, intake: Intake, own: workdir.Desk) -> None:
+    async def _drop_logs(self, intake: WriteAheadLog, own: workdir.WorkDir) -> None:
         """Where a log still holds something (the disk refuses to sync it), both stay for whoever restores them, and
         this process does without: making new ones would lose what they hold."""
         await intake.close()
@@ -284,7 +284,7 @@ class Local(base.Backend):
 
     def _open_now(self, key: str) -> bool:
         """Whether the file of *key* is among the open ones now. No thread is needed where the kernel knows its path."""
-        if self._closed or not self._descriptors.usable or os.getpid() != self._pid:
+        if self._closed or not self._fd_cache.usable or os.getpid() != self._pid:
             return False
         base.check_key(key)
         fd = self._root.open_now(key)
@@ -294,7 +294,7 @@ class Local(base.Backend):
         return True
 
     def _keep_open(self, key: str, fd: int) -> None:
-        self._descriptors.offer(key, fd)
+        self._fd_cache.offer(key, fd)
         if self._pruner is None:
             self._pruner = self._loop.call_later(self._timing.prune_seconds, self._prune)
 
@@ -316,7 +316,7 @@ class Local(base.Backend):
         """Settle *future*, unless its caller has gone away."""
         source = failure.__cause__ if failure is not None else None
         if isinstance(source, OSError) and source.errno == errno.EMFILE:
-            self._descriptors.halve()
+            self._fd_cache.halve()
         if future.done():
             return
         if data is not None:
@@ -326,21 +326,21 @@ class Local(base.Backend):
 
     def _prune(self, keys: Sequence[str] = ()) -> None:
         """Look for deleted files among the open ones, some at a time."""
-        keys = keys or self._descriptors.keys()
-        self._descriptors.drop_deleted(keys[:PRUNED_AT_ONCE])
+        keys = keys or self._fd_cache.keys()
+        self._fd_cache.drop_deleted(keys[:PRUNED_AT_ONCE])
         left, self._pruner = keys[PRUNED_AT_ONCE:], None
         if left:
             self._pruner = self._loop.call_later(0, self._prune, left)
-        elif len(self._descriptors):
+        elif len(self._fd_cache):
             self._pruner = self._loop.call_later(self._timing.prune_seconds, self._prune)
 
 
-def _take_desk(root: Root) -> workdir.Desk:
+def _acquire_workdir(root: Root) -> workdir.WorkDir:
     with root.translated(CONTROL):
         return workdir.take(root)
 
 
-def _prepare_logs(root: Root, own: workdir.Desk, log_bytes: int) -> None:
+def _prepare_logs(root: Root, own: workdir.WorkDir, log_bytes: int) -> None:
     with root.translated(own.path):
         own.prepare_logs(log_bytes)
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 Sync = Callable[[set[str]], Awaitable[None]]
 
 
-class Removals:
+class DirSyncBatcher:
     """The deletions of one backend. For one event loop."""
 
     def __init__(self, sync: Sync) -> None:

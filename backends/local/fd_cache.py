@@ -13,7 +13,7 @@ from backends.buffers import unfilled
 NOW_BYTES_MAX = 2 << 20  # copying more than this out of the page cache would hold up the loop
 
 
-class Descriptors:
+class FdCache:
     """The descriptors of the files read last, at most *most* of them."""
 
     def __init__(self, most: int) -> None:

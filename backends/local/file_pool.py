@@ -13,17 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from backends.local.files import Root
-from backends.local.workdir import Desk
+from backends.local.workdir import WorkDir
 
 FILES = 32
 REFILL_BELOW = 24
 
 
-class Stock:
+class PreallocatedFiles:
     """Some open, empty temporary files of a desk. `take` may be called from several threads."""
 
-    def __init__(self, root: Root, desk: Desk, pool: ThreadPoolExecutor) -> None:
-        self._root, self._desk, self._pool = root, desk, pool
+    def __init__(self, root: Root, desk: WorkDir, pool: ThreadPoolExecutor) -> None:
+        self._root, self._workdir, self._pool = root, desk, pool
         self._files: deque[tuple[int, str]] = deque()
         self._refilling = False
         self._filling = threading.Lock()
@@ -51,7 +51,7 @@ class Stock:
                     os.unlink(path, dir_fd=self._root.fd)
 
     def _make(self) -> tuple[int, str]:
-        path = self._desk.temporary()
+        path = self._workdir.temporary()
         return self._root.create(path), path
 
     def _refill(self) -> None:

@@ -56,7 +56,7 @@ class Root:
     def close(self) -> None:
         os.close(self.fd)
 
-    def check_stands(self) -> None:
+    def check_still_at_path(self) -> None:
         """See that this folder is what stands at its path. Raises `Misconfigured` where it is not any more: its disk
         was unmounted, or something was mounted over it, and whoever opens the path next finds something else."""
         held = os.fstat(self.fd)
@@ -77,9 +77,9 @@ class Root:
         try:
             yield
         except OSError as error:
-            raise self.complaint(error, path, key) from error
+            raise self.to_backend_error(error, path, key) from error
 
-    def complaint(self, error: OSError, path: str, key: str | None = None) -> errors.BackendError:
+    def to_backend_error(self, error: OSError, path: str, key: str | None = None) -> errors.BackendError:
         """The word for what the operating system said about *path*."""
         word, advice = _WORDS.get(error.errno or 0, (errors.Unavailable, error.strerror or str(error)))
         return word(f"{os.path.join(self.path, path)}: {advice}", backend=self.name, key=key)

@@ -9,7 +9,7 @@ import stat
 from backends import errors
 from backends.base import Marker, check_claim, is_claimed
 from backends.local.files import CONTROL, Root, read_all
-from backends.local.workdir import Desk
+from backends.local.workdir import WorkDir
 from backends.marker_format import MARKER_BYTES_MAX, marker_text, parse_marker
 
 MARKER = f"{CONTROL}/marker"
@@ -20,7 +20,7 @@ def read_marker(root: Root) -> Marker | None:
     marker, and
     `Misconfigured` if the folder does not stand at its path any more: who asks wants to know what others would find."""
     with root.translated(MARKER):
-        root.check_stands()
+        root.check_still_at_path()
         raw = _read(root)
     if raw is None:
         return None
@@ -49,7 +49,7 @@ def bears_marker(path: str) -> bool:
     return os.path.isfile(os.path.join(path, MARKER))
 
 
-def write_claim(root: Root, desk: Desk, wanted: Marker) -> None:
+def write_claim(root: Root, desk: WorkDir, wanted: Marker) -> None:
     """Put *wanted* there if `check_claim` allows it. Under a lock, since two sites may claim at the same moment."""
     with root.translated(MARKER):
         lock = os.open(f"{MARKER}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)

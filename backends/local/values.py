@@ -10,7 +10,7 @@ from backends import crash_points, errors
 from backends.base import Buffer, crc32c_of
 from backends.local import workdir
 from backends.local.files import CONTROL, Root, read_all
-from backends.local.wal_format import Entry
+from backends.local.wal_format import WalEntry
 
 
 def prepare(root: Root, *, make: bool = True) -> None:
@@ -26,7 +26,7 @@ def prepare(root: Root, *, make: bool = True) -> None:
                 raise errors.Misconfigured(message, backend=root.name)
             workdir.recover(root)
         except OSError as error:
-            if not isinstance(root.complaint(error, CONTROL), errors.ReadOnly):
+            if not isinstance(root.to_backend_error(error, CONTROL), errors.ReadOnly):
                 raise
             with suppress(FileNotFoundError):
                 if keys := workdir.unrestored(root):
@@ -34,13 +34,13 @@ def prepare(root: Root, *, make: bool = True) -> None:
                     raise errors.ReadOnly(message + "mount it writable once", backend=root.name) from error
 
 
-def check_sum(root: Root, entry: Entry) -> None:
+def check_sum(root: Root, entry: WalEntry) -> None:
     """Raise `Corrupted` unless the value has the checksum that it was given with."""
     if crc32c_of(entry.value) != entry.crc32c:
         raise errors.Corrupted("the value differs from its crc32c", backend=root.name, key=entry.key)
 
 
-def store(root: Root, own: workdir.Desk, entry: Entry) -> None:
+def store(root: Root, own: workdir.WorkDir, entry: WalEntry) -> None:
     """Store a value the plain way: bytes, name, folders, each synced before the next."""
     temporary = own.temporary()
     with root.translated(entry.key, entry.key):
@@ -51,7 +51,7 @@ def store(root: Root, own: workdir.Desk, entry: Entry) -> None:
         root.sync_folders([entry.key.rpartition("/")[0]])
 
 
-def store_checked(root: Root, own: workdir.Desk, entry: Entry) -> None:
+def store_checked(root: Root, own: workdir.WorkDir, entry: WalEntry) -> None:
     """`check_sum`, then `store`."""
     check_sum(root, entry)
     store(root, own, entry)

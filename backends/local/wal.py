@@ -33,10 +33,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from backends import crash_points
-from backends.local.file_pool import Stock
+from backends.local.file_pool import PreallocatedFiles
 from backends.local.files import Root
-from backends.local.wal_format import DELETED, PAGE, PUT, START, Entry, Log, bytes_needed
-from backends.local.workdir import Desk, restore
+from backends.local.wal_format import DELETED, PAGE, PUT, START, WalEntry, WalFile, bytes_needed
+from backends.local.workdir import WorkDir, restore
 from backends.timing import DriverTiming
 
 GROUP_BYTES_MAX = 4 << 20
@@ -50,16 +50,16 @@ _log = logging.getLogger(__name__)
 class _Job:
     """One put or delete on its way."""
 
-    entry: Entry
+    entry: WalEntry
     done: asyncio.Future[None]
     error: Exception | None = None
 
 
 @dataclass(eq=False, slots=True)
-class _Volume:
+class _Segment:
     """A log and what was made out of it since its last reset."""
 
-    log: Log
+    log: WalFile
     keys: set[str] = field(default_factory=set)
     unfinished: int = 0  # groups whose files are still being made
     sealed: bool = False  # takes no more groups until it is reset
@@ -67,44 +67,44 @@ class _Volume:
     suspect: bool = False  # a sync failed: write the files anew
 
 
-class Intake:
+class WriteAheadLog:
     """The intake of one desk. `put` and `delete` are called on the event loop; two threads do the work."""
 
     def __init__(
         self,
         root: Root,
-        desk: Desk,
+        desk: WorkDir,
         pool: ThreadPoolExecutor,
-        store: Callable[[Entry], None],
+        store: Callable[[WalEntry], None],
         idle: Callable[[], None],
         timing: DriverTiming,
     ) -> None:
         """*desk*'s logs are prepared. *pool* runs what may take long; *store* puts a value in the plain way; *idle* is
         called on the event loop when nothing has been put for `log_turn_seconds` and the logs hold nothing."""
-        self._root, self._desk, self._pool, self._store = root, desk, pool, store
+        self._root, self._workdir, self._pool, self._store = root, desk, pool, store
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="intake")
-        self._stock = Stock(root, desk, pool)
+        self._files_ahead = PreallocatedFiles(root, desk, pool)
         self._pending: deque[_Job] = deque()
         self._unanswered = 0  # jobs that wait, or are in a thread; counted on the event loop alone
-        self._turn = threading.Lock()  # who holds it appends: one group at a time on its way to the disk
+        self._append_lock = threading.Lock()  # who holds it appends: one group at a time on its way to the disk
         self._state = threading.Condition()  # guards the volumes' flags
-        self._volumes = [_Volume(log) for log in desk.logs]
+        self._segments = [_Segment(log) for log in desk.logs]
         self._generation = max(log.generation for log in desk.logs)
         self._current = 0
         self._timer: asyncio.TimerHandle | None = None
         self._idle = idle
         self._turn_seconds = timing.log_turn_seconds
 
-    def put(self, entry: Entry) -> asyncio.Future[None]:
+    def put(self, entry: WalEntry) -> asyncio.Future[None]:
         """Durable and visible when the future is done."""
         return self._submit(entry)
 
     def delete(self, key: str) -> asyncio.Future[None] | None:
         """Log the deletion and remove the file; None, and nothing done, if no record of *key* is in a log."""
-        if not any(key in volume.keys for volume in self._volumes):
+        if not any(key in segment.keys for segment in self._segments):
             return None
-        return self._submit(Entry(DELETED, key, (), 0, 0))
+        return self._submit(WalEntry(DELETED, key, (), 0, 0))
 
     async def close(self) -> None:
         """Sync what the logs hold and reset them. What cannot be synced stays in them for the next owner."""
@@ -115,13 +115,13 @@ class Intake:
     @property
     def empty(self) -> bool:
         """After `close`: whether the logs hold nothing that the next owner needs."""
-        return not any(volume.keys or volume.suspect for volume in self._volumes)
+        return not any(segment.keys or segment.suspect for segment in self._segments)
 
     def release(self) -> None:
         """Let go of the files made ahead; after `close`."""
-        self._stock.close()
+        self._files_ahead.close()
 
-    def _submit(self, entry: Entry) -> asyncio.Future[None]:
+    def _submit(self, entry: WalEntry) -> asyncio.Future[None]:
         job = _Job(entry, self._loop.create_future())
         self._pending.append(job)
         self._unanswered += 1
@@ -145,30 +145,30 @@ class Intake:
     def _commit(self) -> None:
         """Take all that waits, log it with one sync, make the files, and say so. A job's own call may find that an
         earlier one has taken it along."""
-        with self._turn:
+        with self._append_lock:
             group, needed = self._take_group()
             if not group:
                 return
-            volume = self._volume_for(needed)
-            if volume is not None:
-                self._append(volume, group)
+            segment = self._segment_for(needed)
+            if segment is not None:
+                self._append(segment, group)
                 crash_points.reach("log-durable")
-        if volume is None:
+        if segment is None:
             for job in group:
                 self._pool.submit(self._store_plainly, job)
             return
         for job in group:
-            self._make_visible(job, volume)
+            self._make_visible(job, segment)
         crash_points.reach("files-made")
-        self._leave(volume)
+        self._leave(segment)
         self._loop.call_soon_threadsafe(self._settle, group)
 
-    def _append(self, volume: _Volume, group: list[_Job]) -> None:
+    def _append(self, segment: _Segment, group: list[_Job]) -> None:
         try:
-            volume.log.append([job.entry for job in group])
+            segment.log.append([job.entry for job in group])
         except Exception as error:  # noqa: BLE001 (whatever it is, the callers must hear of it)
             for job in group:
-                job.error = self._told(error, self._desk.path)
+                job.error = self._told(error, self._workdir.path)
 
     def _take_group(self) -> tuple[list[_Job], int]:
         group: list[_Job] = []
@@ -182,21 +182,21 @@ class Intake:
             group.append(self._pending.popleft())
         return group, needed
 
-    def _volume_for(self, needed: int) -> _Volume | None:
+    def _segment_for(self, needed: int) -> _Segment | None:
         """The log that takes the next group, with its group counted; None while neither has room."""
         with self._state:
-            volume = self._volumes[self._current]
-            if volume.sealed or volume.log.room() < needed:
-                other = self._volumes[1 - self._current]
+            segment = self._segments[self._current]
+            if segment.sealed or segment.log.room() < needed:
+                other = self._segments[1 - self._current]
                 if other.sealed:
                     return None
-                self._seal(volume)
+                self._seal(segment)
                 self._current = 1 - self._current
-                volume = other
-            volume.unfinished += 1
-            return volume
+                segment = other
+            segment.unfinished += 1
+            return segment
 
-    def _make_visible(self, job: _Job, volume: _Volume) -> None:
+    def _make_visible(self, job: _Job, segment: _Segment) -> None:
         entry = job.entry
         if job.error is not None:
             return
@@ -204,8 +204,8 @@ class Intake:
             if entry.kind == DELETED:
                 self._root.remove(entry.key)
                 return
-            volume.keys.add(entry.key)
-            fd, temporary = self._stock.take()
+            segment.keys.add(entry.key)
+            fd, temporary = self._files_ahead.take()
             self._root.fill(fd, temporary, entry.value, sync=False)
             self._root.place(temporary, entry.key)
         except Exception as error:  # noqa: BLE001 (whatever it is, the caller must hear of it)
@@ -225,81 +225,81 @@ class Intake:
         """What the caller is to hear."""
         if not isinstance(error, OSError):
             return error
-        word = self._root.complaint(error, path, key)
+        word = self._root.to_backend_error(error, path, key)
         word.__cause__ = error
         return word
 
     # ---- turning over: in the pool ------------------------------------------------------------------------------
 
-    def _leave(self, volume: _Volume) -> None:
+    def _leave(self, segment: _Segment) -> None:
         """A group's files are made."""
         with self._state:
-            volume.unfinished -= 1
-            if volume.sealed and not volume.unfinished:
-                self._begin_checkpoint(volume)
+            segment.unfinished -= 1
+            if segment.sealed and not segment.unfinished:
+                self._begin_checkpoint(segment)
 
-    def _seal(self, volume: _Volume) -> None:
+    def _seal(self, segment: _Segment) -> None:
         """No more groups into this log; sync and reset it once the last one's files are made. Holds `_state`."""
-        volume.sealed = True
-        if not volume.unfinished:
-            self._begin_checkpoint(volume)
+        segment.sealed = True
+        if not segment.unfinished:
+            self._begin_checkpoint(segment)
 
-    def _begin_checkpoint(self, volume: _Volume) -> None:
+    def _begin_checkpoint(self, segment: _Segment) -> None:
         """Holds `_state`."""
-        volume.busy = True
-        self._pool.submit(self._checkpoint, volume)
+        segment.busy = True
+        self._pool.submit(self._checkpoint, segment)
 
-    def _checkpoint(self, volume: _Volume) -> None:
+    def _checkpoint(self, segment: _Segment) -> None:
         """Make the files of a sealed log durable, reset it, and open it again."""
         try:
-            if volume.suspect:
-                restore(self._root, [volume.log], self._desk.temporary, every=True)
+            if segment.suspect:
+                restore(self._root, [segment.log], self._workdir.temporary, every=True)
             else:
-                self._root.sync_values(list(volume.keys))
+                self._root.sync_values(list(segment.keys))
             crash_points.reach("log-superseded")
             with self._state:
-                self._generation = max(self._generation, volume.log.generation) + 1
+                self._generation = max(self._generation, segment.log.generation) + 1
                 generation = self._generation
-            volume.log.reset(generation)
+            segment.log.reset(generation)
             crash_points.reach("log-reset")
         except Exception as error:  # noqa: BLE001 (whatever it is, who closes waits for this to end)
             _log.warning("%s: the intake log stays: %r", self._root.path, error)
             with self._state:
-                volume.suspect, volume.busy = True, False
+                segment.suspect, segment.busy = True, False
                 self._state.notify_all()
             return
         with self._state:
-            volume.keys.clear()
-            volume.sealed = volume.suspect = volume.busy = False
+            segment.keys.clear()
+            segment.sealed = segment.suspect = segment.busy = False
             self._state.notify_all()
 
     def _tick(self) -> None:
         """Idle is only a log that holds nothing and is about to hold nothing: a group that a thread has taken waits
         no more and is not among the keys yet, and once the logs are put away deletions are logged no more."""
         self._timer = None
-        if any(volume.keys or volume.sealed for volume in self._volumes):
+        if any(segment.keys or segment.sealed for segment in self._segments):
             self._timer = self._loop.call_later(self._turn_seconds, self._tick)
-            self._pool.submit(self._turn_over)
+            self._pool.submit(self._rotate)
         elif self._unanswered:
             self._timer = self._loop.call_later(self._turn_seconds, self._tick)
         else:
             self._idle()
 
-    def _turn_over(self) -> None:
+    def _rotate(self) -> None:
         """Reset logs that have held records for a while, and try those again whose sync failed."""
-        with self._turn, self._state:
-            for volume in self._volumes:
-                if volume.suspect and not volume.busy:
-                    self._begin_checkpoint(volume)
-            volume, other = self._volumes[self._current], self._volumes[1 - self._current]
-            if volume.keys and not volume.sealed and not other.sealed:
-                self._seal(volume)
+        with self._append_lock, self._state:
+            for segment in self._segments:
+                if segment.suspect and not segment.busy:
+                    self._begin_checkpoint(segment)
+            segment, other = self._segments[self._current], self._segments[1 - self._current]
+            if segment.keys and not segment.sealed and not other.sealed:
+                self._seal(segment)
                 self._current = 1 - self._current
 
     def _finish_all(self) -> None:
         self._threads.shutdown(wait=True)
         with self._state:
-            for volume in self._volumes:
-                if volume.keys and not volume.sealed:
-                    self._seal(volume)
-            self._state.wait_for(lambda: not any(v.busy or (v.sealed and not v.suspect) for v in self._volumes))
+            for segment in self._segments:
+                if segment.keys and not segment.sealed:
+                    self._seal(segment)
+            self._state.wait_for(lambda: not any(v.busy or (v.sealed and not v.suspect) for v in self._segments))

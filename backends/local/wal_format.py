@@ -40,7 +40,7 @@ _RECORD_MAGIC = 0x4B4E5449
 _ZEROS = bytes(1 << 20)
 
 
-class Entry(NamedTuple):
+class WalEntry(NamedTuple):
     """What is to be logged: a value put, or (`DELETED`, no value) that a key is gone."""
 
     kind: int
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
     crc32c: int
 
 
-class Found(NamedTuple):
+class StoredWalEntry(NamedTuple):
     """A record found in a log. Its value lies at *at*; whether it fits *crc32c* is seen when it is read."""
 
     kind: int
@@ -60,7 +60,7 @@ class Found(NamedTuple):
     crc32c: int
 
 
-class Log:
+class WalFile:
     """One intake log, open for reading and writing by its one owner. All methods block."""
 
     def __init__(self, fd: int) -> None:
@@ -71,7 +71,7 @@ class Log:
         self._next = START
 
     @classmethod
-    def make(cls, fd: int, size: int, generation: int) -> Log:
+    def make(cls, fd: int, size: int, generation: int) -> WalFile:
         """Fill the empty file *fd* with *size* bytes and make it an empty log of *generation*, durably."""
         for at in range(0, size, len(_ZEROS)):
             write_all(fd, [_ZEROS[: size - at]], at)
@@ -92,7 +92,7 @@ class Log:
         """Bytes left for records."""
         return self.size - self._next
 
-    def append(self, group: Sequence[Entry]) -> None:
+    def append(self, group: Sequence[WalEntry]) -> None:
         """Make the records of *group* durable, with one flush. They must fit in `room`.
 
         Raises `OSError`; then the log is as it was.
@@ -128,7 +128,7 @@ class Log:
         """Whether there is a record of this generation, whoever wrote it."""
         return next(self.records(), None) is not None
 
-    def records(self) -> Iterator[Found]:
+    def records(self) -> Iterator[StoredWalEntry]:
         """The records of this generation, in the order in which they were appended."""
         at = START
         while at < self.size:
@@ -142,7 +142,7 @@ class Log:
             at = found.at + found.size
             at += -at % 8
 
-    def value(self, found: Found) -> Buffer | None:
+    def value(self, found: StoredWalEntry) -> Buffer | None:
         """The value of a record; None where it is damaged, so that it was never acknowledged."""
         value = read_all(self._fd, found.at, found.size)
         return value if crc32c_of([value]) == found.crc32c and len(value) == found.size else None
@@ -158,7 +158,7 @@ class Log:
                     best = max(best, (number, slot))
         return best
 
-    def _read_record(self, at: int) -> Found | None:
+    def _read_record(self, at: int) -> StoredWalEntry | None:
         raw = os.pread(self._fd, _RECORD.size + 1024, at)
         if len(raw) < _RECORD.size:
             return None
@@ -168,7 +168,7 @@ class Log:
             return None
         if check != checksums.crc32c(key, checksums.crc32c(raw[: _RECORD.size - 4])):
             return None
-        return Found(kind, key.decode(), at + _RECORD.size + key_length, size, crc)
+        return StoredWalEntry(kind, key.decode(), at + _RECORD.size + key_length, size, crc)
 
 
 def bytes_needed(key: str, size: int) -> int:
@@ -185,6 +185,6 @@ def _pack_header(generation: int) -> bytes:
     return raw + struct.pack("<I", checksums.crc32c(raw))
 
 
-def _pack_record(entry: Entry, key: bytes, generation: int, at: int) -> bytes:
+def _pack_record(entry: WalEntry, key: bytes, generation: int, at: int) -> bytes:
     raw = _RECORD.pack(_RECORD_MAGIC, entry.kind, len(key), entry.size, generation, at, entry.crc32c, 0)[:-4]
     return raw + struct.pack("<I", checksums.crc32c(key, checksums.crc32c(raw))) + key

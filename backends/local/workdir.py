@@ -31,13 +31,13 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from backends.base import crc32c_of
 from backends.local.files import CONTROL, Root, read_all
-from backends.local.wal_format import DELETED, Found, Log
+from backends.local.wal_format import DELETED, StoredWalEntry, WalFile
 
 LOG_NAMES = ("0.log", "1.log")
 FREE_DESKS_KEPT = 2  # their filled logs spare the next processes the filling
 
 
-class Desk:
+class WorkDir:
     """A desk that this process owns. All methods block."""
 
     def __init__(self, root: Root, path: str, lock_fd: int) -> None:
@@ -46,14 +46,14 @@ class Desk:
         self._lock_fd = lock_fd
         self._count = 0
         self._log_fds: list[int] = []
-        self.logs: list[Log] = []
+        self.logs: list[WalFile] = []
 
     def temporary(self) -> str:
         """A path for a new file that nobody uses."""
         self._count += 1
         return f"{self.path}/new-{self._count}-{secrets.token_hex(4)}"
 
-    def open_logs(self) -> list[Log]:
+    def open_logs(self) -> list[WalFile]:
         """The valid ones of the desk's logs, in the order of their generations."""
         for name in LOG_NAMES:
             with suppress(FileNotFoundError):
@@ -90,7 +90,7 @@ class Desk:
         self._remove(os.path.basename(path))
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._root.fd)
         self._log_fds.append(fd)
-        self.logs.append(Log.make(fd, size, generation))
+        self.logs.append(WalFile.make(fd, size, generation))
 
     def _remove(self, name: str) -> None:
         with suppress(FileNotFoundError):
@@ -99,7 +99,7 @@ class Desk:
     def _open_log(self, path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._root.fd)
         self._log_fds.append(fd)
-        log = Log(fd)
+        log = WalFile(fd)
         if log.valid:
             self.logs.append(log)
 
@@ -168,7 +168,7 @@ def recover(root: Root) -> int:
     return written
 
 
-def take(root: Root) -> Desk:
+def take(root: Root) -> WorkDir:
     """A desk for this process: a free one, restored, or a new one. Its logs are not open yet."""
     with _all_desks(root):
         for path in _desk_paths(root):
@@ -200,12 +200,12 @@ def unrestored(root: Root) -> list[str]:
                 with suppress(FileNotFoundError):
                     fd, _ = root.open(f"{path}/{name}")
                     stack.callback(os.close, fd)
-                    logs.append(Log(fd))
+                    logs.append(WalFile(fd))
             missing += [key for key, (_, found) in _last_words(logs).items() if not _holds(root, key, found)]
     return missing
 
 
-def restore(root: Root, logs: Sequence[Log], temporary: Callable[[], str], *, every: bool = False) -> int:
+def restore(root: Root, logs: Sequence[WalFile], temporary: Callable[[], str], *, every: bool = False) -> int:
     """Make durable what *logs* hold, then reset them. Answers how many files it wrote.
 
     With *every*, which is for an owner who lives, a file that looks right is written anew (after a failed sync the
@@ -227,16 +227,16 @@ def restore(root: Root, logs: Sequence[Log], temporary: Callable[[], str], *, ev
     return written
 
 
-def _restore_value(root: Root, key: str, log: Log, found: Found, temporary: str) -> None:
+def _restore_value(root: Root, key: str, log: WalFile, found: StoredWalEntry, temporary: str) -> None:
     value = log.value(found)
     assert value is not None, "the last words are whole ones"
     root.write(temporary, [value], sync=True)
     root.place(temporary, key)
 
 
-def _last_words(logs: Sequence[Log]) -> dict[str, tuple[Log, Found]]:
+def _last_words(logs: Sequence[WalFile]) -> dict[str, tuple[WalFile, StoredWalEntry]]:
     """For each key whose last whole record is a value: that record and its log."""
-    last: dict[str, tuple[Log, Found]] = {}
+    last: dict[str, tuple[WalFile, StoredWalEntry]] = {}
     for log in sorted(logs, key=lambda log: log.generation):  # an unmade one has no valid record
         for found in log.records():
             if found.kind == DELETED:
@@ -246,7 +246,7 @@ def _last_words(logs: Sequence[Log]) -> dict[str, tuple[Log, Found]]:
     return last
 
 
-def _holds(root: Root, key: str, found: Found) -> bool | None:
+def _holds(root: Root, key: str, found: StoredWalEntry) -> bool | None:
     """Whether the file *key* has the bytes of the record; None if there is no file."""
     try:
         fd, size = root.open(key)
@@ -258,7 +258,7 @@ def _holds(root: Root, key: str, found: Found) -> bool | None:
         os.close(fd)
 
 
-def _try_own(root: Root, path: str) -> Desk | None:
+def _try_own(root: Root, path: str) -> WorkDir | None:
     """The desk at *path*, if nobody owns it. Only under `_all_desks`."""
     fd = os.open(f"{path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
     try:
@@ -266,7 +266,7 @@ def _try_own(root: Root, path: str) -> Desk | None:
     except BlockingIOError:
         os.close(fd)
         return None
-    return Desk(root, path, fd)
+    return WorkDir(root, path, fd)
 
 
 @contextmanager

@@ -21,11 +21,11 @@ from typing import Literal
 
 from backends import base, errors
 from backends.base import Buffer, Listed, Marker, Stat
-from backends.s3.control import Control, is_md5, load, open_control
+from backends.s3.control import ControlClient, is_md5, load, open_control
 from backends.s3.credentials import Credentials
 from backends.s3.listing import listed
 from backends.s3.marker import read_marker, write_claim
-from backends.s3.object_requests import Store, md5_of
+from backends.s3.object_requests import ObjectRequests, md5_of
 from backends.s3.settings import Confirm, S3Settings, Style, normal_prefix
 from backends.timing import DEFAULTS, DriverTiming
 
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _INLINE_BYTES_MAX = 64 << 10  # an MD5 of that takes a tenth of a millisecond; longer ones are made in a thread
 _HASHING_THREADS = 2
 
-Habit = Literal["checksum", "etag", "read"]
+PutConfirmation = Literal["checksum", "etag", "read"]
 
 
 class S3(base.Backend):
@@ -55,18 +55,18 @@ class S3(base.Backend):
     """
 
     def __init__(
-        self, settings: S3Settings, control: Control, credentials: Credentials, tls: ssl.SSLContext | None
+        self, settings: S3Settings, control: ControlClient, credentials: Credentials, tls: ssl.SSLContext | None
     ) -> None:
         """Only `open` makes one."""
         self._settings, self._control = settings, control
         self._prefix, self._where = settings.prefix, control.where
-        self._habit: Habit | None = None
+        self._habit: PutConfirmation | None = None
         self._etags_tell = False  # they are MD5s
         self._slots = asyncio.Semaphore(settings.connections)
         self._learning = asyncio.Lock()
         self._claiming = asyncio.Lock()
         self._hashing = ThreadPoolExecutor(_HASHING_THREADS, thread_name_prefix="entrepot-s3-hash")
-        self._store = Store(settings, control, credentials, tls, self._hashing)
+        self._store = ObjectRequests(settings, control, credentials, tls, self._hashing)
         self._loop, self._pid, self._closed = asyncio.get_running_loop(), os.getpid(), False
 
     @classmethod
@@ -134,14 +134,14 @@ class S3(base.Backend):
         """Where the bucket lies, as far as the server cares."""
         return self._control.region
 
-    async def traits(self) -> dict[str, str]:
+    async def capabilities(self) -> dict[str, str]:
         """What this server does in which others differ, by what it is called; found out by trying."""
         confirmed = {
             "checksum": "the server compares each with its CRC64NVME",
             "etag": "its ETag is the MD5 of what it stored",
             "read": "each is read back, which doubles the traffic: the server does neither",
         }[self._habit or await self._learn()]
-        heeded = await self._control.heeds_conditions()
+        heeded = await self._control.probe_write_conditions()
         absent = [each for each in ("If-None-Match", "If-Match") if each not in heeded]
         return {
             "how puts are confirmed": confirmed,
@@ -260,15 +260,15 @@ class S3(base.Backend):
             async with self._slots:
                 await self._store.get_range(path, key, 0, 1)
 
-    async def _learn(self) -> Habit:
+    async def _learn(self) -> PutConfirmation:
         """How puts are confirmed here, from now on."""
         async with self._learning:
             if self._habit is None:
                 wanted = self._settings.confirm
-                habit: Habit = "etag" if wanted == "auto" else wanted
+                habit: PutConfirmation = "etag" if wanted == "auto" else wanted
                 self._etags_tell = habit == "etag"
                 if wanted == "auto":
-                    habit, self._etags_tell = await self._control.habits()
+                    habit, self._etags_tell = await self._control.probe_put_confirmation()
                 self._store.sends_checksums = habit == "checksum"
                 self._habit = habit
             return self._habit

@@ -18,17 +18,17 @@ ANSWER_BYTES_MAX = 64 << 10
 """Of what is read and parsed at once on the event loop: refusals, and what is asked about a bucket."""
 
 
-class AnswerTooLong(aiohttp.ClientPayloadError):
+class ResponseTooLong(aiohttp.ClientPayloadError):
     """More bytes came than any answer to that request has."""
 
 
 async def first_bytes(stream: aiohttp.StreamReader, bytes_max: int) -> bytes:
-    """What comes of *stream*. Raises `AnswerTooLong` once that is more than *bytes_max*; what follows is not read."""
+    """What comes of *stream*. Raises `ResponseTooLong` once that is more than *bytes_max*; what follows is not read."""
     found = bytearray()
     async for part in stream.iter_any():
         found += part
         if len(found) > bytes_max:
-            raise AnswerTooLong(f"the answer has more than {bytes_max} bytes")
+            raise ResponseTooLong(f"the answer has more than {bytes_max} bytes")
     return bytes(found)
 
 

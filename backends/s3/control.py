@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from backends import errors
 from backends.s3.credentials import Credentials, resolve
-from backends.s3.errors import Said, Where, said_by_botocore, said_in, translated
+from backends.s3.errors import BucketLocation, S3Failure, failure_in_response, failure_of_botocore_error, translated
 from backends.s3.listing import LINES, PAGE_BYTES_MAX
 from backends.s3.settings import S3Settings
 
@@ -36,18 +36,18 @@ _loading = threading.Lock()
 _loaded: list[bool] = []
 
 
-class Control:
+class ControlClient:
     """One client for one bucket. Every method raises `backends.errors`."""
 
     def __init__(self, client: Any, settings: S3Settings, region: str) -> None:
         self._client, self._settings, self.region = client, settings, region
         self.endpoint = str(client.meta.endpoint_url)
-        self.where = Where(settings.name, settings.bucket, self.endpoint)
+        self.where = BucketLocation(settings.name, settings.bucket, self.endpoint)
         self._region_told = ""
         client.meta.events.register_first("needs-retry.s3", self._listen_for_region)
 
     @classmethod
-    async def start(cls, session: Any, settings: S3Settings, region: str) -> Control:
+    async def start(cls, session: Any, settings: S3Settings, region: str) -> ControlClient:
         """A client for *region*; nothing is asked of the server yet. Raises `Misconfigured`."""
         from botocore.exceptions import BotoCoreError
 
@@ -96,7 +96,7 @@ class Control:
                 message = f"{self.where}: a delete was answered {status} with something else behind it"
                 raise errors.Unavailable(message, backend=self.where.name, key=key)
 
-    async def habits(self) -> tuple[Literal["checksum", "etag", "read"], bool]:
+    async def probe_put_confirmation(self) -> tuple[Literal["checksum", "etag", "read"], bool]:
         """How this server can confirm a put: it is told a wrong CRC64NVME. One that refuses checks what it is told;
         of one that stores it all the same, or does not want to hear of it, the ETag is worth something if it is the
         MD5 of what was sent. Answers also whether its ETags are MD5s."""
@@ -117,7 +117,7 @@ class Control:
         tell = is_md5(answer.get("ETag"), hashlib.md5(_PROBE, usedforsecurity=False).hexdigest())
         return ("checksum" if compares else "etag" if tell else "read"), tell
 
-    async def heeds_conditions(self) -> list[str]:
+    async def probe_write_conditions(self) -> list[str]:
         """The conditions of which this server refuses a write that does not meet them."""
         try:
             await self.write_own("probe", _PROBE, replacing=None)
@@ -153,7 +153,7 @@ class Control:
         try:
             await self._client.put_object(**self._in_bucket, Key=at, Body=value, **condition)
         except Exception as error:
-            said = said_by_botocore(error)
+            said = failure_of_botocore_error(error)
             if said.status == 412 or said.code in _NOT_SO:
                 return False
             if said.status != 501:
@@ -179,7 +179,7 @@ class Control:
                 body = await first_bytes(answer.raw.content, PAGE_BYTES_MAX)
         if answer.status_code == 200:
             return body
-        raise translated(said_in(answer.status_code, answer.headers, body), self.where, None, None)
+        raise translated(failure_in_response(answer.status_code, answer.headers, body), self.where, None, None)
 
     def tls_context(self, ca_pem: bytes | None) -> ssl.SSLContext:
         """A context for TLS that trusts *ca_pem* alone, or without it the authorities of this machine and those that
@@ -224,38 +224,40 @@ class Control:
         except errors.BackendError:
             raise
         except Exception as error:  # botocore's parsers raise anything
-            if not fine or said_by_botocore(error).code != fine:
+            if not fine or failure_of_botocore_error(error).code != fine:
                 raise self._translated(error, key) from error
 
     def _translated(self, error: Exception, key: str | None) -> errors.BackendError:
-        return translated(said_by_botocore(error), self.where, key, error)
+        return translated(failure_of_botocore_error(error), self.where, key, error)
 
 
-async def open_control(settings: S3Settings) -> tuple[Control, Credentials]:
+async def open_control(settings: S3Settings) -> tuple[ControlClient, Credentials]:
     """Find the keys, the region and the bucket, which is made where that is asked for. Raises what is in the way."""
     session = await asyncio.to_thread(_prepared, settings)
     credentials = await resolve(session, settings)
     region = settings.region or session.get_config_variable("region") or REGION_DEFAULT
-    control = await Control.start(session, settings, region)
+    control = await ControlClient.start(session, settings, region)
     try:
         elsewhere = await _found_or_made(control, settings)
         if elsewhere is not None and settings.region is None:
             await control.close()
-            control = await Control.start(session, settings, elsewhere)
+            control = await ControlClient.start(session, settings, elsewhere)
             elsewhere = await _found_or_made(control, settings)
         if elsewhere is not None:
-            raise translated(Said(301, "", "", elsewhere), control.where, None, errors.Misconfigured("wrong region"))
+            raise translated(
+                S3Failure(301, "", "", elsewhere), control.where, None, errors.Misconfigured("wrong region")
+            )
     except BaseException:
         await control.close()
         raise
     return control, credentials
 
 
-async def _found_or_made(control: Control, settings: S3Settings) -> str | None:
+async def _found_or_made(control: ControlClient, settings: S3Settings) -> str | None:
     try:
         return await control.region_elsewhere()
     except errors.Misconfigured as error:
-        if not settings.create_bucket or said_by_botocore(error.__cause__ or error).code != "NoSuchBucket":
+        if not settings.create_bucket or failure_of_botocore_error(error.__cause__ or error).code != "NoSuchBucket":
             raise
     await control.create_bucket()
     return await control.region_elsewhere()

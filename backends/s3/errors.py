@@ -1,8 +1,8 @@
 """What S3 servers and the way to them say, in the words of `backends.errors`: one table of codes, one of states.
 
 The client for values answers with the server's XML; botocore with parsed fields. Both raise exceptions of their own
-where there was no answer. All become a `Said`, and a `Said` becomes one error that tells what, where, and what to do.
-Quoted are a server's code and message alone: the rest of such a body may hold what was signed.
+where there was no answer. All become a `S3Failure`, and a `S3Failure` becomes one error that tells what, where, and
+what to do. Quoted are a server's code and message alone: the rest of such a body may hold what was signed.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
 )
 
 
-class Where(NamedTuple):
+class BucketLocation(NamedTuple):
     """The place, as errors tell it."""
 
     name: str
@@ -139,7 +139,7 @@ class Where(NamedTuple):
         return f"bucket {self.bucket} at {self.endpoint}"
 
 
-class Said(NamedTuple):
+class S3Failure(NamedTuple):
     """An answer that was a refusal, or why there was none (then *status* is 0)."""
 
     status: int = 0
@@ -149,30 +149,30 @@ class Said(NamedTuple):
     retry_after_s: float | None = None
 
 
-def said_by_http(error: Exception) -> Said:
+def failure_of_http_error(error: Exception) -> S3Failure:
     """Why there was no answer, from what `s3_http` raises."""
-    return Said(message=f"{type(error).__name__}: {error}")
+    return S3Failure(message=f"{type(error).__name__}: {error}")
 
 
-def said_in(status: int, headers: Mapping[str, str], body: bytes) -> Said:
+def failure_in_response(status: int, headers: Mapping[str, str], body: bytes) -> S3Failure:
     """What a refusal says, as it came; header names in lower case."""
     text = body.decode(errors="replace")
     field = {name: html.unescape(found[1]) if (found := rule.search(text)) else "" for name, rule in _FIELD.items()}
     region = field["Region"] or headers.get("x-amz-bucket-region", "")
     wait_s = seconds_of(headers.get("retry-after"))
-    return Said(status, field["Code"], field["Message"], region, retry_after_s=wait_s)
+    return S3Failure(status, field["Code"], field["Message"], region, retry_after_s=wait_s)
 
 
-def said_by_botocore(error: BaseException) -> Said:
+def failure_of_botocore_error(error: BaseException) -> S3Failure:
     """What one of botocore's exceptions tells; any other is what has gone wrong on the way."""
     response: dict[str, Any] | None = getattr(error, "response", None)
     if not isinstance(response, dict):
         source = getattr(error, "kwargs", {}).get("error", "")  # what the connection said, which botocore leaves out
-        return Said(message=" ".join(filter(None, [f"{type(error).__name__}: {error}", str(source)])))
+        return S3Failure(message=" ".join(filter(None, [f"{type(error).__name__}: {error}", str(source)])))
     fault, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
     headers = meta.get("HTTPHeaders", {})
     code, status = str(fault.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
-    return Said(
+    return S3Failure(
         status,
         "" if code.isdecimal() else code,
         str(fault.get("Message") or ""),
@@ -186,7 +186,7 @@ def seconds_of(header: str | None) -> float | None:
     return float(header) if header is not None and header.isdecimal() else None
 
 
-def translated(said: Said, where: Where, key: str | None, cause: BaseException | None) -> BackendError:
+def translated(said: S3Failure, where: BucketLocation, key: str | None, cause: BaseException | None) -> BackendError:
     """The one error that says what *said* means, with *cause* as its source."""
     kind, meaning = _meaning(said)
     if kind is NotFound and key is None:
@@ -202,7 +202,7 @@ def translated(said: Said, where: Where, key: str | None, cause: BaseException |
     return made
 
 
-def _meaning(said: Said) -> tuple[type[BackendError], str]:
+def _meaning(said: S3Failure) -> tuple[type[BackendError], str]:
     if said.code in _CODES:
         return _CODES[said.code]
     if said.status in _STATES:

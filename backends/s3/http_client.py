@@ -43,7 +43,7 @@ class HttpError(Exception):
     """The exchange has failed and its connection is closed."""
 
 
-class MalformedAnswer(HttpError):
+class MalformedResponse(HttpError):
     """What the server sent is not HTTP/1.1, or its head exceeds a limit."""
 
 
@@ -61,7 +61,7 @@ class ConnectionCut(HttpError):
     """The connection ended before the answer did."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A whole answer, but for a refusal's body beyond `REFUSAL_BYTES_MAX`. Header names are compared without case."""
 
     status: int
@@ -137,7 +137,7 @@ class HttpClient:
 
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer] = (), *, bytes_max: int
-    ) -> Answer:
+    ) -> HttpResponse:
         """Send one request for *target*, an encoded path with its query, and return the answer, whatever its status.
         A success has at most *bytes_max* bytes of body.
 
@@ -170,17 +170,17 @@ class HttpClient:
 
     async def _exchange(
         self, method: str, target: str, headers: Mapping[str, str], value: _Value, bytes_max: int
-    ) -> Answer:
+    ) -> HttpResponse:
         url, data = URL(self._address + target, encoded=True), value if value.bytes else None
         response: aiohttp.ClientResponse | None = None
         try:
             response = await self._session.request(method, url, headers=headers, data=data, **self._options)
             if response.status < 200:
-                raise MalformedAnswer(f"an answer {response.status} that nobody asked for")
+                raise MalformedResponse(f"an answer {response.status} that nobody asked for")
             length, body = _length_of(response.headers), bytearray()
             if method != "HEAD" and response.status not in _NO_BODY:
                 body = await _read(response, length, bytes_max)
-            return Answer(response.status, response.headers, body, length)
+            return HttpResponse(response.status, response.headers, body, length)
         except BaseException:
             if response is None:
                 value.abort()
@@ -222,14 +222,14 @@ def _abort(response: aiohttp.ClientResponse) -> None:
 def _length_of(headers: Mapping[str, str]) -> int | None:
     length = headers.get("content-length")
     if length is not None and not _LENGTH.fullmatch(length):
-        raise MalformedAnswer(f"a Content-Length of {length[:40]!r}")
+        raise MalformedResponse(f"a Content-Length of {length[:40]!r}")
     return None if length is None else int(length)
 
 
 def _translated(error: aiohttp.ClientError) -> HttpError:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return HttpError(f"the proxy answered CONNECT with {error.status}")
-    kind = MalformedAnswer if isinstance(error, aiohttp.ClientResponseError) else ConnectionCut
+    kind = MalformedResponse if isinstance(error, aiohttp.ClientResponseError) else ConnectionCut
     return kind(f"{type(error).__name__}: {error}")
 
 

@@ -14,19 +14,19 @@ import asyncio
 from backends import errors
 from backends.base import Marker, check_claim, is_claimed
 from backends.marker_format import MARKER_BYTES_MAX, marker_text, parse_marker
-from backends.s3.control import Control
+from backends.s3.control import ControlClient
 
 MARKER = "marker"
 _ROUNDS = 20
 
 
-async def read_marker(control: Control) -> Marker | None:
+async def read_marker(control: ControlClient) -> Marker | None:
     """Whose place this is; None while nobody claimed it. Raises `OwnedByAnotherSite` if what stands there is no
     marker."""
     return (await _read(control))[0]
 
 
-async def write_claim(control: Control, wanted: Marker, settle_seconds: float) -> None:
+async def write_claim(control: ControlClient, wanted: Marker, settle_seconds: float) -> None:
     """Put *wanted* there if `check_claim` allows it. One that was written, but whose answer was lost, is found by the
     next call's reading."""
     value = marker_text(wanted)
@@ -45,7 +45,7 @@ async def write_claim(control: Control, wanted: Marker, settle_seconds: float) -
     raise errors.Unavailable(f"{control.where}: others claim it all the time", backend=control.where.name)
 
 
-async def _read(control: Control) -> tuple[Marker | None, str | None]:
+async def _read(control: ControlClient) -> tuple[Marker | None, str | None]:
     found = await control.read_own(MARKER, MARKER_BYTES_MAX + 1)
     if found is None:
         return None, None

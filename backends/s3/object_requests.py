@@ -20,10 +20,10 @@ from awscrt import checksums
 
 from backends import base, errors
 from backends.base import Buffer, Stat
-from backends.s3.control import Control
+from backends.s3.control import ControlClient
 from backends.s3.credentials import Credentials
-from backends.s3.errors import said_by_http, said_in, translated
-from backends.s3.http_client import REFUSAL_BYTES_MAX, Answer, BodyTooLong, HttpClient, HttpError
+from backends.s3.errors import failure_in_response, failure_of_http_error, translated
+from backends.s3.http_client import REFUSAL_BYTES_MAX, BodyTooLong, HttpClient, HttpError, HttpResponse
 from backends.s3.settings import S3Settings
 from backends.s3.signing import EMPTY_SHA256, UNSIGNED, Signer
 
@@ -37,7 +37,7 @@ _INLINE_BYTES_MAX = 64 << 10
 T = TypeVar("T")
 
 
-class Store:
+class ObjectRequests:
     """The objects of one bucket. Paths are keys of the bucket, prefix included; *key* is the value's, for errors.
 
     Every method raises `backends.errors`."""
@@ -45,7 +45,7 @@ class Store:
     def __init__(
         self,
         settings: S3Settings,
-        control: Control,
+        control: ControlClient,
         credentials: Credentials,
         tls: ssl.SSLContext | None,
         hashing: ThreadPoolExecutor,
@@ -139,16 +139,16 @@ class Store:
         body: Sequence[Buffer] = (),
         *,
         bytes_max: int,
-    ) -> Answer:
+    ) -> HttpResponse:
         target = self._folder + quote(path, safe="/-_.~")
         signed = await self._sign(method, target, key, headers, payload)
         try:
             answer = await self._client.request(method, target, signed, body, bytes_max=bytes_max)
         except (HttpError, OSError, ValueError) as error:
-            raise translated(said_by_http(error), self._where, key, error) from error
+            raise translated(failure_of_http_error(error), self._where, key, error) from error
         if answer.is_success:
             return answer
-        raise translated(said_in(answer.status, answer.headers, bytes(answer.body)), self._where, key, None)
+        raise translated(failure_in_response(answer.status, answer.headers, bytes(answer.body)), self._where, key, None)
 
     async def _sign(self, method: str, target: str, key: str, headers: dict[str, str], payload: str) -> dict[str, str]:
         try:

@@ -19,7 +19,7 @@ from backends import errors
 from backends.base import Backend, Buffer, Listed, Marker, Stat, crc32c_of
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """What goes wrong."""
 
     ERROR = auto()  # the call raises and has no effect
@@ -42,7 +42,7 @@ class Fault:
     it means nothing.
     """
 
-    kind: Kind
+    kind: FaultKind
     verb: str | None = None
     key: str = "*"
     nth: int | None = None
@@ -52,12 +52,12 @@ class Fault:
     seconds: float = 0.01
 
 
-class Plan:
+class FaultPlan:
     """Faults, and how often each has met a call that fits and struck."""
 
     def __init__(self, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         self.faults = list(faults)
-        self.struck: list[tuple[str, str, Kind]] = []  # (verb, key, kind) of each strike, for assertions
+        self.struck: list[tuple[str, str, FaultKind]] = []  # (verb, key, kind) of each strike, for assertions
         self._random = random.Random(seed)  # noqa: S311 (repeatable on purpose)
         self._met: dict[int, int] = {}
         self._struck: dict[int, int] = {}
@@ -72,7 +72,7 @@ class Plan:
         self._met.clear()
         self._struck.clear()
 
-    def strike(self, verb: str, key: str, kinds: frozenset[Kind]) -> Fault | None:
+    def strike(self, verb: str, key: str, kinds: frozenset[FaultKind]) -> Fault | None:
         """The first fault that strikes this call, if any; it must be one of *kinds*."""
         for number, fault in enumerate(self.faults):
             if fault.kind in kinds and self._strikes(number, fault, verb, key):
@@ -107,15 +107,15 @@ class Plan:
         return True
 
 
-_ANY = frozenset({Kind.ERROR, Kind.ERROR_AFTER, Kind.DELAY})
-_PUT = _ANY | {Kind.DROP, Kind.HALF}
-_GET = _ANY | {Kind.SHORT, Kind.FLIP, Kind.STALE, Kind.GONE}
+_ANY = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind.DELAY})
+_PUT = _ANY | {FaultKind.DROP, FaultKind.HALF}
+_GET = _ANY | {FaultKind.SHORT, FaultKind.FLIP, FaultKind.STALE, FaultKind.GONE}
 
 
 class Faulty(Backend):
     """*inner*, but for what *plan* lets go wrong."""
 
-    def __init__(self, inner: Backend, plan: Plan) -> None:
+    def __init__(self, inner: Backend, plan: FaultPlan) -> None:
         self._inner = inner
         self._plan = plan
 
@@ -127,17 +127,17 @@ class Faulty(Backend):
         fault = await self._begin("put", key, _PUT)
         if fault is None:
             await self._inner.put(key, value, crc32c)
-        elif fault.kind is Kind.HALF:
+        elif fault.kind is FaultKind.HALF:
             whole = b"".join(value)
             half = whole[: len(whole) // 2]
             await self._inner.put(key, [half], crc32c_of([half]))
-        elif fault.kind is not Kind.DROP:
+        elif fault.kind is not FaultKind.DROP:
             await self._inner.put(key, value, crc32c)
             self._end("put", key, fault)
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
         fault = await self._begin("get", key, _GET)
-        if fault is not None and fault.kind is Kind.GONE:
+        if fault is not None and fault.kind is FaultKind.GONE:
             raise errors.NotFound("no such value, as planned", backend=self.name, key=key)
         value = await self._inner.get(key, start, length)
         self._end("get", key, fault)
@@ -148,30 +148,30 @@ class Faulty(Backend):
         if value is None:
             return None
         fault = self._plan.strike("get_now", key, _GET)
-        if fault is not None and fault.kind not in (Kind.SHORT, Kind.FLIP, Kind.STALE):
+        if fault is not None and fault.kind not in (FaultKind.SHORT, FaultKind.FLIP, FaultKind.STALE):
             return None
         return self._spoilt(value, fault)
 
     async def stat(self, key: str) -> Stat:
-        fault = await self._begin("stat", key, _ANY | {Kind.GONE})
-        if fault is not None and fault.kind is Kind.GONE:
+        fault = await self._begin("stat", key, _ANY | {FaultKind.GONE})
+        if fault is not None and fault.kind is FaultKind.GONE:
             raise errors.NotFound("no such value, as planned", backend=self.name, key=key)
         found = await self._inner.stat(key)
         self._end("stat", key, fault)
         return found
 
     async def delete(self, key: str) -> None:
-        fault = await self._begin("delete", key, _ANY | {Kind.DROP})
-        if fault is None or fault.kind is not Kind.DROP:
+        fault = await self._begin("delete", key, _ANY | {FaultKind.DROP})
+        if fault is None or fault.kind is not FaultKind.DROP:
             await self._inner.delete(key)
             self._end("delete", key, fault)
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         async for line in self._inner.list(prefix, after):
-            fault = await self._begin("list", line.key, _ANY | {Kind.SHORT, Kind.GONE})
-            if fault is not None and fault.kind is Kind.SHORT:
+            fault = await self._begin("list", line.key, _ANY | {FaultKind.SHORT, FaultKind.GONE})
+            if fault is not None and fault.kind is FaultKind.SHORT:
                 return
-            if fault is not None and fault.kind is Kind.GONE:
+            if fault is not None and fault.kind is FaultKind.GONE:
                 continue
             yield line
             self._end("list", line.key, fault)
@@ -183,36 +183,36 @@ class Faulty(Backend):
         return found
 
     async def claim(self, marker: Marker) -> None:
-        fault = await self._begin("claim", "", _ANY | {Kind.DROP})
-        if fault is None or fault.kind is not Kind.DROP:
+        fault = await self._begin("claim", "", _ANY | {FaultKind.DROP})
+        if fault is None or fault.kind is not FaultKind.DROP:
             await self._inner.claim(marker)
             self._end("claim", "", fault)
 
     async def close(self) -> None:
         await self._inner.close()
 
-    async def _begin(self, verb: str, key: str, kinds: frozenset[Kind]) -> Fault | None:
+    async def _begin(self, verb: str, key: str, kinds: frozenset[FaultKind]) -> Fault | None:
         """What strikes this call, once what comes before the call is done: an error or a delay."""
         fault = self._plan.strike(verb, key, kinds)
         if fault is None:
             return None
-        if fault.kind is Kind.ERROR:
+        if fault.kind is FaultKind.ERROR:
             raise fault.error(f"{verb} fails, as planned", backend=self.name, key=key or None)
-        if fault.kind is Kind.DELAY:
+        if fault.kind is FaultKind.DELAY:
             await asyncio.sleep(fault.seconds)
         return fault
 
     def _end(self, verb: str, key: str, fault: Fault | None) -> None:
-        if fault is not None and fault.kind is Kind.ERROR_AFTER:
+        if fault is not None and fault.kind is FaultKind.ERROR_AFTER:
             raise fault.error(f"the answer to {verb} is lost, as planned", backend=self.name, key=key or None)
 
     def _spoilt(self, value: Buffer, fault: Fault | None) -> Buffer:
         match fault.kind if fault is not None else None:
-            case Kind.SHORT:
+            case FaultKind.SHORT:
                 return value[: len(value) // 2]
-            case Kind.FLIP:
+            case FaultKind.FLIP:
                 return self._plan.flipped(value)
-            case Kind.STALE:
+            case FaultKind.STALE:
                 return self._plan.noise(len(value))
             case _:
                 return value

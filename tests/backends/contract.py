@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from backends import base, errors
-from backends.base import Backend, Buffer, Draw, Fence, Listed, Marker
+from backends.base import Backend, Buffer, Fence, IssuedToken, Listed, Marker
 
 BLOCK_BYTES = (8 << 20) + 4_096  # a full block, sealed: plain bytes, tags and header
 SIZES = [0, 1, 4_096, 64 << 10, (256 << 10) + 1, BLOCK_BYTES]
@@ -25,7 +25,7 @@ def key(number: int, session: int = 5) -> str:
 
 def stamped(counter: int, replaces: str) -> Marker:
     """The marker of backend 3, stamped by the committer of this counter."""
-    draw = Draw(counter, f"{counter:032x}", counter, f"{counter:064x}")
+    draw = IssuedToken(counter, f"{counter:032x}", counter, f"{counter:064x}")
     fence = Fence(counter, draw.nonce, counter + 2, f"{counter:064x}", 1_700_000_000 * 10**9, replaces, (draw,))
     return Marker(SITE, 3, 1, fence)
 

@@ -16,11 +16,11 @@ async def opened(
     folder: Path,
     *,
     warm: bool = True,
-    intake_bytes: int = LOG_BYTES_MIN,
+    wal_bytes: int = LOG_BYTES_MIN,
     descriptors: int = 100,
     timing: DriverTiming = DEFAULTS,
 ) -> AsyncIterator[Local]:
-    backend = await Local.open(str(folder), intake_bytes=intake_bytes, descriptors=descriptors, timing=timing)
+    backend = await Local.open(str(folder), wal_bytes=wal_bytes, descriptors=descriptors, timing=timing)
     try:
         if warm:
             await backend.warm()

@@ -29,7 +29,7 @@ def value_of(key: str) -> bytes:
 
 
 async def main(directory: str, session: int) -> None:
-    local = await Local.open(directory, intake_bytes=LOG_BYTES_MIN)
+    local = await Local.open(directory, wal_bytes=LOG_BYTES_MIN)
     await local.warm()
 
     async def put_on(task: int) -> None:

@@ -36,7 +36,7 @@ class TestLocal(Contract):
 
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
-        local = await Local.open(str(tmp_path / "blocks"), intake_bytes=LOG_BYTES_MIN)
+        local = await Local.open(str(tmp_path / "blocks"), wal_bytes=LOG_BYTES_MIN)
         await local.warm()
         yield local
         await local.close()
@@ -47,6 +47,6 @@ class TestLocalWithoutIntake(Contract):
 
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
-        local = await Local.open(str(tmp_path / "blocks"), intake_bytes=0, threads=2, descriptors=2)
+        local = await Local.open(str(tmp_path / "blocks"), wal_bytes=0, threads=2, descriptors=2)
         yield local
         await local.close()

@@ -6,14 +6,16 @@ import pytest
 
 from backends import errors
 from backends.base import Stat
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from tests.backends.contract import key, listed, put
 
 
 async def test_an_error_strikes_before_and_a_lost_answer_after_the_effect() -> None:
     inner = Memory()
-    plan = Plan([Fault(Kind.ERROR, "put", nth=1, error=errors.Full), Fault(Kind.ERROR_AFTER, "put", nth=1)])
+    plan = FaultPlan(
+        [Fault(FaultKind.ERROR, "put", nth=1, error=errors.Full), Fault(FaultKind.ERROR_AFTER, "put", nth=1)]
+    )
     backend = Faulty(inner, plan)
     with pytest.raises(errors.Full):
         await put(backend, key(1), b"x")
@@ -25,8 +27,8 @@ async def test_an_error_strikes_before_and_a_lost_answer_after_the_effect() -> N
 
 async def test_answers_are_torn_flipped_stale_or_gone() -> None:
     value = bytes(1_000)
-    kinds = [Kind.SHORT, Kind.FLIP, Kind.STALE, Kind.GONE]
-    backend = Faulty(Memory(), Plan([Fault(kind, "get", times=1) for kind in kinds]))
+    kinds = [FaultKind.SHORT, FaultKind.FLIP, FaultKind.STALE, FaultKind.GONE]
+    backend = Faulty(Memory(), FaultPlan([Fault(kind, "get", times=1) for kind in kinds]))
     await put(backend, key(1), value)
     assert bytes(await backend.get(key(1))) == value[:500]
     flipped = bytes(await backend.get(key(1)))
@@ -40,7 +42,9 @@ async def test_answers_are_torn_flipped_stale_or_gone() -> None:
 
 
 async def test_what_is_at_hand_is_struck_as_well() -> None:
-    backend = Faulty(Memory(), Plan([Fault(Kind.FLIP, "get", times=1), Fault(Kind.ERROR, "get", times=1)]))
+    backend = Faulty(
+        Memory(), FaultPlan([Fault(FaultKind.FLIP, "get", times=1), Fault(FaultKind.ERROR, "get", times=1)])
+    )
     await put(backend, key(1), b"abc")
     flipped = backend.get_now(key(1))
     assert flipped is not None
@@ -50,7 +54,7 @@ async def test_what_is_at_hand_is_struck_as_well() -> None:
 
 
 async def test_a_put_lies_about_what_it_stored() -> None:
-    plan = Plan([Fault(Kind.DROP, "put", key="*1"), Fault(Kind.HALF, "put", key="*2")])
+    plan = FaultPlan([Fault(FaultKind.DROP, "put", key="*1"), Fault(FaultKind.HALF, "put", key="*2")])
     backend = Faulty(Memory(), plan)
     for number in (1, 2, 3):
         await put(backend, key(number), b"abcd")
@@ -58,11 +62,11 @@ async def test_a_put_lies_about_what_it_stored() -> None:
         await backend.get(key(1))
     assert await backend.stat(key(2)) == Stat(2)
     assert await backend.stat(key(3)) == Stat(4)
-    assert plan.struck == [("put", key(1), Kind.DROP), ("put", key(2), Kind.HALF)]
+    assert plan.struck == [("put", key(1), FaultKind.DROP), ("put", key(2), FaultKind.HALF)]
 
 
 async def test_a_listing_ends_early_or_leaves_out_a_line() -> None:
-    plan = Plan([Fault(Kind.GONE, "list", key="*1"), Fault(Kind.SHORT, "list", key="*3")])
+    plan = FaultPlan([Fault(FaultKind.GONE, "list", key="*1"), Fault(FaultKind.SHORT, "list", key="*3")])
     backend = Faulty(Memory(), plan)
     for number in range(5):
         await put(backend, key(number), b"x")
@@ -73,7 +77,7 @@ async def test_a_listing_ends_early_or_leaves_out_a_line() -> None:
 
 async def test_the_same_seed_strikes_the_same_calls() -> None:
     async def strikes(seed: int) -> list[int]:
-        backend = Faulty(Memory(), Plan([Fault(Kind.ERROR, "put", share=0.3)], seed))
+        backend = Faulty(Memory(), FaultPlan([Fault(FaultKind.ERROR, "put", share=0.3)], seed))
         failed = []
         for number in range(100):
             try:

@@ -15,12 +15,12 @@ import pytest
 
 from backends.s3.http_client import (
     REFUSAL_BYTES_MAX,
-    Answer,
     BodyTooLong,
     ConnectionCut,
     HttpClient,
     HttpError,
-    MalformedAnswer,
+    HttpResponse,
+    MalformedResponse,
     proxy_for,
 )
 
@@ -249,7 +249,7 @@ async def test_a_forked_child_leaves_its_parents_connections_alone() -> None:
 # ---- hostile answers -------------------------------------------------------------------------------------------------
 
 
-async def answer_to(raw: bytes, *, method: str = "GET", bytes_max: int = 1_000) -> Answer:
+async def answer_to(raw: bytes, *, method: str = "GET", bytes_max: int = 1_000) -> HttpResponse:
     """What a client makes of a server that sends *raw* and closes the connection."""
 
     async def saying(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -350,7 +350,7 @@ async def test_answers_1xx_without_end_are_cut_off() -> None:
 
     async with serving(flooding) as url:
         client = client_of(url)
-        with pytest.raises(MalformedAnswer):
+        with pytest.raises(MalformedResponse):
             await client.request("GET", "/", {"host": client.host}, bytes_max=10)
         assert sent < 24 << 20, "socket buffers hold some megabytes"
         await client.close()

@@ -40,7 +40,7 @@ async def test_a_missing_parent_is_told_and_not_made(tmp_path: Path) -> None:
 async def test_a_place_that_was_claimed_and_is_gone_is_not_made_anew(tmp_path: Path) -> None:
     """What would be made in its stead would be in its way when it comes back."""
     at, away = tmp_path / "disk", tmp_path / "away"
-    await (await Local.open(str(at), intake_bytes=0)).close()
+    await (await Local.open(str(at), wal_bytes=0)).close()
     at.rename(away)
     with pytest.raises(errors.Misconfigured, match="it is not there any more"):
         await Local.open(str(at), make=False)
@@ -112,7 +112,7 @@ async def test_settings_that_cannot_work_are_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match="threads"):
         await Local.open(str(folder), threads=1)
     with pytest.raises(ValueError, match="intake log"):
-        await Local.open(str(folder), intake_bytes=4_096)
+        await Local.open(str(folder), wal_bytes=4_096)
 
 
 async def test_after_a_fork_it_refuses_to_work(folder: Path) -> None:
@@ -158,9 +158,9 @@ async def test_space_of_a_value_that_another_deleted_is_given_back(folder: Path)
         if one.get_now(key(1)) is None:
             pytest.skip("NOT TESTED, for this file system has no RWF_NOWAIT")
         await two.delete(key(1))
-        one._descriptors.drop_deleted(one._descriptors.keys())
+        one._fd_cache.drop_deleted(one._fd_cache.keys())
         assert one.get_now(key(1)) is None
-        assert len(one._descriptors) == 0
+        assert len(one._fd_cache) == 0
 
 
 # ---- reading ----------------------------------------------------------------------------------------------------
@@ -180,17 +180,17 @@ async def test_descriptors_stay_bounded_and_are_closed(folder: Path) -> None:
         for number in range(50):
             await put(backend, key(number), b"x")
             await backend.get(key(number))
-        assert len(backend._descriptors) == 10
+        assert len(backend._fd_cache) == 10
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
 async def test_running_out_of_descriptors_is_transient(folder: Path) -> None:
     """The files kept at hand are given up for it."""
-    async with opened(folder, intake_bytes=0) as backend:
+    async with opened(folder, wal_bytes=0) as backend:
         for number in range(60):
             await put(backend, key(number), b"x")
             await backend.get(key(number))
-        backend._descriptors.drop(key(0))
+        backend._fd_cache.drop(key(0))
         taken = []
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, hard))
@@ -281,8 +281,8 @@ async def test_deleted_files_are_looked_for_some_at_a_time(folder: Path, monkeyp
             await put(one, key(number), b"x")
             await two.get(key(number))
             await one.delete(key(number))
-        held = len(two._descriptors)
+        held = len(two._fd_cache)
         two._prune()
-        assert len(two._descriptors) == max(0, held - 2)
+        assert len(two._fd_cache) == max(0, held - 2)
         await asyncio.sleep(0.1)
-        assert len(two._descriptors) == 0
+        assert len(two._fd_cache) == 0

@@ -42,7 +42,7 @@ async def test_a_deletion_under_way_is_made_durable_before_it_closes(
         remove(root, name)
 
     monkeypatch.setattr(values, "remove", held_up)
-    backend = await Local.open(str(folder), intake_bytes=0)
+    backend = await Local.open(str(folder), wal_bytes=0)
     await put(backend, key(1), b"x")
     deleting = asyncio.create_task(backend.delete(key(1)))
     await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def test_a_deletion_under_way_is_made_durable_before_it_closes(
 
 
 async def test_calls_under_way_come_to_their_end_before_it_closes(folder: Path) -> None:
-    backend = await Local.open(str(folder), intake_bytes=LOG_BYTES_MIN)
+    backend = await Local.open(str(folder), wal_bytes=LOG_BYTES_MIN)
     await asyncio.gather(*(put(backend, key(n), bytes(300_000 * (n % 2))) for n in range(8)))
     calls = [backend.delete(key(n)) for n in range(8)]
     calls += [put(backend, key(10 + n), bytes(300_000 * (n % 2) + 1)) for n in range(8)]
@@ -73,7 +73,7 @@ async def test_closing_a_second_time_waits_for_the_first_and_goes_on_if_that_is_
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    backend = await Local.open(str(folder), intake_bytes=LOG_BYTES_MIN)
+    backend = await Local.open(str(folder), wal_bytes=LOG_BYTES_MIN)
     await put(backend, key(1), b"x")
     go_on, sync_values = threading.Event(), files.Root.sync_values
 
@@ -107,7 +107,7 @@ async def test_a_step_of_closing_that_fails_keeps_none_of_the_others_from_being_
     before = len(os.listdir("/proc/self/fd"))
     backend = await Local.open(str(folder))
     await put(backend, key(1), bytes(300_000))
-    monkeypatch.setattr(backend._removals, "close", fails)
+    monkeypatch.setattr(backend._dir_sync, "close", fails)
     with pytest.raises(OSError, match="broken"):
         await backend.close()
     assert len(os.listdir("/proc/self/fd")) <= before

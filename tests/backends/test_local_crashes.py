@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 async def open_warm(folder: Path) -> Local:
-    backend = await Local.open(str(folder), intake_bytes=LOG_BYTES_MIN)
+    backend = await Local.open(str(folder), wal_bytes=LOG_BYTES_MIN)
     await backend.warm()
     return backend
 
@@ -206,7 +206,7 @@ async def test_a_failed_sync_keeps_the_log_and_the_files_are_written_anew(
     for each, value in values.items():
         await put(backend, each, value)
     await backend.delete(key(9))
-    intake = backend._intake
+    intake = backend._wal
     assert intake is not None
 
     def fail(*_: object) -> None:
@@ -214,13 +214,13 @@ async def test_a_failed_sync_keeps_the_log_and_the_files_are_written_anew(
 
     with monkeypatch.context() as broken:
         broken.setattr(backend._root, "sync_values", fail)
-        intake._turn_over()
-        while not any(volume.suspect for volume in intake._volumes):
+        intake._rotate()
+        while not any(segment.suspect for segment in intake._segments):
             await asyncio.sleep(0.001)
     before = {each: os.stat(tmp_path / "blocks" / each).st_ino for each in values if each != key(9)}
     await put(backend, key(50), b"on the other log")
-    intake._turn_over()
-    while any(volume.suspect for volume in intake._volumes):
+    intake._rotate()
+    while any(segment.suspect for segment in intake._segments):
         await asyncio.sleep(0.001)
     for each, inode in before.items():
         assert os.stat(tmp_path / "blocks" / each).st_ino != inode

@@ -18,10 +18,10 @@ from tests.backends.mounts import mounted
 from tests.backends.opening import opened
 
 
-@pytest.mark.parametrize("intake_bytes", [0, LOG_BYTES_MIN])
-async def test_a_full_disk_is_told_and_still_reads_and_deletes(tmp_path: Path, intake_bytes: int) -> None:
+@pytest.mark.parametrize("wal_bytes", [0, LOG_BYTES_MIN])
+async def test_a_full_disk_is_told_and_still_reads_and_deletes(tmp_path: Path, wal_bytes: int) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=32m", "tmpfs"):
-        async with opened(tmp_path / "disk" / "blocks", intake_bytes=intake_bytes) as backend:
+        async with opened(tmp_path / "disk" / "blocks", wal_bytes=wal_bytes) as backend:
             stored = []
             for size in (300_000, 4_096):
                 with pytest.raises(errors.Full, match=r"disk is full; free some space") as caught:
@@ -40,7 +40,7 @@ async def test_a_full_disk_is_told_and_still_reads_and_deletes(tmp_path: Path, i
 async def test_a_full_disk_has_no_room_for_the_logs_and_stores_all_the_same(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "size=12m", "tmpfs"):
         async with opened(tmp_path / "disk" / "blocks") as backend:
-            assert backend._intake is None
+            assert backend._wal is None
             await put(backend, key(1), b"x")
             assert bytes(await backend.get(key(1))) == b"x"
 
@@ -102,7 +102,7 @@ asyncio.run(main())
 async def test_missing_permissions_are_told(folder: Path, mode: int, verb: str) -> None:
     if os.geteuid():
         pytest.skip("NOT TESTED, for only root can become somebody who lacks a permission")
-    async with opened(folder, intake_bytes=0) as backend:
+    async with opened(folder, wal_bytes=0) as backend:
         await put(backend, "0001/1", b"x")
     folder.chmod(mode)
     for parent in folder.parents:

@@ -45,14 +45,14 @@ async def until_no_logs(folder: Path) -> None:
 
 async def put_logs_away(backend: Local) -> None:
     """Let the turns of the logs come until *backend* begins to give them back, which goes on beside what follows."""
-    while (own := backend._intake) is not None:
+    while (own := backend._wal) is not None:
         own._tick()
         await asyncio.sleep(0.001)  # the checkpoint that it may have begun runs in a thread
 
 
 async def make_logs(backend: Local) -> None:
     """Let *backend* finish giving its logs back, and make new ones."""
-    while backend._intake is None:
+    while backend._wal is None:
         await backend.warm()
 
 
@@ -73,14 +73,14 @@ async def test_idle_logs_give_their_room_back_until_the_next_small_put(folder: P
 
 async def test_puts_lose_nothing_while_logs_come_and_go(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = 0
-    discard = workdir.Desk.discard_logs
+    discard = workdir.WorkDir.discard_logs
 
-    def counted(self: workdir.Desk) -> None:
+    def counted(self: workdir.WorkDir) -> None:
         nonlocal gone
         gone += 1
         discard(self)
 
-    monkeypatch.setattr(workdir.Desk, "discard_logs", counted)
+    monkeypatch.setattr(workdir.WorkDir, "discard_logs", counted)
     async with opened(folder) as backend:
         for n in range(200):
             await asyncio.gather(*(put(backend, key(4 * n + each), b"%d" % n) for each in range(4)))
@@ -101,27 +101,27 @@ async def test_logs_are_not_given_back_while_a_group_is_on_its_way_into_one(
     """It waits no more, and is not among the keys yet. Without the log its deletion would not be logged, and a crash
     before the log is reset would bring the value back."""
     begun, go_on = threading.Event(), threading.Event()
-    append = wal_format.Log.append
+    append = wal_format.WalFile.append
 
-    def held_up(self: wal_format.Log, entries: Sequence[wal_format.Entry]) -> None:
+    def held_up(self: wal_format.WalFile, entries: Sequence[wal_format.WalEntry]) -> None:
         begun.set()
         assert go_on.wait(60)
         append(self, entries)
 
     async with opened(folder) as backend:
-        monkeypatch.setattr(wal_format.Log, "append", held_up)
+        monkeypatch.setattr(wal_format.WalFile, "append", held_up)
         putting = asyncio.create_task(put(backend, key(1), b"on its way"))
         await asyncio.to_thread(begun.wait, 60)
-        own = backend._intake
+        own = backend._wal
         assert own is not None
         own._tick()
-        assert backend._intake is own, "taken for idle"
+        assert backend._wal is own, "taken for idle"
         go_on.set()
         await putting
         await backend.delete(key(1))
-        assert [found.kind for log in own._desk.logs for found in log.records()] == [PUT, DELETED]
+        assert [found.kind for log in own._workdir.logs for found in log.records()] == [PUT, DELETED]
         own._tick()
-        assert backend._intake is own, "there are records to be superseded"
+        assert backend._wal is own, "there are records to be superseded"
 
 
 async def test_a_log_whose_sync_fails_is_not_given_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,12 +132,12 @@ async def test_a_log_whose_sync_fails_is_not_given_back(folder: Path, monkeypatc
         await put(backend, key(1), b"acknowledged")
         monkeypatch.setattr(files.Root, "sync_values", fails)
         monkeypatch.setattr(wal, "restore", fails)
-        backend._put_intake_away()
+        backend._retire_wal()
         assert backend._preparing is not None
         await backend._preparing
         assert len(logs(folder)) == 2
         await put(backend, key(2), b"the plain way")
-        assert backend._intake is None
+        assert backend._wal is None
         monkeypatch.undo()
     (folder / key(1)).write_bytes(b"torn")
     async with opened(folder, warm=False) as backend:

@@ -31,11 +31,11 @@ def value_of(key: str) -> bytes:
 async def live(folder: Path, recorder: Recorder) -> None:
     """A life with everything in it: small and large puts, deletes, logs that turn over, an end and a second life."""
     for life in range(2):
-        backend = await Local.open(str(folder), intake_bytes=LOG_BYTES_MIN)
+        backend = await Local.open(str(folder), wal_bytes=LOG_BYTES_MIN)
         await backend.claim(Marker(SITE, 1, life))
         recorder.note("claimed", str(life))
         await backend.warm()
-        intake = backend._intake
+        intake = backend._wal
         assert intake is not None
 
         async def work(task: int, backend: Local = backend, life: int = life) -> None:
@@ -51,7 +51,7 @@ async def live(folder: Path, recorder: Recorder) -> None:
 
         for half in range(2):
             await asyncio.gather(*(work(half * 3 + task) for task in range(3)))
-            intake._turn_over()
+            intake._rotate()
         await backend.close()
 
 
@@ -110,7 +110,7 @@ async def test_power_cut_again_while_restoring_loses_nothing_either(
         second.adopt(once)
         begun = len(second.events)
         with second.standing_in(monkeypatch, MODULES):
-            await (await Local.open(str(once), intake_bytes=0)).close()
+            await (await Local.open(str(once), wal_bytes=0)).close()
         for again in {*chance.choices(range(begun, len(second.events) + 1), k=5), len(second.events)}:
             twice = tmp_path / f"twice-{count}-{again}"
             Disk(second.events, again, chance).write_to(twice)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from backends.base import LINEAGE_MAX, Draw, Fence, Marker
+from backends.base import LINEAGE_MAX, Fence, IssuedToken, Marker
 from backends.marker_format import MARKER_BYTES_MAX, marker_text, parse_marker
 
 SITE = "5e" * 16
 BARE = Marker(SITE, (1 << 48) + 7, 2)
-DRAW = Draw((1 << 63) - 1, "ab" * 16, (1 << 63) - 1, "cd" * 32)
+DRAW = IssuedToken((1 << 63) - 1, "ab" * 16, (1 << 63) - 1, "cd" * 32)
 FENCE = Fence(*DRAW, 1_700_000_000 * 10**9, f"{DRAW.counter}.{DRAW.nonce}.{DRAW.number}.{DRAW.hash}", (DRAW,))
 
 

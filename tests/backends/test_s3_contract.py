@@ -9,8 +9,8 @@ import pytest
 
 from backends.base import Backend
 from backends.retry import Retrying
-from backends.testing.faulty import Faulty, Plan
-from backends.wrappers import Deadlined, Limited, Metered
+from backends.testing.faulty import FaultPlan, Faulty
+from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import Contract
 from tests.servers.minio import WHY_NOT, is_there
@@ -28,8 +28,8 @@ class TestS3(Contract):
 class TestS3AsAWholeBucketInEveryWrapper(Contract):
     @pytest.fixture
     async def backend(self, entrepot_server: S3Server, open_s3: OpenS3) -> AsyncIterator[Backend]:
-        inner = Limited(Faulty(await open_s3(entrepot_server), Plan()), 8)
-        yield Metered(Deadlined(Retrying(inner), 60), lambda *_: None)
+        inner = ConcurrencyLimited(Faulty(await open_s3(entrepot_server), FaultPlan()), 8)
+        yield Metered(TimeLimited(Retrying(inner), 60), lambda *_: None)
 
 
 class TestS3ThatIsReadBack(Contract):

@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import errors
-from backends.s3.errors import Said, Where, said_by_botocore, said_by_http, said_in, seconds_of, translated
+from backends.s3.errors import (
+    BucketLocation,
+    S3Failure,
+    failure_in_response,
+    failure_of_botocore_error,
+    failure_of_http_error,
+    seconds_of,
+    translated,
+)
 
-WHERE = Where("far", "bkt", "http://h:9000")
+WHERE = BucketLocation("far", "bkt", "http://h:9000")
 
 MEANINGS: list[tuple[int, str, type[errors.BackendError]]] = [
     (404, "NoSuchKey", errors.NotFound),
@@ -44,10 +52,10 @@ MEANINGS: list[tuple[int, str, type[errors.BackendError]]] = [
 ]
 
 
-def refused(status: int, code: str, message: str = "why &amp; how") -> Said:
+def refused(status: int, code: str, message: str = "why &amp; how") -> S3Failure:
     """What an error in a body says."""
     page = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message><Key>k</Key></Error>"
-    return said_in(status, {}, page.encode(errors="replace") if code else b"")
+    return failure_in_response(status, {}, page.encode(errors="replace") if code else b"")
 
 
 @pytest.mark.parametrize(("status", "code", "kind"), MEANINGS)
@@ -59,7 +67,7 @@ def test_each_answer_has_one_word_by_either_client(status: int, code: str, kind:
         },
         "PutObject",
     )
-    for said, cause in ((refused(status, code), OSError()), (said_by_botocore(theirs), theirs)):
+    for said, cause in ((refused(status, code), OSError()), (failure_of_botocore_error(theirs), theirs)):
         assert (said.status, said.code) == (status, code)
         made = translated(said, WHERE, "k", cause)
         assert type(made) is kind
@@ -75,7 +83,7 @@ def test_a_missing_value_without_a_key_is_no_missing_value() -> None:
 
 
 def test_no_answer_is_unavailable_and_a_pause_is_read() -> None:
-    said = said_by_botocore(ConnectTimeoutError(endpoint_url="http://h:9000"))
+    said = failure_of_botocore_error(ConnectTimeoutError(endpoint_url="http://h:9000"))
     assert said.status == 0
     assert type(translated(said, WHERE, None, OSError())) is errors.Unavailable
     assert [seconds_of(text) for text in ("7", "0", None, "Sat, 21 Nov 2026 12:00:00 GMT", "-1", "1e9", "")] == [
@@ -85,7 +93,7 @@ def test_no_answer_is_unavailable_and_a_pause_is_read() -> None:
 
 @given(st.text(max_size=300))
 def test_whatever_is_said_becomes_an_error_of_ours_of_bounded_length(text: str) -> None:
-    for said in (said_by_http(OSError(text)), refused(400, "Odd", text)):
+    for said in (failure_of_http_error(OSError(text)), refused(400, "Odd", text)):
         made = translated(said, WHERE, "k", OSError())
         assert isinstance(made, errors.BackendError)
         assert len(str(made)) < 600

@@ -21,7 +21,7 @@ from backends.s3 import listing
 from backends.s3.backend import S3
 from backends.s3.listing import EMPTY_PAGES_MAX, LINES, Page, listed, parse_page
 from backends.s3.object_requests import VALUE_BYTES_MAX
-from backends.wrappers import Deadlined
+from backends.wrappers import TimeLimited
 from tests.backends import contract
 from tests.backends.conftest import OpenS3
 from tests.backends.contract import SITE, key, put
@@ -305,7 +305,7 @@ async def test_an_answer_that_drips_ends_with_the_deadline(way: Between, backend
         for method, call in CALLS.items():
             with about(method, shape), suppress(errors.BackendError):
                 async with asyncio.timeout(20):
-                    await call(Deadlined(backend, 0.1))
+                    await call(TimeLimited(backend, 0.1))
 
 
 # ---- listings -------------------------------------------------------------------------------------------------------

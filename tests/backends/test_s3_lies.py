@@ -374,9 +374,9 @@ async def test_a_server_that_heeds_no_conditions_is_told_to_be_one(moto_server: 
 
     async with between(moto_server) as way:
         backend = await open_s3(way.server, prefix="p")
-        assert (await backend.traits())["conditional writes"] == "yes"
+        assert (await backend.capabilities())["conditional writes"] == "yes"
         way.rule = heedless
-        assert (await backend.traits())["conditional writes"].startswith("If-None-Match and If-Match absent")
+        assert (await backend.capabilities())["conditional writes"].startswith("If-None-Match and If-Match absent")
         assert parse_page(await backend._control.list_page("")).lines == [], "the probe is gone"
 
 

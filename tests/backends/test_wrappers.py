@@ -10,12 +10,12 @@ import pytest
 from backends import errors
 from backends.base import Backend, Marker
 from backends.retry import Retrying
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from backends.timing import DriverTiming
-from backends.wrappers import Deadlined, Limited, Metered
+from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited
 from gateway.site.storage.marker_guard import MarkerGuard
-from gateway.site.storage.pending_backend import Absent
+from gateway.site.storage.pending_backend import PendingBackend
 from gateway.timing import Timing, parse_timing
 from tests.backends.contract import SITE, Contract, key, listed, put
 
@@ -23,13 +23,13 @@ from tests.backends.contract import SITE, Contract, key, listed, put
 class TestLimited(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        yield Limited(Memory(), 2)
+        yield ConcurrencyLimited(Memory(), 2)
 
 
 class TestDeadlined(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        yield Deadlined(Memory(), 60)
+        yield TimeLimited(Memory(), 60)
 
 
 class TestMetered(Contract):
@@ -41,13 +41,13 @@ class TestMetered(Contract):
 class TestFaultyWithoutFaults(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        yield Faulty(Memory(), Plan())
+        yield Faulty(Memory(), FaultPlan())
 
 
 class TestAllAtOnce(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        yield Metered(Deadlined(Limited(Faulty(Memory(), Plan()), 3), 60), lambda *_: None)
+        yield Metered(TimeLimited(ConcurrencyLimited(Faulty(Memory(), FaultPlan()), 3), 60), lambda *_: None)
 
 
 class TestAllAroundADistantOne(Contract):
@@ -55,15 +55,15 @@ class TestAllAroundADistantOne(Contract):
 
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        plan = Plan([Fault(Kind.ERROR, share=0.1), Fault(Kind.ERROR_AFTER, share=0.1)], seed=5)
+        plan = FaultPlan([Fault(FaultKind.ERROR, share=0.1), Fault(FaultKind.ERROR_AFTER, share=0.1)], seed=5)
         tries = Retrying(
-            Limited(Faulty(Memory(), plan), 3),
+            ConcurrencyLimited(Faulty(Memory(), plan), 3),
             tries=50,
             timing=DriverTiming(retry_first_seconds=0.0),
             share=1.0,
             reserve=10_000,
         )
-        yield Metered(Deadlined(tries, 60), lambda *_: None)
+        yield Metered(TimeLimited(tries, 60), lambda *_: None)
 
 
 class TestGuarded(Contract):
@@ -81,7 +81,7 @@ class TestAbsentOnceItIsThere(Contract):
             return Memory()
 
         absent, there = (
-            Absent("memory", "not yet", reopen, parse_timing("backends.reopen_seconds=0.001")),
+            PendingBackend("memory", "not yet", reopen, parse_timing("backends.reopen_seconds=0.001")),
             asyncio.Event(),
         )
         absent.present = there.set
@@ -90,7 +90,7 @@ class TestAbsentOnceItIsThere(Contract):
         await absent.close()
 
 
-@pytest.mark.parametrize("wrapper", [Limited, Deadlined, Metered, Faulty, Retrying, MarkerGuard, Absent])
+@pytest.mark.parametrize("wrapper", [ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend])
 def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
     assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
 
@@ -110,14 +110,14 @@ class Counting(Memory):
 
 async def test_a_limit_lets_no_more_calls_in_than_it_has_slots() -> None:
     inner = Counting()
-    backend = Limited(inner, 3)
+    backend = ConcurrencyLimited(inner, 3)
     await put(backend, key(1), b"x")
     await asyncio.gather(*(backend.get(key(1)) for _ in range(20)))
     assert inner.most == 3
 
 
 async def test_a_call_that_fails_or_is_cancelled_gives_its_slot_back() -> None:
-    backend = Limited(Faulty(Memory(), Plan([Fault(Kind.DELAY, "stat", seconds=60)])), 1)
+    backend = ConcurrencyLimited(Faulty(Memory(), FaultPlan([Fault(FaultKind.DELAY, "stat", seconds=60)])), 1)
     with pytest.raises(errors.NotFound):
         await backend.get(key(1))
     waiting = asyncio.create_task(backend.stat(key(1)))
@@ -128,17 +128,17 @@ async def test_a_call_that_fails_or_is_cancelled_gives_its_slot_back() -> None:
 
 
 async def test_a_listing_whose_reader_thinks_holds_no_slot() -> None:
-    backend = Limited(Memory(), 1)
+    backend = ConcurrencyLimited(Memory(), 1)
     await put(backend, key(1), b"x")
     async for line in backend.list():
         assert bytes(await backend.get(line.key)) == b"x"
 
 
 async def test_a_call_past_its_deadline_is_unavailable() -> None:
-    plan = Plan()
-    backend = Deadlined(Faulty(Memory(), plan), 0.01)
+    plan = FaultPlan()
+    backend = TimeLimited(Faulty(Memory(), plan), 0.01)
     await put(backend, key(1), b"x")
-    plan.add(Fault(Kind.DELAY, seconds=60))
+    plan.add(Fault(FaultKind.DELAY, seconds=60))
     calls = [
         put(backend, key(1), b"x"),
         backend.get(key(1)),
@@ -156,7 +156,7 @@ async def test_a_call_past_its_deadline_is_unavailable() -> None:
 
 async def test_metering_tells_verb_outcome_and_bytes() -> None:
     told: list[tuple[str, str, int]] = []
-    plan = Plan([Fault(Kind.ERROR, "delete", error=errors.Full, times=1)])
+    plan = FaultPlan([Fault(FaultKind.ERROR, "delete", error=errors.Full, times=1)])
 
     def observe(verb: str, outcome: str, seconds: float, moved: int) -> None:
         assert seconds >= 0
@@ -187,7 +187,7 @@ async def test_metering_tells_verb_outcome_and_bytes() -> None:
     assert ("stat", "bug", 0) in told
 
 
-@pytest.mark.parametrize("wrap", [lambda inner: Limited(inner, 0), lambda inner: Deadlined(inner, 0)])
+@pytest.mark.parametrize("wrap", [lambda inner: ConcurrencyLimited(inner, 0), lambda inner: TimeLimited(inner, 0)])
 async def test_a_wrapper_that_would_let_nothing_through_is_refused(wrap: Callable[[Backend], Backend]) -> None:
     with pytest.raises(ValueError, match="nothing through"):
         wrap(Memory())

@@ -148,7 +148,7 @@ def _peak_mib(blocks: int, far: Running) -> float:
 def _stock_on_disk(site: Path, blocks: int) -> None:
     """All of them have their bytes in the site's folder."""
     with asyncio.Runner() as runner:
-        disk = runner.run(Local.open(str(site / "blocks"), intake_bytes=0))
+        disk = runner.run(Local.open(str(site / "blocks"), wal_bytes=0))
 
         async def put(sealed: Sealed) -> None:
             await _put(disk, sealed)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends import errors as backend_errors
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway import errors
 from gateway.blocks.fsck.findings import Severity
@@ -23,7 +23,7 @@ from tests.blocks.world import World
 
 MIB = 1 << 20
 DATA = random.Random(10).randbytes(18 * MIB)
-LIES = [Kind.ERROR, Kind.SHORT, Kind.FLIP, Kind.STALE, Kind.GONE, Kind.DELAY]
+LIES = [FaultKind.ERROR, FaultKind.SHORT, FaultKind.FLIP, FaultKind.STALE, FaultKind.GONE, FaultKind.DELAY]
 
 faults = st.lists(
     st.builds(
@@ -44,7 +44,7 @@ faults = st.lists(
 async def test_whatever_one_copy_does_a_read_is_right_while_another_is_whole(
     planned: list[Fault], start: int, length: int, seed: int
 ) -> None:
-    plan = Plan(seed=seed)
+    plan = FaultPlan(seed=seed)
     world = World(Faulty(Memory("bad"), plan), Memory("good"))
     stored = await world.put(DATA, MIB)
     for fault in planned:
@@ -57,7 +57,7 @@ async def test_whatever_one_copy_does_a_read_is_right_while_another_is_whole(
 @settings(max_examples=40)
 @given(faults, st.integers(0, 99))
 async def test_a_single_copy_answers_right_or_not_at_all(planned: list[Fault], seed: int) -> None:
-    plan = Plan(seed=seed)
+    plan = FaultPlan(seed=seed)
     world = World(Faulty(Memory(), plan))
     stored = await world.put(DATA[: 9 * MIB], MIB)
     for fault in planned:
@@ -69,9 +69,9 @@ async def test_a_single_copy_answers_right_or_not_at_all(planned: list[Fault], s
     assert world.reading.used == 0
 
 
-@pytest.mark.parametrize("kind", [Kind.DROP, Kind.HALF])
-async def test_a_backend_that_lied_about_a_put_is_found_out(tmp_path: Path, kind: Kind) -> None:
-    plan = Plan()
+@pytest.mark.parametrize("kind", [FaultKind.DROP, FaultKind.HALF])
+async def test_a_backend_that_lied_about_a_put_is_found_out(tmp_path: Path, kind: FaultKind) -> None:
+    plan = FaultPlan()
     site = Site(tmp_path, Faulty(Memory(), plan))
     tamper(site, "INSERT INTO ring_key VALUES (5, 1, x'', '', 0)")
     plan.add(Fault(kind, verb="put"))
@@ -79,15 +79,15 @@ async def test_a_backend_that_lied_about_a_put_is_found_out(tmp_path: Path, kind
     with pytest.raises(errors.Corrupted):
         await site.get(b"k")
     report = await check(site.path, site.store, site.backends)
-    assert set(report.kinds) == {"block-missing" if kind is Kind.DROP else "block-size"}
+    assert set(report.kinds) == {"block-missing" if kind is FaultKind.DROP else "block-size"}
     site.close()
 
 
 async def test_a_full_backend_takes_no_puts_and_all_deletes(tmp_path: Path) -> None:
-    plan = Plan()
+    plan = FaultPlan()
     site = Site(tmp_path, Faulty(Memory(), plan))
     await site.put(b"k", DATA[: 2 * MIB])
-    plan.add(Fault(Kind.ERROR, verb="put", error=backend_errors.Full))
+    plan.add(Fault(FaultKind.ERROR, verb="put", error=backend_errors.Full))
     with pytest.raises(errors.DiskFull):
         await site.put(b"more", b"x")
     assert await site.get(b"k") == DATA[: 2 * MIB]
@@ -100,11 +100,11 @@ async def test_a_full_backend_takes_no_puts_and_all_deletes(tmp_path: Path) -> N
 @pytest.mark.parametrize("seed", range(4))
 async def test_puts_deletes_copies_reads_and_workers_all_at_once(tmp_path: Path, seed: int) -> None:
     """Each name belongs to one client, who knows what it must read; the backends fail now and then."""
-    plan = Plan(
+    plan = FaultPlan(
         [
-            Fault(Kind.ERROR, verb="put", share=0.05),
-            Fault(Kind.ERROR_AFTER, verb="put", share=0.05),
-            Fault(Kind.ERROR, verb="delete", share=0.1),
+            Fault(FaultKind.ERROR, verb="put", share=0.05),
+            Fault(FaultKind.ERROR_AFTER, verb="put", share=0.05),
+            Fault(FaultKind.ERROR, verb="delete", share=0.1),
         ],
         seed,
     )

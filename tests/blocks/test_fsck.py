@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
 from gateway.blocks.fsck import fsck
@@ -194,10 +194,10 @@ async def test_a_copy_that_is_not_what_was_stored_is_found_by_reading(site: Site
     assert f"{key} on two" in {finding.where for finding in report.findings}
 
 
-async def unreachable(site: Site, *faults: Fault, read: bool) -> tuple[FsckReport, Plan, int]:
+async def unreachable(site: Site, *faults: Fault, read: bool) -> tuple[FsckReport, FaultPlan, int]:
     """What is found while *faults* strike the second backend, and how many blocks lie there."""
     await site.work()
-    plan = Plan(list(faults))
+    plan = FaultPlan(list(faults))
     second = max(site.backends)
     site.backends[second] = Faulty(site.places[1], plan)
     return await checked(site, read=read), plan, len(await site.stored(1))
@@ -207,7 +207,7 @@ async def unreachable(site: Site, *faults: Fault, read: bool) -> tuple[FsckRepor
 async def test_a_backend_that_cannot_be_reached_is_one_finding_and_none_of_its_blocks_is_damaged(
     site: Site, read: bool
 ) -> None:
-    report, _, blocks = await unreachable(site, Fault(Kind.ERROR), read=read)
+    report, _, blocks = await unreachable(site, Fault(FaultKind.ERROR), read=read)
     ((severity, kind, where, what),) = report.findings
     assert (severity, kind, where) == (Severity.UNCHECKED, "backend-unreachable", "two")
     assert f"unreachable backend: {blocks} blocks could not be checked: " in what
@@ -219,7 +219,7 @@ async def test_copies_that_cannot_be_read_are_one_finding_and_are_not_all_asked_
 ) -> None:
     monkeypatch.setattr(fsck, "UNREACHABLE_AFTER", 2)
     monkeypatch.setattr(fsck, "READ_AT_ONCE", 1)
-    report, plan, blocks = await unreachable(site, Fault(Kind.ERROR, verb="get"), read=True)
+    report, plan, blocks = await unreachable(site, Fault(FaultKind.ERROR, verb="get"), read=True)
     assert blocks > 3
     assert [each.kind for each in report.findings] == ["backend-unreachable"]
     assert report.unchecked == blocks
@@ -227,7 +227,7 @@ async def test_copies_that_cannot_be_read_are_one_finding_and_are_not_all_asked_
 
 
 async def test_one_copy_that_could_not_be_read_is_counted_alone(site: Site) -> None:
-    report, _, _ = await unreachable(site, Fault(Kind.ERROR, verb="get", nth=2), read=True)
+    report, _, _ = await unreachable(site, Fault(FaultKind.ERROR, verb="get", nth=2), read=True)
     assert [each.kind for each in report.findings] == ["backend-unreachable"]
     assert (report.worst, report.unchecked) == (Severity.UNCHECKED, 1)
 
@@ -237,7 +237,7 @@ async def test_what_is_wrong_elsewhere_is_worse_than_a_backend_that_cannot_be_re
     one = site.places[0]
     assert isinstance(one, Memory)
     damage(one, "block-missing")
-    report, _, _ = await unreachable(site, Fault(Kind.ERROR), read=False)
+    report, _, _ = await unreachable(site, Fault(FaultKind.ERROR), read=False)
     assert report.kinds == {"block-missing": 1, "backend-unreachable": 1}
     assert report.worst is Severity.WRONG
 

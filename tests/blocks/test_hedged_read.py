@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backends.base import Backend
 from backends.local.backend import Local
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.read import bad_copies
 from gateway.blocks.read.copy_reader import CopyReader
@@ -127,10 +127,10 @@ async def test_while_a_slow_backend_is_not_broken_only_few_reads_ask_another_cop
 
 
 async def test_a_backend_that_errs_in_the_middle_of_an_object_is_left_and_broken_after_a_few_errors() -> None:
-    plan = Plan()
+    plan = FaultPlan()
     world = Watched(Faulty(Gated("near"), plan), Gated("far"))
     stored = await world.put(DATA)
-    down = Fault(Kind.ERROR, verb="get")
+    down = Fault(FaultKind.ERROR, verb="get")
     assert await drained(world, stored, lambda: plan.add(down)) == DATA
     for _ in range(5):
         assert await world.get(stored.extents, 0, 100) == DATA[:100]
@@ -230,7 +230,7 @@ async def test_a_copy_that_the_journal_no_longer_names_is_not_reported() -> None
 
 
 async def test_what_is_read_from_any_copy_is_not_swept_while_the_read_goes_on(tmp_path: Path) -> None:
-    plan = Plan()
+    plan = FaultPlan()
     site = Site(tmp_path, Faulty(Memory("one"), plan), Gated("two"))
     await site.put(b"k", DATA)
     reader = site.client()
@@ -240,7 +240,7 @@ async def test_what_is_read_from_any_copy_is_not_swept_while_the_read_goes_on(tm
         await site.delete(b"k")
         await site.work()
         assert await site.stored(0), "somebody reads"
-        plan.add(Fault(Kind.ERROR, verb="get"))
+        plan.add(Fault(FaultKind.ERROR, verb="get"))
         found += [bytes(piece) async for piece in reading]
     assert b"".join(found) == DATA
     plan.clear()
@@ -251,14 +251,20 @@ async def test_what_is_read_from_any_copy_is_not_swept_while_the_read_goes_on(tm
 
 @settings(max_examples=30)
 @given(
-    st.lists(st.tuples(st.sampled_from("nfb"), st.sampled_from([Kind.ERROR, Kind.FLIP, Kind.GONE, Kind.SHORT])),
-             min_size=3, max_size=3),
+    st.lists(
+        st.tuples(
+            st.sampled_from("nfb"),
+            st.sampled_from([FaultKind.ERROR, FaultKind.FLIP, FaultKind.GONE, FaultKind.SHORT]),
+        ),
+        min_size=3,
+        max_size=3,
+    ),
     st.integers(0, 9),
-)  # fmt: skip
+)
 async def test_each_block_may_be_bad_on_another_backend_and_the_object_is_whole(
-    bad: list[tuple[str, Kind]], seed: int
+    bad: list[tuple[str, FaultKind]], seed: int
 ) -> None:
-    plans = Plan(seed=seed), Plan(seed=seed)
+    plans = FaultPlan(seed=seed), FaultPlan(seed=seed)
     world = Watched(Faulty(Memory("near"), plans[0]), Faulty(Gated("far"), plans[1]))
     stored = await world.put(DATA)
     for block, (where, kind) in zip(stored.blocks, bad, strict=True):

@@ -10,7 +10,7 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.base import Buffer, Stat
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
@@ -31,7 +31,7 @@ class Packed(Site):
 
     def __init__(self, folder: Path) -> None:
         timing, self.clock = manual_timing()
-        self.plans = [Plan(), Plan()]
+        self.plans = [FaultPlan(), FaultPlan()]
         self.inner = [Memory("b0"), Memory("b1")]
         super().__init__(folder, *map(Faulty, self.inner, self.plans), timing=timing)
         self.recheck_seconds = WAIT_SECONDS
@@ -172,7 +172,7 @@ async def test_a_place_that_tells_the_md5_of_something_else_is_read(site: Packed
 
 
 async def test_a_place_that_cannot_be_asked_is_asked_later(site: Packed) -> None:
-    site.plans[1].add(Fault(Kind.ERROR, "stat", error=backend_errors.Unavailable))
+    site.plans[1].add(Fault(FaultKind.ERROR, "stat", error=backend_errors.Unavailable))
     await site.later(WAIT_SECONDS + 60)
     assert site.compactor.moved == 0
     assert site.rows("rewrite") == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from backends import errors as backend_errors
-from backends.testing.faulty import Fault, Kind
+from backends.testing.faulty import Fault, FaultKind
 from gateway.blocks.commands import MoveRewritten
 from gateway.blocks.maintenance import compactor, rewrites
 from gateway.blocks.maintenance.rewrites import PendingRewrite, full_groups
@@ -59,7 +59,7 @@ class Apart(Packed):
         return [ids_in(packed) for (packed,) in self.store.query("SELECT suspects FROM work")]
 
     def away(self, verb: str, place: int = 1) -> None:
-        self.plans[place].add(Fault(Kind.ERROR, verb, error=backend_errors.Unavailable))
+        self.plans[place].add(Fault(FaultKind.ERROR, verb, error=backend_errors.Unavailable))
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ async def test_packs_that_cannot_be_rewritten_hold_up_no_others(site: Apart, ver
     site.away(verb)
     if verb == "get":
         for key in site.values(1):
-            site.plans[0].add(Fault(Kind.ERROR, verb, key=key, error=backend_errors.Unavailable))
+            site.plans[0].add(Fault(FaultKind.ERROR, verb, key=key, error=backend_errors.Unavailable))
     with pytest.raises(Unavailable):
         await site.work()
     await site.work()

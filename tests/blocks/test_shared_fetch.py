@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from backends import errors as backend_errors
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from gateway import errors
 from gateway.blocks.budget import Budget
 from gateway.blocks.read.read_plan import plan_run
@@ -99,10 +99,10 @@ async def test_the_last_reader_to_go_away_calls_the_fetch_off() -> None:
 
 async def test_a_failure_is_shared_by_who_waits_and_not_remembered_for_who_comes_later() -> None:
     place = Gated(is_open=False)
-    plan = Plan()
+    plan = FaultPlan()
     world = World(Faulty(place, plan))
     stored = await world.put(DATA[:MIB])
-    plan.add(Fault(Kind.ERROR_AFTER, verb="get", error=backend_errors.Unavailable))
+    plan.add(Fault(FaultKind.ERROR_AFTER, verb="get", error=backend_errors.Unavailable))
     reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(100)]
     await until_true(lambda: place.asked)
     place.gate.set()
@@ -129,7 +129,7 @@ async def test_who_comes_while_somebody_holds_the_bytes_gets_them_without_a_fetc
 
 async def test_bytes_that_were_torn_on_their_way_are_not_shared_with_who_comes_later() -> None:
     place = Gated()
-    plan = Plan([Fault(Kind.FLIP, verb="get", nth=1)])
+    plan = FaultPlan([Fault(FaultKind.FLIP, verb="get", nth=1)])
     world = World(Faulty(place, plan))
     stored = await world.put(DATA[: 2 * MIB])
     reads = [world.get(stored.extents) for _ in range(20)]

@@ -10,7 +10,7 @@ import pytest
 
 from backends import errors
 from backends.base import Listed
-from backends.testing.faulty import Fault, Kind
+from backends.testing.faulty import Fault, FaultKind
 from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
 from gateway.blocks.maintenance import sweeper
@@ -137,7 +137,7 @@ async def test_a_block_that_a_place_refuses_to_delete_holds_up_no_other(tmp_path
     while await site.releaser.step():
         pass
     ((refused,),) = site.store.query("SELECT id FROM block WHERE died > 0 ORDER BY died, id LIMIT 1")
-    site.plans[1].add(Fault(Kind.ERROR, "delete", key=block_path(refused), error=errors.Denied))
+    site.plans[1].add(Fault(FaultKind.ERROR, "delete", key=block_path(refused), error=errors.Denied))
     for _ in range(3):
         await site.work()
     assert site.store.query("SELECT id FROM block") == [(refused,)]
@@ -155,7 +155,7 @@ async def test_a_place_that_refuses_to_delete_anything_is_left_alone(tmp_path: P
     for n in range(20):
         await site.put(b"%d" % n, b"data %d" % n)
         await site.delete(b"%d" % n)
-    site.plans[1].add(Fault(Kind.ERROR, "delete", error=errors.Denied))
+    site.plans[1].add(Fault(FaultKind.ERROR, "delete", error=errors.Denied))
     for _ in range(3):
         await site.work()
     assert len(site.plans[1].struck) == REJECTED_BLOCKS

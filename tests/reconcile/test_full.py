@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends import errors
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.placement import backend_backoff
 from gateway.placement.commands import NamePolicy
@@ -24,14 +24,14 @@ TIMING = parse_timing(f"{PATIENCE}; block_backoff.first_seconds=0")
 async def test_a_backend_that_stores_nothing_is_emptied_while_what_should_be_put_there_waits(
     tmp_path: Path, error: type[errors.BackendError]
 ) -> None:
-    plan = Plan()
+    plan = FaultPlan()
     site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan), timing=TIMING)
     site.keep("b1")
     for n in range(6):
         await site.put(b"old/%d" % n, DATA)
     await site.move()
     assert set(site.held()) == {(1,)}
-    plan.add(Fault(Kind.ERROR, verb="put", error=error))
+    plan.add(Fault(FaultKind.ERROR, verb="put", error=error))
     site.keep("b0")
     policies = {**site.topology.policies, "default": replace(site.topology.policies["default"], keep=("b1",))}
     site.topology = replace(site.topology, policies=policies)

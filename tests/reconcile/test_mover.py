@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.types import block_id_of
 from gateway.journal.tables import WorkState
@@ -18,13 +18,13 @@ DATA = b"x" * 100_000
 
 
 @pytest.fixture
-def plans() -> list[Plan]:
+def plans() -> list[FaultPlan]:
     """What goes wrong on each backend."""
-    return [Plan() for _ in range(3)]
+    return [FaultPlan() for _ in range(3)]
 
 
 @pytest.fixture
-def site(tmp_path: Path, plans: list[Plan]) -> Iterator[Shores]:
+def site(tmp_path: Path, plans: list[FaultPlan]) -> Iterator[Shores]:
     made = Shores(tmp_path, *(Faulty(Memory(f"b{n}"), plan) for n, plan in enumerate(plans)), timing=PATIENT)
     made.settled = True
     yield made
@@ -38,7 +38,7 @@ def values(site: Shores, place: int) -> dict[str, bytes]:
     return found
 
 
-def recover(site: Shores, plans: list[Plan]) -> None:
+def recover(site: Shores, plans: list[FaultPlan]) -> None:
     """Nothing goes wrong any more, and the mover knows."""
     for plan in plans:
         plan.clear()
@@ -60,10 +60,12 @@ async def test_nothing_moves_before_the_planner_has_begun_under_what_should_be_n
     assert site.held() == [(0, 2)]
 
 
-async def test_a_backend_that_does_not_delete_is_left_alone_until_it_rested(site: Shores, plans: list[Plan]) -> None:
+async def test_a_backend_that_does_not_delete_is_left_alone_until_it_rested(
+    site: Shores, plans: list[FaultPlan]
+) -> None:
     for n in range(3):
         await site.put(b"%d" % n, DATA)
-    plans[0].add(Fault(Kind.ERROR, verb="delete"))
+    plans[0].add(Fault(FaultKind.ERROR, verb="delete"))
     site.keep("b1")
     for _ in range(4):
         await site.move()
@@ -75,10 +77,10 @@ async def test_a_backend_that_does_not_delete_is_left_alone_until_it_rested(site
     assert site.work_rows() == []
 
 
-async def test_a_block_whose_backends_rest_is_not_read_again_and_again(site: Shores, plans: list[Plan]) -> None:
+async def test_a_block_whose_backends_rest_is_not_read_again_and_again(site: Shores, plans: list[FaultPlan]) -> None:
     await site.put(b"k", DATA)
-    plans[0].add(Fault(Kind.DELAY, verb="get", seconds=0.0))  # to be counted
-    plans[1].add(Fault(Kind.ERROR, verb="put"))
+    plans[0].add(Fault(FaultKind.DELAY, verb="get", seconds=0.0))  # to be counted
+    plans[1].add(Fault(FaultKind.ERROR, verb="put"))
     site.keep("b0", "b1")
     for _ in range(4):
         await site.move()
@@ -87,7 +89,7 @@ async def test_a_block_whose_backends_rest_is_not_read_again_and_again(site: Sho
 
 
 async def test_a_copy_that_a_kill_left_unnamed_is_taken_where_all_others_are_lost(
-    site: Shores, plans: list[Plan]
+    site: Shores, plans: list[FaultPlan]
 ) -> None:
     await site.put(b"k", DATA)
     site.keep("b1")
@@ -98,7 +100,7 @@ async def test_a_copy_that_a_kill_left_unnamed_is_taken_where_all_others_are_los
     await site.journal.send(LoseBackend("b0"))
     site.backends.pop(site.ids[0])
     site.keep("b2")
-    plans[2].add(Fault(Kind.ERROR, verb="put"))
+    plans[2].add(Fault(FaultKind.ERROR, verb="put"))
     await site.settle()
     assert site.held() == [(0,)], "nobody holds it who is known to"
     assert site.ids[2] in site.mover.health.call_backoff
@@ -113,7 +115,7 @@ async def test_a_copy_that_a_kill_left_unnamed_is_taken_where_all_others_are_los
 
 
 async def test_a_good_copy_is_kept_until_the_bad_one_that_should_stay_is_mended(
-    site: Shores, plans: list[Plan]
+    site: Shores, plans: list[FaultPlan]
 ) -> None:
     site.keep("b0", "b1")
     site.settled = False
@@ -122,7 +124,7 @@ async def test_a_good_copy_is_kept_until_the_bad_one_that_should_stay_is_mended(
     ((key, good),) = values(site, 1).items()
     values(site, 1)[key] = good[:-1] + bytes([good[-1] ^ 1])
     await site.journal.send(SuspectCopy(block_id_of(key), site.ids[1], "damaged"))
-    plans[1].add(Fault(Kind.ERROR, verb="put"))
+    plans[1].add(Fault(FaultKind.ERROR, verb="put"))
     site.keep("b1", "b2")
     await site.settle()
     await site.move()
@@ -155,11 +157,13 @@ async def test_a_block_that_was_found_lost_is_not_taken_for_well_where_nothing_i
     assert site.work_rows() == []
 
 
-async def test_bytes_that_are_held_are_given_back_whatever_became_of_the_copy(site: Shores, plans: list[Plan]) -> None:
+async def test_bytes_that_are_held_are_given_back_whatever_became_of_the_copy(
+    site: Shores, plans: list[FaultPlan]
+) -> None:
     for n in range(5):
         await site.put(b"%d" % n, DATA)
-    plans[0].add(Fault(Kind.ERROR, verb="get", nth=2))
-    plans[1].add(Fault(Kind.ERROR, verb="put", nth=2))
+    plans[0].add(Fault(FaultKind.ERROR, verb="get", nth=2))
+    plans[1].add(Fault(FaultKind.ERROR, verb="put", nth=2))
     site.keep("b0", "b1")
     mover = site.mover = site.new_mover(bytes_at_once=150_000)
     await site.settle()

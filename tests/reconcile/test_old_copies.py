@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import Stat
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.commands import NoteStrays
 from gateway.blocks.types import block_id_of
@@ -43,7 +43,7 @@ class Waiting(Shores):
     """Three backends that count what they are asked, a wait of an hour, and a clock that the test moves."""
 
     def __init__(self, folder: Path) -> None:
-        self.plans = [Plan() for _ in range(3)]
+        self.plans = [FaultPlan() for _ in range(3)]
         self.inner = [Memory("b0"), Memory("b1"), Telling("b2")]
         self.clock = AheadClock()
         places = [Faulty(inner, plan) for inner, plan in zip(self.inner, self.plans, strict=True)]
@@ -173,7 +173,7 @@ async def test_a_policy_that_wants_an_old_copy_again_while_others_are_asked_keep
     for _ in range(3):
         await site.mover.step()
     assert site.held() == [(0, 1)], "it was not let go of under the old policy"
-    site.plans[0].add(Fault(Kind.DELAY, "put", seconds=0.0))  # to be counted
+    site.plans[0].add(Fault(FaultKind.DELAY, "put", seconds=0.0))  # to be counted
     await site.settle()
     await site.settle()
     assert site.held() == [(0, 1)]
@@ -208,7 +208,7 @@ async def test_each_backend_that_should_have_a_block_is_asked_again(site: Waitin
 
 async def test_an_md5_that_is_told_spares_reading_and_another_one_costs_it(site: Waiting) -> None:
     await moved(site, "b1", "b2")
-    site.plans[2].add(Fault(Kind.DELAY, seconds=0.0))  # to be counted
+    site.plans[2].add(Fault(FaultKind.DELAY, seconds=0.0))  # to be counted
     await site.later(WAIT_SECONDS + 1)
     assert site.asked(2) == ["stat"]
     assert site.held() == [(1, 2)]
@@ -218,7 +218,7 @@ async def test_an_md5_of_something_else_is_held_against_the_bytes(site: Waiting)
     """Some servers tell something else in its stead, so a wrong one alone proves nothing."""
     site.inner[2].claims = "0" * 32  # type: ignore[attr-defined]
     await moved(site, "b1", "b2")
-    site.plans[2].add(Fault(Kind.DELAY, seconds=0.0))
+    site.plans[2].add(Fault(FaultKind.DELAY, seconds=0.0))
     await site.later(WAIT_SECONDS + 1)
     assert site.asked(2) == ["stat", "get"]
     assert site.held() == [(1, 2)]
@@ -248,7 +248,7 @@ async def test_a_block_that_waits_costs_neither_requests_nor_records(site: Waiti
     await moved(site, "b1")
     head = site.store.head()
     for plan in site.plans:
-        plan.add(Fault(Kind.DELAY, seconds=0.0))  # to be counted
+        plan.add(Fault(FaultKind.DELAY, seconds=0.0))  # to be counted
     for _ in range(5):
         await site.later(60)
     assert site.store.head() == head
@@ -304,7 +304,7 @@ async def test_a_policy_that_takes_the_old_copy_back_ends_the_wait(site: Waiting
 
 async def test_an_old_copy_stays_while_a_new_one_cannot_be_asked_for(site: Waiting) -> None:
     await moved(site, "b1")
-    site.plans[1].add(Fault(Kind.ERROR, verb="stat"))
+    site.plans[1].add(Fault(FaultKind.ERROR, verb="stat"))
     await site.later(WAIT_SECONDS + 1)
     head = site.store.head()
     await site.later(60)

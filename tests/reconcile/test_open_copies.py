@@ -17,7 +17,7 @@ from tests.reconcile.shores import Shores
 
 @pytest.fixture
 async def site(disk_path: Path) -> AsyncIterator[Shores]:
-    disk = await Local.open(str(disk_path / "disk"), intake_bytes=0)
+    disk = await Local.open(str(disk_path / "disk"), wal_bytes=0)
     places: list[Backend] = [disk, Memory("b1"), Memory("b2")]
     made = Shores(disk_path, *places)
     yield made

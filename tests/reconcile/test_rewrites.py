@@ -11,7 +11,7 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.base import Stat
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.reconcile.commands import AdvancePlan, LoseBackend
 from tests.clocks import manual_timing
@@ -42,7 +42,7 @@ class Compacting(Shores):
     def __init__(self, folder: Path) -> None:
         timing, self.clock = manual_timing("planner.second_walk_seconds=1e9")
         self.inner = [Asked("b0"), Asked("b1"), Asked("b2")]
-        self.away = [Plan(), Plan(), Plan()]
+        self.away = [FaultPlan(), FaultPlan(), FaultPlan()]
         super().__init__(folder, *map(Faulty, self.inner, self.away), timing=timing)
         self.topology = replace(self.topology, recheck_seconds=WAIT_SECONDS)
         self.settled = True
@@ -76,7 +76,7 @@ class Compacting(Shores):
 
     async def leave(self, place: int) -> None:
         """The place answers nothing any more."""
-        self.away[place].add(Fault(Kind.ERROR, error=backend_errors.Unavailable))
+        self.away[place].add(Fault(FaultKind.ERROR, error=backend_errors.Unavailable))
 
     async def bring_the_old_pack(self) -> None:
         """The planner has come as far as the old pack, and the mover brings it where the policy wants it."""

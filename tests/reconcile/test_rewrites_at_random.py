@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from backends import errors as backend_errors
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway import errors
 from gateway.blocks.commands import MoveRewritten
@@ -40,7 +40,7 @@ class World(Shores):
         timing, self.clock = manual_timing()
         self.rng = rng
         self.inner = [Memory(f"b{n}") for n in range(3)]
-        self.plans = [Plan() for _ in range(3)]
+        self.plans = [FaultPlan() for _ in range(3)]
         self.kept = POLICIES[0]
         super().__init__(folder, *map(Faulty, self.inner, self.plans), timing=timing)
         self.topology = replace(self.topology, recheck_seconds=WAIT_SECONDS)
@@ -145,7 +145,7 @@ class World(Shores):
 
     async def leave(self) -> None:
         verb = self.rng.choice([None, "stat", "get", "put", "delete"])
-        self.rng.choice(self.plans[1:]).add(Fault(Kind.ERROR, verb, error=backend_errors.Unavailable))
+        self.rng.choice(self.plans[1:]).add(Fault(FaultKind.ERROR, verb, error=backend_errors.Unavailable))
 
     async def come_back(self) -> None:
         for plan in self.plans:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends import errors as backend_errors
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.types import block_id_of
 from gateway.journal.tables import WorkState
@@ -229,7 +229,7 @@ async def test_a_lost_backend_s_copies_count_no_more_and_the_others_are_made_aga
 
 
 async def test_a_backend_in_trouble_holds_nobody_up_and_costs_no_records(tmp_path: Path) -> None:
-    plan = Plan([Fault(Kind.ERROR, verb="put")])
+    plan = FaultPlan([Fault(FaultKind.ERROR, verb="put")])
     site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan), Memory("b2"))
     site.keep("b0", "b1", "b2")
     await fill(site)
@@ -248,7 +248,7 @@ async def test_a_backend_in_trouble_holds_nobody_up_and_costs_no_records(tmp_pat
 
 
 async def test_what_fails_by_itself_is_put_off_longer_each_time_and_set_aside_in_the_end(tmp_path: Path) -> None:
-    plan = Plan([Fault(Kind.ERROR, verb="put", error=backend_errors.Corrupted)])
+    plan = FaultPlan([Fault(FaultKind.ERROR, verb="put", error=backend_errors.Corrupted)])
     timing = parse_timing("scale=0.01; block_backoff.first_seconds=0")
     site = Shores(tmp_path, Memory("b0"), Faulty(Memory("b1"), plan), timing=timing)
     site.keep("b0", "b1")
@@ -275,7 +275,7 @@ async def test_what_died_meanwhile_is_the_sweeper_s_on_every_backend(site: Shore
 async def test_a_block_that_dies_while_it_is_copied_leaves_no_copy_behind(site: Shores) -> None:
     site.keep("b0", "b1")
     await site.put(b"k", DATA[:1000])
-    plan = Plan([Fault(Kind.DELAY, verb="put", seconds=0.05)])
+    plan = FaultPlan([Fault(FaultKind.DELAY, verb="put", seconds=0.05)])
     site.backends[site.ids[1]] = Faulty(site.places[1], plan)
     await site.plan()
     moving = asyncio.create_task(site.mover.step())
@@ -329,7 +329,7 @@ changes = st.lists(
 async def test_whatever_changes_and_fails_nothing_is_lost_and_everything_settles(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, object]]
 ) -> None:
-    plans = [Plan() for _ in range(3)]
+    plans = [FaultPlan() for _ in range(3)]
     places = [Faulty(Memory(f"b{n}"), plan) for n, plan in enumerate(plans)]
     site = Shores(tmp_path_factory.mktemp("site"), *places)
     values: dict[bytes, bytes] = {}
@@ -356,7 +356,7 @@ async def test_whatever_changes_and_fails_nothing_is_lost_and_everything_settles
                     await site.mover.step()
             case "fault":
                 place, verb = value
-                plans[place].add(Fault(Kind.ERROR, verb=verb, times=3))
+                plans[place].add(Fault(FaultKind.ERROR, verb=verb, times=3))
             case "work":
                 for plan in plans:
                     plan.clear()
@@ -384,13 +384,13 @@ async def test_whatever_changes_and_fails_nothing_is_lost_and_everything_settles
 
 async def test_what_lay_on_a_lost_backend_alone_is_taken_from_there_as_long_as_it_answers(tmp_path: Path) -> None:
     """Written there a moment after it was given up, or given up too early: its copies do not count, but they exist."""
-    plan = Plan()
+    plan = FaultPlan()
     site = Shores(tmp_path, Faulty(Memory("b0"), plan), Memory("b1"))
     site.settled = True
     await fill(site)
     await site.journal.send(LoseBackend("b0"))
     site.keep("b0", "b1")
-    plan.add(Fault(Kind.ERROR, verb="get"))
+    plan.add(Fault(FaultKind.ERROR, verb="get"))
     await site.settle()
     assert {row[0] for row in site.work_rows()} == {WorkState.LOST}, "who does not answer is not waited for"
     plan.clear()

@@ -10,7 +10,7 @@ import pytest
 
 from backends import errors
 from backends.base import crc32c_of
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.site.storage.backend_factory import open_backend, with_retries
 from gateway.timing import SystemClock, Timing
@@ -42,7 +42,7 @@ async def test_a_call_that_pauses_between_two_tries_leaves_its_slot_to_others() 
             pausing.set()
             await go_on.wait()
 
-    once = Plan([Fault(Kind.ERROR, key="a", times=1)])
+    once = FaultPlan([Fault(FaultKind.ERROR, key="a", times=1)])
     backend = with_retries(Faulty(memory, once), place(calls=1), Timing(clock=Clock()))
     first = asyncio.create_task(backend.get("a"))
     await asyncio.wait_for(pausing.wait(), WAIT_SECONDS)
@@ -59,7 +59,7 @@ async def test_a_call_as_a_whole_has_one_deadline_its_pauses_and_waits_included(
         async def sleep(self, seconds: float) -> None:
             await never.wait()
 
-    failing = Faulty(Memory(), Plan([Fault(Kind.ERROR)]))
+    failing = Faulty(Memory(), FaultPlan([Fault(FaultKind.ERROR)]))
     backend = with_retries(failing, place(deadline_seconds=0.2), Timing(clock=Clock()))
     with pytest.raises(errors.Unavailable, match=r"no answer to get within 0\.2 s"):
         await asyncio.wait_for(backend.get("a"), WAIT_SECONDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from gateway.errors import Unavailable
 from gateway.site.admin.lost_objects import losses, spell
 from gateway.site.site import Site
@@ -74,7 +74,7 @@ async def test_what_cannot_be_asked_for_is_said_to_be_unchecked(folder: Path) ->
     async with await Site.open(folder) as site:
         for n in range(3):
             await put(site, f"safe/{n}", b"x" * 100_000)
-        plan = Plan([Fault(Kind.ERROR, verb="stat")])
+        plan = FaultPlan([Fault(FaultKind.ERROR, verb="stat")])
         vault = next(each for each, place in site.storage.backends.items() if place.name == "vault")
         guarded = site.storage.backends[vault]
         guarded.replace_inner(Faulty(guarded.inner, plan))

@@ -11,7 +11,7 @@ import pytest
 
 from backends import errors
 from backends.base import Backend
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.errors import Unavailable
 from gateway.journal.client import Journal
@@ -107,9 +107,9 @@ async def test_where_one_of_two_copies_is_awaited_one_that_is_silent_is_enough_a
     assert list(told["backends_away"]) == ["far"]
 
 
-@pytest.mark.parametrize("kind", [Kind.FLIP, Kind.STALE])
-async def test_a_backend_that_gives_back_something_else_is_away(kind: Kind, probing_of: Any) -> None:
-    liar = Faulty(Memory("liar"), Plan([Fault(kind, verb="get")]))
+@pytest.mark.parametrize("kind", [FaultKind.FLIP, FaultKind.STALE])
+async def test_a_backend_that_gives_back_something_else_is_away(kind: FaultKind, probing_of: Any) -> None:
+    liar = Faulty(Memory("liar"), FaultPlan([Fault(kind, verb="get")]))
     with pytest.raises(Unavailable, match="gave back something else"):
         await probing_of(topology(["liar"], ["liar"]), liar).probe()
 
@@ -122,7 +122,7 @@ async def test_a_backend_that_was_given_up_is_away(probing_of: Any) -> None:
 
 
 async def test_what_probes_that_failed_left_behind_goes_with_the_next_that_succeeds(probing_of: Any) -> None:
-    inner, plan = Memory("disk"), Plan([Fault(Kind.ERROR, verb="get", error=errors.Unavailable)])
+    inner, plan = Memory("disk"), FaultPlan([Fault(FaultKind.ERROR, verb="get", error=errors.Unavailable)])
     probing = probing_of(topology(["disk"], ["disk"]), Faulty(inner, plan))
     for _ in range(LEFT_MAX + 4):
         with pytest.raises(Unavailable):

@@ -12,7 +12,7 @@ import pytest
 
 from backends import errors
 from backends.base import LINEAGE_MAX, Marker, crc32c_of
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.types import block_path
 from gateway.crypto.sealing import new_block_id
@@ -158,10 +158,10 @@ async def test_what_died_waits_until_the_place_says_how_far_the_journal_has_come
 
 
 async def test_a_place_is_stamped_anew_as_the_journal_grows_and_not_otherwise(ours: History, place: Memory) -> None:
-    plan = Plan()
+    plan = FaultPlan()
     backend = over(Faulty(place, plan), ours, timing=parse_timing("markers.stamp_seconds=0"))
     await backend.look(ours.rows)
-    plan.add(Fault(Kind.ERROR, "claim"))
+    plan.add(Fault(FaultKind.ERROR, "claim"))
     await backend.look(ours.rows)
     assert plan.struck == [], "nothing was written"
     plan.clear()
@@ -251,7 +251,7 @@ async def test_two_processes_of_one_site_that_stamp_at_once_both_find_it_stamped
 async def test_a_place_that_cannot_be_stamped_keeps_everything_and_says_so_once(
     ours: History, place: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = over(Faulty(place, Plan([Fault(Kind.ERROR, "claim", error=errors.Denied)])), ours)
+    backend = over(Faulty(place, FaultPlan([Fault(FaultKind.ERROR, "claim", error=errors.Denied)])), ours)
     for _ in range(3):
         await backend.look(ours.rows)
     assert len(caplog.records) == 1
@@ -261,7 +261,7 @@ async def test_a_place_that_cannot_be_stamped_keeps_everything_and_says_so_once(
 
 
 async def test_a_stamp_whose_answer_was_lost_is_found_by_looking(ours: History, place: Memory) -> None:
-    plan = Plan([Fault(Kind.ERROR_AFTER, "claim", times=1)])
+    plan = FaultPlan([Fault(FaultKind.ERROR_AFTER, "claim", times=1)])
     backend = over(Faulty(place, plan), ours)
     await backend.look(ours.rows)
     assert not backend.covers(0)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from backends.base import Draw, Fence
+from backends.base import Fence, IssuedToken
 from gateway.site.admin.takeover import Histories, take_over
 from gateway.site.site import Site
 from tests.new_sites import new_site
 from tests.site.clouds import Cloud
 from tests.site.running import add_cloud
 
-FORGED = Fence((1 << 63) - 1, "ab" * 16, 7, "cd" * 32, 0, "", (Draw((1 << 63) - 1, "ab" * 16, 3, "ef" * 32),))
+FORGED = Fence((1 << 63) - 1, "ab" * 16, 7, "cd" * 32, 0, "", (IssuedToken((1 << 63) - 1, "ab" * 16, 3, "ef" * 32),))
 
 
 @pytest.fixture

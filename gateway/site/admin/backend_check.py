@@ -111,7 +111,7 @@ async def _traits(site: Site, name: str) -> dict[str, str]:
     except errors.BackendError as error:
         return {"what it can do": f"could not be found out: {error}"}
     try:
-        return await driver.traits()
+        return await driver.capabilities()
     except errors.BackendError as error:
         return {"what it can do": f"could not be found out: {error}"}
     finally:

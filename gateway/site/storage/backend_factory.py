@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from backends import errors
 from backends.base import Backend
-from backends.local.backend import INTAKE_BYTES, Local
+from backends.local.backend import WAL_BYTES, Local
 from backends.named_files import read_named_file
-from backends.wrappers import Deadlined, Limited, Metered
+from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited
 from gateway.metrics import counter, histogram
 from gateway.site.storage.connection_params import credential_files
 from gateway.timing import Timing
@@ -48,11 +48,11 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, ti
             place.path,
             name=place.name,
             descriptors=_descriptors(),
-            intake_bytes=INTAKE_BYTES if writes_much else 0,
+            wal_bytes=WAL_BYTES if writes_much else 0,
             make=make,
             timing=timing.drivers,
         )
-        whole: Backend = Deadlined(Limited(driver, place.calls), place.deadline_seconds)
+        whole: Backend = TimeLimited(ConcurrencyLimited(driver, place.calls), place.deadline_seconds)
     else:
         whole = with_retries(await open_s3(place, place.s3, make=make, timing=timing), place, timing)
     return Metered(whole, _observer(place.name))
@@ -72,9 +72,9 @@ def with_retries(driver: Backend, place: BackendPlace, timing: Timing) -> Backen
     may take is the driver's to say: less than the whole, or one that hangs would leave no time for a second."""
     from backends.retry import Retrying  # only who has such a backend loads what it takes
 
-    limited = Limited(driver, place.calls)
+    limited = ConcurrencyLimited(driver, place.calls)
     tries = Retrying(limited, within_s=place.deadline_seconds, timing=timing.drivers, clock=timing.clock)
-    return Deadlined(tries, place.deadline_seconds)
+    return TimeLimited(tries, place.deadline_seconds)
 
 
 async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool, timing: Timing) -> S3:

@@ -42,7 +42,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from backends.base import LINEAGE_MAX, Draw, Fence, Marker
+from backends.base import LINEAGE_MAX, Fence, IssuedToken, Marker
 from gateway.blocks.types import block_id_of, session_of
 from gateway.journal.columns import unpack
 from gateway.site.storage.agreement import StampedElsewhere
@@ -132,11 +132,11 @@ def contains(rows: JournalTables, number: int, hashed: str) -> bool:
     return bool(found) and found[0][0] == number and found[0][1].hex() == hashed
 
 
-def lineage(rows: JournalTables) -> tuple[Draw, ...]:
+def lineage(rows: JournalTables) -> tuple[IssuedToken, ...]:
     """The latest tokens of this journal, oldest first, each with the end of the batch before its record."""
     found = rows.query("SELECT lineage FROM token")
     drawn = unpack(found[0][0])[-LINEAGE_MAX:] if found else ()
-    return tuple(Draw(counter, nonce, *_before(rows, number)) for counter, nonce, number in drawn)
+    return tuple(IssuedToken(counter, nonce, *_before(rows, number)) for counter, nonce, number in drawn)
 
 
 def _before(rows: JournalTables, number: int) -> Position:

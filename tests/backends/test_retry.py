@@ -8,8 +8,8 @@ import pytest
 
 from backends import errors
 from backends.base import Backend, Marker
-from backends.retry import Budget, Retrying
-from backends.testing.faulty import Fault, Faulty, Kind, Plan
+from backends.retry import RetryBudget, Retrying
+from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from backends.timing import DriverTiming
 from tests.backends.contract import SITE, Contract, key, listed, put
@@ -49,7 +49,7 @@ class TestRetryingWhatOftenFails(Contract):
 
     @pytest.fixture
     async def backend(self, world: World) -> AsyncIterator[Backend]:
-        plan = Plan([Fault(Kind.ERROR, share=0.1), Fault(Kind.ERROR_AFTER, share=0.1)], seed=11)
+        plan = FaultPlan([Fault(FaultKind.ERROR, share=0.1), Fault(FaultKind.ERROR_AFTER, share=0.1)], seed=11)
         yield world.around(Faulty(Memory(), plan), tries=50, within_s=1e9, share=1.0, reserve=10_000)
 
 
@@ -63,13 +63,13 @@ async def all_verbs(backend: Backend) -> None:
     await backend.delete(key(1))
 
 
-@pytest.mark.parametrize("kind", [Kind.ERROR, Kind.ERROR_AFTER])
+@pytest.mark.parametrize("kind", [FaultKind.ERROR, FaultKind.ERROR_AFTER])
 @pytest.mark.parametrize("verb", ["put", "get", "stat", "list", "claim", "marker", "delete"])
-async def test_every_verb_is_tried_again(world: World, verb: str, kind: Kind) -> None:
-    plan = Plan([Fault(kind, verb, times=2)])
+async def test_every_verb_is_tried_again(world: World, verb: str, kind: FaultKind) -> None:
+    plan = FaultPlan([Fault(kind, verb, times=2)])
     told: list[str] = []
     await all_verbs(world.around(Faulty(Memory(), plan), told=lambda what, *_: told.append(what)))
-    once = kind is Kind.ERROR_AFTER and verb in ("claim", "list")  # a look finds the claim; the line was told
+    once = kind is FaultKind.ERROR_AFTER and verb in ("claim", "list")  # a look finds the claim; the line was told
     expected = 1 if once else 2
     assert told == [verb] * expected
     assert len(world.slept) == expected
@@ -87,7 +87,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("error", OTHERS)
 async def test_what_will_not_be_better_is_not_tried_again(world: World, error: type[errors.BackendError]) -> None:
-    plan = Plan([Fault(Kind.ERROR, error=error)])
+    plan = FaultPlan([Fault(FaultKind.ERROR, error=error)])
     backend = world.around(Faulty(Memory(), plan))
     for call in (put(backend, key(1), b"x"), backend.get(key(1)), backend.delete(key(1)), backend.marker()):
         with pytest.raises(error):
@@ -98,7 +98,7 @@ async def test_what_will_not_be_better_is_not_tried_again(world: World, error: t
 
 async def test_pauses_double_up_to_the_longest_and_the_error_says_how_often(world: World) -> None:
     backend = world.around(
-        Faulty(Memory(), Plan([Fault(Kind.ERROR)])),
+        Faulty(Memory(), FaultPlan([Fault(FaultKind.ERROR)])),
         tries=6,
         timing=DriverTiming(retry_first_seconds=0.1, retry_most_seconds=0.5),
         within_s=60,
@@ -112,7 +112,7 @@ async def test_pauses_double_up_to_the_longest_and_the_error_says_how_often(worl
 async def test_a_pause_is_drawn_from_nothing_to_its_longest() -> None:
     world, draws = World(), iter([0.0, 0.5, 0.25])
     backend = world.around(
-        Faulty(Memory(), Plan([Fault(Kind.ERROR)])),
+        Faulty(Memory(), FaultPlan([Fault(FaultKind.ERROR)])),
         tries=4,
         draw=lambda: next(draws),
         timing=DriverTiming(retry_first_seconds=0.4),
@@ -124,7 +124,7 @@ async def test_a_pause_is_drawn_from_nothing_to_its_longest() -> None:
 
 async def test_no_pause_ends_behind_the_time_that_is_given(world: World) -> None:
     backend = world.around(
-        Faulty(Memory(), Plan([Fault(Kind.ERROR)])),
+        Faulty(Memory(), FaultPlan([Fault(FaultKind.ERROR)])),
         tries=99,
         timing=DriverTiming(retry_first_seconds=1, retry_most_seconds=4),
         within_s=8,
@@ -163,7 +163,7 @@ async def test_a_retry_after_behind_the_time_that_is_given_fails_at_once(world: 
 
 
 async def test_where_everything_fails_retries_are_a_share_of_the_calls(world: World) -> None:
-    plan = Plan([Fault(Kind.ERROR)])
+    plan = FaultPlan([Fault(FaultKind.ERROR)])
     backend = world.around(Faulty(Memory(), plan), share=0.2, reserve=10, within_s=1e9)
     for _ in range(1_000):
         with pytest.raises(errors.Unavailable):
@@ -175,7 +175,7 @@ async def test_where_everything_fails_retries_are_a_share_of_the_calls(world: Wo
 
 
 async def test_the_reserve_grows_back_while_all_is_well_and_no_further(world: World) -> None:
-    budget = Budget(share=0.5, reserve=3)
+    budget = RetryBudget(share=0.5, reserve=3)
     assert [budget.spend() for _ in range(4)] == [True, True, True, False]
     budget.earn()
     assert not budget.spend()
@@ -188,7 +188,9 @@ async def test_a_listing_tells_each_line_once_however_often_it_breaks_off(world:
     inner = Memory()
     for number in range(50):
         await put(inner, key(number), b"x")
-    plan = Plan([Fault(Kind.ERROR, "list", share=0.3), Fault(Kind.ERROR_AFTER, "list", share=0.2)], seed=3)
+    plan = FaultPlan(
+        [Fault(FaultKind.ERROR, "list", share=0.3), Fault(FaultKind.ERROR_AFTER, "list", share=0.2)], seed=3
+    )
     backend = world.around(Faulty(inner, plan), tries=20, within_s=1e9, reserve=1_000)
     assert [line.key for line in await listed(backend.list())] == [key(number) for number in range(50)]
     assert len(plan.struck) > 10
@@ -198,14 +200,14 @@ async def test_a_listing_earns_retries_by_the_page(world: World) -> None:
     inner = Memory()
     for number in range(10_000):
         await put(inner, key(number), b"")
-    plan = Plan([Fault(Kind.ERROR, "list", key=f"*{number:x}999", times=1) for number in range(16)])
+    plan = FaultPlan([Fault(FaultKind.ERROR, "list", key=f"*{number:x}999", times=1) for number in range(16)])
     backend = world.around(Faulty(inner, plan), share=1.0, reserve=1)
     assert len(await listed(backend.list())) == 10_000
     assert len(plan.struck) == 2
 
 
 async def test_a_listing_that_gets_nowhere_is_given_up(world: World) -> None:
-    backend = world.around(Faulty(Memory(), Plan([Fault(Kind.ERROR, "list")])), tries=3)
+    backend = world.around(Faulty(Memory(), FaultPlan([Fault(FaultKind.ERROR, "list")])), tries=3)
     await put(backend, key(1), b"x")
     with pytest.raises(errors.Unavailable):
         await listed(backend.list())

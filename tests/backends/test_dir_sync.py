@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backends.local.dir_sync import Removals
+from backends.local.dir_sync import DirSyncBatcher
 
 
 async def test_a_sync_that_fails_when_all_its_callers_have_gone_is_no_unheard_error() -> None:
@@ -20,7 +20,7 @@ async def test_a_sync_that_fails_when_all_its_callers_have_gone_is_no_unheard_er
         await go_on.wait()
         raise OSError("broken")
 
-    removals = Removals(sync)
+    removals = DirSyncBatcher(sync)
     callers = [asyncio.create_task(removals.durable("a")) for _ in range(2)]
     await asyncio.sleep(0)
     for caller in callers:
@@ -38,7 +38,7 @@ async def test_who_still_waits_hears_of_a_sync_that_fails() -> None:
     async def sync(folders: set[str]) -> None:
         raise OSError("broken")
 
-    removals = Removals(sync)
+    removals = DirSyncBatcher(sync)
     gone = asyncio.create_task(removals.durable("a"))
     stays = asyncio.create_task(removals.durable("a"))
     await asyncio.sleep(0)
@@ -55,7 +55,7 @@ async def test_closing_waits_for_the_sync_that_begins_behind_the_one_under_way()
         await go_on.wait()
         synced.append(folders)
 
-    removals = Removals(sync)
+    removals = DirSyncBatcher(sync)
     first = asyncio.create_task(removals.durable("a"))
     await asyncio.sleep(0)
     second = asyncio.create_task(removals.durable("b"))
