@@ -80,17 +80,18 @@ class TestAbsentOnceItIsThere(Contract):
         async def reopen() -> Backend:
             return Memory()
 
-        absent, there = (
-            PendingBackend("memory", "not yet", reopen, parse_timing("backends.reopen_seconds=0.001")),
-            asyncio.Event(),
-        )
-        absent.present = there.set
-        await there.wait()
-        yield absent
-        await absent.close()
+        timing = parse_timing("backends.reopen_seconds=0.001")
+        pending, opened = PendingBackend("memory", "not yet", reopen, timing), asyncio.Event()
+        pending.present = opened.set
+        await opened.wait()
+        yield pending
+        await pending.close()
 
 
-@pytest.mark.parametrize("wrapper", [ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend])
+WRAPPERS = [ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
     assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
 
