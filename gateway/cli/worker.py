@@ -14,7 +14,7 @@ from gateway.errors import Corrupted
 from gateway.journal.columns import unpack
 from gateway.metrics import gauge
 from gateway.metrics.requests import RequestLog
-from gateway.posix.rpc.server import WireServer
+from gateway.posix.rpc.server import RpcServer
 from gateway.site.processes.child import Child, run_child
 from gateway.site.processes.reload_checks import answer_supervisor
 from gateway.site.processes.supervisor import BACKLOG, LISTEN_FD
@@ -33,14 +33,14 @@ async def work(child: Child) -> None:
     """Answer S3 requests until told to stop; then finish those under way."""
     async with await Site.open(child.folder, kind="worker", strict=not child.again, timing=child.timing) as site:
         answer_supervisor(child, site)
-        with closing(WireServer(site)) as wire:
-            await _serve(child, site, wire)
+        with closing(RpcServer(site)) as rpc:
+            await _serve(child, site, rpc)
 
 
-async def _serve(child: Child, site: Site, wire: WireServer) -> None:
+async def _serve(child: Child, site: Site, rpc: RpcServer) -> None:
     certificate = await Certificate.of(child.folder, child.config.server, child.lines, child.timing)
     observer = RequestLog(child.lines if child.config.log.requests else None)
-    server = make_server(site.engine, _settings(site, wire.answer), observer, site.timing)
+    server = make_server(site.engine, _settings(site, rpc.answer), observer, site.timing)
     listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
     listening.setblocking(False)
     tls = None if certificate is None else lambda: certificate.context

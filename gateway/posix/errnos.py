@@ -89,7 +89,7 @@ def os_error(error: EntrepotError, path: str) -> OSError:
 
 
 @contextmanager
-def about(path: str) -> Iterator[None]:
+def os_errors(path: str) -> Iterator[None]:
     """Errors of the core, raised inside, become an `OSError` about *path*."""
     try:
         yield

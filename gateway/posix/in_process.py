@@ -1,7 +1,7 @@
-"""The verbs in process: a site's front desk, asked by one of its users.
+"""`FileApi` in process: a site's engine, called as one of its users.
 
-Who can read the site's files is trusted with all of it: without a name one acts as the root user, and no secret is
-asked for.
+A process that can read the site's files is trusted with the whole site: no secret is checked, and without a user's name
+it acts as the root user.
 """
 
 from __future__ import annotations
@@ -40,22 +40,21 @@ from gateway.errors import (
     SessionExpired,
 )
 from gateway.journal.columns import PartFact
-from gateway.posix.api import Directory, Verbs
-from gateway.posix.bodies import Vouched, Whole
-from gateway.posix.fsspec.paths import SLASH, Place
+from gateway.posix.api import Directory, FileApi, call_method
+from gateway.posix.bodies import BytesBody, SignedBody
 from gateway.posix.metadata import check_meta
-from gateway.posix.rpc.methods import TRAVELLING
+from gateway.posix.paths import SLASH, ObjectPath
 from gateway.site.site import Site
 
 T = TypeVar("T")
 
 PART_NUMBERS = 10_000
-_THERE = Conditions(if_match=("*",))
-_USER = "SELECT name, id, tenant, root FROM user WHERE"
+_MUST_EXIST = Conditions(if_match=("*",))
+_SELECT_USER = "SELECT name, id, tenant, root FROM user WHERE"
 
 
-class InProcess(Verbs):
-    """A site as one of its users sees it."""
+class InProcessApi(FileApi):
+    """A site, as one of its users sees it."""
 
     def __init__(self, site: Site, caller: Caller) -> None:
         self._journal = site.journal
@@ -64,16 +63,15 @@ class InProcess(Verbs):
         self._timing = site.timing
 
     async def compound(self, calls: Sequence[tuple[str, tuple[Any, ...]]], *, stop: bool = False) -> list[Any]:
-        found: list[Any] = []
+        results: list[Any] = []
         for name, arguments in calls:
-            values, by_name = TRAVELLING[name].by_place(arguments)
             try:
-                found.append(await getattr(self, name)(*values, **by_name))
+                results.append(await call_method(self, name, arguments))
             except EntrepotError as error:
-                found.append(error)
+                results.append(error)
                 if stop:
                     break
-        return found + [None] * (len(calls) - len(found))
+        return results + [None] * (len(calls) - len(results))
 
     async def buckets(self, after: str = "") -> tuple[list[BucketInfo], str | None]:
         return await self._engine.list_buckets(self._caller, after=after, limit=1000)
@@ -104,7 +102,7 @@ class InProcess(Verbs):
         return True
 
     async def _is_directory(self, bucket: str, key: bytes) -> bool:
-        if not Place(bucket, key).plain:
+        if not ObjectPath(bucket, key).is_posix:
             page = await self._engine.list(self._caller, bucket, key + SLASH, limit=1)
             return bool(page.keys)
         try:
@@ -124,10 +122,12 @@ class InProcess(Verbs):
         self, bucket: str, key: bytes, body: Body, size: int, meta: Meta, conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
         def put() -> Awaitable[Stored]:
-            return self._engine.put(self._caller, bucket, key, body, _promised(body, size), meta, conditions)
+            return self._engine.put(self._caller, bucket, key, body, _promise(body, size), meta, conditions)
 
         check_meta(meta)
-        return await (self._again(put) if isinstance(body, Whole) and conditions == NO_CONDITIONS else put())
+        return await (
+            self._retry_lost_session(put) if isinstance(body, BytesBody) and conditions == NO_CONDITIONS else put()
+        )
 
     async def copy(
         self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: Meta | None = None,
@@ -142,60 +142,66 @@ class InProcess(Verbs):
         await self._engine.move(self._caller, bucket, key, to_bucket, to_key)
 
     async def remove(self, bucket: str, keys: Sequence[bytes], *, must_exist: bool) -> list[EntrepotError | None]:
-        conditions = _THERE if must_exist else NO_CONDITIONS
-        wanted = [DeleteOne(key, conditions=conditions) for key in keys]
-        outcomes = await self._engine.delete_many(self._caller, bucket, wanted)
-        return [each if isinstance(each, EntrepotError) else None for each in outcomes]
+        conditions = _MUST_EXIST if must_exist else NO_CONDITIONS
+        deletes = [DeleteOne(key, conditions=conditions) for key in keys]
+        results = await self._engine.delete_many(self._caller, bucket, deletes)
+        return [each if isinstance(each, EntrepotError) else None for each in results]
 
     async def rename(self, bucket: str, path: bytes, to_path: bytes, *, directory: bool) -> None:
         if not directory and await self._is_directory(bucket, path):
-            raise InvalidArgument(f"the object {path!r} stands beside a directory, which has the name in POSIX")
-        await self._engine.rename(self._caller, bucket, _plain(bucket, path), _plain(bucket, to_path))
+            raise InvalidArgument(f"the object {path!r} has the name of a directory, which POSIX means by it")
+        await self._engine.rename(
+            self._caller, bucket, _require_posix_path(bucket, path), _require_posix_path(bucket, to_path)
+        )
 
     async def mkdir(self, bucket: str, path: bytes) -> None:
-        await self._engine.mkdir(self._caller, bucket, _plain(bucket, path))
+        await self._engine.mkdir(self._caller, bucket, _require_posix_path(bucket, path))
 
     async def rmdir(self, bucket: str, path: bytes) -> None:
-        await self._engine.rmdir(self._caller, bucket, _plain(bucket, path))
+        await self._engine.rmdir(self._caller, bucket, _require_posix_path(bucket, path))
 
-    async def _again(self, write: Callable[[], Awaitable[T]]) -> T:
-        """*write*, and again if this process lost its session meanwhile: whatever held the interpreter for longer
-        than the lease, once or twice, is no reason to fail. Only for what may be done twice."""
+    async def _retry_lost_session(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Run *write*, and repeat it if this process lost its session meanwhile, until `session_seconds` have passed.
+
+        A process loses its session if something holds the interpreter for longer than the lease. *write* must be
+        harmless to repeat."""
         clock, durations = self._timing.clock, self._timing.files
         deadline = 0.0
         while True:
             try:
                 return await write()
-            except (SessionExpired, CommitterGone):  # also where there is a session again by the time that this is told
+            except (SessionExpired, CommitterGone):  # also if a new session exists by now
                 deadline = deadline or clock.monotonic() + durations.session_seconds
                 if clock.monotonic() > deadline:
                     raise
             await clock.sleep(durations.session_look_seconds)
-            while not self._journal.session and clock.monotonic() < deadline:  # there is no event for it
+            while not self._journal.session and clock.monotonic() < deadline:  # polled: no event announces a session
                 await clock.sleep(durations.session_look_seconds)
 
     async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
         check_meta(meta)
-        return await self._again(lambda: self._engine.create_upload(self._caller, bucket, key, meta, "", ""))
+        return await self._retry_lost_session(
+            lambda: self._engine.create_upload(self._caller, bucket, key, meta, "", "")
+        )
 
     async def put_part(self, bucket: str, key: bytes, upload: str, number: int, body: Body, size: int) -> PartInfo:
         def put() -> Awaitable[PartInfo]:
-            return self._engine.put_part(self._caller, bucket, key, upload, number, body, _promised(body, size))
+            return self._engine.put_part(self._caller, bucket, key, upload, number, body, _promise(body, size))
 
-        return await (self._again(put) if isinstance(body, Whole) else put())
+        return await (self._retry_lost_session(put) if isinstance(body, BytesBody) else put())
 
     async def copy_part(
         self, bucket: str, key: bytes, upload: str, number: int, source: bytes, wanted: ByteRange, etag: str
     ) -> PartInfo:
         unchanged = Conditions(if_match=(etag,))
-        made = await self._engine.copy_part(
+        copied = await self._engine.copy_part(
             self._caller, bucket, key, upload, number, bucket, source, None, wanted, unchanged
         )
-        return made.part
+        return copied.part
 
     async def tags(self, bucket: str, key: bytes) -> Mapping[str, str]:
-        found, _ = await self._engine.get_tags(self._caller, bucket, key, None)
-        return found
+        tags, _ = await self._engine.get_tags(self._caller, bucket, key, None)
+        return tags
 
     async def parts(self, bucket: str, key: bytes) -> Sequence[PartFact]:
         return await self._engine.object_parts(self._caller, bucket, key, None, 0, PART_NUMBERS)
@@ -203,7 +209,7 @@ class InProcess(Verbs):
     async def complete_upload(
         self, bucket: str, key: bytes, upload: str, parts: list[WantedPart], conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
-        return await self._again(
+        return await self._retry_lost_session(
             lambda: self._engine.complete_upload(self._caller, bucket, key, upload, parts, conditions)
         )
 
@@ -211,31 +217,31 @@ class InProcess(Verbs):
         await self._engine.abort_upload(self._caller, bucket, key, upload)
 
 
-def _promised(body: Body, size: int) -> Promised:
-    return Promised(size=size, sha256=body.sha256 if isinstance(body, Vouched) else None)
+def _promise(body: Body, size: int) -> Promised:
+    return Promised(size=size, sha256=body.sha256 if isinstance(body, SignedBody) else None)
 
 
-def _plain(bucket: str, path: bytes) -> bytes:
-    if not Place(bucket, path).plain:
-        raise InvalidArgument(f"{path!r} has an empty name in it, which only S3's keys may have")
+def _require_posix_path(bucket: str, path: bytes) -> bytes:
+    if not ObjectPath(bucket, path).is_posix:
+        raise InvalidArgument(f"{path!r} contains an empty name, which only keys of S3 may have")
     return path
 
 
 def caller_of(site: Site, user: str | None = None, access_key: str | None = None) -> Caller:
-    """Who acts: the *user* of that name, or the one whose *access_key* it is; the root user without either.
+    """Return the user with the name *user*, or with the *access_key*; without either, the root user.
 
-    Raises `NoSuchUser`, `NoSuchAccessKey`, `Misconfigured` for both together."""
+    Raises `NoSuchUser`, `NoSuchAccessKey`, and `Misconfigured` if both are given."""
     if user is not None and access_key is not None:
-        raise Misconfigured("name the user or an access key, not both")
+        raise Misconfigured("give the user or an access key, not both")
     if access_key is not None:
-        found = site.engine.credential(access_key)
-        if found is None:
+        credential = site.engine.credential(access_key)
+        if credential is None:
             raise NoSuchAccessKey(access_key)
-        return found[1]
+        return credential[1]
     if user is not None:
-        rows = site.store.query(f"{_USER} name = ?", (user,))
+        rows = site.store.query(f"{_SELECT_USER} name = ?", (user,))
     else:
-        rows = site.store.query(f"{_USER} root = 1 ORDER BY made_ns LIMIT 1")
+        rows = site.store.query(f"{_SELECT_USER} root = 1 ORDER BY made_ns LIMIT 1")
     if not rows:
         raise NoSuchUser(user or "root")
     name, number, tenant, root = rows[0]

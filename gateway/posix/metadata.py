@@ -9,8 +9,9 @@ import re
 
 from gateway.engine.types import Meta
 from gateway.errors import InvalidArgument
-from gateway.posix.fsspec.info import META
 
+META = "x-amz-meta-"
+"""The prefix of the headers with user metadata."""
 CONTENT_HEADERS = frozenset(
     {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires"}
 )

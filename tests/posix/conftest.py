@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway.engine.types import Meta
-from gateway.posix.bodies import Whole
+from gateway.posix.bodies import BytesBody
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
-from gateway.posix.rpc.http_api import OverHttp
+from gateway.posix.rpc.client import RpcClient
 from gateway.timing import VARIABLE
 from tests.endpoint import CALM, Endpoint, started
 from tests.new_sites import new_site
-from tests.posix.meddling import BadLine
-from tests.posix.talking import connected
+from tests.posix.bad_line import BadLine
+from tests.posix.connecting import connected
 
 _numbers = itertools.count()
 
@@ -92,19 +92,19 @@ def bucket(shared: EntrepotFileSystem) -> str:
 
 
 @pytest.fixture
-async def verbs(served: Endpoint) -> AsyncIterator[OverHttp]:
+async def api(served: Endpoint) -> AsyncIterator[RpcClient]:
     """The gateway's verbs, over HTTP."""
-    async with connected(served) as verbs:
-        yield verbs
+    async with connected(served) as api:
+        yield api
 
 
 @pytest.fixture
-async def place(verbs: OverHttp) -> str:
+async def place(api: RpcClient) -> str:
     """A bucket with the objects `x` and `d/y`."""
     name = f"wire-{secrets.token_hex(6)}"
-    await verbs.make_bucket(name)
+    await api.make_bucket(name)
     for key in (b"x", b"d/y"):
-        await verbs.put(name, key, Whole(key), len(key), Meta({"x-amz-meta-a": "é"}, {"tag": "1"}))
+        await api.put(name, key, BytesBody(key), len(key), Meta({"x-amz-meta-a": "é"}, {"tag": "1"}))
     return name
 
 

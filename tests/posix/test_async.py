@@ -12,7 +12,7 @@ import pytest
 
 from gateway.posix.fsspec.connections import _open
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
-from tests.posix.looking_in import sessions_of
+from tests.posix.journal_view import sessions_of
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from gateway.errors import BY_WIRE_CODE, AccessDenied, CommitterGone, DirectoryNotEmpty, NoSuchKey
-from gateway.posix.errnos import ERRNO, about, os_error
+from gateway.posix.errnos import ERRNO, os_error, os_errors
 
 
 def test_each_class_of_the_tree_has_a_row_of_its_own():
@@ -26,6 +26,6 @@ def test_an_error_says_what_and_where():
 
 
 def test_what_was_raised_is_kept_as_the_cause():
-    with pytest.raises(FileNotFoundError) as caught, about("b/k"):
+    with pytest.raises(FileNotFoundError) as return_error, os_errors("b/k"):
         raise NoSuchKey(b"k")
-    assert isinstance(caught.value.__cause__, NoSuchKey)
+    assert isinstance(return_error.value.__cause__, NoSuchKey)

@@ -25,7 +25,7 @@ from gateway.site.paths import journal_folder
 from tests.endpoint import command_environment, run_entrepot, started
 from tests.new_sites import new_site
 from tests.posix.conftest import IN_PROCESS
-from tests.posix.looking_in import sessions_of, uploads_of
+from tests.posix.journal_view import sessions_of, uploads_of
 from tests.site.running import client, until
 
 WAYS = ("fork", "spawn")

@@ -19,7 +19,7 @@ from gateway.config.models import ServerSection
 from gateway.crypto import master
 from gateway.errors import Misconfigured
 from gateway.metrics.json_log import JsonLog
-from gateway.posix.rpc.endpoint import Options, gateway_of
+from gateway.posix.rpc.endpoint import EndpointOptions, resolve_endpoint
 from gateway.site.processes.tls import Certificate
 from gateway.site.storage.backend_factory import open_s3
 from gateway.timing import Timing
@@ -67,11 +67,13 @@ def ca_file(path: Path) -> Any:
 
 
 def clients_ca_file(path: Path) -> Any:
-    return gateway_of(Options(endpoint="https://x", key="K" * 20, secret="s" * 40, ca_file=str(path))).tls()
+    return resolve_endpoint(
+        EndpointOptions(endpoint="https://x", key="K" * 20, secret="s" * 40, ca_file=str(path))
+    ).tls()
 
 
 def credentials_file(path: Path) -> Any:
-    return gateway_of(Options(endpoint="https://x", credentials_file=str(path)))
+    return resolve_endpoint(EndpointOptions(endpoint="https://x", credentials_file=str(path)))
 
 
 @pytest.mark.parametrize("reads", [read, master.load, ca_file, clients_ca_file, credentials_file])

@@ -19,13 +19,13 @@ from fsspec.asyn import AsyncFileSystem, get_loop, sync_wrapper
 from gateway.config import CONFIG_NAME
 from gateway.engine.types import Meta, ObjectInfo
 from gateway.errors import NotFound
-from gateway.posix.api import Verbs
-from gateway.posix.fsspec.connections import let_go, opened_at
-from gateway.posix.fsspec.info import META
-from gateway.posix.fsspec.paths import PROTOCOL, Place, place_of
-from gateway.posix.in_process import InProcess, caller_of
-from gateway.posix.rpc.endpoint import ENDPOINT_VARIABLE, TIMEOUT_SECONDS, Gateway, Options, gateway_of
-from gateway.posix.rpc.http_api import OverHttp
+from gateway.posix.api import FileApi
+from gateway.posix.fsspec.connections import acquire_connection, release_connection
+from gateway.posix.in_process import InProcessApi, caller_of
+from gateway.posix.metadata import META
+from gateway.posix.paths import PROTOCOL, ObjectPath, parse_path
+from gateway.posix.rpc.client import RpcClient
+from gateway.posix.rpc.endpoint import ENDPOINT_VARIABLE, TIMEOUT_SECONDS, Endpoint, EndpointOptions, resolve_endpoint
 from gateway.posix.rpc.schema import BYTES_MOST as PATH_BYTES_MOST
 from gateway.site.site import Site
 
@@ -40,7 +40,7 @@ EVERYTHING = -1
 _numbers = itertools.count()
 
 
-class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
+class FileSystemBase(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
     """What the parts of `EntrepotFileSystem` share."""
 
     protocol = PROTOCOL
@@ -81,13 +81,13 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         self._site = site
         self._user = user
         self._access_key = access_key
-        self._gateway_options = Options(
+        self._gateway_options = EndpointOptions(
             endpoint or "", key or "", secret or "", os.fspath(credentials_file or ""), os.fspath(ca_file or ""),
             region or "", float(timeout),
         )  # fmt: skip
         self._number = next(_numbers)
-        self._gateway: Gateway | None = None
-        self._known: tuple[Site, Verbs] | None = None
+        self._gateway: Endpoint | None = None
+        self._known: tuple[Site, FileApi] | None = None
 
     @property
     def loop(self) -> Any:
@@ -105,7 +105,7 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
         at = self._at()
         return f"{PROTOCOL}-{at}" if isinstance(at, Path) else f"{PROTOCOL}-{at.scheme}://{at.host}"
 
-    def _at(self) -> Path | Gateway:
+    def _at(self) -> Path | Endpoint:
         """Where the tree is. Raises `ValueError`, `Misconfigured`."""
         site, endpoint = self._site, self._gateway_options.endpoint
         if not site and not endpoint:
@@ -121,22 +121,22 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
             folder = Path(site).expanduser().absolute()
             return folder.parent if folder.name == CONFIG_NAME else folder
         if self._gateway is None:
-            self._gateway = gateway_of(self._gateway_options)
+            self._gateway = resolve_endpoint(self._gateway_options)
         return self._gateway
 
-    async def _connect(self) -> Verbs:
+    async def _connect(self) -> FileApi:
         """The verbs, on the running loop. Raises `gateway.errors`."""
-        opened = await opened_at(self._at(), self._number)
-        if isinstance(opened, OverHttp):
+        opened = await acquire_connection(self._at(), self._number)
+        if isinstance(opened, RpcClient):
             return opened
         if self._known is None or self._known[0] is not opened:
-            self._known = (opened, InProcess(opened, caller_of(opened, self._user, self._access_key)))
+            self._known = (opened, InProcessApi(opened, caller_of(opened, self._user, self._access_key)))
         return self._known[1]
 
     async def _close(self) -> None:
         """End this file system's session on the running loop; using it again opens another one."""
         self._known = self._gateway = None
-        await let_go(self._number)
+        await release_connection(self._number)
 
     close = sync_wrapper(_close)
 
@@ -149,10 +149,10 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
             return [cls._strip_protocol(each) for each in path]
         return super()._strip_protocol(path).lstrip("/")
 
-    def _place(self, path: Any) -> Place:
+    def _parse(self, path: Any) -> ObjectPath:
         """What *path* names. Raises an `OSError` of `NO_NAME` where nothing can have such a name."""
         try:
-            place = place_of(self._strip_protocol(path))
+            place = parse_path(self._strip_protocol(path))
         except UnicodeEncodeError:
             raise OSError(errno.EILSEQ, os.strerror(errno.EILSEQ), str(path)) from None
         # S3's keys are shorter; those below a directory that moved need not be
@@ -160,17 +160,17 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), str(path))
         return place
 
-    def _file_place(self, path: Any) -> Place:
+    def _parse_in_bucket(self, path: Any) -> ObjectPath:
         """The place of something inside a bucket."""
-        place = self._place(path)
+        place = self._parse(path)
         if not place.key:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return place
 
-    async def _absent(self, verbs: Verbs, place: Place, path: str) -> OSError:
+    async def _absent(self, api: FileApi, place: ObjectPath, path: str) -> OSError:
         """Why there is no file at *path*: nothing is there, or a directory."""
         with suppress(NotFound):
-            there = await (verbs.look(*place) if place.key else verbs.bucket(place.bucket))
+            there = await (api.look(*place) if place.key else api.bucket(place.bucket))
             if not isinstance(there, ObjectInfo):
                 return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
@@ -189,7 +189,7 @@ class Base(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
                 self.dircache.pop(known, None)
 
 
-async def caught(work: Coroutine[Any, Any, Any]) -> Any:
+async def return_error(work: Coroutine[Any, Any, Any]) -> Any:
     """What *work* answers, or the error that it raises."""
     try:
         return await work
@@ -218,7 +218,7 @@ async def in_batches(work: Iterable[Coroutine[Any, Any, Any]], batch_size: int) 
     return found
 
 
-def meta_of(content_type: str | None, metadata: dict[str, str] | None) -> Meta:
+def make_meta(content_type: str | None, metadata: dict[str, str] | None) -> Meta:
     """What a program says of a file besides its bytes."""
     headers = {f"{META}{name.lower()}": str(value) for name, value in (metadata or {}).items()}
     if content_type is not None:

@@ -19,12 +19,12 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from gateway.errors import EntrepotError
-from gateway.posix.rpc.endpoint import Gateway
-from gateway.posix.rpc.http_api import OverHttp
+from gateway.posix.rpc.client import RpcClient
+from gateway.posix.rpc.endpoint import Endpoint
 from gateway.site.site import Site
 from gateway.timing import Timing, timing_from_environment
 
-Opened = Site | OverHttp
+Opened = Site | RpcClient
 
 
 class _Shared:
@@ -35,7 +35,7 @@ class _Shared:
         self.users: set[int] = set()
 
 
-class _Sharing(dict[Path | Gateway, _Shared]):
+class _Sharing(dict[Path | Endpoint, _Shared]):
     """What one loop has open."""
 
     def __init__(self, timing: Timing) -> None:
@@ -44,7 +44,7 @@ class _Sharing(dict[Path | Gateway, _Shared]):
         self.ending: AsyncGenerator[None, None] | None = None
         """Waits for the loop's end, kept here alone."""
 
-    def begin(self, at: Path | Gateway) -> _Shared:
+    def begin(self, at: Path | Endpoint) -> _Shared:
         """Open it. What fails is forgotten, also where nobody waits for it any more: the next one tries again."""
         shared = self[at] = _Shared(asyncio.create_task(_opening(at)))
 
@@ -61,9 +61,9 @@ _inherited: list[object] = []
 """The parent's, kept as they are: tidying them up here would touch what the parent still uses."""
 
 
-async def opened_at(at: Path | Gateway, user: int) -> Opened:
+async def acquire_connection(at: Path | Endpoint, user: int) -> Opened:
     """The site in that folder, or the gateway, opened on the running loop if it is not yet. *user*: a number that
-    `let_go` will be told.
+    `release_connection` will be told.
 
     Raises `Misconfigured`, `CommitterGone`; of a gateway also `AccessDenied`, `Unavailable`."""
     loop = asyncio.get_running_loop()
@@ -82,8 +82,8 @@ async def opened_at(at: Path | Gateway, user: int) -> Opened:
     return await asyncio.shield(shared.opening)
 
 
-async def _opening(at: Path | Gateway) -> Opened:
-    return await Site.open(at, "client") if isinstance(at, Path) else await OverHttp.connect(at)
+async def _opening(at: Path | Endpoint) -> Opened:
+    return await Site.open(at, "client") if isinstance(at, Path) else await RpcClient.connect(at)
 
 
 async def _until_the_loop_ends(known: _Sharing) -> AsyncGenerator[None, None]:
@@ -105,7 +105,7 @@ def _let_go_of_ended_loops() -> None:
     for loop in [ref() for ref in _open.keyrefs()]:
         if loop is not None and loop.is_closed():
             for shared in (_open.pop(loop, None) or {}).values():
-                if isinstance(found := _found(shared), OverHttp):
+                if isinstance(found := _found(shared), RpcClient):
                     found.forget()
 
 
@@ -115,7 +115,7 @@ def _found(shared: _Shared) -> Opened | None:
     return opening.result() if opening.done() and not opening.cancelled() and opening.exception() is None else None
 
 
-async def let_go(user: int) -> None:
+async def release_connection(user: int) -> None:
     """*user* needs what it opened on this loop no longer: what nobody else uses is closed."""
     known = _open.get(asyncio.get_running_loop())
     if known is None:
@@ -147,7 +147,7 @@ def _at_exit() -> None:
 
 def _forget(known: _Sharing) -> None:
     for shared in known.values():
-        if isinstance(found := _found(shared), OverHttp):
+        if isinstance(found := _found(shared), RpcClient):
             found.forget()
             _inherited.append(found)
 

@@ -19,14 +19,14 @@ from fsspec.utils import isfilelike, merge_offset_ranges
 
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, Meta, ObjectInfo, Opened
 from gateway.errors import InvalidRange, NoSuchKey, PreconditionFailed
-from gateway.posix.api import Verbs
-from gateway.posix.bodies import FromFile, flat, read_all, read_into
-from gateway.posix.errnos import about
-from gateway.posix.fsspec.base import caught, in_batches, meta_of
-from gateway.posix.fsspec.info import META
-from gateway.posix.fsspec.listing_ops import Looking
-from gateway.posix.fsspec.multipart_writer import Writing
-from gateway.posix.fsspec.paths import Place
+from gateway.posix.api import FileApi
+from gateway.posix.bodies import FileBody, as_bytes_view, read_all, write_to_file
+from gateway.posix.errnos import os_errors
+from gateway.posix.fsspec.base import in_batches, make_meta, return_error
+from gateway.posix.fsspec.listing_ops import ListingOps
+from gateway.posix.fsspec.multipart_writer import MultipartWriter
+from gateway.posix.metadata import META
+from gateway.posix.paths import ObjectPath
 
 SINGLE_BYTES = 1 << 30
 """Larger local files are stored in parts of half of it."""
@@ -36,7 +36,7 @@ TRIES = 5
 _FREE = Conditions(if_none_match=("*",))
 
 
-class MovingBytes(Looking):
+class DataOps(ListingOps):
     """The part of `EntrepotFileSystem` that reads and writes whole files and ranges."""
 
     async def _cat_file(
@@ -44,19 +44,19 @@ class MovingBytes(Looking):
     ) -> bytes:
         """A file's bytes from *start* up to *end*, each counted from the end where it is negative, as a slice is.
         *if_match*: an ETag that the file must have; otherwise an `OSError` (ESTALE) is raised."""
-        place, start, end = self._place(path), _offset(start), _offset(end)
+        place, start, end = self._parse(path), _offset(start), _offset(end)
         conditions = NO_CONDITIONS if if_match is None else Conditions(if_match=(if_match,))
-        with about(path):
-            verbs = await self._connect()
+        with os_errors(path):
+            api = await self._connect()
             if not place.key:
-                raise await self._absent(verbs, place, path)
+                raise await self._absent(api, place, path)
             try:
                 for _ in range(TRIES):
                     with suppress(_Changed):
-                        opened = await _open_slice(verbs, place, start, end, conditions)
+                        opened = await _open_slice(api, place, start, end, conditions)
                         return b"" if opened is None else await read_all(opened)
             except NoSuchKey:
-                raise await self._absent(verbs, place, path) from None
+                raise await self._absent(api, place, path) from None
         raise OSError(errno.ESTALE, "the file keeps changing", path)
 
     async def _cat(
@@ -67,7 +67,9 @@ class MovingBytes(Looking):
             return await super()._cat(path, on_error=on_error, batch_size=batch_size, **options)
         found = await self._files(path)
         reading = [self._cat_file(each, **options) for each in found]
-        read = await in_batches(reading if on_error == "raise" else map(caught, reading), batch_size or self.batch_size)
+        read = await in_batches(
+            reading if on_error == "raise" else map(return_error, reading), batch_size or self.batch_size
+        )
         if not isinstance(path, list) and found == [self._strip_protocol(path)]:
             return read[0]
         pairs = zip(found, read, strict=True)
@@ -107,9 +109,11 @@ class MovingBytes(Looking):
         **options: Any,
     ) -> None:
         """Make *value* the file's bytes, durably. *mode* "create": raises `FileExistsError` where there is one."""
-        place, data = self._file_place(path), flat(value)
-        with about(path):
-            await Writing(self._connect, place, meta_of(content_type, metadata), conditions_of(mode)).put(data)
+        place, data = self._parse_in_bucket(path), as_bytes_view(value)
+        with os_errors(path):
+            await MultipartWriter(self._connect, place, make_meta(content_type, metadata), conditions_of(mode)).put(
+                data
+            )
         self.invalidate_cache(path)
 
     async def _put_file(
@@ -126,9 +130,9 @@ class MovingBytes(Looking):
         if os.path.isdir(lpath):
             await self._makedirs(rpath, exist_ok=True)
             return
-        meta = meta_of(content_type, metadata)
-        writing = Writing(self._connect, self._file_place(rpath), meta, conditions_of(mode))
-        with about(rpath):
+        meta = make_meta(content_type, metadata)
+        writing = MultipartWriter(self._connect, self._parse_in_bucket(rpath), meta, conditions_of(mode))
+        with os_errors(rpath):
             try:
                 await _store_file(writing, lpath, callback)
             except BaseException:
@@ -139,22 +143,22 @@ class MovingBytes(Looking):
     async def _get_file(self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **options: Any) -> None:
         """Write a file into a local one, a piece at a time; the local one appears whole, or not at all. A directory
         is made, with nothing in it. *lpath* may be an open file."""
-        place = self._place(rpath)
-        with about(rpath):
-            verbs = await self._connect()
+        place = self._parse(rpath)
+        with os_errors(rpath):
+            api = await self._connect()
             try:
                 if not place.key:
                     raise NoSuchKey(place.key)
-                opened = await verbs.open(*place)
+                opened = await api.open(*place)
             except NoSuchKey:
-                why = await self._absent(verbs, place, rpath)
+                why = await self._absent(api, place, rpath)
                 if not isinstance(why, IsADirectoryError):
                     raise why from None
                 Path(lpath).mkdir(parents=True, exist_ok=True)
                 return
             callback.set_size(opened.length)
             if isfilelike(lpath):
-                await read_into(opened, lpath, callback.relative_update)
+                await write_to_file(opened, lpath, callback.relative_update)
             else:
                 await _write_file(opened, os.fspath(lpath), callback)
 
@@ -163,29 +167,29 @@ class MovingBytes(Looking):
         if truncate or not await self._exists(path):
             await self._pipe_file(path, b"", **options)
             return
-        place = self._file_place(path)
-        with about(path):
-            verbs = await self._connect()
+        place = self._parse_in_bucket(path)
+        with os_errors(path):
+            api = await self._connect()
             try:
-                await verbs.copy(*place, *place)
+                await api.copy(*place, *place)
             except NoSuchKey:
-                raise await self._absent(verbs, place, path) from None
+                raise await self._absent(api, place, path) from None
         self.invalidate_cache(path)
 
     async def _setxattr(self, path: str, **attributes: str | None) -> None:
         """Set some of a file's `metadata`, or with None take them away. No bytes move."""
-        place = self._file_place(path)
-        with about(path):
-            verbs = await self._connect()
-            found = await verbs.look(*place)
+        place = self._parse_in_bucket(path)
+        with os_errors(path):
+            api = await self._connect()
+            found = await api.look(*place)
             if not isinstance(found, ObjectInfo):
-                raise await self._absent(verbs, place, path)
+                raise await self._absent(api, place, path)
             headers = dict(found.headers)
             for name, value in attributes.items():
                 headers.pop(f"{META}{name.lower()}", None)
                 if value is not None:
                     headers[f"{META}{name.lower()}"] = str(value)
-            await verbs.copy(*place, *place, Meta(headers), Conditions(if_match=(found.etag,)))
+            await api.copy(*place, *place, Meta(headers), Conditions(if_match=(found.etag,)))
         self.invalidate_cache(path)
 
     touch = sync_wrapper(_touch)
@@ -207,7 +211,7 @@ class _Changed(Exception):
 
 
 async def _open_slice(
-    verbs: Verbs, place: Place, start: int | None, end: int | None, conditions: Conditions
+    api: FileApi, place: ObjectPath, start: int | None, end: int | None, conditions: Conditions
 ) -> Opened | None:
     """The bytes of a Python slice, opened; None where there are none. Raises `_Changed` where it had to look at the
     size first, and that is another one by now."""
@@ -218,7 +222,7 @@ async def _open_slice(
     elif end is not None and end > (start or 0) >= 0:
         wanted = ByteRange(start or 0, end - 1)
     else:
-        found = await verbs.look(*place)
+        found = await api.look(*place)
         if not isinstance(found, ObjectInfo):
             raise NoSuchKey(place.key)
         first, last, _ = slice(start, end).indices(found.size)
@@ -227,11 +231,11 @@ async def _open_slice(
         if first >= last:
             return None
         try:
-            return await verbs.open(*place, ByteRange(first, last - 1), Conditions(if_match=(found.etag,)))
+            return await api.open(*place, ByteRange(first, last - 1), Conditions(if_match=(found.etag,)))
         except PreconditionFailed:
             raise _Changed from None
     try:
-        return await verbs.open(*place, wanted, conditions)
+        return await api.open(*place, wanted, conditions)
     except InvalidRange:
         return None  # behind the end there is nothing, as in a slice
 
@@ -245,7 +249,7 @@ def _cut(blocks: list[tuple[int, int | None, Any]], start: int | None, end: int 
     raise AssertionError("every range is in one of the blocks that were made of them")
 
 
-async def _store_file(writing: Writing, path: Any, callback: Any) -> None:
+async def _store_file(writing: MultipartWriter, path: Any, callback: Any) -> None:
     with await asyncio.to_thread(open, path, "rb") as file:  # opening a pipe waits for who writes into it
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode):
@@ -261,11 +265,11 @@ async def _store_file(writing: Writing, path: Any, callback: Any) -> None:
             return
         left = status.st_size
         if left <= SINGLE_BYTES:
-            await writing.put_body(FromFile(file, left, callback.relative_update), left)
+            await writing.put_body(FileBody(file, left, callback.relative_update), left)
             return
         while left:
             size = min(left, SINGLE_BYTES // 2)
-            await writing.add_body(FromFile(file, size, callback.relative_update), size)
+            await writing.add_body(FileBody(file, size, callback.relative_update), size)
             left -= size
         await writing.commit()
 
@@ -276,7 +280,7 @@ async def _write_file(opened: Opened, path: str, callback: Any) -> None:
     beside = path if direct else f"{path}.{secrets.token_hex(6)}.part"
     try:
         with open(beside, "wb") as file:  # noqa: ASYNC230
-            await read_into(opened, file, callback.relative_update)
+            await write_to_file(opened, file, callback.relative_update)
         if not direct:
             os.replace(beside, path)
     except BaseException:

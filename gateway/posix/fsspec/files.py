@@ -10,18 +10,16 @@ import os
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fsspec.asyn import AbstractAsyncStreamedFile, sync
 from fsspec.spec import AbstractBufferedFile
 
-from gateway.posix.bodies import flat
-from gateway.posix.errnos import about
+from gateway.posix.bodies import as_bytes_view
+from gateway.posix.errnos import os_errors
+from gateway.posix.fsspec.base import FileSystemBase
 from gateway.posix.fsspec.info import Info
-from gateway.posix.fsspec.multipart_writer import PART_BYTES, Writing
-
-if TYPE_CHECKING:
-    from gateway.posix.fsspec.filesystem import EntrepotFileSystem
+from gateway.posix.fsspec.multipart_writer import PART_BYTES, MultipartWriter
 
 READ_BYTES = 1 << 20
 """How far a file is read ahead."""
@@ -32,11 +30,11 @@ class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no
 
     def __init__(
         self,
-        fs: EntrepotFileSystem,
+        fs: FileSystemBase,
         path: str,
         mode: str = "rb",
         block_size: int | None = None,
-        writing: Writing | None = None,
+        writing: MultipartWriter | None = None,
         info: Info | None = None,
         **options: Any,
     ) -> None:
@@ -49,17 +47,17 @@ class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no
         if writing is not None:
             self.blocksize = writing.part_bytes
         if mode == "ab":
-            self.loc, tail = self._run(self._begun.append_to_what_stands)
+            self.loc, tail = self._run(self._begun.begin_append)
             self._touched = not self.loc
             self.buffer.write(tail)
 
     @property
-    def _begun(self) -> Writing:
+    def _begun(self) -> MultipartWriter:
         assert self._writing is not None, "opened for reading"
         return self._writing
 
     def _run(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-        with about(self.path):
+        with os_errors(self.path):
             return sync(self.fs.loop, work, *arguments)
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -74,7 +72,7 @@ class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no
         """Take *data*. What fills a part is on its way when this returns, and raises later if it fails."""
         if self._pid != os.getpid():
             raise ValueError(f"{self.path} was opened for writing before a fork: it is its parent's to write")
-        view = flat(data)
+        view = as_bytes_view(data)
         self._touched = True
         if not len(view):
             return int(super().write(b""))
@@ -127,11 +125,11 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
 
     def __init__(
         self,
-        fs: EntrepotFileSystem,
+        fs: FileSystemBase,
         path: str,
         mode: str,
         block_size: int | None = None,
-        writing: Writing | None = None,
+        writing: MultipartWriter | None = None,
         info: Info | None = None,
         **options: Any,
     ) -> None:
@@ -144,8 +142,8 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
     async def append(self) -> None:
         """Begin behind what stands there."""
         assert self._writing is not None
-        with about(self.path):
-            self.loc, tail = await self._writing.append_to_what_stands()
+        with os_errors(self.path):
+            self.loc, tail = await self._writing.begin_append()
         self.buffer.write(tail)
 
     async def _fetch_range(self, start: int, end: int) -> bytes:
@@ -154,7 +152,7 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
 
     async def write(self, data: Any) -> int:
         """Take *data*. What fills a part is on its way when this returns, and raises later if it fails."""
-        view = flat(data)
+        view = as_bytes_view(data)
         for at in range(0, len(view), PART_BYTES):
             await super().write(view[at : at + PART_BYTES])
         return len(view)
@@ -162,7 +160,7 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
     async def _upload_chunk(self, final: bool = False) -> bool:
         writing, data = self._writing, self.buffer.getvalue()
         assert writing is not None
-        with about(self.path):
+        with os_errors(self.path):
             if final and not writing.begun:
                 await writing.put(data)
                 return True
@@ -177,7 +175,7 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
         """Throw away what was written. It is closed then."""
         self.closed = True
         if self._writing is not None:
-            with about(self.path):
+            with os_errors(self.path):
                 await self._writing.discard()
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:

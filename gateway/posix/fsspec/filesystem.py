@@ -7,14 +7,14 @@ import os
 from typing import Any
 
 from gateway.engine.types import NO_CONDITIONS
-from gateway.posix.fsspec.base import meta_of
+from gateway.posix.fsspec.base import make_meta
 from gateway.posix.fsspec.data_ops import conditions_of
 from gateway.posix.fsspec.files import EntrepotFile, EntrepotStreamedFile
-from gateway.posix.fsspec.multipart_writer import PART_BYTES, Writing
-from gateway.posix.fsspec.namespace_ops import Changing
+from gateway.posix.fsspec.multipart_writer import PART_BYTES, MultipartWriter
+from gateway.posix.fsspec.namespace_ops import NamespaceOps
 
 
-class EntrepotFileSystem(Changing):
+class EntrepotFileSystem(NamespaceOps):
     """An Entrepot site as a file system. In this process it reads the site's journal and blocks itself and sends its
     changes to the site's committer, which it starts where there is none; over HTTP it asks a gateway.
 
@@ -79,12 +79,14 @@ class EntrepotFileSystem(Changing):
         block_size: int | None,
         content_type: str | None,
         metadata: dict[str, str] | None,
-    ) -> Writing:
+    ) -> MultipartWriter:
         if mode not in ("wb", "xb", "ab"):
             raise ValueError(f"a file is opened as rb, wb, xb or ab, not {mode}")
         conditions = conditions_of("create") if mode == "xb" else NO_CONDITIONS
-        place = self._file_place(path)
-        return Writing(self._connect, place, meta_of(content_type, metadata), conditions, block_size or PART_BYTES)
+        place = self._parse_in_bucket(path)
+        return MultipartWriter(
+            self._connect, place, make_meta(content_type, metadata), conditions, block_size or PART_BYTES
+        )
 
 
 def _check_block_size(block_size: int | None) -> None:

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gateway.engine.types import BucketInfo, Listed, ObjectInfo
-from gateway.posix.fsspec.paths import path_of
+from gateway.posix.metadata import META
+from gateway.posix.paths import format_path
 
 Info = dict[str, Any]
 """`name` (the path), `size` in bytes, `type` ("file" or "directory"); of a file also `ETag`, `LastModified` (aware,
 UTC) and `mtime` (the same in seconds); where the file itself was asked for, `ContentType`, `VersionId`, `metadata`."""
 
 SECOND_NS = 1_000_000_000
-META = "x-amz-meta-"
 
 
 def when(at_ns: int) -> datetime:
@@ -41,11 +41,11 @@ def _file(path: str, size: int, etag: str, modified_ns: int) -> Info:
 
 
 def of_listed(bucket: str, found: Listed) -> Info:
-    return _file(path_of(bucket, found.key), found.size, found.etag, found.modified_ns)
+    return _file(format_path(bucket, found.key), found.size, found.etag, found.modified_ns)
 
 
 def of_object(bucket: str, found: ObjectInfo) -> Info:
-    return _file(path_of(bucket, found.key), found.size, found.etag, found.modified_ns) | {
+    return _file(format_path(bucket, found.key), found.size, found.etag, found.modified_ns) | {
         "ContentType": found.headers.get("content-type", "binary/octet-stream"),
         "VersionId": found.version,
         "metadata": {name.removeprefix(META): value for name, value in found.headers.items() if name.startswith(META)},

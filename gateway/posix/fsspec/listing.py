@@ -8,55 +8,57 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from gateway.engine.types import Page
-from gateway.posix.api import Verbs
+from gateway.posix.api import FileApi
 from gateway.posix.fsspec import info as infos
 from gateway.posix.fsspec.info import Info
-from gateway.posix.fsspec.paths import SLASH, Place, parents_of, path_of
+from gateway.posix.paths import SLASH, ObjectPath, format_path, parent_paths
 
 
-async def pages(verbs: Verbs, bucket: str, prefix: bytes, delimiter: bytes = b"") -> AsyncIterator[Page]:
+async def pages(api: FileApi, bucket: str, prefix: bytes, delimiter: bytes = b"") -> AsyncIterator[Page]:
     """All pages of a listing."""
     after: bytes | None = b""
     while after is not None:
-        page = await verbs.page(bucket, prefix, delimiter, after)
+        page = await api.page(bucket, prefix, delimiter, after)
         yield page
         after = page.next
 
 
-async def buckets(verbs: Verbs) -> list[Info]:
+async def buckets(api: FileApi) -> list[Info]:
     """All buckets of the user."""
-    found, after = await verbs.buckets()
+    found, after = await api.buckets()
     while after is not None:
-        more, after = await verbs.buckets(after)
+        more, after = await api.buckets(after)
         found += more
     return [infos.of_bucket(each) for each in found]
 
 
-async def directory(verbs: Verbs, place: Place, beginning: bytes = b"") -> list[Info] | None:
+async def directory(api: FileApi, place: ObjectPath, beginning: bytes = b"") -> list[Info] | None:
     """What stands in a directory under names that begin with *beginning*, by name; None where there is none such, and
     no directory either. What has an empty name in it (the key `a//b`) has the directory's own path, and is not shown:
     whoever walks down would come to the same place for ever. `tree` shows the files below it."""
     found, there = [], not place.key
-    async for page in pages(verbs, place.bucket, place.below + beginning, SLASH):
+    async for page in pages(api, place.bucket, place.prefix + beginning, SLASH):
         there = there or bool(page.keys or page.prefixes)
         found += [infos.of_listed(place.bucket, each) for each in page.keys if not each.key.endswith(SLASH)]
-        named = [each for each in page.prefixes if each != place.below + SLASH]
-        found += [infos.directory(path_of(place.bucket, each)) for each in named]
+        directories = [each for each in page.prefixes if each != place.prefix + SLASH]
+        found += [infos.directory(format_path(place.bucket, each)) for each in directories]
     found.sort(key=_by_name)
     return found if there else None
 
 
-async def tree(verbs: Verbs, place: Place, beginning: bytes = b"", *, withdirs: bool = False) -> dict[str, Info]:
+async def tree(api: FileApi, place: ObjectPath, beginning: bytes = b"", *, withdirs: bool = False) -> dict[str, Info]:
     """Every file below a directory whose path in it begins with *beginning*, and with *withdirs* every directory, by
     path: one flat listing, however deep the tree is."""
     found: dict[str, Info] = {}
-    root = path_of(place.bucket, place.key)
-    async for page in pages(verbs, place.bucket, place.below + beginning):
+    root = format_path(place.bucket, place.key)
+    async for page in pages(api, place.bucket, place.prefix + beginning):
         for each in page.keys:
             is_file = not each.key.endswith(SLASH)
-            info = infos.of_listed(place.bucket, each) if is_file else infos.directory(path_of(place.bucket, each.key))
+            info = (
+                infos.of_listed(place.bucket, each) if is_file else infos.directory(format_path(place.bucket, each.key))
+            )
             if withdirs:
-                for parent in parents_of(info["name"], root):
+                for parent in parent_paths(info["name"], root):
                     if parent not in found:
                         found[parent] = infos.directory(parent)
             if is_file or (withdirs and info["name"] != root):

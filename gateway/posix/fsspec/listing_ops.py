@@ -15,37 +15,37 @@ from fsspec.asyn import sync_wrapper
 
 from gateway.engine.types import ObjectInfo
 from gateway.errors import NoSuchBucket
-from gateway.posix.errnos import about
+from gateway.posix.errnos import os_errors
 from gateway.posix.fsspec import info as infos
 from gateway.posix.fsspec import listing
-from gateway.posix.fsspec.base import NO_NAME, Base, in_batches
+from gateway.posix.fsspec.base import NO_NAME, FileSystemBase, in_batches
 from gateway.posix.fsspec.info import Info
-from gateway.posix.fsspec.paths import Place, key_of, path_of
-from gateway.posix.rpc.http_api import OverHttp
+from gateway.posix.paths import ObjectPath, encode_key, format_path
+from gateway.posix.rpc.client import RpcClient
 
 WEEK_SECONDS = 7 * 24 * 3600
 """For how long S3 lets an address be signed."""
 
 
-class Looking(Base):
+class ListingOps(FileSystemBase):
     """The part of `EntrepotFileSystem` that changes nothing."""
 
     async def _info(self, path: str, refresh: bool = False, **options: Any) -> Info:
         """See `infos.Info`. Raises `FileNotFoundError`."""
-        place = self._place(path)
+        place = self._parse(path)
         if not place.bucket:
             return infos.directory("")
         known = None if refresh else self._ls_from_cache(self._strip_protocol(path))
-        if known and known[0]["name"] == path_of(*place):
+        if known and known[0]["name"] == format_path(*place):
             return dict(known[0])
-        with about(path):
-            verbs = await self._connect()
+        with os_errors(path):
+            api = await self._connect()
             if not place.key:
-                return infos.of_bucket(await verbs.bucket(place.bucket))
-            found = await verbs.look(*place)
+                return infos.of_bucket(await api.bucket(place.bucket))
+            found = await api.look(*place)
         if isinstance(found, ObjectInfo):
             return infos.of_object(place.bucket, found)
-        return infos.directory(path_of(*place))
+        return infos.directory(format_path(*place))
 
     async def _exists(self, path: str, **options: Any) -> bool:
         """Whether anything is there; what is no name that anything can have is not."""
@@ -62,21 +62,21 @@ class Looking(Base):
         stripped: str = self._strip_protocol(path)
         found: list[Info] | None = None if refresh else self.dircache.get(stripped)
         if found is None:
-            found = await self._listed(self._place(path))
+            found = await self._listed(self._parse(path))
             if found is None:
                 found = [await self._info(path, refresh=True)]
             else:
                 self.dircache[stripped] = found
         return [dict(each) for each in found] if detail else [each["name"] for each in found]
 
-    async def _listed(self, place: Place, beginning: str = "") -> list[Info] | None:
+    async def _listed(self, place: ObjectPath, beginning: str = "") -> list[Info] | None:
         """What stands in a directory under names that begin with *beginning*; None where that is nothing."""
-        with about(path_of(*place)):
-            verbs = await self._connect()
+        with os_errors(format_path(*place)):
+            api = await self._connect()
             if not place.bucket:
-                found = await listing.buckets(verbs)
+                found = await listing.buckets(api)
                 return [each for each in found if each["name"].startswith(beginning)]
-            return await listing.directory(verbs, place, key_of(beginning))
+            return await listing.directory(api, place, encode_key(beginning))
 
     async def _find(
         self,
@@ -92,8 +92,8 @@ class Looking(Base):
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
         try:
-            place = self._place(path)
-            self._place(f"{path_of(*place)}/{prefix}")
+            place = self._parse(path)
+            self._parse(f"{format_path(*place)}/{prefix}")
         except OSError as error:
             if error.errno not in NO_NAME:
                 raise
@@ -105,29 +105,29 @@ class Looking(Base):
             if not withdirs:
                 found = {name: info for name, info in found.items() if info["type"] == "file"}
         if found and place.key and withdirs:
-            found[path_of(*place)] = infos.directory(path_of(*place))
+            found[format_path(*place)] = infos.directory(format_path(*place))
         elif place.bucket and (withdirs or not found):
             try:
-                own = await self._info(path_of(*place))
+                own = await self._info(format_path(*place))
             except FileNotFoundError:
                 own = None
             if own is not None and (withdirs if own["type"] == "directory" else not found):
                 found[own["name"]] = own
         return {name: found[name] for name in sorted(found)} if detail else sorted(found)
 
-    async def _tree(self, place: Place, beginning: str, withdirs: bool) -> dict[str, Info]:
-        with about(path_of(*place)):
-            verbs = await self._connect()
+    async def _tree(self, place: ObjectPath, beginning: str, withdirs: bool) -> dict[str, Info]:
+        with os_errors(format_path(*place)):
+            api = await self._connect()
             if place.bucket:
                 try:
-                    return await listing.tree(verbs, place, key_of(beginning), withdirs=withdirs)
+                    return await listing.tree(api, place, encode_key(beginning), withdirs=withdirs)
                 except NoSuchBucket:
                     return {}
             found: dict[str, Info] = {}
-            for bucket in await listing.buckets(verbs):
+            for bucket in await listing.buckets(api):
                 if bucket["name"].startswith(beginning):
                     found |= {bucket["name"]: bucket} if withdirs else {}
-                    found |= await listing.tree(verbs, Place(bucket["name"], b""), withdirs=withdirs)
+                    found |= await listing.tree(api, ObjectPath(bucket["name"], b""), withdirs=withdirs)
             return found
 
     async def _files(self, path: Any, maxdepth: int | None = None) -> list[str]:
@@ -149,7 +149,7 @@ class Looking(Base):
                     found.update(await self._find(name, maxdepth=maxdepth and maxdepth - 1))
         return sorted(found)
 
-    async def _levels(self, place: Place, beginning: str, depth: int) -> dict[str, Info]:
+    async def _levels(self, place: ObjectPath, beginning: str, depth: int) -> dict[str, Info]:
         """Files and directories of the first levels below a directory."""
         try:
             here = await self._listed(place, beginning) or []
@@ -157,7 +157,7 @@ class Looking(Base):
             here = []
         found = {info["name"]: info for info in here}
         if depth > 1:
-            below = [self._levels(self._place(each["name"]), "", depth - 1) for each in _directories(here)]
+            below = [self._levels(self._parse(each["name"]), "", depth - 1) for each in _directories(here)]
             for more in await in_batches(below, self.batch_size):
                 found |= more
         return found
@@ -202,18 +202,18 @@ class Looking(Base):
     async def _sign(self, path: str, expiration: int = 100, **options: Any) -> str:
         """An address under which whoever has it may read the file over HTTP for *expiration* seconds, a week at most;
         it need not be there yet. Only over HTTP: in process there is no gateway to name (`ValueError`)."""
-        place = self._place(path)
+        place = self._parse(path)
         if not place.key:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not 1 <= expiration <= WEEK_SECONDS:
             raise ValueError(f"an address is signed for 1 to {WEEK_SECONDS} seconds, not {expiration}")
-        with about(path):
+        with os_errors(path):
             in_process = isinstance(self._at(), Path)
             if in_process:
                 raise ValueError("in process there is no gateway whose address could be signed: give endpoint=")
-            verbs = await self._connect()
-        assert isinstance(verbs, OverHttp)
-        return verbs.presigned(*place, int(expiration))
+            api = await self._connect()
+        assert isinstance(api, RpcClient)
+        return api.presigned_url(*place, int(expiration))
 
     sign = sync_wrapper(_sign)
     modified = sync_wrapper(_modified)

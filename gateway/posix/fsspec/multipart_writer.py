@@ -14,9 +14,9 @@ from contextlib import contextmanager, suppress
 
 from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Conditions, Meta, ObjectInfo, WantedPart
 from gateway.errors import NameExists, NoSuchBucket, NoSuchName, NoSuchUpload, PreconditionFailed
-from gateway.posix.api import Directory, Verbs
-from gateway.posix.bodies import Whole, read_all
-from gateway.posix.fsspec.paths import Place
+from gateway.posix.api import Directory, FileApi
+from gateway.posix.bodies import BytesBody, read_all
+from gateway.posix.paths import ObjectPath
 
 LEAST_PART_BYTES = 5 << 20
 """Of every part but the last; S3's rule."""
@@ -30,19 +30,19 @@ BYTES_IN_FLIGHT = PARTS_IN_FLIGHT * PART_BYTES
 """Of one object. A part that is larger goes alone."""
 
 
-class Writing:
+class MultipartWriter:
     """One object being written. *connect* answers the verbs, anew for each step. Its errors are `gateway.errors`."""
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[Verbs]],
-        place: Place,
+        connect: Callable[[], Awaitable[FileApi]],
+        place: ObjectPath,
         meta: Meta,
         conditions: Conditions = NO_CONDITIONS,
         step_bytes: int = PART_BYTES,
     ) -> None:
         self._connect = connect
-        self._place = place
+        self._parse = place
         self._meta = meta
         self._conditions = conditions
         self._appends = False
@@ -51,7 +51,7 @@ class Writing:
         self._parts: list[WantedPart] = []
         self._under_way: deque[tuple[asyncio.Task[WantedPart], int]] = deque()
         self._failed: BaseException | None = None
-        self.settled = False
+        self.finished = False
         """It was committed or discarded."""
 
     @property
@@ -67,15 +67,15 @@ class Writing:
         """Some of it is stored in parts already."""
         return self._upload is not None
 
-    async def append_to_what_stands(self) -> tuple[int, bytes]:
+    async def begin_append(self) -> tuple[int, bytes]:
         """Begin with the bytes of what stands there, if anything does. Answers how many they are, and those at their
         end that are to be written again with what follows, since a part cannot be as small.
 
         Committing is refused if it has changed by then."""
         self._appends = True
-        verbs = await self._connect()
+        api = await self._connect()
         try:
-            found = await verbs.look(*self._place)
+            found = await api.look(*self._parse)
         except NoSuchName:
             found = Directory(made=False)
         if not isinstance(found, ObjectInfo):
@@ -83,28 +83,28 @@ class Writing:
             return 0, b""
         self._conditions = Conditions(if_match=(found.etag,))
         if self._meta == Meta():
-            self._meta = Meta(found.headers, await verbs.tags(*self._place) if found.tags_count else {})
-        sizes = [part.size for part in await verbs.parts(*self._place)] or [found.size]
+            self._meta = Meta(found.headers, await api.tags(*self._parse) if found.tags_count else {})
+        sizes = [part.size for part in await api.parts(*self._parse)] or [found.size]
         kept = sizes if sizes[-1] >= LEAST_PART_BYTES else sizes[:-1]
         at = 0
         for size in kept:
-            await self._take_over(verbs, found.etag, at, size)
+            await self._take_over(api, found.etag, at, size)
             at += size
         if at == found.size:
             return found.size, b""
-        opened = await verbs.open(*self._place, ByteRange(at, None), self._conditions)
+        opened = await api.open(*self._parse, ByteRange(at, None), self._conditions)
         return found.size, await read_all(opened)
 
-    async def _take_over(self, verbs: Verbs, etag: str, at: int, size: int) -> None:
-        upload = await self._begin(verbs)
+    async def _take_over(self, api: FileApi, etag: str, at: int, size: int) -> None:
+        upload = await self._begin(api)
         number = len(self._parts) + 1
         stretch = ByteRange(at, at + size - 1)
-        part = await verbs.copy_part(*self._place, upload, number, self._place.key, stretch, etag)
+        part = await api.copy_part(*self._parse, upload, number, self._parse.key, stretch, etag)
         self._parts.append(WantedPart(number, part.etag))
 
-    async def _begin(self, verbs: Verbs) -> str:
+    async def _begin(self, api: FileApi) -> str:
         if self._upload is None:
-            self._upload = await verbs.begin_upload(*self._place, self._meta)
+            self._upload = await api.begin_upload(*self._parse, self._meta)
         return self._upload
 
     async def add(self, data: Buffer) -> None:
@@ -113,20 +113,20 @@ class Writing:
         while self._under_way and not self._room_for(len(data)):
             await self._land()
         self._check()
-        verbs = await self._connect()
-        upload, number = await self._begin(verbs), self._next_number()
-        task = asyncio.create_task(self._store(verbs, upload, number, Whole(data), len(data)))
+        api = await self._connect()
+        upload, number = await self._begin(api), self._next_number()
+        task = asyncio.create_task(self._store(api, upload, number, BytesBody(data), len(data)))
         task.add_done_callback(_taken_note_of)
         self._under_way.append((task, len(data)))
 
     async def add_body(self, body: Body, size: int) -> None:
         """Store one more part, of *size* bytes that are still to come. Returns once it is stored."""
         await self._land_all()
-        verbs = await self._connect()
-        self._parts.append(await self._store(verbs, await self._begin(verbs), self._next_number(), body, size))
+        api = await self._connect()
+        self._parts.append(await self._store(api, await self._begin(api), self._next_number(), body, size))
 
-    async def _store(self, verbs: Verbs, upload: str, number: int, body: Body, size: int) -> WantedPart:
-        part = await verbs.put_part(*self._place, upload, number, body, size)
+    async def _store(self, api: FileApi, upload: str, number: int, body: Body, size: int) -> WantedPart:
+        part = await api.put_part(*self._parse, upload, number, body, size)
         return WantedPart(number, part.etag)
 
     def _room_for(self, size: int) -> bool:
@@ -156,25 +156,25 @@ class Writing:
 
     async def put(self, data: Buffer) -> None:
         """Store and commit all of it at once; only where it has not begun."""
-        await self.put_body(Whole(data), len(data))
+        await self.put_body(BytesBody(data), len(data))
 
     async def put_body(self, body: Body, size: int) -> None:
         """As `put`, for *size* bytes that are still to come."""
-        self.settled = True
-        verbs = await self._connect()
+        self.finished = True
+        api = await self._connect()
         with self._told_if_taken():
-            await verbs.put(*self._place, body, size, self._meta, self._conditions)
+            await api.put(*self._parse, body, size, self._meta, self._conditions)
 
     async def commit(self) -> None:
         """Make what was added the object. Raises `NameExists` where one was to be made that is there by now, and
         `PreconditionFailed` where what is added to has changed."""
-        if self.settled or self._upload is None:
+        if self.finished or self._upload is None:
             return
         await self._land_all()
-        verbs = await self._connect()
+        api = await self._connect()
         with self._told_if_taken():
-            await verbs.complete_upload(*self._place, self._upload, self._parts, self._conditions)
-        self.settled = True
+            await api.complete_upload(*self._parse, self._upload, self._parts, self._conditions)
+        self.finished = True
 
     @contextmanager
     def _told_if_taken(self) -> Iterator[None]:
@@ -184,21 +184,21 @@ class Writing:
         except PreconditionFailed:
             if self._appends or not self._conditions.if_none_match:
                 raise
-            raise NameExists(self._place.key) from None
+            raise NameExists(self._parse.key) from None
 
     async def discard(self) -> None:
         """Throw away what was added. Doing it twice does no harm."""
         upload, self._upload = self._upload, None
-        if self.settled or upload is None:
-            self.settled = True
+        if self.finished or upload is None:
+            self.finished = True
             return
-        self.settled = True
+        self.finished = True
         tasks = [task for task, _ in self._under_way]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(NoSuchUpload, NoSuchBucket):
-            await (await self._connect()).abort_upload(*self._place, upload)
+            await (await self._connect()).abort_upload(*self._parse, upload)
 
 
 def _taken_note_of(task: asyncio.Task[WantedPart]) -> None:

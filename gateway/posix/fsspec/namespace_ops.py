@@ -24,18 +24,18 @@ from gateway.errors import (
     NoSuchName,
     NotADirectory,
 )
-from gateway.posix.api import Directory, Verbs
-from gateway.posix.bodies import Whole
-from gateway.posix.errnos import about, os_error
+from gateway.posix.api import Directory, FileApi
+from gateway.posix.bodies import BytesBody
+from gateway.posix.errnos import os_error, os_errors
 from gateway.posix.fsspec.base import in_batches
-from gateway.posix.fsspec.data_ops import MovingBytes
+from gateway.posix.fsspec.data_ops import DataOps
 from gateway.posix.fsspec.listing import pages
-from gateway.posix.fsspec.paths import SLASH, Place, base_name, path_of
+from gateway.posix.paths import SLASH, ObjectPath, base_name, format_path
 
 REMOVED_AT_ONCE = 1000
 
 
-class Changing(MovingBytes):
+class NamespaceOps(DataOps):
     """The part of `EntrepotFileSystem` that makes, copies, moves and removes names."""
 
     # --- directories and buckets --------------------------------------------------------------------------------------
@@ -43,20 +43,20 @@ class Changing(MovingBytes):
     async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         """Make a directory, or a bucket. Raises `FileExistsError`; without *create_parents* `FileNotFoundError` where
         the directory above is missing."""
-        place = self._place(path)
-        with about(path):
-            verbs = await self._connect()
+        place = self._parse(path)
+        with os_errors(path):
+            api = await self._connect()
             if place.key:
-                await (_make(verbs, place) if create_parents else verbs.mkdir(*place))
+                await (_make(api, place) if create_parents else api.mkdir(*place))
             elif place.bucket:
-                await verbs.make_bucket(place.bucket)
+                await api.make_bucket(place.bucket)
             else:
                 raise NameExists("")
         self.invalidate_cache(path)
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Make a directory with all above it. One that S3's keys only imply is made, too, so that it stays."""
-        place = self._place(path)
+        place = self._parse(path)
         try:
             await self._mkdir(path)
         except FileExistsError:
@@ -65,20 +65,20 @@ class Changing(MovingBytes):
         else:
             return
         if place.key:
-            with about(path):
-                verbs = await self._connect()
-                found = await verbs.look(*place)
+            with os_errors(path):
+                api = await self._connect()
+                found = await api.look(*place)
                 if not isinstance(found, Directory):
                     raise NotADirectory(place.key)
                 if not found.made:
-                    await _mark(verbs, place)
+                    await _mark(api, place)
 
     async def _rmdir(self, path: str) -> None:
         """Remove an empty directory or bucket."""
-        place = self._place(path)
-        with about(path):
-            verbs = await self._connect()
-            await (verbs.rmdir(*place) if place.key else verbs.drop_bucket(place.bucket))
+        place = self._parse(path)
+        with os_errors(path):
+            api = await self._connect()
+            await (api.rmdir(*place) if place.key else api.drop_bucket(place.bucket))
         self.invalidate_cache(path)
 
     rmdir = sync_wrapper(_rmdir)
@@ -93,25 +93,25 @@ class Changing(MovingBytes):
     async def _cp_file(self, path1: str, path2: str, make_bucket: bool = False, **options: Any) -> None:
         """Give a file's bytes another name. Of a directory only itself is copied, if somebody made it. *make_bucket*:
         that of *path2*, where it is missing."""
-        source, target = self._place(path1), self._place(path2)
+        source, target = self._parse(path1), self._parse(path2)
         if not source.key or not target.key:
             await self._info(path1)
             await self._makedirs(path2, exist_ok=True)
             return
-        with about(path1):
-            verbs = await self._connect()
+        with os_errors(path1):
+            api = await self._connect()
             try:
-                await verbs.copy(*source, *target)
+                await api.copy(*source, *target)
             except NoSuchKey:
-                found = await verbs.look(*source)
+                found = await api.look(*source)
                 if isinstance(found, Directory) and found.made:
                     await self._makedirs(path2, exist_ok=True)
             except NoSuchBucket as error:
-                await verbs.bucket(source.bucket)
+                await api.bucket(source.bucket)
                 if not make_bucket:
                     raise os_error(error, path2) from None
-                await _make_bucket(verbs, target.bucket)
-                await verbs.copy(*source, *target)
+                await _make_bucket(api, target.bucket)
+                await api.copy(*source, *target)
         self.invalidate_cache(path2)
 
     # --- moves --------------------------------------------------------------------------------------------------------
@@ -146,22 +146,22 @@ class Changing(MovingBytes):
 
     async def _mv_file(self, path1: str, path2: str, **options: Any) -> None:
         """Move one file or directory to *path2*, replacing a file there."""
-        source, target = self._file_place(path1), self._file_place(path2)
+        source, target = self._parse_in_bucket(path1), self._parse_in_bucket(path2)
         if source == target:
             await self._info(path1)
             return
-        with about(path1):
-            verbs = await self._connect()
-            directory = isinstance(await verbs.look(*source), Directory)
-            if source.bucket == target.bucket and source.plain and target.plain:
+        with os_errors(path1):
+            api = await self._connect()
+            directory = isinstance(await api.look(*source), Directory)
+            if source.bucket == target.bucket and source.is_posix and target.is_posix:
                 with suppress(InvalidArgument, NameTooLong):  # an object beside a directory of its name, or S3's alone
-                    await _rename(verbs, source, target, directory)
+                    await _rename(api, source, target, directory)
                     self._moved(path1, path2)
                     return
             if directory:
-                await self._move_tree(verbs, source, target)
+                await self._move_tree(api, source, target)
             else:
-                await verbs.move(*source, *target)
+                await api.move(*source, *target)
         self._moved(path1, path2)
 
     mv_file = sync_wrapper(_mv_file)
@@ -170,13 +170,13 @@ class Changing(MovingBytes):
         self.invalidate_cache(path1)
         self.invalidate_cache(path2)
 
-    async def _move_tree(self, verbs: Verbs, source: Place, target: Place) -> None:
+    async def _move_tree(self, api: FileApi, source: ObjectPath, target: ObjectPath) -> None:
         """A page at a time, each key in one step: cut short, each is at one place or the other. What is written to
         the source meanwhile moves, too, or stays there."""
-        if source.bucket == target.bucket and target.below.startswith(source.below):
-            raise OSError(errno.EINVAL, "a directory cannot move below itself", path_of(*source))
-        async for page in pages(verbs, source.bucket, source.below):
-            await in_batches([_move_listed(verbs, source, target, each.key) for each in page.keys], self.batch_size)
+        if source.bucket == target.bucket and target.prefix.startswith(source.prefix):
+            raise OSError(errno.EINVAL, "a directory cannot move below itself", format_path(*source))
+        async for page in pages(api, source.bucket, source.prefix):
+            await in_batches([_move_listed(api, source, target, each.key) for each in page.keys], self.batch_size)
 
     # --- removals -----------------------------------------------------------------------------------------------------
 
@@ -204,103 +204,103 @@ class Changing(MovingBytes):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
     async def _remove_files(self, paths: list[str]) -> None:
-        places = sorted(self._place(each) for each in paths)
+        places = sorted(self._parse(each) for each in paths)
         for bucket, group in groupby(places, key=lambda place: place.bucket):
-            with about(bucket):
-                verbs = await self._connect()
+            with os_errors(bucket):
+                api = await self._connect()
                 keys = [place.key for place in group]
                 for at in range(0, len(keys), REMOVED_AT_ONCE):
-                    await self._remove_page(verbs, bucket, keys[at : at + REMOVED_AT_ONCE])
+                    await self._remove_page(api, bucket, keys[at : at + REMOVED_AT_ONCE])
         for path in paths:
             self.invalidate_cache(path)
 
-    async def _remove_page(self, verbs: Verbs, bucket: str, keys: list[bytes]) -> None:
+    async def _remove_page(self, api: FileApi, bucket: str, keys: list[bytes]) -> None:
         if b"" in keys:
-            raise await self._absent(verbs, Place(bucket, b""), bucket)
-        outcomes = await verbs.remove(bucket, keys, must_exist=True)
+            raise await self._absent(api, ObjectPath(bucket, b""), bucket)
+        outcomes = await api.remove(bucket, keys, must_exist=True)
         for key, error in zip(keys, outcomes, strict=True):
             if isinstance(error, NoSuchKey):
-                raise await self._absent(verbs, Place(bucket, key), path_of(bucket, key))
+                raise await self._absent(api, ObjectPath(bucket, key), format_path(bucket, key))
             if error is not None:
-                raise os_error(error, path_of(bucket, key))
+                raise os_error(error, format_path(bucket, key))
 
     async def _remove_tree(self, path: str) -> bool:
         """Whether there was anything."""
-        place = self._place(path)
+        place = self._parse(path)
         if not place.bucket:
             raise PermissionError(errno.EPERM, "all buckets are not removed at once", path)
         gone = False
-        with about(path):
-            verbs = await self._connect()
+        with os_errors(path):
+            api = await self._connect()
             if place.key:
                 try:
-                    (outcome,) = await verbs.remove(place.bucket, [place.key], must_exist=True)
+                    (outcome,) = await api.remove(place.bucket, [place.key], must_exist=True)
                 except NoSuchBucket:
                     return False
                 gone = outcome is None
-            async for page in pages(verbs, place.bucket, place.below):
+            async for page in pages(api, place.bucket, place.prefix):
                 keys = [each.key for each in page.keys]
-                await _remove_all(verbs, place.bucket, keys)
+                await _remove_all(api, place.bucket, keys)
                 gone = gone or bool(keys)
             if not place.key:
-                await verbs.drop_bucket(place.bucket)
+                await api.drop_bucket(place.bucket)
                 gone = True
         self.invalidate_cache(path)
         return gone
 
 
-async def _make(verbs: Verbs, place: Place) -> None:
+async def _make(api: FileApi, place: ObjectPath) -> None:
     """Make a directory, with those above it and the bucket where they are missing."""
     try:
-        await verbs.mkdir(*place)
+        await api.mkdir(*place)
     except NoSuchBucket:
-        await _make_bucket(verbs, place.bucket)
+        await _make_bucket(api, place.bucket)
     except NoSuchName:
         pass
     else:
         return
-    await _make_above(verbs, place)
-    await verbs.mkdir(*place)
+    await _make_above(api, place)
+    await api.mkdir(*place)
 
 
-async def _make_bucket(verbs: Verbs, bucket: str) -> None:
+async def _make_bucket(api: FileApi, bucket: str) -> None:
     with suppress(BucketOwned, BucketExists):
-        await verbs.make_bucket(bucket)
+        await api.make_bucket(bucket)
 
 
-async def _make_above(verbs: Verbs, place: Place) -> None:
+async def _make_above(api: FileApi, place: ObjectPath) -> None:
     """Make the directories above where they are missing."""
     *names, _ = place.key.split(SLASH)
     paths = [SLASH.join(names[:depth]) for depth in range(1, len(names) + 1)]
-    for found in await verbs.compound([("mkdir", (place.bucket, path)) for path in paths]):
+    for found in await api.compound([("mkdir", (place.bucket, path)) for path in paths]):
         if isinstance(found, EntrepotError) and not isinstance(found, NameExists):
             raise found
 
 
-async def _mark(verbs: Verbs, place: Place) -> None:
+async def _mark(api: FileApi, place: ObjectPath) -> None:
     """Make a directory that is only implied."""
     marker = place.key + SLASH
     with suppress(EntrepotError):
-        await verbs.put(place.bucket, marker, Whole(b""), 0, Meta(), Conditions(if_none_match=("*",)))
+        await api.put(place.bucket, marker, BytesBody(b""), 0, Meta(), Conditions(if_none_match=("*",)))
 
 
-async def _remove_all(verbs: Verbs, bucket: str, keys: list[bytes]) -> None:
-    for error in await verbs.remove(bucket, keys, must_exist=False) if keys else ():
+async def _remove_all(api: FileApi, bucket: str, keys: list[bytes]) -> None:
+    for error in await api.remove(bucket, keys, must_exist=False) if keys else ():
         if error is not None:
             raise error
 
 
-async def _move_listed(verbs: Verbs, source: Place, target: Place, key: bytes) -> None:
+async def _move_listed(api: FileApi, source: ObjectPath, target: ObjectPath, key: bytes) -> None:
     """One of the keys below *source*, unless somebody removed it since it was listed."""
-    to_key = target.below + key[len(source.below) :]
-    with about(path_of(source.bucket, key)), suppress(NoSuchKey):
-        await verbs.move(source.bucket, key, target.bucket, to_key)
+    to_key = target.prefix + key[len(source.prefix) :]
+    with os_errors(format_path(source.bucket, key)), suppress(NoSuchKey):
+        await api.move(source.bucket, key, target.bucket, to_key)
 
 
-async def _rename(verbs: Verbs, source: Place, target: Place, directory: bool) -> None:
+async def _rename(api: FileApi, source: ObjectPath, target: ObjectPath, directory: bool) -> None:
     try:
-        await verbs.rename(source.bucket, source.key, target.key, directory=directory)
+        await api.rename(source.bucket, source.key, target.key, directory=directory)
     except NoSuchName:
-        await verbs.look(*source)
-        await _make_above(verbs, target)
-        await verbs.rename(source.bucket, source.key, target.key, directory=directory)
+        await api.look(*source)
+        await _make_above(api, target)
+        await api.rename(source.bucket, source.key, target.key, directory=directory)

@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway.errors import EntrepotError
 
-TRIPS = 4
+BATCHES_IN_FLIGHT = 4
 """Under way at once."""
 
 Call = tuple[str, tuple[Any, ...]]
@@ -23,7 +23,7 @@ with."""
 _Asked = tuple[Call, asyncio.Future[Any]]
 
 
-class Gathering:
+class CallBatcher:
     """For one event loop. At most *most* calls go with each *trip*."""
 
     def __init__(self, trip: Trip, most: int) -> None:
@@ -41,7 +41,7 @@ class Gathering:
         return await answer
 
     def _depart(self) -> None:
-        while self._waiting and len(self._trips) < TRIPS:
+        while self._waiting and len(self._trips) < BATCHES_IN_FLIGHT:
             some: list[_Asked] = []
             while self._waiting and len(some) < self._most:
                 call, answer = self._waiting.popleft()

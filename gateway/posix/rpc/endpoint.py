@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Options:
+class EndpointOptions:
     """What a program said of its gateway; empty where the environment is to say it."""
 
     endpoint: str = ""
@@ -41,7 +41,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Gateway:
+class Endpoint:
     """A gateway, and who speaks to it."""
 
     scheme: str
@@ -64,12 +64,12 @@ class Gateway:
             raise Misconfigured(f"the file of certificates {self.ca_file} cannot be used: {error}") from error
 
 
-def gateway_of(options: Options) -> Gateway:
+def resolve_endpoint(options: EndpointOptions) -> Endpoint:
     """The gateway that *options* and the environment name. Raises `Misconfigured`."""
     endpoint = options.endpoint or os.environ.get(ENDPOINT_VARIABLE, "")
     scheme, host = _address(endpoint)
     key, secret = _credentials(options)
-    return Gateway(
+    return Endpoint(
         scheme, host, key, secret,
         options.region or os.environ.get(REGION_VARIABLE) or REGION,
         options.ca_file or os.environ.get(CA_VARIABLE, ""),
@@ -92,7 +92,7 @@ def _address(endpoint: str) -> tuple[str, str]:
     return parts.scheme, name if usual else f"{name}:{port}"
 
 
-def _credentials(options: Options) -> tuple[str, str]:
+def _credentials(options: EndpointOptions) -> tuple[str, str]:
     """Options go before a file that they name, that before variables, those before the file that a variable names."""
     if options.key or options.secret:
         return _checked(options.key, options.secret, "the options key and secret")

@@ -1,4 +1,4 @@
-"""The answers to recent changes, by idempotency key (`once`), so that a repeated request is not run again.
+"""The answers to recent changes, by idempotency key (`idempotency_key`), so that a repeated request is not run again.
 
 All workers of a site share one SQLite file. A row is in one of three states:
 
@@ -90,7 +90,7 @@ WHERE NOT EXISTS (SELECT * FROM answered WHERE once = ?1)
 """The condition is that of `shares.fits`, checked in the statement that inserts, since other workers insert too."""
 
 
-class AnsweredMemory:
+class IdempotencyStore:
     """The answers of the site in *folder*. *lives*: whether a session has not ended. Closed by its owner."""
 
     def __init__(self, folder: Path, lives: Callable[[int], bool], timing: Timing) -> None:
@@ -126,15 +126,15 @@ class AnsweredMemory:
         return str(self._file.execute("SELECT name FROM memory").fetchone()[0])
 
     def claim(
-        self, once: bytes, session: int, attempt: int, knows: str, *, user: int = 0, verbs: int = 1
+        self, once: bytes, session: int, attempt: int, knows: str, *, user: int = 0, calls: int = 1
     ) -> bytes | None:
         """The answer that *once* had already; None where *session* is to run it now, for *user*. *attempt* counts from
-        1; *knows* is the name of the memory that the client knows. *verbs*: how many the request has.
+        1; *knows* is the name of the memory that the client knows. *calls*: how many the request has.
 
         Raises `Busy` while somebody runs it or the user's share is full, `CommitterGone` where nobody knows what became
         of an earlier attempt."""
         try:
-            return self._claim(once, session, attempt, knows, user, ROW_BYTES + verbs * ANSWER_BYTES)
+            return self._claim(once, session, attempt, knows, user, ROW_BYTES + calls * ANSWER_BYTES)
         except sqlite3.Error as error:
             raise Busy(f"the memory of answers: {error}") from error
 

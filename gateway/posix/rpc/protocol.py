@@ -1,22 +1,29 @@
-"""The wire between a file system and a gateway: what is asked and answered, packed with msgpack. Pure.
+"""The wire protocol between a file system and a gateway: requests and responses, packed with msgpack. Pure.
 
-Everything is a POST below `/.entrepot/` on the gateway's S3 port (no bucket has such a name), signed as S3's are.
+Every request is a POST below `/.entrepot/` on the gateway's S3 port (no bucket can have that name), signed like a
+request of S3.
 
-    verbs   the body: {speaks, verbs: [[name, arguments], …], stop, together, once, knows}
-            the answer: {version, memory, results: [[OK, value] | [REFUSED, error, arguments] | [NOT_RUN], …]}
-    read    ?call= {speaks, verbs: [["open", arguments]]}; the answer: length of a head, the head (as `verbs` answers),
-            then the bytes in frames of `FRAME_BYTES`, the last one shorter, each with its CRC32C behind it
-    write   ?call= {speaks, verbs: [["put" or "put_part", arguments]], once, knows}; the body is the bytes;
-            the answer is as that of `verbs`
+    verbs   body: {speaks, verbs: [[name, arguments], …], stop, together, once, knows}
+            response: {version, memory, results: [[OK, value] | [REFUSED, error, arguments] | [NOT_RUN], …]}
+    read    ?call= {speaks, verbs: [["open", arguments]]}
+            response: the length of a head, the head (as a response of `verbs`), then the content in frames of
+            `FRAME_BYTES` (the last one may be shorter), each followed by its CRC32C
+    write   ?call= {speaks, verbs: [["put" or "put_part", arguments]], once, knows}; the body is the content
+            response: as that of `verbs`
 
-`speaks` are the versions that who asks understands; the answer says which of them it is in. Several verbs are run in
-their order, each with its own result; behind one that was refused the others are not run where `stop` says so, nor are
-those for whose answers there is no room. Those that are asked `together` may be run in any order and at the same time.
-A request that is wrong as a whole is answered as S3 answers (4xx, an XML document).
+`speaks` lists the versions that the client understands; the response names the one it is in. The calls of a request
+run in order, each with its own result. With `stop`, the calls after a refused one are not run. Calls whose results
+would exceed the size limit of the response are not run either. Calls that are sent `together` may run in any order and
+concurrently. A request that is invalid as a whole gets an error response of S3 (4xx, an XML document).
 
-**Once.** A request that changes something bears 16 random bytes, `once`, under which its answer is kept for
-`kept_seconds`: sent again, with `?attempt=` above 1, it is answered and not run again. `memory` names the memory that
-keeps answers; who asks says which one it `knows`, so that one which has lost its memory says that it does not know.
+**Idempotency.** A request that changes something carries an idempotency key of 16 random bytes, `once`. The gateway
+keeps its response under that key for `kept_seconds`: the same request, sent again with `?attempt=` above 1, gets the
+kept response and is not run again. `memory` names the gateway's idempotency store. The client repeats that name in
+`knows`, so that a gateway that has lost its store can report that the outcome is unknown.
+
+Keys and paths on the wire never change their meaning. The names in this package map to them: `MethodCall` to an element
+of `verbs`, `idempotency_key` to `once`, `store` to `memory`, `known_store` to `knows`, `parallel` to `together`,
+`stop_on_error` to `stop`.
 """
 
 from __future__ import annotations
@@ -28,156 +35,169 @@ from typing import Any, NamedTuple
 import msgpack
 
 from gateway.errors import BY_WIRE_CODE, EntrepotError, InvalidArgument, Refused
-from gateway.posix.rpc.schema import BOOLEAN, BYTES, INTEGER, TEXT, Malformed, Many
+from gateway.posix.rpc.schema import BOOLEAN, BYTES, INTEGER, TEXT, ListOf, SchemaError
 
 VERSION = 1
-SPOKEN = (VERSION,)
+SUPPORTED_VERSIONS = (VERSION,)
 PREFIX = "/.entrepot/"
-VERBS, READ, WRITE = "verbs", "read", "write"
-CALL, ATTEMPT = "call", "attempt"
+CALLS_PATH, READ_PATH, WRITE_PATH = "verbs", "read", "write"
+CALL_PARAMETER, ATTEMPT_PARAMETER = "call", "attempt"
 
 REQUEST_BYTES_MOST = 2 << 20
-"""A thousand keys of the greatest length fit."""
+"""Holds a thousand keys of the maximum length."""
 CALL_CHARS_MOST = 24 << 10
 """Of `?call=`, in base64."""
-VERBS_MOST = 64
-ANSWER_BYTES_ENOUGH = 4 << 20
-"""Behind so many no further verb of the request is run."""
+CALLS_MOST = 64
+"""In one request."""
+RESPONSE_BYTES_ENOUGH = 4 << 20
+"""Once the results have this size, no further call of the request is run."""
 KEPT_BYTES_ENOUGH = 256 << 10
-"""The same where the answer is kept."""
+"""The same, for a response that the idempotency store keeps."""
 ARGUMENTS_MOST = 16
 FRAME_BYTES = 1 << 20
 CRC_BYTES = 4
-HEAD_BYTES = 4
-"""Of the length of a read's head."""
+HEAD_LENGTH_BYTES = 4
+"""Size of the length field before the head of a read's response."""
 HEAD_BYTES_MOST = 1 << 20
-ONCE_BYTES = 16
+IDEMPOTENCY_KEY_BYTES = 16
 
 OK, REFUSED, NOT_RUN = range(3)
 CONTENT_TYPE = "application/vnd.entrepot.verbs+msgpack"
 
 
-class Verb(NamedTuple):
-    """One verb of a request, its arguments still plain."""
+class MethodCall(NamedTuple):
+    """One call in a request. Its arguments are encoded."""
 
     name: str
     arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request."""
-
-    verbs: Sequence[Verb]
-    stop: bool = False
-    once: bytes = b""
-    knows: str = ""
+class RpcRequest:
+    calls: Sequence[MethodCall]
+    stop_on_error: bool = False
+    idempotency_key: bytes = b""
+    known_store: str = ""
+    """The name of the idempotency store that the client knows."""
     version: int = VERSION
-    together: bool = False
+    parallel: bool = False
+    """Whether the calls may run in any order and concurrently."""
 
 
-class Answered(NamedTuple):
-    """An answer, its results still plain."""
+class RpcResponse(NamedTuple):
+    """A response. Its results are encoded."""
 
     version: int
-    memory: str
+    store: str
+    """The name of the gateway's idempotency store."""
     results: tuple[tuple[Any, ...], ...]
 
 
 def pack(value: Any) -> bytes:
-    """Raises `InvalidArgument` for a text that is not Unicode, or a number of more than 64 bits."""
+    """Pack encoded values. Raises `InvalidArgument` for text that is not Unicode and for integers above 64 bits."""
     try:
         packed: bytes = msgpack.packb(value)
     except (UnicodeEncodeError, OverflowError) as error:
-        raise InvalidArgument(f"this cannot be sent: {error}") from None
+        raise InvalidArgument(f"this value cannot be sent: {error}") from None
     return packed
 
 
 def unpack(packed: bytes, what: str) -> Any:
-    """Raises `Malformed`."""
+    """Unpack untrusted bytes. *what* names them in the error. Raises `SchemaError`."""
     try:
         return msgpack.unpackb(packed, use_list=False, max_ext_len=0)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
-        raise Malformed(f"{what} is not msgpack as it is spoken here") from None
+        raise SchemaError(f"{what} is not valid msgpack") from None
 
 
-def packed_request(asked: Asked) -> bytes:
-    """A request, ready to travel."""
-    verbs = [[each.name, list(each.arguments)] for each in asked.verbs]
-    said = {"speaks": SPOKEN, "verbs": verbs, "once": asked.once, "knows": asked.knows}
-    return pack(said | {"stop": asked.stop, "together": asked.together})
+def pack_request(request: RpcRequest) -> bytes:
+    """Return the request as msgpack."""
+    return pack(
+        {
+            "speaks": SUPPORTED_VERSIONS,
+            "verbs": [[call.name, list(call.arguments)] for call in request.calls],
+            "once": request.idempotency_key,
+            "knows": request.known_store,
+            "stop": request.stop_on_error,
+            "together": request.parallel,
+        }
+    )
 
 
-def read_request(packed: bytes) -> Asked:
-    """The request again. Raises `InvalidArgument` that says what is wrong where."""
+def unpack_request(packed: bytes) -> RpcRequest:
+    """Validate and decode a client's request. Raises `InvalidArgument`, which names the wrong field."""
     try:
-        found = unpack(packed, "the request")
-        if not isinstance(found, dict):
-            raise Malformed("the request is a map")
-        speaks = Many(INTEGER, 100).read(found.get("speaks"), "speaks")
-        version = max((each for each in speaks if each in SPOKEN), default=0)
+        fields = unpack(packed, "the request")
+        if not isinstance(fields, dict):
+            raise SchemaError("the request must be a map")
+        speaks = ListOf(INTEGER, 100).decode(fields.get("speaks"), "speaks")
+        version = max((each for each in speaks if each in SUPPORTED_VERSIONS), default=0)
         if not version:
-            raise Malformed(f"speaks has no version that is spoken here: {', '.join(map(str, SPOKEN))}")
-        once = BYTES.read(found.get("once", b""), "once")
-        if len(once) not in (0, ONCE_BYTES):
-            raise Malformed(f"once is {ONCE_BYTES} bytes")
-        stop, knows = BOOLEAN.read(found.get("stop", False), "stop"), TEXT.read(found.get("knows", ""), "knows")
-        together = BOOLEAN.read(found.get("together", False), "together")
-        if stop and together:
-            raise Malformed("what is asked together does not stop where one is refused")
-        return Asked(_read_verbs(found.get("verbs")), stop, once, knows, version, together)
-    except Malformed as wrong:
-        raise InvalidArgument(str(wrong)) from None
+            supported = ", ".join(map(str, SUPPORTED_VERSIONS))
+            raise SchemaError(f"speaks contains no version that this gateway supports: {supported}")
+        key = BYTES.decode(fields.get("once", b""), "once")
+        if len(key) not in (0, IDEMPOTENCY_KEY_BYTES):
+            raise SchemaError(f"once must have {IDEMPOTENCY_KEY_BYTES} bytes")
+        stop, known_store = (
+            BOOLEAN.decode(fields.get("stop", False), "stop"),
+            TEXT.decode(fields.get("knows", ""), "knows"),
+        )
+        parallel = BOOLEAN.decode(fields.get("together", False), "together")
+        if stop and parallel:
+            raise SchemaError("stop and together exclude each other")
+        return RpcRequest(_decode_calls(fields.get("verbs")), stop, key, known_store, version, parallel)
+    except SchemaError as error:
+        raise InvalidArgument(str(error)) from None
 
 
-def _read_verbs(plain: Any) -> list[Verb]:
-    if not isinstance(plain, tuple) or len(plain) > VERBS_MOST:
-        raise Malformed(f"verbs is a list of at most {VERBS_MOST}")
-    verbs = []
-    for number, each in enumerate(plain):
+def _decode_calls(encoded: Any) -> list[MethodCall]:
+    if not isinstance(encoded, tuple) or len(encoded) > CALLS_MOST:
+        raise SchemaError(f"verbs must be a list of at most {CALLS_MOST} calls")
+    calls = []
+    for number, each in enumerate(encoded):
         if not isinstance(each, tuple) or len(each) != 2:
-            raise Malformed(f"verbs[{number}] is a name and a list of arguments")
-        name, arguments = TEXT.read(each[0], f"verbs[{number}]'s name"), each[1]
+            raise SchemaError(f"verbs[{number}] must be a name and a list of arguments")
+        name, arguments = TEXT.decode(each[0], f"verbs[{number}]'s name"), each[1]
         if not isinstance(arguments, tuple) or len(arguments) > ARGUMENTS_MOST:
-            raise Malformed(f"verbs[{number}]'s arguments are a list of at most {ARGUMENTS_MOST}")
-        verbs.append(Verb(name, arguments))
-    return verbs
+            raise SchemaError(f"verbs[{number}]'s arguments must be a list of at most {ARGUMENTS_MOST}")
+        calls.append(MethodCall(name, arguments))
+    return calls
 
 
-def packed_answer(version: int, memory: str, packed_results: Sequence[bytes]) -> bytes:
-    """An answer, ready to travel, of results that are packed already."""
+def pack_response(version: int, store: str, packed_results: Sequence[bytes]) -> bytes:
+    """Return a response as msgpack, from results that are packed already."""
     packer = msgpack.Packer()
     head = b"".join(
-        (packer.pack_map_header(3), pack("version"), pack(version), pack("memory"), pack(memory), pack("results"))
+        (packer.pack_map_header(3), pack("version"), pack(version), pack("memory"), pack(store), pack("results"))
     )
     return b"".join((head, packer.pack_array_header(len(packed_results)), *packed_results))
 
 
-def read_answer(packed: bytes) -> Answered:
-    """The answer again. Raises `Malformed`."""
-    found = unpack(packed, "the answer")
-    if not isinstance(found, dict) or not isinstance(found.get("results"), tuple):
-        raise Malformed("the answer is a map with results")
-    version = INTEGER.read(found.get("version"), "version")
-    if version not in SPOKEN:
-        raise Malformed(f"the answer is in version {version}, which was not asked for")
-    return Answered(version, TEXT.read(found.get("memory", ""), "memory"), found["results"])
+def unpack_response(packed: bytes) -> RpcResponse:
+    """Validate and decode a gateway's response. Raises `SchemaError`."""
+    fields = unpack(packed, "the response")
+    if not isinstance(fields, dict) or not isinstance(fields.get("results"), tuple):
+        raise SchemaError("the response must be a map with results")
+    version = INTEGER.decode(fields.get("version"), "version")
+    if version not in SUPPORTED_VERSIONS:
+        raise SchemaError(f"the response is in version {version}, which the client did not offer")
+    return RpcResponse(version, TEXT.decode(fields.get("memory", ""), "memory"), fields["results"])
 
 
-def plain_error(error: EntrepotError) -> list[Any]:
+def encode_error(error: EntrepotError) -> list[Any]:
     """Encode an error as its wire code and plain arguments."""
-    return [error.wire_code, [_plain(each) for each in error.args]]
+    return [error.wire_code, [_encode_argument(each) for each in error.args]]
 
 
-def _plain(argument: Any) -> Any:
+def _encode_argument(argument: Any) -> Any:
     if isinstance(argument, bytes | int | float | bool | None):
         return argument
     return str(argument).encode("utf-8", "backslashreplace").decode()
 
 
-def error_of(code: Any, args: Any) -> EntrepotError:
-    """The error again; of a class that is not known here, the nearest that says as much: `Refused`."""
+def decode_error(code: Any, args: Any) -> EntrepotError:
+    """Decode an error. An unknown code becomes `Refused`, with the code in its message. Raises `SchemaError`."""
     if not isinstance(code, str) or not isinstance(args, tuple):
-        raise Malformed("an error is a wire code and its arguments")
+        raise SchemaError("an error must be a wire code and a list of arguments")
     kind = BY_WIRE_CODE.get(code)
     return kind(*args) if kind is not None else Refused(f"{code}: {', '.join(map(str, args))}")

@@ -1,9 +1,8 @@
-"""The shapes of what travels between a file system and a gateway: how a value becomes plain (msgpack's), and again a
-value. Pure.
+"""Schemas of the values that a file system and a gateway exchange: encoding to msgpack's types and validated decoding.
 
-Whoever reads is told by a stranger: each shape checks what it is given, to its type and its bound, and says where it
-was wrong (`Malformed`), never what it was. A named value is an array of its fields; new fields come last, so that a
-longer array is from a newer speaker, and what is more is passed over.
+Pure. The peer is not trusted: each schema checks the type and the bound of what it decodes. `SchemaError` says where
+the error is, and never quotes the value. A struct is encoded as an array of its fields. New fields are appended, so a
+longer array comes from a newer peer, and the additional fields are ignored.
 """
 
 from __future__ import annotations
@@ -16,179 +15,178 @@ BYTES_MOST = 4 << 10
 INTEGER_MOST = 1 << 63
 
 
-class Malformed(ValueError):
-    """What came is not of the shape that stands here. args: a sentence with the place."""
+class SchemaError(ValueError):
+    """A value does not match its schema. args: a sentence that names the place."""
 
 
-class Shape(Protocol):
-    """One kind of value."""
+class Schema(Protocol):
+    """One type of value."""
 
-    def plain(self, value: Any) -> Any:
-        """*value* as msgpack takes it."""
+    def encode(self, value: Any) -> Any:
+        """Return *value* in the types of msgpack."""
 
-    def read(self, plain: Any, at: str) -> Any:
-        """The value again, that stood at the place *at*. Raises `Malformed`."""
+    def decode(self, encoded: Any, at: str) -> Any:
+        """Return the value of an untrusted encoding. *at*: its place, for the error. Raises `SchemaError`."""
 
 
-class _Plain:
-    """What msgpack knows by itself, up to a bound."""
+class _Scalar:
+    """A type of msgpack itself, with a bound."""
 
-    def __init__(self, kind: type, said: str, fits: Callable[[Any], bool]) -> None:
+    def __init__(self, kind: type, description: str, fits: Callable[[Any], bool]) -> None:
         self._kind = kind
-        self._said = said
+        self._description = description
         self._fits = fits
 
-    def plain(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         return value
 
-    def read(self, plain: Any, at: str) -> Any:
-        if type(plain) is not self._kind:
-            raise Malformed(f"{at} is {self._said}, not {_kind_of(plain)}")
-        if not self._fits(plain):
-            raise Malformed(f"{at} is {self._said}; this is out of bounds")
-        return plain
+    def decode(self, encoded: Any, at: str) -> Any:
+        if type(encoded) is not self._kind:
+            raise SchemaError(f"{at} must be {self._description}, not {_type_name(encoded)}")
+        if not self._fits(encoded):
+            raise SchemaError(f"{at} must be {self._description}; the value is out of bounds")
+        return encoded
 
 
-class _Key(_Plain):
-    """Bytes, which may come as any buffer."""
+class _Bytes(_Scalar):
+    """Bytes. Encodes any buffer."""
 
-    def plain(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         return bytes(value)
 
 
-def between(least: int, most: int) -> Shape:
-    """A whole number from *least* to *most*, both among them."""
-    return _Plain(int, f"a whole number from {least} to {most}", lambda number: least <= number <= most)
+def integer_between(least: int, most: int) -> Schema:
+    """An integer from *least* to *most*, both included."""
+    return _Scalar(int, f"an integer from {least} to {most}", lambda number: least <= number <= most)
 
 
-TEXT: Shape = _Plain(str, "a text", lambda text: len(text) <= TEXT_CHARS_MOST)
-BYTES: Shape = _Key(bytes, "bytes", lambda data: len(data) <= BYTES_MOST)
-BLOB: Shape = _Key(bytes, "bytes", lambda data: True)
-INTEGER: Shape = _Plain(int, "a whole number", lambda number: -INTEGER_MOST <= number < INTEGER_MOST)
-UNSIGNED: Shape = _Plain(int, "a whole number from 0 on", lambda number: 0 <= number < 2 * INTEGER_MOST)
-BOOLEAN: Shape = _Plain(bool, "true or false", lambda truth: True)
-NOTHING: Shape = _Plain(type(None), "nothing", lambda nothing: True)
+TEXT: Schema = _Scalar(str, "a string", lambda text: len(text) <= TEXT_CHARS_MOST)
+BYTES: Schema = _Bytes(bytes, "bytes", lambda data: len(data) <= BYTES_MOST)
+BLOB: Schema = _Bytes(bytes, "bytes", lambda data: True)
+INTEGER: Schema = _Scalar(int, "an integer", lambda number: -INTEGER_MOST <= number < INTEGER_MOST)
+UNSIGNED: Schema = _Scalar(int, "an integer that is not negative", lambda number: 0 <= number < 2 * INTEGER_MOST)
+BOOLEAN: Schema = _Scalar(bool, "a boolean", lambda truth: True)
+NOTHING: Schema = _Scalar(type(None), "nil", lambda nothing: True)
 
 
-class Optional:
-    """The shape, or nothing."""
+class OptionalOf:
+    """A value of the schema, or None."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
 
-    def plain(self, value: Any) -> Any:
-        return None if value is None else self._shape.plain(value)
+    def encode(self, value: Any) -> Any:
+        return None if value is None else self._schema.encode(value)
 
-    def read(self, plain: Any, at: str) -> Any:
-        return None if plain is None else self._shape.read(plain, at)
+    def decode(self, encoded: Any, at: str) -> Any:
+        return None if encoded is None else self._schema.decode(encoded, at)
 
 
-class Many:
-    """Up to *most* of the shape; *made* of them, a list as a rule."""
+class ListOf:
+    """At most *most* values of the schema. *collect* builds the decoded collection, by default a list."""
 
-    def __init__(self, shape: Shape, most: int, made: Callable[[Iterable[Any]], Any] = list) -> None:
-        self._shape = shape
+    def __init__(self, schema: Schema, most: int, collect: Callable[[Iterable[Any]], Any] = list) -> None:
+        self._schema = schema
         self._most = most
-        self._made = made
+        self._collect = collect
 
-    def plain(self, value: Any) -> Any:
-        return [self._shape.plain(each) for each in value]
+    def encode(self, value: Any) -> Any:
+        return [self._schema.encode(each) for each in value]
 
-    def read(self, plain: Any, at: str) -> Any:
-        if not isinstance(plain, tuple):
-            raise Malformed(f"{at} is a list, not {_kind_of(plain)}")
-        if len(plain) > self._most:
-            raise Malformed(f"{at} has {len(plain)} elements; at most {self._most}")
-        return self._made(self._shape.read(each, f"{at}[{number}]") for number, each in enumerate(plain))
+    def decode(self, encoded: Any, at: str) -> Any:
+        if not isinstance(encoded, tuple):
+            raise SchemaError(f"{at} must be a list, not {_type_name(encoded)}")
+        if len(encoded) > self._most:
+            raise SchemaError(f"{at} has {len(encoded)} elements; at most {self._most} are allowed")
+        return self._collect(self._schema.decode(each, f"{at}[{number}]") for number, each in enumerate(encoded))
 
 
-class Texts:
-    """A map of texts, as headers and tags are."""
+class TextMap:
+    """A map of strings to strings with at most *most* entries, as headers and tags are."""
 
     def __init__(self, most: int) -> None:
         self._most = most
 
-    def plain(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         return dict(value)
 
-    def read(self, plain: Any, at: str) -> Any:
-        if not isinstance(plain, dict):
-            raise Malformed(f"{at} is a map, not {_kind_of(plain)}")
-        if len(plain) > self._most:
-            raise Malformed(f"{at} has {len(plain)} entries; at most {self._most}")
-        return {TEXT.read(name, f"a name in {at}"): TEXT.read(each, f"a value in {at}") for name, each in plain.items()}
+    def decode(self, encoded: Any, at: str) -> Any:
+        if not isinstance(encoded, dict):
+            raise SchemaError(f"{at} must be a map, not {_type_name(encoded)}")
+        if len(encoded) > self._most:
+            raise SchemaError(f"{at} has {len(encoded)} entries; at most {self._most} are allowed")
+        return {
+            TEXT.decode(name, f"a name in {at}"): TEXT.decode(each, f"a value in {at}")
+            for name, each in encoded.items()
+        }
 
 
-class Fields:
-    """A named value, field by field: *get* takes it apart, *make* puts it together."""
+class Struct:
+    """An object with the named attributes, encoded as an array in their order. *make* is called with the values."""
 
-    def __init__(
-        self, make: Callable[..., Any], shapes: dict[str, Shape], get: Callable[[Any], tuple[Any, ...]]
-    ) -> None:
+    def __init__(self, make: Callable[..., Any], fields: dict[str, Schema]) -> None:
         self._make = make
-        self._shapes = shapes
-        self._get = get
+        self._fields = fields
 
-    def plain(self, value: Any) -> Any:
-        return [shape.plain(each) for shape, each in zip(self._shapes.values(), self._get(value), strict=True)]
+    def encode(self, value: Any) -> Any:
+        return [schema.encode(getattr(value, name)) for name, schema in self._fields.items()]
 
-    def read(self, plain: Any, at: str) -> Any:
-        if not isinstance(plain, tuple):
-            raise Malformed(f"{at} is a list of fields, not {_kind_of(plain)}")
-        if len(plain) < len(self._shapes):
-            raise Malformed(f"{at} has {len(plain)} fields; it needs {', '.join(self._shapes)}")
-        return self._make(
-            *[
-                shape.read(each, f"{at}.{name}")
-                for (name, shape), each in zip(self._shapes.items(), plain, strict=False)
-            ]
-        )
+    def decode(self, encoded: Any, at: str) -> Any:
+        return self._make(*decode_fields(self._fields, encoded, at))
 
 
-def named(kind: Callable[..., Any], **shapes: Shape) -> Fields:
-    """The shape of a class whose fields have these names and stand in this order."""
-    names = tuple(shapes)
-    return Fields(kind, shapes, lambda value: tuple(getattr(value, name) for name in names))
+def struct(make: Callable[..., Any], **fields: Schema) -> Struct:
+    """The schema of a class whose constructor takes these fields in this order."""
+    return Struct(make, fields)
 
 
-class Either:
-    """One of several classes, told apart by a number before it."""
+def decode_fields(fields: dict[str, Schema], encoded: Any, at: str) -> list[Any]:
+    """Decode an array of values, each by its own schema; further elements are ignored. Raises `SchemaError`."""
+    if not isinstance(encoded, tuple):
+        raise SchemaError(f"{at} must be a list of fields, not {_type_name(encoded)}")
+    if len(encoded) < len(fields):
+        raise SchemaError(f"{at} has {len(encoded)} fields; it needs {', '.join(fields)}")
+    return [schema.decode(each, f"{at}.{name}") for (name, schema), each in zip(fields.items(), encoded, strict=False)]
 
-    def __init__(self, *kinds: tuple[type, Shape]) -> None:
-        self._kinds = kinds
 
-    def plain(self, value: Any) -> Any:
-        for number, (kind, shape) in enumerate(self._kinds):
+class TaggedUnion:
+    """An instance of one of several classes, encoded after the number of its class."""
+
+    def __init__(self, *alternatives: tuple[type, Schema]) -> None:
+        self._alternatives = alternatives
+
+    def encode(self, value: Any) -> Any:
+        for number, (kind, schema) in enumerate(self._alternatives):
             if isinstance(value, kind):
-                return [number, shape.plain(value)]
-        raise TypeError(f"{type(value).__name__} has no shape here")
+                return [number, schema.encode(value)]
+        raise TypeError(f"{type(value).__name__} is not in this union")
 
-    def read(self, plain: Any, at: str) -> Any:
-        if not isinstance(plain, tuple) or len(plain) < 2 or type(plain[0]) is not int:
-            raise Malformed(f"{at} is a kind's number and a value")
-        if not 0 <= plain[0] < len(self._kinds):
-            raise Malformed(f"{at} is of a kind that is not known")
-        return self._kinds[plain[0]][1].read(plain[1], at)
+    def decode(self, encoded: Any, at: str) -> Any:
+        if not isinstance(encoded, tuple) or len(encoded) < 2 or type(encoded[0]) is not int:
+            raise SchemaError(f"{at} must be the number of a type and a value")
+        if not 0 <= encoded[0] < len(self._alternatives):
+            raise SchemaError(f"{at} is of an unknown type")
+        return self._alternatives[encoded[0]][1].decode(encoded[1], at)
 
 
-class Together:
-    """Several values, each of a shape of its own: a tuple."""
+class TupleOf:
+    """A tuple whose elements have schemas of their own."""
 
-    def __init__(self, *shapes: Shape) -> None:
-        self._shapes = shapes
+    def __init__(self, *schemas: Schema) -> None:
+        self._schemas = schemas
 
-    def plain(self, value: Any) -> Any:
-        return [shape.plain(each) for shape, each in zip(self._shapes, value, strict=True)]
+    def encode(self, value: Any) -> Any:
+        return [schema.encode(each) for schema, each in zip(self._schemas, value, strict=True)]
 
-    def read(self, plain: Any, at: str) -> Any:
-        if not isinstance(plain, tuple) or len(plain) < len(self._shapes):
-            raise Malformed(f"{at} is a list of {len(self._shapes)}")
+    def decode(self, encoded: Any, at: str) -> Any:
+        if not isinstance(encoded, tuple) or len(encoded) < len(self._schemas):
+            raise SchemaError(f"{at} must be a list of {len(self._schemas)}")
         return tuple(
-            shape.read(each, f"{at}[{number}]")
-            for number, (shape, each) in enumerate(zip(self._shapes, plain, strict=False))
+            schema.decode(each, f"{at}[{number}]")
+            for number, (schema, each) in enumerate(zip(self._schemas, encoded, strict=False))
         )
 
 
-def _kind_of(plain: Any) -> str:
-    names = {type(None): "nothing", tuple: "a list", dict: "a map", str: "a text", bytes: "bytes", bool: "a truth"}
-    return names.get(type(plain), "a number")
+def _type_name(encoded: Any) -> str:
+    names = {type(None): "nil", tuple: "a list", dict: "a map", str: "a string", bytes: "bytes", bool: "a boolean"}
+    return names.get(type(encoded), "a number")

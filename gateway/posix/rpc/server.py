@@ -1,8 +1,10 @@
-"""The gateway's end of the wire: what was posted, asked of the site in process, and the answer.
+"""The gateway's side of the wire protocol: each request becomes calls of `InProcessApi`, and their results a response.
 
-Who asks was verified, and what the request's head says; the payload's hash, where the whole of it is read here, is
-checked here. What is held of requests that have arrived and of answers that are not sent yet is bounded, and shared
-fairly among users (`shares`): past its share a user is answered `Busy`, which S3's door tells as SlowDown.
+`s3api` has authenticated the caller and verified the signature of the request's head. If the caller signed a hash of
+the body, this module checks it for bodies that it reads whole, and the engine checks it for content.
+
+A worker bounds the memory for requests that have arrived and for responses that are not sent yet, and shares it fairly
+among users (`shares`): a user whose share is used up gets `Busy`, which `s3api` reports as SlowDown.
 """
 
 from __future__ import annotations
@@ -26,223 +28,220 @@ from gateway.errors import (
     InvalidArgument,
 )
 from gateway.journal.tables import SessionState
-from gateway.posix.bodies import Vouched
-from gateway.posix.in_process import InProcess
+from gateway.posix.api import call_method
+from gateway.posix.bodies import SignedBody
+from gateway.posix.in_process import InProcessApi
 from gateway.posix.rpc import protocol
-from gateway.posix.rpc.framing import framed, framed_bytes
-from gateway.posix.rpc.idempotency import AnsweredMemory
-from gateway.posix.rpc.methods import OPEN, TRAVELLING, WRITING, Travelling
-from gateway.posix.rpc.protocol import Asked, Verb
-from gateway.posix.rpc.schema import Malformed
+from gateway.posix.rpc.framing import FramedStream, frame_bytes
+from gateway.posix.rpc.idempotency import IdempotencyStore
+from gateway.posix.rpc.methods import METHODS, OPEN_METHOD, WRITE_METHODS, Method
+from gateway.posix.rpc.protocol import MethodCall, RpcRequest
+from gateway.posix.rpc.schema import SchemaError
 from gateway.site.paths import journal_folder
 from gateway.site.site import Site
 
 HELD_BYTES_MOST = 64 << 20
-"""Requests as far as they have arrived, and answers that are not sent yet, of one worker together."""
+"""Of one worker: the requests that have arrived and the responses that are not sent yet."""
 ONE_PIECE_BYTES = 64 << 10
-"""Answers up to here are not counted: they are handed to the socket at once."""
-TOGETHER = 16
-"""Verbs of one request that run at the same time, where it allows that."""
-OPEN_VERB = "open"
-_BESIDE_CHANGES = frozenset({"look", "bucket"})
-"""What changes nothing, and may go together with what does: its answers are short."""
+"""Responses up to this size are passed to the socket at once, and not counted."""
+SENT_BYTES = 256 << 10
+"""The pieces in which a larger response is passed to the socket."""
+PARALLEL_CALLS = 16
+"""Calls of one request that run concurrently, if the request allows that."""
+OPEN = "open"
+_ALLOWED_WITH_CHANGES = frozenset({"look", "bucket"})
+"""Methods that change nothing and may share a request with changes: their results are short, so they can be kept."""
 
 
-class Reply(NamedTuple):
-    """What goes back."""
+class RpcReply(NamedTuple):
+    """A response as `s3api` sends it: `body`, or else the *length* bytes of `chunks`."""
 
     operation: str
-    """What metrics and the log call it."""
+    """The name of the request in metrics and in the log."""
     body: Buffer = b""
     chunks: AsyncIterator[Buffer] | None = None
-    """The body in pieces, *length* bytes together, where it is not `body`."""
     length: int = 0
     code: str = ""
-    """The first error's name, for the log."""
+    """The wire code of the first error, for the log."""
     content_type: str = protocol.CONTENT_TYPE
 
 
-class WireServer:
-    """Answers what is posted below `/.entrepot/`. For one worker."""
+class RpcServer:
+    """Answers the requests below `/.entrepot/`. One for each worker."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._memory = AnsweredMemory(journal_folder(site.folder, site.config), self._lives, site.timing)
-        self._held = Shares(HELD_BYTES_MOST, "what the file API holds in memory")
+        self._store = IdempotencyStore(journal_folder(site.folder, site.config), self._is_live, site.timing)
+        self._held = Shares(HELD_BYTES_MOST, "memory for requests and responses of the file API")
 
     def close(self) -> None:
-        self._memory.close()
+        """Close the idempotency store."""
+        self._store.close()
 
-    def _lives(self, session: int) -> bool:
+    def _is_live(self, session: int) -> bool:
         rows = self._site.store.query("SELECT state FROM session WHERE id = ?", (session,))
         return bool(rows) and rows[0][0] == SessionState.LIVE
 
     async def answer(
         self, caller: Caller, name: str, query: Mapping[str, str], body: Body, size: int, sha256: str | None
-    ) -> Reply:
-        """The answer to *body*, of *size* bytes with that hash, that *caller* posted to *name*. Raises what is wrong
-        with the request as a whole."""
-        verbs = InProcess(self._site, caller)
-        if name == protocol.VERBS:
-            return await self._verbs(verbs, caller, _attempt(query), body, size, sha256)
-        if name == protocol.READ:
-            return await self._read(verbs, query, size)
-        if name == protocol.WRITE:
-            return await self._write(verbs, caller, query, body, size, sha256)
-        raise InvalidArgument(f"nothing is asked at {protocol.PREFIX}{name[:80]}")
+    ) -> RpcReply:
+        """Run a request that *caller* posted to the path *name*. *body*: *size* bytes with the signed hash *sha256*.
 
-    # --- verbs --------------------------------------------------------------------------------------------------------
+        Raises an error that applies to the request as a whole."""
+        api = InProcessApi(self._site, caller)
+        if name == protocol.CALLS_PATH:
+            return await self._calls(api, caller, _attempt(query), body, size, sha256)
+        if name == protocol.READ_PATH:
+            return await self._read(api, query, size)
+        if name == protocol.WRITE_PATH:
+            return await self._write(api, caller, query, body, size, sha256)
+        raise InvalidArgument(f"there is nothing at {protocol.PREFIX}{name[:80]}")
 
-    async def _verbs(
-        self, verbs: InProcess, caller: Caller, attempt: int, body: Body, size: int, sha256: str | None
-    ) -> Reply:
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def _calls(
+        self, api: InProcessApi, caller: Caller, attempt: int, body: Body, size: int, sha256: str | None
+    ) -> RpcReply:
         if size > protocol.REQUEST_BYTES_MOST:
             raise EntityTooLarge(size, protocol.REQUEST_BYTES_MOST)
         held = self._held.hold(caller.user_id)
         try:
-            packed = await _whole(body, size, sha256, held)
-            asked = protocol.read_request(packed)
-            operation = _operation(asked)
-            once = _once(caller, asked.once, packed)
-            results = await self._once(caller, once, asked, attempt, lambda: self._run(verbs, asked))
+            packed = await _read_body(body, size, sha256, held)
+            request = protocol.unpack_request(packed)
+            key = _stored_key(caller, request.idempotency_key, packed)
+            results = await self._idempotent(caller, key, request, attempt, lambda: self._run(api, request))
         finally:
             held.release()
-        return self._reply(caller, operation, asked.version, results)
+        return self._reply(caller, _operation(request), request.version, results)
 
-    async def _once(
-        self, caller: Caller, once: bytes, asked: Asked, attempt: int, run: Callable[[], Awaitable[list[bytes]]],
-        untouched: Callable[[], bool] = lambda: False,
+    async def _idempotent(
+        self, caller: Caller, key: bytes, request: RpcRequest, attempt: int,
+        run: Callable[[], Awaitable[list[bytes]]], changed_nothing: Callable[[], bool] = lambda: False,
     ) -> list[bytes]:  # fmt: skip
-        """The packed results; those of an earlier try, if it had any. *untouched*: where *run* raised, whether it is
-        sure that it changed nothing."""
-        if not once:
-            if any(_changes(each.name) for each in asked.verbs):
-                raise InvalidArgument(f"what changes something needs `once`, {protocol.ONCE_BYTES} bytes")
+        """Run a request unless an earlier attempt has run. Returns its packed results, or the kept ones.
+
+        *changed_nothing*: called if *run* raised; returns whether it is certain that nothing was changed."""
+        _check_idempotency(request)
+        if not key:
             return await run()
-        if any(not _changes(each.name) and each.name not in _BESIDE_CHANGES for each in asked.verbs):
-            raise InvalidArgument("listings are not asked for together with changes, whose answers are kept")
         try:
-            kept = self._memory.claim(
-                once, self._site.journal.session, attempt, asked.knows, user=caller.user_id, verbs=len(asked.verbs)
-            )
+            kept = self._store.claim(
+                key, self._site.journal.session, attempt, request.known_store,
+                user=caller.user_id, calls=len(request.calls),
+            )  # fmt: skip
         except CommitterGone as unknown:
-            return _all_refused(asked, unknown)
+            return _refuse_all(request, unknown)
         if kept is not None:
-            return list(protocol.unpack(kept, "an answer that was kept"))
-        results = _all_refused(asked, CommitterGone("what became of an earlier try is not known: it was cut short"))
+            return list(protocol.unpack(kept, "a kept response"))
+        results = _refuse_all(request, CommitterGone("the outcome of an earlier attempt is unknown: it was cut short"))
         try:
             results = await run()
         except BaseException:
-            if untouched():
+            if changed_nothing():
                 results = []
             raise
         finally:
-            if not results or (len(results) == 1 and _code(results[0]) == "Busy"):
-                self._memory.drop(once)
+            if not results or _is_busy(results):
+                self._store.drop(key)
             else:
-                self._memory.keep(once, protocol.pack(results))
-        if _code(results[0]) == "Busy" and len(results) == 1:
-            raise Busy("the verb's own")
+                self._store.keep(key, protocol.pack(results))
+        if _is_busy(results):
+            raise Busy("the call itself")
         return results
 
-    async def _run(self, verbs: InProcess, asked: Asked) -> list[bytes]:
+    async def _run(self, api: InProcessApi, request: RpcRequest) -> list[bytes]:
+        """Run the calls of a request, some at a time. Returns their packed results."""
         results: list[bytes] = []
         size, stopped = 0, False
-        enough = protocol.KEPT_BYTES_ENOUGH if asked.once else protocol.ANSWER_BYTES_ENOUGH
-        at_once = TOGETHER if asked.together else 1
-        for at in range(0, len(asked.verbs), at_once):
-            some = asked.verbs[at : at + at_once]
+        enough = protocol.KEPT_BYTES_ENOUGH if request.idempotency_key else protocol.RESPONSE_BYTES_ENOUGH
+        step = PARALLEL_CALLS if request.parallel else 1
+        for at in range(0, len(request.calls), step):
+            calls = request.calls[at : at + step]
             if stopped or size > enough:
-                results += [protocol.pack([protocol.NOT_RUN])] * len(some)
+                results += [protocol.pack([protocol.NOT_RUN])] * len(calls)
                 continue
-            found = await asyncio.gather(*[_answered(verbs, each) for each in some])
-            results += found
-            size += sum(map(len, found))
-            stopped = asked.stop and bool(_code(found[-1]))
+            more = await asyncio.gather(*[_run_call(api, each) for each in calls])
+            results += more
+            size += sum(map(len, more))
+            stopped = request.stop_on_error and bool(_error_code(more[-1]))
         return results
 
-    # --- bytes --------------------------------------------------------------------------------------------------------
+    # --- content ------------------------------------------------------------------------------------------------------
 
-    async def _read(self, verbs: InProcess, query: Mapping[str, str], size: int) -> Reply:
+    async def _read(self, api: InProcessApi, query: Mapping[str, str], size: int) -> RpcReply:
         if size:
             raise InvalidArgument("a read has no body")
-        asked, _ = _call(query)
-        (each,) = asked.verbs
-        if each.name != OPEN_VERB:
-            raise InvalidArgument(f"`{each.name[:80]}` reads no bytes")
+        request, _ = _request_in_query(query)
+        (call,) = request.calls
+        if call.name != OPEN:
+            raise InvalidArgument(f"`{call.name[:80]}` is not a method that reads content")
         try:
-            arguments, _ = _read_arguments(OPEN, each)
-            opened = await verbs.open(*arguments)
+            opened = await api.open(*_decode_arguments(OPEN_METHOD, call))
+        except Busy:
+            raise
         except EntrepotError as error:
-            if isinstance(error, Busy):
-                raise
-            result = protocol.pack([protocol.REFUSED, *protocol.plain_error(error)])
-            head = protocol.packed_answer(asked.version, self._memory.name, [result])
-            return Reply("fs.open", framed_bytes(head, b""), code=error.wire_code)
-        return self._reading(opened, asked.version)
+            head = protocol.pack_response(request.version, self._store.name, [_pack_error(error)])
+            return RpcReply("fs.open", frame_bytes(head, b""), code=error.wire_code)
+        return self._read_reply(opened, request.version)
 
-    def _reading(self, opened: Opened, version: int) -> Reply:
-        told = OPEN.result.plain((opened.info, opened.start, opened.length))
-        head = protocol.packed_answer(version, self._memory.name, [protocol.pack([protocol.OK, told])])
+    def _read_reply(self, opened: Opened, version: int) -> RpcReply:
+        result = OPEN_METHOD.result.encode((opened.info, opened.start, opened.length))
+        head = protocol.pack_response(version, self._store.name, [protocol.pack([protocol.OK, result])])
         if opened.whole is not None:
-            return Reply("fs.open", framed_bytes(head, opened.whole))
-        chunks = framed(head, opened.chunks, opened.length)
-        return Reply("fs.open", chunks=chunks, length=chunks.length)
+            return RpcReply("fs.open", frame_bytes(head, opened.whole))
+        chunks = FramedStream(head, opened.chunks, opened.length)
+        return RpcReply("fs.open", chunks=chunks, length=chunks.length)
 
     async def _write(
-        self, verbs: InProcess, caller: Caller, query: Mapping[str, str], body: Body, size: int, sha256: str | None
-    ) -> Reply:
-        asked, packed = _call(query)
-        (each,) = asked.verbs
-        travelling = WRITING.get(each.name)
-        if travelling is None:
-            raise InvalidArgument(f"`{each.name[:80]}` writes no bytes")
-        arguments, _ = _read_arguments(travelling, each)
-        told = arguments[list(travelling.arguments).index("size")]
-        if told != size:
-            raise IncompleteBody(told, size)
-        vouched = Vouched(body, sha256)
+        self, api: InProcessApi, caller: Caller, query: Mapping[str, str], body: Body, size: int, sha256: str | None
+    ) -> RpcReply:
+        request, packed = _request_in_query(query)
+        (call,) = request.calls
+        method = WRITE_METHODS.get(call.name)
+        if method is None:
+            raise InvalidArgument(f"`{call.name[:80]}` is not a method that writes content")
+        arguments = dict(zip(method.arguments, _decode_arguments(method, call), strict=True))
+        if arguments["size"] != size:
+            raise IncompleteBody(arguments["size"], size)
+        signed = SignedBody(body, sha256)
+        write = api.put if call.name == "put" else api.put_part
 
         async def run() -> list[bytes]:
             try:
-                if each.name == "put":
-                    bucket, key, _, meta, conditions = arguments
-                    result: Any = await verbs.put(bucket, key, vouched, size, meta, conditions)
-                else:
-                    bucket, key, upload, number, _ = arguments
-                    result = await verbs.put_part(bucket, key, upload, number, vouched, size)
+                result: Any = await write(body=signed, **arguments)
             except (BadDigest, IncompleteBody):
-                vouched.ended = False
-                raise  # the bytes did not come as they were sent: as if nothing had been asked
+                signed.consumed = False  # the content did not arrive as it was sent: nothing was stored
+                raise
             except EntrepotError as error:
-                return [protocol.pack([protocol.REFUSED, *protocol.plain_error(error)])]
-            return [protocol.pack([protocol.OK, travelling.result.plain(result)])]
+                return [_pack_error(error)]
+            return [protocol.pack([protocol.OK, method.result.encode(result)])]
 
-        results = await self._once(
-            caller, _once(caller, asked.once, packed), asked, _attempt(query), run, lambda: not vouched.ended
+        key = _stored_key(caller, request.idempotency_key, packed)
+        results = await self._idempotent(
+            caller, key, request, _attempt(query), run, changed_nothing=lambda: not signed.consumed
         )
-        return self._reply(caller, f"fs.{each.name}", asked.version, results)
+        return self._reply(caller, f"fs.{call.name}", request.version, results)
 
-    # --- answers ------------------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------------
 
-    def _reply(self, caller: Caller, operation: str, version: int, results: list[bytes]) -> Reply:
-        body = protocol.packed_answer(version, self._memory.name, results)
-        code = next((code for code in map(_code, results) if code), "")
+    def _reply(self, caller: Caller, operation: str, version: int, results: list[bytes]) -> RpcReply:
+        body = protocol.pack_response(version, self._store.name, results)
+        code = next((code for code in map(_error_code, results) if code), "")
         if len(body) <= ONE_PIECE_BYTES:
-            return Reply(operation, body, code=code)
+            return RpcReply(operation, body, code=code)
         held = self._held.hold(caller.user_id)
         held.add(len(body))
-        return Reply(operation, chunks=_Sent(body, held), length=len(body), code=code)
+        return RpcReply(operation, chunks=_HeldResponse(body, held), length=len(body), code=code)
 
 
-class _Sent:
-    """An answer in pieces, which is held until it is sent or given up."""
+class _HeldResponse:
+    """A response in pieces. Its bytes are charged to the user until it is sent or closed."""
 
     def __init__(self, body: bytes, held: Held) -> None:
-        self._pieces = iter([memoryview(body)[at : at + (1 << 18)] for at in range(0, len(body), 1 << 18)])
+        self._pieces = iter([memoryview(body)[at : at + SENT_BYTES] for at in range(0, len(body), SENT_BYTES)])
         self._held = held
 
-    def __aiter__(self) -> _Sent:
+    def __aiter__(self) -> _HeldResponse:
         return self
 
     async def __anext__(self) -> Buffer:
@@ -256,32 +255,27 @@ class _Sent:
         self._held.release()
 
 
-async def _answered(verbs: InProcess, verb: Verb) -> bytes:
-    """Run one verb; its result, packed."""
+async def _run_call(api: InProcessApi, call: MethodCall) -> bytes:
+    """Run one call. Returns its packed result, or the packed error that it was refused with."""
     try:
-        return protocol.pack([protocol.OK, await _one(verbs, verb)])
+        method = METHODS.get(call.name)
+        if method is None:
+            raise InvalidArgument(f"`{call.name[:80]}` is not a method")
+        result = await call_method(api, call.name, _decode_arguments(method, call))
+        return protocol.pack([protocol.OK, method.result.encode(result)])
     except EntrepotError as error:
-        return protocol.pack([protocol.REFUSED, *protocol.plain_error(error)])
+        return _pack_error(error)
 
 
-async def _one(verbs: InProcess, verb: Verb) -> Any:
-    """Run one verb; its result, plain."""
-    travelling = TRAVELLING.get(verb.name)
-    if travelling is None:
-        raise InvalidArgument(f"`{verb.name[:80]}` is no verb")
-    values, by_name = _read_arguments(travelling, verb)
-    return travelling.result.plain(await getattr(verbs, verb.name)(*values, **by_name))
-
-
-def _read_arguments(travelling: Travelling, verb: Verb) -> tuple[list[Any], dict[str, Any]]:
+def _decode_arguments(method: Method, call: MethodCall) -> list[Any]:
     try:
-        return travelling.read(verb.name, verb.arguments)
-    except Malformed as wrong:
-        raise InvalidArgument(str(wrong)) from None
+        return method.decode(call.name, call.arguments)
+    except SchemaError as error:
+        raise InvalidArgument(str(error)) from None
 
 
-async def _whole(body: Body, size: int, sha256: str | None, held: Held) -> bytes:
-    """All of a small body; *held* is charged as it arrives. Raises `IncompleteBody`, `BadDigest`, `Busy`."""
+async def _read_body(body: Body, size: int, sha256: str | None, held: Held) -> bytes:
+    """Read a small body whole, charging *held* as it arrives. Raises `IncompleteBody`, `BadDigest`, `Busy`."""
     collected = bytearray()
     async for chunk in body:
         held.add(len(chunk))
@@ -296,53 +290,74 @@ async def _whole(body: Body, size: int, sha256: str | None, held: Held) -> bytes
     return bytes(collected)
 
 
-def _call(query: Mapping[str, str]) -> tuple[Asked, bytes]:
-    """The request in a query, which is for one verb."""
-    text = query.get(protocol.CALL, "")
+def _request_in_query(query: Mapping[str, str]) -> tuple[RpcRequest, bytes]:
+    """Return the request, of exactly one call, that the query carries, decoded and packed."""
+    text = query.get(protocol.CALL_PARAMETER, "")
     if len(text) > protocol.CALL_CHARS_MOST:
         raise EntityTooLarge(len(text), protocol.CALL_CHARS_MOST)
     try:
         packed = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError):
-        raise InvalidArgument(f"?{protocol.CALL}= is base64, in the alphabet for addresses") from None
-    asked = protocol.read_request(packed)
-    if len(asked.verbs) != 1:
-        raise InvalidArgument("bytes are read and written by one verb")
-    return asked, packed
+        raise InvalidArgument(f"?{protocol.CALL_PARAMETER}= must be URL-safe base64") from None
+    request = protocol.unpack_request(packed)
+    if len(request.calls) != 1:
+        raise InvalidArgument("a request that reads or writes content must have exactly one call")
+    return request, packed
 
 
 def _attempt(query: Mapping[str, str]) -> int:
-    text = query.get(protocol.ATTEMPT, "1")
+    text = query.get(protocol.ATTEMPT_PARAMETER, "1")
     if not (text.isascii() and text.isdigit() and len(text) < 4):
-        raise InvalidArgument(f"?{protocol.ATTEMPT}= is a number")
+        raise InvalidArgument(f"?{protocol.ATTEMPT_PARAMETER}= must be a number")
     return int(text)
 
 
-def _once(caller: Caller, once: bytes, packed: bytes) -> bytes:
-    """What a change is known by: who asks, its `once`, and all that is asked; empty without a `once`."""
-    if not once:
+def _check_idempotency(request: RpcRequest) -> None:
+    """Raise `InvalidArgument` for changes without a key, and for long results under one, which would be kept."""
+    changing = [_changes(each.name) for each in request.calls]
+    if not request.idempotency_key:
+        if any(changing):
+            raise InvalidArgument(f"a request with changes needs `once`, {protocol.IDEMPOTENCY_KEY_BYTES} bytes")
+        return
+    pairs = zip(request.calls, changing, strict=True)
+    if any(not changes and call.name not in _ALLOWED_WITH_CHANGES for call, changes in pairs):
+        raise InvalidArgument("listings cannot share a request with changes, whose results are kept")
+
+
+def _stored_key(caller: Caller, key: bytes, packed: bytes) -> bytes:
+    """Return the key in the store: a hash of the client's key, the user and the whole request. Empty without a key."""
+    if not key:
         return b""
-    return hashlib.blake2b(packed, digest_size=24, key=once, salt=caller.user_id.to_bytes(8, "big") * 2).digest()
+    return hashlib.blake2b(packed, digest_size=24, key=key, salt=caller.user_id.to_bytes(8, "big") * 2).digest()
 
 
 def _changes(name: str) -> bool:
-    travelling = TRAVELLING.get(name) or WRITING.get(name)
-    return travelling is not None and travelling.changes
+    method = METHODS.get(name) or WRITE_METHODS.get(name)
+    return method is not None and method.changes
 
 
-def _operation(asked: Asked) -> str:
-    """What a request is called: few names, whatever clients send."""
-    if len(asked.verbs) == 1 and asked.verbs[0].name in TRAVELLING:
-        return f"fs.{asked.verbs[0].name}"
+def _operation(request: RpcRequest) -> str:
+    """Return the request's name in metrics: one of few, whatever clients send."""
+    if len(request.calls) == 1 and request.calls[0].name in METHODS:
+        return f"fs.{request.calls[0].name}"
     return "fs.verbs"
 
 
-def _code(result: bytes) -> str:
-    """The error's name in a packed result."""
-    if result[1:2] != bytes((protocol.REFUSED,)):
+def _pack_error(error: EntrepotError) -> bytes:
+    return protocol.pack([protocol.REFUSED, *protocol.encode_error(error)])
+
+
+def _refuse_all(request: RpcRequest, error: EntrepotError) -> list[bytes]:
+    return [_pack_error(error) for _ in request.calls]
+
+
+def _error_code(packed_result: bytes) -> str:
+    """Return the wire code of the error in a packed result; empty for other results."""
+    if packed_result[1:2] != bytes((protocol.REFUSED,)):
         return ""
-    return str(protocol.unpack(result, "a result")[1])
+    return str(protocol.unpack(packed_result, "a result")[1])
 
 
-def _all_refused(asked: Asked, error: EntrepotError) -> list[bytes]:
-    return [protocol.pack([protocol.REFUSED, *protocol.plain_error(error)]) for _ in asked.verbs]
+def _is_busy(results: list[bytes]) -> bool:
+    """Whether the request is one call that was refused with `Busy`, so that it may be sent again as a whole."""
+    return len(results) == 1 and _error_code(results[0]) == "Busy"

@@ -37,9 +37,9 @@ from gateway.errors import (
 from gateway.identity import canonical
 from gateway.identity.canonical import EMPTY_SHA256
 from gateway.identity.signing import END, ChunkSigner, presign, sign_headers
-from gateway.posix.bodies import Whole
-from gateway.posix.rpc.endpoint import Gateway
-from gateway.posix.rpc.protocol import ATTEMPT, PREFIX
+from gateway.posix.bodies import BytesBody
+from gateway.posix.rpc.endpoint import Endpoint
+from gateway.posix.rpc.protocol import ATTEMPT_PARAMETER, PREFIX
 from gateway.timing import Timing
 
 T = TypeVar("T")
@@ -95,10 +95,10 @@ class _Connector(aiohttp.TCPConnector):
             super().__del__(*arguments)
 
 
-class Posting:
+class Transport:
     """One gateway, on one event loop of one process."""
 
-    def __init__(self, gateway: Gateway, timing: Timing) -> None:
+    def __init__(self, gateway: Endpoint, timing: Timing) -> None:
         """Raises `Misconfigured`. To be made on a running loop."""
         self._gateway = gateway
         self._timing = timing.files
@@ -169,7 +169,7 @@ class Posting:
     async def _sending(self, path: str, query: str, body: Body | bytes, size: int) -> _Sending:
         """What goes out: a body that is at hand is signed by its hash, one that is to come chunk by chunk."""
         headers = {"host": self._gateway.host}
-        data = body.data if isinstance(body, Whole) else body
+        data = body.data if isinstance(body, BytesBody) else body
         if isinstance(data, Body):
             headers["x-amz-decoded-content-length"] = str(size)
             payload = CHUNKED
@@ -189,7 +189,7 @@ class Posting:
         signer = ChunkSigner(key, date, f"{date[:8]}/{self._region}/s3/aws4_request", seed)
         return _Sending(signed, data, signer, size)
 
-    def presigned(self, path: bytes, seconds: int) -> str:
+    def presigned_url(self, path: bytes, seconds: int) -> str:
         """The address under which whoever has it may GET *path*, not encoded, for so long."""
         signed = presign(
             "GET", host=self._gateway.host, path=path, access_key=self._gateway.key, secret_key=self._gateway.secret,
@@ -288,4 +288,4 @@ def _sha256(data: Buffer) -> str:
 def _with_attempt(query: str, attempt: int) -> str:
     if attempt == 1:
         return query
-    return f"{query}{'&' if query else ''}{ATTEMPT}={attempt}"
+    return f"{query}{'&' if query else ''}{ATTEMPT_PARAMETER}={attempt}"

@@ -16,19 +16,19 @@ from gateway.errors import (
 )
 from gateway.journal.records.tree import EntryMoved
 from gateway.posix.api import Directory
-from gateway.posix.bodies import Whole, read_all
+from gateway.posix.bodies import BytesBody, read_all
 from gateway.posix.rpc import protocol
-from gateway.posix.rpc.methods import TRAVELLING
-from gateway.posix.rpc.protocol import Asked, Verb
+from gateway.posix.rpc.methods import METHODS
+from gateway.posix.rpc.protocol import MethodCall, RpcRequest
 from gateway.timing import Timing, parse_timing
 from tests.clocks import AheadClock, ManualClock
-from tests.posix.looking_in import head_of, records_behind
-from tests.posix.talking import connected, posted
+from tests.posix.connecting import connected, posted
+from tests.posix.journal_view import head_of, records_behind
 
 # --- once -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_rename_whose_answer_is_lost_is_one_rename(served, place, line, verbs):
+async def test_a_rename_whose_answer_is_lost_is_one_rename(served, place, line, api):
     """Run again, it would move what somebody else has put there since."""
     async with connected(served, line.url) as far:
         before = head_of(served.dir)
@@ -37,12 +37,12 @@ async def test_a_rename_whose_answer_is_lost_is_one_rename(served, place, line, 
         assert line.suffered == 3
         moves = [each for each in records_behind(served.dir, before) if isinstance(each, EntryMoved)]
         assert len(moves) == 1
-        assert isinstance(await verbs.look(place, b"e"), Directory)
+        assert isinstance(await api.look(place, b"e"), Directory)
         with pytest.raises(NoSuchName):
-            await verbs.look(place, b"d")
+            await api.look(place, b"d")
 
 
-async def test_every_change_is_made_once_however_often_its_answer_is_lost(served, place, line, verbs):
+async def test_every_change_is_made_once_however_often_its_answer_is_lost(served, place, line, api):
     async with connected(served, line.url) as far:
         line.suffer(b"POST /.entrepot/", times=2)
         await far.make_bucket(f"{place}-2")
@@ -53,58 +53,58 @@ async def test_every_change_is_made_once_however_often_its_answer_is_lost(served
         line.suffer(b"POST /.entrepot/", times=2)
         await far.move(place, b"d/y", f"{place}-2", b"y")
         line.suffer(b"POST /.entrepot/", times=2)
-        await far.put(place, b"new", Whole(b"bytes"), 5, Meta(), Conditions(if_none_match=("*",)))
+        await far.put(place, b"new", BytesBody(b"bytes"), 5, Meta(), Conditions(if_none_match=("*",)))
         line.suffer(b"POST /.entrepot/", times=2)
         await far.rmdir(place, b"made")
         assert line.suffered == 2
-    assert await read_all(await verbs.open(place, b"new")) == b"bytes"
-    assert (await verbs.look(f"{place}-2", b"y")).size == 3
+    assert await read_all(await api.open(place, b"new")) == b"bytes"
+    assert (await api.look(f"{place}-2", b"y")).size == 3
 
 
-def asked(*verbs: Verb, once: bytes = b"", knows: str = "", stop: bool = False) -> bytes:
-    return protocol.packed_request(Asked(list(verbs), stop, once, knows))
+def packed(*calls: MethodCall, key: bytes = b"", known_store: str = "") -> bytes:
+    return protocol.pack_request(RpcRequest(list(calls), idempotency_key=key, known_store=known_store))
 
 
-async def test_any_worker_knows_what_another_one_answered(served, place, verbs):
+async def test_any_worker_knows_what_another_one_answered(served, place, api):
     """Each request here is a connection of its own, and goes to any of the two."""
-    rename = Verb("rename", TRAVELLING["rename"].plain(place, b"d", b"e", True))
-    body = asked(rename, once=secrets.token_bytes(16), knows=verbs._memory)
+    rename = MethodCall("rename", METHODS["rename"].encode(place, b"d", b"e", True))
+    body = packed(rename, key=secrets.token_bytes(16), known_store=api._store)
     answers = [await posted(served, "verbs", body, f"attempt={number}" if number > 1 else "") for number in range(1, 9)]
     assert {each.body for each in answers} == {answers[0].body}
-    assert protocol.read_answer(answers[0].body).results == ((protocol.OK, None),)
-    other = await posted(served, "verbs", asked(rename, once=secrets.token_bytes(16)))
-    assert protocol.read_answer(other.body).results[0][:2] == (protocol.REFUSED, "NoSuchName")
+    assert protocol.unpack_response(answers[0].body).results == ((protocol.OK, None),)
+    other = await posted(served, "verbs", packed(rename, key=secrets.token_bytes(16)))
+    assert protocol.unpack_response(other.body).results[0][:2] == (protocol.REFUSED, "NoSuchName")
 
 
 async def test_a_memory_that_was_lost_says_that_it_does_not_know(served, place):
-    body = asked(Verb("mkdir", (place, b"new")), once=secrets.token_bytes(16), knows="another memory")
-    answer = protocol.read_answer((await posted(served, "verbs", body, "attempt=2")).body)
+    body = packed(MethodCall("mkdir", (place, b"new")), key=secrets.token_bytes(16), known_store="another store")
+    answer = protocol.unpack_response((await posted(served, "verbs", body, "attempt=2")).body)
     assert answer.results[0][:2] == (protocol.REFUSED, "CommitterGone")
-    answer = protocol.read_answer((await posted(served, "verbs", body)).body)
+    answer = protocol.unpack_response((await posted(served, "verbs", body)).body)
     assert answer.results == ((protocol.OK, None),), "the first try is made whoever one knows"
 
 
-async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(verbs, place, monkeypatch):
-    results, tries = verbs._results, 0
+async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(api, place, monkeypatch):
+    send, tries = api._send_calls, 0
 
-    async def unknown(calls, stop, together=False):
+    async def unknown(calls, stop, parallel=False):
         nonlocal tries
         tries += 1
-        return [CommitterGone("nobody knows")] if tries == 1 else await results(calls, stop, together)
+        return [CommitterGone("nobody knows")] if tries == 1 else await send(calls, stop, parallel)
 
-    monkeypatch.setattr(verbs, "_results", unknown)
-    assert await verbs.begin_upload(place, b"up", Meta())
-    for once in (verbs.mkdir(place, b"new"), verbs.rename(place, b"d", b"e", directory=True)):
+    monkeypatch.setattr(api, "_send_calls", unknown)
+    assert await api.begin_upload(place, b"up", Meta())
+    for once in (api.mkdir(place, b"new"), api.rename(place, b"d", b"e", directory=True)):
         tries = 0
         with pytest.raises(CommitterGone):
             await once
         assert tries == 1
 
 
-async def test_bytes_that_may_be_replaced_are_sent_anew_where_nobody_knows_others_are_not(verbs, place, monkeypatch):
-    post, unknown = verbs._posting.post, CommitterGone("nobody knows")
-    refused = protocol.packed_answer(
-        protocol.VERSION, "", [protocol.pack([protocol.REFUSED, *protocol.plain_error(unknown)])]
+async def test_bytes_that_may_be_replaced_are_sent_anew_where_nobody_knows_others_are_not(api, place, monkeypatch):
+    post, unknown = api._transport.post, CommitterGone("nobody knows")
+    refused = protocol.pack_response(
+        protocol.VERSION, "", [protocol.pack([protocol.REFUSED, *protocol.encode_error(unknown)])]
     )
     tries = 0
 
@@ -113,12 +113,12 @@ async def test_bytes_that_may_be_replaced_are_sent_anew_where_nobody_knows_other
         tries += 1
         return refused if tries == 1 else await post(*arguments, **options)
 
-    monkeypatch.setattr(verbs._posting, "post", forgets)
-    assert (await verbs.put(place, b"new", Whole(b"12"), 2, Meta())).size == 2
+    monkeypatch.setattr(api._transport, "post", forgets)
+    assert (await api.put(place, b"new", BytesBody(b"12"), 2, Meta())).size == 2
     assert tries == 2
     tries = 0
     with pytest.raises(CommitterGone):
-        await verbs.put(place, b"other", Whole(b"12"), 2, Meta(), Conditions(if_none_match=("*",)))
+        await api.put(place, b"other", BytesBody(b"12"), 2, Meta(), Conditions(if_none_match=("*",)))
     assert tries == 1
 
 
@@ -144,21 +144,21 @@ async def test_a_gateway_that_says_slow_down_is_asked_again_when_it_said(served,
     assert clock.now >= 1
 
 
-async def test_bytes_that_did_not_come_whole_are_sent_again(served, place, line, verbs):
+async def test_bytes_that_did_not_come_whole_are_sent_again(served, place, line, api):
     body = b"<Error><Code>IncompleteBody</Code><Message>no</Message></Error>"
     says = b"HTTP/1.1 400 No\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
     async with connected(served, line.url) as far:
         line.suffer(b"POST /.entrepot/write", times=1, says=says)
-        await far.put(place, b"new", Whole(b"12"), 2, Meta())
+        await far.put(place, b"new", BytesBody(b"12"), 2, Meta())
         assert line.suffered == 1
-    assert (await verbs.look(place, b"new")).size == 2
+    assert (await api.look(place, b"new")).size == 2
 
 
 async def test_an_answer_without_bounds_is_refused_before_it_comes(served, place, line):
     says = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (1 << 40)
     async with connected(served, line.url) as far:
         line.suffer(b"POST /.entrepot/verbs", times=1, says=says)
-        with pytest.raises(Refused, match="an answer of"):
+        with pytest.raises(Refused, match="a response of"):
             await far.look(place, b"x")
 
 

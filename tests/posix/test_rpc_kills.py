@@ -16,9 +16,9 @@ import pytest
 
 from gateway.engine.types import Conditions, Meta
 from gateway.errors import CommitterGone, EntrepotError, NoSuchName, SessionExpired, Unavailable
-from gateway.posix.bodies import Whole, read_all
-from gateway.posix.rpc.endpoint import Options, gateway_of
-from gateway.posix.rpc.http_api import OverHttp
+from gateway.posix.bodies import BytesBody, read_all
+from gateway.posix.rpc.client import RpcClient
+from gateway.posix.rpc.endpoint import EndpointOptions, resolve_endpoint
 from tests.endpoint import Endpoint, started
 from tests.new_sites import new_site
 from tests.site.running import processes
@@ -74,33 +74,33 @@ def site(tmp_path: Path) -> Path:
 async def test_a_rename_is_made_once_or_is_said_not_to_be_known(site, names):
     """One that was made twice would find nothing the second time, and one that was lost would leave the name."""
     with started(site, ["--workers", "2"]) as (running, _):
-        options = Options(endpoint=running.url, key=running.access_key, secret=running.secret_key)
-        verbs = await OverHttp.connect(gateway_of(options))
-        await verbs.make_bucket("bay")
-        await verbs.put("bay", b"0/x", Whole(b"bytes"), 5, Meta())
+        options = EndpointOptions(endpoint=running.url, key=running.access_key, secret=running.secret_key)
+        api = await RpcClient.connect(resolve_endpoint(options))
+        await api.make_bucket("bay")
+        await api.put("bay", b"0/x", BytesBody(b"bytes"), 5, Meta())
         at, unknown = 0, 0
         with Killer(running, names) as killer:
             for step in range(1, STEPS + 1):
                 try:
-                    await verbs.rename("bay", b"%d" % at, b"%d" % step, directory=True)
+                    await api.rename("bay", b"%d" % at, b"%d" % step, directory=True)
                 except NOT_KNOWN:
                     unknown += 1
-                    if not await stands(verbs, b"%d/x" % step):
+                    if not await stands(api, b"%d/x" % step):
                         continue
                 at = step
                 killer.step()
         assert killer.killed > 1
         assert unknown <= killer.killed
-        assert await read_all(await verbs.open("bay", b"%d/x" % at)) == b"bytes"
+        assert await read_all(await api.open("bay", b"%d/x" % at)) == b"bytes"
         with pytest.raises(NoSuchName):
-            await verbs.look("bay", b"%d" % (at - 1))
-        await verbs.close()
+            await api.look("bay", b"%d" % (at - 1))
+        await api.close()
 
 
-async def stands(verbs: OverHttp, key: bytes) -> bool:
+async def stands(api: RpcClient, key: bytes) -> bool:
     while True:
         try:
-            await verbs.look("bay", key)
+            await api.look("bay", key)
         except NoSuchName:
             return False
         except NOT_KNOWN:
@@ -112,15 +112,15 @@ async def stands(verbs: OverHttp, key: bytes) -> bool:
 async def test_a_file_is_created_once_and_what_was_written_is_there(site):
     """A write whose answer was lost and that was made again would find its own file and say that it exists."""
     with started(site, ["--workers", "2"]) as (running, _):
-        options = Options(endpoint=running.url, key=running.access_key, secret=running.secret_key)
-        verbs = await OverHttp.connect(gateway_of(options))
-        await verbs.make_bucket("bay")
+        options = EndpointOptions(endpoint=running.url, key=running.access_key, secret=running.secret_key)
+        api = await RpcClient.connect(resolve_endpoint(options))
+        await api.make_bucket("bay")
         written: dict[bytes, bytes] = {}
 
         async def create(number: int) -> None:
             key, data = b"%04d" % number, os.urandom(random.Random(number).choice([10, 100_000, 3 << 20]))
             with suppress(*NOT_KNOWN):
-                await verbs.put("bay", key, Whole(data), len(data), Meta(), Conditions(if_none_match=("*",)))
+                await api.put("bay", key, BytesBody(data), len(data), Meta(), Conditions(if_none_match=("*",)))
                 written[key] = data
                 killer.step()
 
@@ -130,12 +130,12 @@ async def test_a_file_is_created_once_and_what_was_written_is_there(site):
         assert killer.killed > 1
         assert len(written) > STEPS // 2
         for key, data in written.items():
-            assert await again(lambda key=key: reading(verbs, key)) == data
-        await verbs.close()
+            assert await again(lambda key=key: reading(api, key)) == data
+        await api.close()
 
 
-async def reading(verbs: OverHttp, key: bytes) -> bytes:
-    return await read_all(await verbs.open("bay", key))
+async def reading(api: RpcClient, key: bytes) -> bytes:
+    return await read_all(await api.open("bay", key))
 
 
 async def again(ask) -> bytes:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 
-from gateway.posix.rpc.endpoint import Options, gateway_of
-from gateway.posix.rpc.http_api import OverHttp
+from gateway.posix.rpc.client import RpcClient
+from gateway.posix.rpc.endpoint import EndpointOptions, resolve_endpoint
 from gateway.timing import Timing
 from tests.s3api.client import Signer
 
 
 @asynccontextmanager
 async def connected(served, url: str = "", timing: Timing | None = None):
-    options = Options(endpoint=url or served.url, key=served.access_key, secret=served.secret_key)
-    verbs = await OverHttp.connect(gateway_of(options), timing)
+    options = EndpointOptions(endpoint=url or served.url, key=served.access_key, secret=served.secret_key)
+    api = await RpcClient.connect(resolve_endpoint(options), timing)
     try:
-        yield verbs
+        yield api
     finally:
-        await verbs.close()
+        await api.close()
 
 
 async def posted(served, name: str, body: bytes, query: str = "", **options):

@@ -17,7 +17,7 @@ from fsspec.asyn import sync
 from gateway.errors import Corrupted
 from gateway.posix.fsspec import multipart_writer
 from gateway.posix.fsspec.multipart_writer import PARTS_IN_FLIGHT
-from tests.posix.looking_in import blocks_of, uploads_of
+from tests.posix.journal_view import blocks_of, uploads_of
 
 MIB = 1 << 20
 DATA = random.Random(1).randbytes(300_000)
@@ -76,8 +76,8 @@ def test_nothing_of_a_file_is_visible_before_it_is_closed(fs, folder, bucket):
 @pytest.fixture
 def parts(fs, monkeypatch):
     """Whatever stores parts: (how many at once, what to do before one is stored)."""
-    verbs = sync(fs.loop, fs._connect)
-    put_part, running = verbs.put_part, 0
+    api = sync(fs.loop, fs._connect)
+    put_part, running = api.put_part, 0
     seen = SimpleNamespace(most=0, before=None)
 
     async def watched(bucket, key, upload, number, body, size):
@@ -91,7 +91,7 @@ def parts(fs, monkeypatch):
         finally:
             running -= 1
 
-    monkeypatch.setattr(verbs, "put_part", watched)
+    monkeypatch.setattr(api, "put_part", watched)
     return seen
 
 

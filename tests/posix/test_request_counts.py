@@ -19,14 +19,14 @@ class Trips:
     """Counts what a file system posts."""
 
     def __init__(self, fs: EntrepotFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-        posting = sync(fs.loop, fs._connect)._posting
-        post, self._count = posting.post, 0
+        transport = sync(fs.loop, fs._connect)._transport
+        post, self._count = transport.post, 0
 
         async def counted(*arguments, **options):
             self._count += 1
             return await post(*arguments, **options)
 
-        monkeypatch.setattr(posting, "post", counted)
+        monkeypatch.setattr(transport, "post", counted)
 
     def of(self, ask) -> int:
         """How many *ask* makes."""
@@ -77,9 +77,9 @@ def test_one_who_is_alone_asks_at_once_and_each_is_told_what_is_his(fs, trips, b
     assert trips.of(lambda: fs.info(many[0])) == 1
 
     async def all_of_them():
-        verbs = await fs._connect()
+        api = await fs._connect()
         keys = [path.partition("/")[2].encode() for path in many]
-        asked = [verbs.look(bucket, key) for key in (*keys, b"none", b"\xff", b"d")]
+        asked = [api.look(bucket, key) for key in (*keys, b"none", b"\xff", b"d")]
         return await asyncio.gather(*asked, return_exceptions=True)
 
     *found, none, odd, directory = sync(fs.loop, all_of_them)

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo, Page, WantedPart
 from gateway.errors import BY_WIRE_CODE, InvalidArgument
+from gateway.posix.api import parameters
 from gateway.posix.metadata import check_meta
 from gateway.posix.rpc import protocol
-from gateway.posix.rpc.methods import OPEN, TRAVELLING, WRITING
-from gateway.posix.rpc.protocol import Asked, Verb
-from gateway.posix.rpc.schema import Malformed
+from gateway.posix.rpc.methods import METHODS, OPEN_METHOD, WRITE_METHODS
+from gateway.posix.rpc.protocol import MethodCall, RpcRequest
+from gateway.posix.rpc.schema import SchemaError
 from tests.s3api.client import Signer
 
 UNHURRIED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -43,7 +44,7 @@ PLAIN = st.recursive(
     lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=12,
 )
-NAMES = st.sampled_from([*TRAVELLING, *WRITING, "open", "close", "__init__", "_again", "none"])
+NAMES = st.sampled_from([*METHODS, *WRITE_METHODS, "open", "close", "__init__", "_again", "none"])
 
 
 @UNHURRIED
@@ -55,20 +56,25 @@ def test_what_is_no_request_is_refused(signer, body):
 
 @UNHURRIED
 @given(
-    verbs=st.lists(st.tuples(NAMES, st.lists(PLAIN, max_size=8)), min_size=1, max_size=4),
+    calls=st.lists(st.tuples(NAMES, st.lists(PLAIN, max_size=8)), min_size=1, max_size=4),
     once=st.booleans(),
-    how=st.sampled_from([{}, {"stop": True}, {"together": True}]),
-    knows=st.text(max_size=5),
+    how=st.sampled_from([{}, {"stop_on_error": True}, {"parallel": True}]),
+    known_store=st.text(max_size=5),
 )
-def test_any_arguments_of_any_verb_are_answered(signer, verbs, once, how, knows):
-    body = protocol.packed_request(
-        Asked([Verb(*each) for each in verbs], once=secrets.token_bytes(16) if once else b"", knows=knows, **how)
+def test_any_arguments_of_any_method_are_answered(signer, calls, once, how, known_store):
+    body = protocol.pack_request(
+        RpcRequest(
+            [MethodCall(*each) for each in calls],
+            idempotency_key=secrets.token_bytes(16) if once else b"",
+            known_store=known_store,
+            **how,
+        )
     )
     answer = post(signer, "verbs", body)
     assert answer.status in (200, 400), answer.body
     if answer.status == 200:
-        results = protocol.read_answer(answer.body).results
-        assert len(results) == len(verbs)
+        results = protocol.unpack_response(answer.body).results
+        assert len(results) == len(calls)
         assert all(each[0] != protocol.OK for each in results)
 
 
@@ -89,10 +95,10 @@ def test_plausible_arguments_are_never_the_gateways_fault(signer, data):
         ),
         "parts": st.lists(st.tuples(st.integers(-1, 3), text), max_size=3),
     }  # fmt: skip
-    name, travelling = data.draw(st.sampled_from([*TRAVELLING.items(), *WRITING.items(), ("open", OPEN)]))
-    arguments = [data.draw(values[each]) for each in travelling.arguments]
-    asked = protocol.packed_request(Asked([Verb(name, arguments)], once=secrets.token_bytes(16)))
-    if name in WRITING:
+    name, method = data.draw(st.sampled_from([*METHODS.items(), *WRITE_METHODS.items(), ("open", OPEN_METHOD)]))
+    arguments = [data.draw(values[each]) for each in method.arguments]
+    asked = protocol.pack_request(RpcRequest([MethodCall(name, arguments)], idempotency_key=secrets.token_bytes(16)))
+    if name in WRITE_METHODS:
         answer = post(signer, "write", b"ab", in_query(asked))
     elif name == "open":
         answer = post(signer, "read", b"", in_query(asked))
@@ -105,15 +111,15 @@ def test_plausible_arguments_are_never_the_gateways_fault(signer, data):
 @pytest.mark.parametrize(
     ("said", "match"),
     [
-        ({"speaks": [2, 3], "verbs": []}, "spoken here: 1"),
-        ({"verbs": []}, "speaks is a list"),
+        ({"speaks": [2, 3], "verbs": []}, "this gateway supports: 1"),
+        ({"verbs": []}, "speaks must be a list"),
         ({"speaks": [1], "verbs": [["look", ["b", b"k"]]] * 65}, "at most 64"),
         ({"speaks": [1], "verbs": [["mkdir", ["b", b"k"]]]}, "needs `once`"),
-        ({"speaks": [1], "verbs": [["look", ["b", b"k"]]], "once": b"short"}, "once is 16 bytes"),
+        ({"speaks": [1], "verbs": [["look", ["b", b"k"]]], "once": b"short"}, "once must have 16 bytes"),
         ({"speaks": [1], "verbs": [["page", ["b", b"", b"", b""]]], "once": bytes(16)}, "listings"),
         ({"speaks": [1], "verbs": [["look"]]}, "a name and a list"),
-        ({"speaks": [1], "verbs": [], "stop": True, "together": True}, "does not stop"),
-        ({"speaks": [1], "verbs": [], "together": 1}, "together is true or false"),
+        ({"speaks": [1], "verbs": [], "stop": True, "together": True}, "exclude each other"),
+        ({"speaks": [1], "verbs": [], "together": 1}, "together must be a boolean"),
     ],
 )
 def test_a_request_that_is_wrong_is_told_what_is_wrong(signer, said, match):
@@ -126,14 +132,14 @@ def test_a_request_that_is_wrong_is_told_what_is_wrong(signer, said, match):
     ("arguments", "match"),
     [
         (["b"], "needs bucket, key"),
-        (["b", "text"], "look.key is bytes, not a text"),
-        ([7, b"k"], "look.bucket is a text, not a number"),
+        (["b", "text"], "look.key must be bytes, not a string"),
+        ([7, b"k"], "look.bucket must be a string, not a number"),
         (["b", b"k" * 5000], "out of bounds"),
     ],
 )
 def test_a_verb_that_is_wrong_is_told_what_is_wrong(signer, arguments, match):
-    answer = post(signer, "verbs", protocol.packed_request(Asked([Verb("look", arguments)])))
-    _, name, (said,) = protocol.read_answer(answer.body).results[0]
+    answer = post(signer, "verbs", protocol.pack_request(RpcRequest([MethodCall("look", arguments)])))
+    _, name, (said,) = protocol.unpack_response(answer.body).results[0]
     assert name == "InvalidArgument"
     assert match in said
 
@@ -143,13 +149,13 @@ def test_what_is_too_long_or_too_deep_is_refused(signer):
     assert post(signer, "verbs", b"\x91" * 100_000 + b"\x01").code == "InvalidArgument"
     assert post(signer, "read", b"", "call=" + "A" * (protocol.CALL_CHARS_MOST + 4)).code == "EntityTooLarge"
     assert post(signer, "read", b"", "call=%21").code == "InvalidArgument"
-    assert post(signer, "read", b"body", in_query(protocol.packed_request(Asked([])))).code == "InvalidArgument"
+    assert post(signer, "read", b"body", in_query(protocol.pack_request(RpcRequest([])))).code == "InvalidArgument"
     assert post(signer, "elsewhere").code == "InvalidArgument"
-    assert post(signer, "verbs", protocol.packed_request(Asked([])), "attempt=x").code == "InvalidArgument"
+    assert post(signer, "verbs", protocol.pack_request(RpcRequest([])), "attempt=x").code == "InvalidArgument"
 
 
 def test_a_request_is_signed_with_its_payload_and_by_its_head(signer):
-    body = protocol.packed_request(Asked([]))
+    body = protocol.pack_request(RpcRequest([]))
     assert post(signer, "verbs", body).status == 200
     assert post(signer, "verbs", body, payload="UNSIGNED-PAYLOAD").code == "AccessDenied"
     assert post(signer, "verbs", body, payload="0" * 64).code == "XAmzContentSHA256Mismatch"
@@ -198,35 +204,41 @@ CONDITIONS = st.builds(
 )  # fmt: skip
 
 
-def there_and_back(shape, value):
-    return shape.read(protocol.unpack(protocol.pack(shape.plain(value)), "it"), "it")
+def there_and_back(schema, value):
+    return schema.decode(protocol.unpack(protocol.pack(schema.encode(value)), "it"), "it")
 
 
 @given(found=OBJECTS, page=PAGES, wanted=RANGES, conditions=CONDITIONS, meta=st.builds(Meta, TEXTS, TEXTS))
 def test_every_value_comes_back_as_it_went(found, page, wanted, conditions, meta):
-    assert there_and_back(TRAVELLING["look"].result, found) == found
-    assert there_and_back(TRAVELLING["page"].result, page) == page
+    assert there_and_back(METHODS["look"].result, found) == found
+    assert there_and_back(METHODS["page"].result, page) == page
     arguments = ("bucket", b"key", wanted, conditions)
-    assert OPEN.read("open", protocol.unpack(protocol.pack(OPEN.plain(*arguments)), "it")) == (list(arguments), {})
+    encoded = protocol.unpack(protocol.pack(OPEN_METHOD.encode(*arguments)), "it")
+    assert OPEN_METHOD.decode("open", encoded) == list(arguments)
     arguments = ("bucket", b"key", "upload", [WantedPart(1, "etag")], conditions)
-    travelling = TRAVELLING["complete_upload"]
-    assert travelling.read("x", protocol.unpack(protocol.pack(travelling.plain(*arguments)), "it"))[0] == list(
-        arguments
-    )
-    assert there_and_back(TRAVELLING["begin_upload"].arguments["meta"], meta) == meta
+    method = METHODS["complete_upload"]
+    assert method.decode("x", protocol.unpack(protocol.pack(method.encode(*arguments)), "it")) == list(arguments)
+    assert there_and_back(METHODS["begin_upload"].arguments["meta"], meta) == meta
 
 
 @pytest.mark.parametrize("name", sorted(BY_WIRE_CODE))
 def test_every_error_comes_back_as_it_went(name):
     error = BY_WIRE_CODE[name]("text", b"bytes", 7)
-    name, args = protocol.unpack(protocol.pack(protocol.plain_error(error)), "it")
-    again = protocol.error_of(name, args)
+    name, args = protocol.unpack(protocol.pack(protocol.encode_error(error)), "it")
+    again = protocol.decode_error(name, args)
     assert type(again) is type(error)
     assert again.args == error.args
 
 
 def test_what_a_newer_speaker_adds_behind_is_passed_over():
-    assert TRAVELLING["mkdir"].read("mkdir", ("b", b"k", "more")) == (["b", b"k"], {})
-    assert type(protocol.error_of("FromTomorrow", ("said",))).__name__ == "Refused"
-    with pytest.raises(Malformed):
-        protocol.read_answer(protocol.packed_answer(7, "", []))
+    assert METHODS["mkdir"].decode("mkdir", ("b", b"k", "more")) == ["b", b"k"]
+    assert type(protocol.decode_error("FromTomorrow", ("said",))).__name__ == "Refused"
+    with pytest.raises(SchemaError):
+        protocol.unpack_response(protocol.pack_response(7, "", []))
+
+
+@pytest.mark.parametrize("name", [*METHODS, *WRITE_METHODS, "open"])
+def test_the_arguments_on_the_wire_are_those_of_the_methods_signature_but_for_the_body(name):
+    method = (METHODS | WRITE_METHODS | {"open": OPEN_METHOD})[name]
+    positional, keyword_only = parameters(name)
+    assert list(method.arguments) == [each for each in (*positional, *keyword_only) if each != "body"]

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.errors import NoSuchName, Unavailable
-from gateway.posix.rpc.call_batcher import TRIPS, Gathering
+from gateway.posix.rpc.call_batcher import BATCHES_IN_FLIGHT, CallBatcher
 
 
 class Line:
@@ -34,28 +34,28 @@ async def line():
     return Line()
 
 
-def ask(gathering: Gathering, numbers) -> list[asyncio.Task]:
+def ask(gathering: CallBatcher, numbers) -> list[asyncio.Task]:
     return [asyncio.ensure_future(gathering.call("double", (each,))) for each in numbers]
 
 
 async def test_the_first_go_alone_and_the_rest_together_each_with_its_own_answer(line):
-    asked = ask(Gathering(line.trip, 50), range(100, 200))
+    asked = ask(CallBatcher(line.trip, 50), range(100, 200))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert [len(each) for each in line.trips] == [1] * TRIPS
+    assert [len(each) for each in line.trips] == [1] * BATCHES_IN_FLIGHT
     line.open.set()
     assert await asyncio.gather(*asked) == [each * 2 for each in range(100, 200)]
-    assert sorted(len(each) for each in line.trips) == [1] * TRIPS + [96 - 50, 50]
+    assert sorted(len(each) for each in line.trips) == [1] * BATCHES_IN_FLIGHT + [96 - 50, 50]
 
 
 async def test_what_is_refused_is_its_own_callers_and_a_trip_that_failed_is_everybodys_on_it(line):
     line.open.set()
-    gathering = Gathering(line.trip, 50)
-    blocked = ask(gathering, range(20, 20 + TRIPS))
+    gathering = CallBatcher(line.trip, 50)
+    blocked = ask(gathering, range(20, 20 + BATCHES_IN_FLIGHT))
     found = await asyncio.gather(*blocked, *ask(gathering, [6, 7, 8]))
     assert [found[-3], found[-1]] == [12, 16]
     assert isinstance(found[-2], NoSuchName)
-    blocked = ask(gathering, range(20, 20 + TRIPS))
+    blocked = ask(gathering, range(20, 20 + BATCHES_IN_FLIGHT))
     failed = await asyncio.gather(*blocked, *ask(gathering, [12, 13]), return_exceptions=True)
     assert [type(each) for each in failed[-2:]] == [Unavailable, Unavailable]
     assert failed[-1] is not failed[-2]
@@ -67,12 +67,12 @@ async def test_what_is_refused_is_its_own_callers_and_a_trip_that_failed_is_ever
 async def test_what_there_was_no_room_for_is_asked_again_in_its_order(line):
     line.room = 3
     line.open.set()
-    asked = ask(Gathering(line.trip, 50), range(100, 120))
+    asked = ask(CallBatcher(line.trip, 50), range(100, 120))
     assert await asyncio.gather(*asked) == [each * 2 for each in range(100, 120)]
 
 
 async def test_what_is_cancelled_while_it_waits_is_not_asked_and_later_nobody_minds(line):
-    gathering = Gathering(line.trip, 50)
+    gathering = CallBatcher(line.trip, 50)
     asked = ask(gathering, range(100, 110))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

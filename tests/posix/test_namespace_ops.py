@@ -12,12 +12,12 @@ from fsspec.asyn import sync
 
 from gateway.engine.types import Meta
 from gateway.journal.records.tree import EntryMoved
-from gateway.posix.bodies import Whole
+from gateway.posix.bodies import BytesBody
 from gateway.posix.fsspec.base import in_batches
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from gateway.site.admin.users import add_user
 from gateway.site.site import Site
-from tests.posix.looking_in import blocks_of, head_of, records_behind
+from tests.posix.journal_view import blocks_of, head_of, records_behind
 
 
 def test_directories_are_made_kept_and_removed(fs, bucket):
@@ -208,24 +208,24 @@ def test_what_is_written_to_the_source_between_the_steps_of_a_move_is_not_lost(f
     """Whatever a move between buckets consists of: before each step, and behind the last, somebody writes."""
     fs.mkdir(f"{bucket}-2")
     fs.pipe_file(f"{bucket}/d/x", b"first")
-    verbs = sync(fs.loop, fs._connect)
+    api = sync(fs.loop, fs._connect)
     written: list[bytes] = []
 
     async def write() -> None:
         data = b"write %d" % len(written)
-        await verbs.put(bucket, b"d/x", Whole(data), len(data), Meta())
+        await api.put(bucket, b"d/x", BytesBody(data), len(data), Meta())
         written.append(data)
 
     for step in ("look", "page", "copy", "move", "remove", "rename"):
 
         def besieged(bound: Any) -> Any:
-            async def call(*arguments: Any, **named: Any) -> Any:
+            async def call(*arguments: Any, **struct: Any) -> Any:
                 await write()
-                return await bound(*arguments, **named)
+                return await bound(*arguments, **struct)
 
             return call
 
-        monkeypatch.setattr(verbs, step, besieged(getattr(verbs, step)))
+        monkeypatch.setattr(api, step, besieged(getattr(api, step)))
     fs.mv(f"{bucket}/{moved}", f"{bucket}-2/{moved}", recursive=True)
     assert len(written) >= 2
     monkeypatch.undo()

@@ -11,12 +11,12 @@ import pytest
 from gateway.engine.shares import Shares
 from gateway.engine.types import Body, Caller
 from gateway.errors import Busy
-from gateway.posix.bodies import Whole
-from gateway.posix.in_process import InProcess, caller_of
+from gateway.posix.bodies import BytesBody
+from gateway.posix.in_process import InProcessApi, caller_of
 from gateway.posix.rpc import idempotency, protocol
 from gateway.posix.rpc import server as wire_server
-from gateway.posix.rpc.protocol import Asked, Verb
-from gateway.posix.rpc.server import WireServer
+from gateway.posix.rpc.protocol import MethodCall, RpcRequest
+from gateway.posix.rpc.server import RpcServer
 from gateway.site.site import Site
 
 GREEDY, MODEST = (Caller(name, number, 1, True) for name, number in (("greedy", 1001), ("modest", 1002)))
@@ -37,19 +37,21 @@ class Announced(Body):
         await asyncio.Event().wait()
 
 
-async def make_directory(server: WireServer, caller: Caller, bucket: str) -> tuple:
+async def make_directory(server: RpcServer, caller: Caller, bucket: str) -> tuple:
     """What making a directory is answered with."""
-    mkdir = Verb("mkdir", (bucket, secrets.token_hex(8).encode()))
-    body = protocol.packed_request(Asked([mkdir], once=secrets.token_bytes(protocol.ONCE_BYTES)))
-    reply = await server.answer(caller, protocol.VERBS, {}, Whole(body), len(body), None)
-    return protocol.read_answer(bytes(reply.body)).results[0]
+    mkdir = MethodCall("mkdir", (bucket, secrets.token_hex(8).encode()))
+    body = protocol.pack_request(
+        RpcRequest([mkdir], idempotency_key=secrets.token_bytes(protocol.IDEMPOTENCY_KEY_BYTES))
+    )
+    reply = await server.answer(caller, protocol.CALLS_PATH, {}, BytesBody(body), len(body), None)
+    return protocol.unpack_response(bytes(reply.body)).results[0]
 
 
-async def announce(server: WireServer, caller: Caller, first: bytes, count: int) -> list[asyncio.Task]:
+async def announce(server: RpcServer, caller: Caller, first: bytes, count: int) -> list[asyncio.Task]:
     """*count* requests of the greatest size, of each of which *first* has arrived."""
     bodies = [Announced(first) for _ in range(count)]
     size = protocol.REQUEST_BYTES_MOST
-    tasks = [asyncio.create_task(server.answer(caller, protocol.VERBS, {}, each, size, None)) for each in bodies]
+    tasks = [asyncio.create_task(server.answer(caller, protocol.CALLS_PATH, {}, each, size, None)) for each in bodies]
     for body, task in zip(bodies, tasks, strict=True):
         waiting = asyncio.create_task(body.waiting.wait())
         await asyncio.wait([waiting, task], return_when=asyncio.FIRST_COMPLETED)
@@ -67,8 +69,8 @@ async def test_a_user_who_fills_the_memory_of_answers_keeps_nobody_else_from_cha
     """On a site of its own: what other tests changed within `KEPT_SECONDS` takes room, too."""
     monkeypatch.setattr(idempotency, "ROOM_BYTES", 32 << 10)
     async with await Site.open(new_folder) as site:
-        await InProcess(site, caller_of(site)).make_bucket("bucket")
-        with closing(WireServer(site)) as server:
+        await InProcessApi(site, caller_of(site)).make_bucket("bucket")
+        with closing(RpcServer(site)) as server:
             with pytest.raises(Busy, match="this user's changes"):
                 for _ in range(2000):
                     assert (await make_directory(server, GREEDY, "bucket"))[0] == protocol.OK
@@ -77,7 +79,7 @@ async def test_a_user_who_fills_the_memory_of_answers_keeps_nobody_else_from_cha
 
 async def test_a_body_counts_as_far_as_it_has_arrived_and_not_as_it_was_announced(served, place):
     async with await Site.open(served.dir) as site:
-        with closing(WireServer(site)) as server:
+        with closing(RpcServer(site)) as server:
             tasks = await announce(server, GREEDY, b"x", 2 * wire_server.HELD_BYTES_MOST // protocol.REQUEST_BYTES_MOST)
             for caller in (GREEDY, MODEST):
                 assert (await make_directory(server, caller, place))[0] == protocol.OK
@@ -87,7 +89,7 @@ async def test_a_body_counts_as_far_as_it_has_arrived_and_not_as_it_was_announce
 async def test_a_user_whose_bodies_fill_the_memory_is_refused_and_the_others_are_not(served, place, monkeypatch):
     monkeypatch.setattr(wire_server, "HELD_BYTES_MOST", 8 * MIB)
     async with await Site.open(served.dir) as site:
-        with closing(WireServer(site)) as server:
+        with closing(RpcServer(site)) as server:
             tasks = await announce(server, GREEDY, bytes(MIB), 16)
             with pytest.raises(Busy, match="for this user"):
                 await asyncio.gather(*await announce(server, GREEDY, bytes(MIB), 1))

@@ -13,7 +13,7 @@ from fsspec.callbacks import Callback
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.posix.bodies import flat
+from gateway.posix.bodies import as_bytes_view
 
 MIB = 1 << 20
 DATA = random.Random(1).randbytes(300_000)
@@ -77,7 +77,7 @@ def test_a_range_of_what_is_not_there_is_an_error_in_its_place(fs, file):
 def test_anything_that_is_bytes_is_stored(fs, bucket, value):
     fs.pipe_file(f"{bucket}/x", value)
     assert fs.cat_file(f"{bucket}/x") == bytes(value)
-    assert bytes(flat(value)) == bytes(value)
+    assert bytes(as_bytes_view(value)) == bytes(value)
 
 
 def test_a_tree_is_read_and_written_at_once(fs, bucket):

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.errors import Misconfigured
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
-from gateway.posix.rpc.endpoint import Options, gateway_of
+from gateway.posix.rpc.endpoint import EndpointOptions, resolve_endpoint
 from gateway.timing import VARIABLE
 from tests.certificates import self_signed
 from tests.endpoint import started
@@ -51,7 +51,7 @@ def credentials(folder, key: str, secret: str):
     ],
 )  # fmt: skip
 def test_an_endpoint_is_an_address(endpoint, host):
-    assert gateway_of(Options(**GIVEN | {"endpoint": endpoint})).host == host
+    assert resolve_endpoint(EndpointOptions(**GIVEN | {"endpoint": endpoint})).host == host
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,20 @@ def test_an_endpoint_is_an_address(endpoint, host):
 )  # fmt: skip
 def test_what_cannot_be_used_is_said_without_the_secret(options, match):
     with pytest.raises(Misconfigured, match=match) as wrong:
-        gateway_of(Options(**GIVEN | options))
+        resolve_endpoint(EndpointOptions(**GIVEN | options))
     assert "given-secret" not in str(wrong.value)
 
 
 def test_options_go_before_files_and_those_before_the_environment(tmp_path, monkeypatch):
-    named = str(credentials(tmp_path, "AKFILE", "file-secret"))
-    monkeypatch.setenv("ENTREPOT_CREDENTIALS_FILE", named)
+    struct = str(credentials(tmp_path, "AKFILE", "file-secret"))
+    monkeypatch.setenv("ENTREPOT_CREDENTIALS_FILE", struct)
     nobody = {"endpoint": GIVEN["endpoint"]}
-    assert gateway_of(Options(**nobody)).key == "AKFILE"
+    assert resolve_endpoint(EndpointOptions(**nobody)).key == "AKFILE"
     monkeypatch.setenv("ENTREPOT_ACCESS_KEY", "AKENV")
     monkeypatch.setenv("ENTREPOT_SECRET_KEY", "env-secret")
-    assert gateway_of(Options(**nobody)).key == "AKENV"
-    assert gateway_of(Options(**nobody, credentials_file=named)).key == "AKFILE"
-    assert gateway_of(Options(**GIVEN, credentials_file=named)).key == "AKGIVEN"
+    assert resolve_endpoint(EndpointOptions(**nobody)).key == "AKENV"
+    assert resolve_endpoint(EndpointOptions(**nobody, credentials_file=struct)).key == "AKFILE"
+    assert resolve_endpoint(EndpointOptions(**GIVEN, credentials_file=struct)).key == "AKGIVEN"
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_options_go_before_files_and_those_before_the_environment(tmp_path, monk
 def test_a_file_of_credentials_that_is_wrong_is_named_without_what_is_in_it(tmp_path, text, match):
     (tmp_path / "file").write_text(text + "\n# very-secret")
     with pytest.raises(Misconfigured, match=match) as wrong:
-        gateway_of(Options(endpoint=GIVEN["endpoint"], credentials_file=str(tmp_path / "file")))
+        resolve_endpoint(EndpointOptions(endpoint=GIVEN["endpoint"], credentials_file=str(tmp_path / "file")))
     assert "very-secret" not in str(wrong.value)
     assert str(tmp_path / "file") in str(wrong.value)
 
 
 def test_a_secret_is_in_no_text_of_the_gateway():
-    options = Options(**GIVEN)
-    assert "given-secret" not in repr(options) + repr(gateway_of(options))
+    options = EndpointOptions(**GIVEN)
+    assert "given-secret" not in repr(options) + repr(resolve_endpoint(options))
 
 
 def test_one_way_at_a_time(served, monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.errors import Busy, CommitterGone, Misconfigured
 from gateway.posix.rpc import idempotency
-from gateway.posix.rpc.idempotency import AnsweredMemory
+from gateway.posix.rpc.idempotency import IdempotencyStore
 from gateway.timing import Timing
 from tests.clocks import ManualClock
 
@@ -41,7 +41,7 @@ def timing(clock: ManualClock) -> Timing:
 @pytest.fixture
 def two(tmp_path, living, timing):
     """The memory as two workers have it."""
-    both = [AnsweredMemory(tmp_path, living.__contains__, timing) for _ in range(2)]
+    both = [IdempotencyStore(tmp_path, living.__contains__, timing) for _ in range(2)]
     yield both
     for each in both:
         each.close()
@@ -109,7 +109,7 @@ def test_a_change_that_takes_long_is_remembered_from_its_end_on(two, clock):
     assert other.claim(ONCE, 2, 2, other.name) == b"answer"
 
 
-def fill(memory: AnsweredMemory, user: int, answer: bytes = b"x" * 5000) -> int:
+def fill(memory: IdempotencyStore, user: int, answer: bytes = b"x" * 5000) -> int:
     """Make changes for *user* until it is refused; how many there were."""
     for number in itertools.count():
         once = b"%d-%d" % (user, number)
@@ -124,7 +124,7 @@ def fill(memory: AnsweredMemory, user: int, answer: bytes = b"x" * 5000) -> int:
 
 def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, living, clock, monkeypatch, timing):
     monkeypatch.setattr(idempotency, "ROOM_BYTES", 4 << 20)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
+    with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         counts = [fill(memory, user) for user in range(1, 9)]
         assert counts == sorted(counts, reverse=True)
         assert counts[-1] >= 1, "whoever comes last finds room as well"
@@ -137,7 +137,7 @@ def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, li
 def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, living, monkeypatch, timing):
     monkeypatch.setattr(idempotency, "ROOM_BYTES", 3 << 20)
     monkeypatch.setattr(idempotency, "PAGES_MOST", 1024)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
+    with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         for user in range(1000):
             for number, size in enumerate((890, 1000, 4000, 20_000)):
                 try:
@@ -153,7 +153,7 @@ def test_an_answer_that_finds_no_room_leaves_its_change_as_one_of_unknown_outcom
     tmp_path, living, clock, monkeypatch, timing
 ):
     monkeypatch.setattr(idempotency, "ROOM_BYTES", 64 << 10)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
+    with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         memory.claim(ONCE, 1, 1, "")
         memory.keep(ONCE, bytes(100_000))
         for attempt in (1, 2):
@@ -183,7 +183,7 @@ def test_an_answer_that_the_file_does_not_take_leaves_no_claim_behind(tmp_path, 
 
 def test_a_claim_of_a_worker_that_died_does_not_stay_for_a_day(tmp_path, living, clock, monkeypatch, timing):
     monkeypatch.setattr(idempotency, "ROOM_BYTES", 64 << 10)
-    with closing(AnsweredMemory(tmp_path, living.__contains__, timing)) as memory:
+    with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         under_way = 0
         with suppress(Busy):
             while memory.claim(b"%d" % under_way, 1, 1, "") is None:
@@ -213,12 +213,12 @@ def test_old_answers_are_forgotten_a_few_at_a_time(two, clock):
 
 
 def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monkeypatch):
-    before = AnsweredMemory(tmp_path, living.__contains__, Timing())
+    before = IdempotencyStore(tmp_path, living.__contains__, Timing())
     before.claim(ONCE, 1, 1, "")
     before.close()
     (tmp_path / "boot").write_text("another-boot\n")
     monkeypatch.setattr(idempotency, "BOOT_ID", tmp_path / "boot")
-    memory = AnsweredMemory(tmp_path, living.__contains__, Timing())
+    memory = IdempotencyStore(tmp_path, living.__contains__, Timing())
     assert memory.name != before.name
     assert [each.name for each in tmp_path.glob("answered-*.sqlite")] == ["answered-2-another-boot.sqlite"]
     with pytest.raises(CommitterGone):
@@ -227,12 +227,12 @@ def test_each_boot_of_the_machine_has_a_memory_of_its_own(tmp_path, living, monk
 
 
 def test_a_torn_file_is_as_good_as_none(tmp_path, living):
-    memory = AnsweredMemory(tmp_path, living.__contains__, Timing())
+    memory = IdempotencyStore(tmp_path, living.__contains__, Timing())
     before = memory.name
     memory.close()
     (path,) = tmp_path.glob("answered-*.sqlite")
     path.write_bytes(b"torn" * 3000)
-    memory = AnsweredMemory(tmp_path, living.__contains__, Timing())
+    memory = IdempotencyStore(tmp_path, living.__contains__, Timing())
     assert memory.name != before
     assert memory.claim(ONCE, 1, 1, "") is None
     memory.close()
@@ -246,7 +246,7 @@ def test_workers_that_make_the_file_at_once_share_one_memory(tmp_path, living):
 
         def opened(_: int, folder: Path = folder, begin: threading.Barrier = begin) -> str:
             begin.wait()
-            with closing(AnsweredMemory(folder, living.__contains__, Timing())) as memory:
+            with closing(IdempotencyStore(folder, living.__contains__, Timing())) as memory:
                 return memory.name
 
         with ThreadPoolExecutor(WORKERS) as pool:
@@ -256,4 +256,4 @@ def test_workers_that_make_the_file_at_once_share_one_memory(tmp_path, living):
 
 def test_a_memory_that_cannot_be_kept_is_said(tmp_path, living):
     with pytest.raises(Misconfigured, match="memory of answers"):
-        AnsweredMemory(tmp_path / "none", living.__contains__, Timing())
+        IdempotencyStore(tmp_path / "none", living.__contains__, Timing())
