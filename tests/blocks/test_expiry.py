@@ -7,7 +7,7 @@ import sqlite3
 
 import pytest
 
-from gateway.blocks.fsck.fsck import check
+from gateway.blocks.fsck.fsck import check_site
 from gateway.blocks.maintenance import expiry
 from gateway.blocks.maintenance.release import ContentReleaser
 from gateway.namespace.commands.buckets import DropBucket, MakeBucket
@@ -49,7 +49,7 @@ async def test_uploads_into_a_bucket_that_is_gone_go_behind_it_and_leave_nothing
     await leave(site, *range(5))
     assert (site.rows("upload"), site.rows("part"), site.rows("gone")) == (5, 5, 1), "it was not held up"
     while any([await worker.step() for worker in site.workers]):
-        assert (await check(site.path, site.store, site.backends)).findings == []
+        assert (await check_site(site.path, site.store, site.backends)).findings == []
     sent = [command for command in site.worker_journal.sent if isinstance(command, CutUploadsOff)]
     assert [len(command.uploads) for command in sent] == [2, 2, 1]
     site.workers.append(ContentReleaser(site.store, site.worker_journal, timing=site.timing, remember_seconds=0))
@@ -68,7 +68,7 @@ async def test_a_worker_that_was_killed_between_slices_is_succeeded_by_one_that_
     for _ in range(4):
         successor = expiry.Expiry(site.store, site.worker_journal, timing=site.timing, expire_seconds=3600)
         assert await successor.step()
-        assert (await check(site.path, site.store, site.backends)).findings == []
+        assert (await check_site(site.path, site.store, site.backends)).findings == []
     assert site.rows("gone") == 0
     await site.work()
     assert (site.rows("part"), await site.stored()) == (0, {})
@@ -82,7 +82,7 @@ async def test_two_workers_that_end_the_same_uploads_do_no_harm(site: Site, monk
         pass
     assert site.rows("gone") == 0
     await site.work()
-    assert (await check(site.path, site.store, site.backends)).findings == []
+    assert (await check_site(site.path, site.store, site.backends)).findings == []
 
 
 async def test_uploads_into_a_new_bucket_of_the_name_are_stepped_over_and_stay(
@@ -97,7 +97,7 @@ async def test_uploads_into_a_new_bucket_of_the_name_are_stepped_over_and_stay(
     assert (site.rows("gone"), site.rows("part")) == (0, 1)
     await site.complete(b"k4", uploads[4], [etag])
     assert await site.get(b"k4") == b"new"
-    assert (await check(site.path, site.store, site.backends)).findings == []
+    assert (await check_site(site.path, site.store, site.backends)).findings == []
 
 
 async def test_old_uploads_expire_beside_a_bucket_whose_count_is_damaged(site: Site) -> None:
@@ -109,5 +109,5 @@ async def test_old_uploads_expire_beside_a_bucket_whose_count_is_damaged(site: S
     await site.upload(b"old")
     site.expiry.expire_seconds = 0
     await site.work()
-    assert (await check(site.path, site.store, site.backends)).kinds == {"gone-uploads": 1}
+    assert (await check_site(site.path, site.store, site.backends)).kinds == {"gone-uploads": 1}
     assert site.store.query("SELECT count(*) FROM upload WHERE state = 0") == [(0,)]

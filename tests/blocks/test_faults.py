@@ -16,7 +16,7 @@ from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway import errors
 from gateway.blocks.fsck.findings import Severity
-from gateway.blocks.fsck.fsck import check
+from gateway.blocks.fsck.fsck import check_site
 from tests.blocks.site import Site
 from tests.blocks.test_fsck import tamper
 from tests.blocks.world import World
@@ -78,7 +78,7 @@ async def test_a_backend_that_lied_about_a_put_is_found_out(tmp_path: Path, kind
     await site.put(b"k", DATA[: 2 * MIB])
     with pytest.raises(errors.Corrupted):
         await site.get(b"k")
-    report = await check(site.path, site.store, site.backends)
+    report = await check_site(site.path, site.store, site.backends)
     assert set(report.kinds) == {"block-missing" if kind is FaultKind.DROP else "block-size"}
     site.close()
 
@@ -124,7 +124,7 @@ async def test_puts_deletes_copies_reads_and_workers_all_at_once(tmp_path: Path,
         site.end(client)
     site.worker_journal.session = site.client().session
     await site.work()
-    report = await check(site.path, site.store, site.backends, read=site.block_keys)
+    report = await check_site(site.path, site.store, site.backends, read=site.block_keys)
     assert [finding for finding in report.findings if finding.severity is Severity.WRONG] == []
     assert report.findings == []
     lives = sum(len(data) for objects in known for data in objects.values())

@@ -14,9 +14,10 @@ import pytest
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.digests import Digests
-from gateway.blocks.fsck import fsck
+from gateway.blocks.fsck import frame_check
+from gateway.blocks.fsck import unreachable as unreachable_backends
 from gateway.blocks.fsck.findings import KEPT, FsckReport, Severity
-from gateway.blocks.fsck.fsck import check
+from gateway.blocks.fsck.fsck import check_site
 from gateway.blocks.fsck.statements import CHECKS
 from gateway.blocks.maintenance import release
 from gateway.blocks.maintenance.gc import collect, survey
@@ -74,7 +75,7 @@ def tamper(site: Site, *statements: str) -> None:
 
 
 async def checked(site: Site, *, read: bool = False) -> FsckReport:
-    return await check(site.path, site.store, site.backends, read=site.block_keys if read else None)
+    return await check_site(site.path, site.store, site.backends, read=site.block_keys if read else None)
 
 
 @pytest.mark.parametrize("read", [False, True])
@@ -83,7 +84,7 @@ async def test_a_whole_site_is_clean(site: Site, read: bool, worked: bool) -> No
     if worked:
         await site.work()
     told: list[str] = []
-    report = await check(
+    report = await check_site(
         site.path,
         site.store,
         site.backends,
@@ -217,8 +218,8 @@ async def test_a_backend_that_cannot_be_reached_is_one_finding_and_none_of_its_b
 async def test_copies_that_cannot_be_read_are_one_finding_and_are_not_all_asked_for(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fsck, "UNREACHABLE_AFTER", 2)
-    monkeypatch.setattr(fsck, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(unreachable_backends, "UNREACHABLE_AFTER", 2)
+    monkeypatch.setattr(frame_check, "READ_AT_ONCE", 1)
     report, plan, blocks = await unreachable(site, Fault(FaultKind.ERROR, verb="get"), read=True)
     assert blocks > 3
     assert [each.kind for each in report.findings] == ["backend-unreachable"]
@@ -255,7 +256,7 @@ async def test_whoever_mends_is_told_which_copies_are_no_good(site: Site, how: s
     async def mend(*copy: Any) -> None:
         told.append(copy)
 
-    report = await check(site.path, site.store, site.backends, read=site.block_keys, mend=mend)
+    report = await check_site(site.path, site.store, site.backends, read=site.block_keys, mend=mend)
     assert (block_id_of(key), number, word) in told
     assert {each[1] for each in told} == {number}
     assert report.to_mend == {each[:2] for each in told}

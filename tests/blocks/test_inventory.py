@@ -16,7 +16,7 @@ from backends.errors import Corrupted
 from backends.s3.listing import listed
 from backends.testing.memory import Memory
 from gateway.blocks.fsck.findings import Severity
-from gateway.blocks.fsck.fsck import check
+from gateway.blocks.fsck.fsck import check_site
 from gateway.blocks.maintenance.gc import collect, survey
 from gateway.blocks.maintenance.inventory import BlockState, ListingLimits, UnusableListing, take_inventory
 from tests.blocks.site import TIMING, Site
@@ -86,7 +86,9 @@ async def test_fsck_gives_an_endless_listing_up_and_checks_all_else(
     site: Site, odd: Odd, tail: str, why: str, read: bool
 ) -> None:
     odd.tail = tail
-    report = await check(site.path, site.store, site.backends, read=site.block_keys if read else None, limits=LIMITS)
+    report = await check_site(
+        site.path, site.store, site.backends, read=site.block_keys if read else None, limits=LIMITS
+    )
     [finding] = [each for each in report.findings if each.kind == "listing-unusable"]
     assert why in finding.what
     assert report.worst is Severity.UNCHECKED
@@ -99,7 +101,7 @@ async def test_a_listing_that_shows_no_further_key_is_given_up(site: Site, odd: 
     """As one of a store that sends page after page of what is not ours."""
     odd.tail = "silent"
     timing = replace(LIMITS.timing, inventory=replace(LIMITS.timing.inventory, thousand_keys_seconds=0.05))
-    report = await check(site.path, site.store, site.backends, limits=replace(LIMITS, timing=timing))
+    report = await check_site(site.path, site.store, site.backends, limits=replace(LIMITS, timing=timing))
     [finding] = [each for each in report.findings if each.kind == "listing-unusable"]
     assert "its listing was given up after" in finding.what
     assert report.kinds["block-orphan"] >= 1, "the other backend was looked at"
@@ -185,15 +187,17 @@ async def test_blocks_behind_the_end_of_a_listing_that_was_given_up_are_counted_
     for number in range(60):
         key = f"{0:016x}/{number:032x}"  # before all others
         await odd.put(key, [b"?"], crc32c_of([b"?"]))
-    report = await check(site.path, site.store, site.backends, limits=LIMITS)
+    report = await check_site(site.path, site.store, site.backends, limits=LIMITS)
     ((named,),) = site.store.query("SELECT count(*) FROM block WHERE died = 0")
     assert report.unchecked == named
-    assert (await check(site.path, site.store, site.backends, limits=replace(LIMITS, unnamed_most=60))).unchecked == 0
+    assert (
+        await check_site(site.path, site.store, site.backends, limits=replace(LIMITS, unnamed_most=60))
+    ).unchecked == 0
 
 
 async def test_blocks_behind_such_an_end_are_read_all_the_same(site: Site, odd: Odd) -> None:
     [first, *_] = await site.stored()
     odd._values[first] = bytes(len(odd._values[first]))
     odd.tail = "orphans"
-    report = await check(site.path, site.store, site.backends, read=site.block_keys, limits=LIMITS)
+    report = await check_site(site.path, site.store, site.backends, read=site.block_keys, limits=LIMITS)
     assert report.kinds["block-damaged"] == 1

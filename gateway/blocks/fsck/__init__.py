@@ -1,1 +1,1 @@
-"""The check of a site: its tables, its journal, and the blocks on its backends."""
+"""The check of a site: its journal, its tables, and the blocks on its backends."""

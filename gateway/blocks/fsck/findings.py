@@ -1,4 +1,4 @@
-"""What a check found, as values. Pure."""
+"""The findings of a check, as values. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 KEPT = 1_000
-"""Findings that a report lists; the others are only counted."""
+"""Findings that a report lists; further ones are only counted."""
 
 
 class Severity(IntEnum):
@@ -16,46 +16,49 @@ class Severity(IntEnum):
 
     NONE = 0
     WASTE = 1
-    """Bytes that nobody needs: they cost disk and nothing else."""
+    """Bytes that nobody needs. They cost disk space and nothing else."""
     UNCHECKED = 2
-    """Something could not be looked at, so nothing is known of it."""
+    """Something could not be checked, so nothing is known about it."""
     WRONG = 3
     """The tables contradict themselves, or a copy is lost or damaged."""
 
 
 class Finding(NamedTuple):
+    """One thing that is not as it should be."""
+
     severity: Severity
     kind: str
-    """A short name that stays: what programs look for."""
+    """A short name that programs look for; it never changes."""
     where: str
-    """Which row, block or key."""
+    """The row, block or key."""
     what: str
-    """A sentence."""
+    """A sentence for people."""
 
 
 @dataclass
 class FsckReport:
-    """What was looked at and found."""
+    """What was checked and found."""
 
     findings: list[Finding] = field(default_factory=list)
-    """At most `KEPT` of them, as they were met."""
+    """The first `KEPT` findings."""
     kinds: Counter[str] = field(default_factory=Counter)
-    """How many of each kind."""
+    """How many findings of each kind there are."""
     worst: Severity = Severity.NONE
     counted: Counter[str] = field(default_factory=Counter)
-    """How much was looked at: `rows`, `blocks`, `bytes`, `frames`; and `in_flight` for blocks that live sessions have
-    written and may still name."""
+    """How much was checked: `records`, `rows`, `blocks`, `bytes`, `frames`; and `in_flight` for blocks that live
+    sessions have written and may still name."""
     unchecked: int = 0
-    """Copies of blocks that could not be looked at, since their backend could not be reached."""
+    """Copies that could not be checked, since their backend could not be reached."""
     to_mend: set[tuple[bytes, int]] = field(default_factory=set)
-    """Copies that were told to whoever mends them: their block, and their backend's id."""
+    """Bad copies that were reported for repair: (block id, backend id)."""
 
     @property
     def status(self) -> int:
-        """How bad the worst finding is, as `Severity` numbers it."""
+        """The worst severity, as a number."""
         return int(self.worst)
 
     def add(self, severity: Severity, kind: str, where: str, what: str) -> None:
+        """Add a finding."""
         self.kinds[kind] += 1
         self.worst = max(self.worst, severity)
         if len(self.findings) < KEPT:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.blocks.fsck import fsck as checking
 from gateway.blocks.fsck.findings import FsckReport, Severity
+from gateway.blocks.fsck.fsck import check_site
 from gateway.blocks.maintenance import gc as collecting
 from gateway.blocks.maintenance.compactor import Compactor
 from gateway.blocks.maintenance.expiry import Expiry
@@ -118,7 +118,7 @@ async def fsck(
         await site.journal.send(SuspectCopy(block, place, word))
 
     backends, mending = site.storage.backends, note if mend else None
-    return await checking.check(
+    return await check_site(
         database,
         site.store,
         backends,
