@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gateway.config import load
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.server import CommitterSettings, Server, held_lock, open_store
+from gateway.journal.server.server import CommitterSettings, Server, hold_lock, open_store
 from gateway.site.admin.create_site import found
 from gateway.site.commands import COMMANDS
 from gateway.site.paths import journal_folder
@@ -68,7 +68,7 @@ def committer_in_thread(folder: Path) -> Iterator[None]:
     meanwhile then start no committer process."""
     paths = JournalPaths(journal_folder(folder, load(folder)))
     with ExitStack() as held:
-        held.enter_context(held_lock(paths))
+        held.enter_context(hold_lock(paths))
         store = open_store(paths)
         held.callback(store.close)
         committer = _Committer(Server(store, COMMANDS, paths, CommitterSettings()), paths)

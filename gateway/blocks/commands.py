@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.errors import InvalidArgument
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import Rewritten, extents, pieces
 from gateway.journal.commands import Command, CommandTable, Tx, command
 from gateway.journal.records.bytes import (
@@ -136,7 +136,7 @@ def place_rewrite(command: PlaceRewrite, tx: Tx) -> bool:
     if rewrite is None or block is None or block.died or block.backends != command.backends:
         return False
     work = tx.get(WORK, (command.block,))
-    if work is not None and ids_in(work.suspects) != command.suspects:
+    if work is not None and unpack_ids(work.suspects) != command.suspects:
         return False
     tx.emit(RewritePlaced(command.block, command.placed_ns, command.backends))
     return True

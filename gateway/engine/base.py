@@ -15,7 +15,7 @@ from gateway.engine.types import NO_CONDITIONS, Caller, Conditions
 from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.identity.credentials import Credentials
 from gateway.journal.client import Journal
-from gateway.journal.columns import Checksum, pack_all
+from gateway.journal.columns import Checksum, pack_list
 from gateway.journal.commands import Command
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.tables import Bucket
@@ -122,4 +122,4 @@ def preconditions(asked: Conditions) -> Preconditions | None:
 
 def pack_checksums(checksums: Sequence[Checksum]) -> bytes:
     """For a file's column; the one to show stands first."""
-    return pack_all(checksums)
+    return pack_list(checksums)

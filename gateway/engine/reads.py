@@ -23,7 +23,7 @@ from gateway.engine.types import (
     Opened,
 )
 from gateway.errors import DeleteMarker, NoSuchKey, NoSuchPart, NoSuchVersion
-from gateway.journal.columns import PartFact, extents, parts, unpack_map
+from gateway.journal.columns import PartSummary, extents, parts, unpack_map
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
 from gateway.namespace.conditions import Preconditions, Seen, check_read
@@ -81,7 +81,7 @@ class Reads(Counter):
 
     async def object_parts(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, after_number: int, limit: int
-    ) -> list[PartFact]:
+    ) -> list[PartSummary]:
         """The parts that a completed object was uploaded in, those with a number above *after_number*."""
         _, file = self._look(caller, bucket, key, version, NO_CONDITIONS, content=False)
         return [each for each in self._parts(file) if each.number > after_number][:limit]
@@ -111,20 +111,20 @@ class Reads(Counter):
 
     def _stretch(
         self, file: Content, byte_range: ByteRange | None, number: int | None
-    ) -> tuple[int, int, PartFact | None, int]:
+    ) -> tuple[int, int, PartSummary | None, int]:
         """(start, length, the part asked for, how many parts there are) of what is to be read."""
         facts = self._parts(file)
         if number is None:
             start, length = resolve(byte_range, file.size)
             return start, length, None, len(facts)
         start = 0
-        for fact in facts or [PartFact(1, file.size, file.etag, 0, "")]:
+        for fact in facts or [PartSummary(1, file.size, file.etag, 0, "")]:
             if fact.number == number:
                 return start, fact.size, fact, len(facts)
             start += fact.size
         raise NoSuchPart(number, file.size)
 
-    def _parts(self, file: Content) -> list[PartFact]:
+    def _parts(self, file: Content) -> list[PartSummary]:
         if file.shape != Shape.BODY:
             return []
         row = self._store.one("SELECT parts FROM body WHERE id = ?", (file.content,))

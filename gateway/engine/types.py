@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.journal.columns import Checksum, PartFact, checksum
+from gateway.journal.columns import Checksum, PartSummary, checksum
 from gateway.namespace.read.pages import (
     Listed,
     ListedVersion,
@@ -130,7 +130,7 @@ class Opened(NamedTuple):
     info: ObjectInfo
     start: int
     length: int
-    part: PartFact | None
+    part: PartSummary | None
     """The part that was asked for by number."""
     whole: Buffer | None
     """All the bytes, where they were at hand at once (small ranges); otherwise read `chunks`."""

@@ -106,7 +106,7 @@ class Uploads(Counter):
             if finished is not None:
                 return finished
         wait_seconds = self._writer.wait_seconds or self._journal.timing.journal.slot_seconds
-        turn = await self._preparing.take(caller.user_id, wait_seconds)
+        turn = await self._preparing.acquire(caller.user_id, wait_seconds)
         try:
             for _ in range(TRIES):
                 self._bucket(caller, command.bucket)

@@ -18,12 +18,11 @@ from typing import Any, TypeVar, cast
 
 from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
-from gateway.journal.commands import Command
+from gateway.journal.commands import HEAVY_WEIGHT, Command, weight_of
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.slots import TOO_MANY, WAITERS_MAX, Slots
 from gateway.journal.turns import Turns
-from gateway.journal.wire import FrameKind, Frames, error_in, frame, packed_command, send_frames
+from gateway.journal.wire import FrameKind, FrameReader, decode_error, frame, pack_command, send_frames
 from gateway.timing import Timing, timing_from_environment
 
 R = TypeVar("R")
@@ -36,7 +35,7 @@ HEAVY_SLOTS = 64
 CLOSED = "this connection to who commits was closed"
 
 
-class _Sent:
+class _PendingCommand:
     """A command that waits for its answer."""
 
     __slots__ = ("answer", "number", "packed", "session", "since", "written")
@@ -68,14 +67,14 @@ class Journal(asyncio.Protocol):
         """Called with the id of a session that is over; a new one is opened by itself."""
         self._refused = ""
         self._transport: asyncio.Transport | None = None
-        self._frames = Frames()
+        self._frames = FrameReader()
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
         self._slots = Slots()
         self._heavy = Turns(deque(range(HEAVY_SLOTS)), WAITERS_MAX, TOO_MANY)
-        self._sent: dict[int, _Sent] = {}
+        self._sent: dict[int, _PendingCommand] = {}
         self._sent_bytes = 0
-        self._outgoing: list[_Sent] = []
+        self._outgoing: list[_PendingCommand] = []
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._asks = 0
         self._seen = 0
@@ -107,7 +106,7 @@ class Journal(asyncio.Protocol):
         """Whether a committer is there, and knows this session."""
         return self._transport is not None and self._welcome.done()
 
-    async def until_lost(self) -> None:
+    async def wait_until_lost(self) -> None:
         """Return once the connection to the committer is lost; at once if there is none."""
         if self._transport is not None:
             await self._lost.wait()
@@ -123,27 +122,27 @@ class Journal(asyncio.Protocol):
             raise CommitterGone("this connection was opened before a fork: open another")
         if weight_of(command) < HEAVY_WEIGHT:
             return await self._send(command)
-        slot = await self._heavy.take(_user_of(command), self.timing.journal.slot_seconds)
+        slot = await self._heavy.acquire(_user_of(command), self.timing.journal.slot_seconds)
         try:
             return await self._send(command)
         finally:
             self._heavy.release(slot)
 
     async def _send(self, command: Command[R]) -> R:
-        slot, number = await self._slots.take(_user_of(command), self.timing.journal.slot_seconds)
+        slot, number = await self._slots.acquire(_user_of(command), self.timing.journal.slot_seconds)
         try:
             if self._closing:
                 raise CommitterGone(CLOSED)
             if self._refused:
                 raise Misconfigured(self._refused)
-            packed = packed_command(slot, number, COMMAND_CODEC.to_tuple(command))
+            packed = pack_command(slot, number, COMMAND_CODEC.to_tuple(command))
             if self._sent_bytes + len(packed) > BYTES_MAX:
                 raise Busy(TOO_MANY)
         except BaseException:
             self._slots.release(slot)
             raise
         loop = asyncio.get_running_loop()
-        sent = _Sent(number, packed, loop.create_future(), self.timing.clock.monotonic())
+        sent = _PendingCommand(number, packed, loop.create_future(), self.timing.clock.monotonic())
         self._sent[slot] = sent
         self._sent_bytes += len(packed)
         if not self._outgoing:
@@ -159,7 +158,7 @@ class Journal(asyncio.Protocol):
         """Send nothing from here on: this journal must not grow. *why*: what callers are told."""
         self._refused = why
 
-    def _done(self, slot: int) -> _Sent:
+    def _done(self, slot: int) -> _PendingCommand:
         """Its slot is free again."""
         sent = self._sent.pop(slot)
         self._sent_bytes -= len(sent.packed)
@@ -172,7 +171,7 @@ class Journal(asyncio.Protocol):
         if self._transport is not None and self._welcome.done():
             self._write_commands(outgoing)
 
-    def _write_commands(self, outgoing: list[_Sent]) -> None:
+    def _write_commands(self, outgoing: list[_PendingCommand]) -> None:
         assert self._transport is not None
         for sent in outgoing:
             sent.session = sent.session or self.session
@@ -190,7 +189,7 @@ class Journal(asyncio.Protocol):
             self._done(slot)
             if not sent.answer.done():
                 if name:
-                    sent.answer.set_exception(_judged(sent, error_in(name, payload)))
+                    sent.answer.set_exception(_judged(sent, decode_error(name, payload)))
                 else:
                     sent.answer.set_result(payload)
 
@@ -205,7 +204,7 @@ class Journal(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
-        self._frames = Frames()
+        self._frames = FrameReader()
         self._transport.write(frame(FrameKind.HELLO, self._kind, self.session))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -233,7 +232,7 @@ class Journal(asyncio.Protocol):
                         if kind == FrameKind.DONE:
                             asked.set_result(values[1])
                         else:
-                            asked.set_exception(error_in(values[1], values[2]))
+                            asked.set_exception(decode_error(values[1], values[2]))
 
     def _welcomed(self, session: int, lease_seconds: float, head: int) -> None:
         self.session = session
@@ -283,9 +282,9 @@ class Journal(asyncio.Protocol):
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadHorizon:
         """A read in flight: nothing that was alive when it began is deleted before it ends."""
-        return Reading(self._reads, self._seen)
+        return ReadHorizon(self._reads, self._seen)
 
     async def _beat(self) -> None:
         """Renew the lease and raise the horizon, several times a lease."""
@@ -342,7 +341,7 @@ class Journal(asyncio.Protocol):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-class Reading:
+class ReadHorizon:
     """Holds the horizon at a number while it is entered. A plain class: each GET makes one."""
 
     __slots__ = ("_number", "_reads")
@@ -368,7 +367,7 @@ def _user_of(command: Any) -> Hashable:
     return user
 
 
-def _judged(sent: _Sent, error: EntrepotError) -> EntrepotError:
+def _judged(sent: _PendingCommand, error: EntrepotError) -> EntrepotError:
     """What the caller is told. `Busy` and `DiskFull` say that this time it was not even looked at; if it went out
     before, that one may have been committed, or may yet be, so its caller must not take it for refused."""
     if sent.written > 1 and isinstance(error, Busy | DiskFull):

@@ -40,7 +40,7 @@ class Rewritten(NamedTuple):
     after: Extent
 
 
-class PartFact(NamedTuple):
+class PartSummary(NamedTuple):
     """What a completed object remembers of each of its parts."""
 
     number: int
@@ -127,7 +127,7 @@ def pack_ranges(numbers: Iterable[int]) -> bytes:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    return pack_all(map(tuple, ranges))
+    return pack_list(map(tuple, ranges))
 
 
 def in_ranges(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
@@ -160,8 +160,8 @@ def staged(packed: bytes) -> Staged:
     return Staged._make(unpack(packed) or Staged())
 
 
-def parts(packed: bytes) -> list[PartFact]:
-    return [PartFact._make(each) for each in unpack(packed) or ()]
+def parts(packed: bytes) -> list[PartSummary]:
+    return [PartSummary._make(each) for each in unpack(packed) or ()]
 
 
 def checksum(packed: bytes) -> Checksum | None:
@@ -178,7 +178,7 @@ PACKED_AT_ONCE = 1_000
 """How many tuples are packed in one call at most, which no other thread interrupts."""
 
 
-def pack_all(values: Iterable[tuple[Any, ...]]) -> bytes:
+def pack_list(values: Iterable[tuple[Any, ...]]) -> bytes:
     """A list of tuples for a packed column; none is the empty column. Packs one tuple after the other, so that other
     threads can run in between: packing 100,000 in one call would keep them waiting."""
     listed = list(values)

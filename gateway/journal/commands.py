@@ -152,3 +152,17 @@ class Tx:
 
 Handler = Callable[[Any, Tx], Any]
 CommandTable = Mapping[type[Any], Handler]
+
+HEAVY_WEIGHT = 64
+"""A command of this weight or more is heavy."""
+
+
+def weight_of(command: Command[Any]) -> int:
+    """Return about how many rows *command* looks up."""
+    weigh = type(command).WEIGHT
+    if weigh is None:
+        return 1
+    try:
+        return int(weigh(command))
+    except (TypeError, ValueError, AttributeError):
+        return HEAVY_WEIGHT  # its fields are not of their types; the command will fail, alone

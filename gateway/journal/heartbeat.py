@@ -29,7 +29,7 @@ class Heartbeat:
         self._silent_seconds = 0.0
         self._hung_seconds = 0.0
 
-    def heard(self) -> None:
+    def record_report(self) -> None:
         """It said something."""
         self._silent_seconds = self._hung_seconds = 0.0
 
@@ -40,7 +40,7 @@ class Heartbeat:
             self._hung_seconds += self._times.report_seconds
 
     @property
-    def well(self) -> bool:
+    def is_responsive(self) -> bool:
         """It was heard lately."""
         return self._silent_seconds < self._times.silence_seconds
 
@@ -49,7 +49,7 @@ class Heartbeat:
         """How long it has said nothing, with the time for which the kernel did not let it run."""
         return self._silent_seconds
 
-    def hangs(self, *, ready: bool) -> bool:
+    def is_hung(self, *, ready: bool) -> bool:
         """It is to be ended. *ready*: whether it has said that it does its work."""
         return self._hung_seconds >= (self._times.hung_seconds if ready else self._times.hung_starting_seconds)
 

@@ -16,7 +16,7 @@ from gateway.journal.paths import JournalPaths
 
 
 @contextlib.contextmanager
-def held_lock(paths: JournalPaths) -> Iterator[None]:
+def hold_lock(paths: JournalPaths) -> Iterator[None]:
     """The site's lock, for as long as the block runs. Raises `Misconfigured` if another process holds it, or
     there is no journal's folder."""
     check_folder(paths)

@@ -44,7 +44,7 @@ _HEAD = "SELECT at_ns FROM head"
 Query = Callable[[str], Sequence[tuple[Any, ...]]]
 
 
-class Moment(NamedTuple):
+class ClockReadings(NamedTuple):
     """The readings of the machine's clocks at one time."""
 
     wall_ns: int
@@ -54,7 +54,7 @@ class Moment(NamedTuple):
     """Nanoseconds since this start of the machine, by CLOCK_BOOTTIME."""
 
 
-class Anchor(NamedTuple):
+class ClockAnchor(NamedTuple):
     """The site's time at some moment, with the readings of the machine's clocks then: the row of `clock`."""
 
     site_ns: int
@@ -62,16 +62,16 @@ class Anchor(NamedTuple):
     boot: str
     boot_ns: int
 
-    def at(self, moment: Moment) -> int:
+    def at(self, moment: ClockReadings) -> int:
         """The site's time at a later *moment*."""
         if moment.boot == self.boot:
             return self.site_ns + max(0, moment.boot_ns - self.boot_ns)
         return self.site_ns + min(max(0, moment.wall_ns - self.wall_ns), OFF_MOST_NS)
 
 
-def moments(clock: Clock) -> Callable[[], Moment]:
+def clock_reader(clock: Clock) -> Callable[[], ClockReadings]:
     """A function that reads *clock* at each call."""
-    return lambda: Moment(clock.wall_ns(), _boot(), int(clock.boottime() * 1e9))
+    return lambda: ClockReadings(clock.wall_ns(), _boot(), int(clock.boottime() * 1e9))
 
 
 @cache
@@ -86,8 +86,8 @@ def _boot() -> str:
 class SiteClock:
     """The site's clock for processes that only read it: each call reads the table `clock`."""
 
-    def __init__(self, query: Query, moment: Callable[[], Moment]) -> None:
-        """*query* runs a statement on the site's tables; *moment* is one of `moments`."""
+    def __init__(self, query: Query, moment: Callable[[], ClockReadings]) -> None:
+        """*query* runs a statement on the site's tables; *moment* is one of `clock_reader`."""
         self._query = query
         self._moment = moment
 
@@ -96,18 +96,18 @@ class SiteClock:
         time, but at most `OFF_MOST_NS` later than the last batch."""
         moment = self._moment()
         for row in self._query(_CLOCK):
-            return Anchor._make(row).at(moment)
+            return ClockAnchor._make(row).at(moment)
         for (last_ns,) in self._query(_HEAD):
             return min(moment.wall_ns, int(last_ns) + OFF_MOST_NS)
         return moment.wall_ns
 
 
-class KeptClock:
+class CommitterClock:
     """The site's clock for the committer, which also stores it. At most one exists at a time for each file."""
 
-    def __init__(self, store: SqliteStore, moment: Callable[[], Moment] | None = None) -> None:
-        """*moment* is one of `moments`; None: it reads the machine's clocks."""
-        moment = moment or moments(SystemClock())
+    def __init__(self, store: SqliteStore, moment: Callable[[], ClockReadings] | None = None) -> None:
+        """*moment* is one of `clock_reader`; None: it reads the machine's clocks."""
+        moment = moment or clock_reader(SystemClock())
         self._store = store
         self._moment = moment
         self._anchor = self._now(SiteClock(store.query, moment).now_ns())
@@ -117,15 +117,15 @@ class KeptClock:
         """The site's time in nanoseconds."""
         return self._anchor.at(self._moment())
 
-    def keep(self) -> None:
+    def store_if_due(self) -> None:
         """Store the clock if that is due. Called by the thread that writes the store."""
         if self.now_ns() - self._anchor.site_ns >= KEEP_NS:
             self._anchor = self._now(self.now_ns())
             self._write()
 
-    def _now(self, site_ns: int) -> Anchor:
-        return Anchor(site_ns, *self._moment())
+    def _now(self, site_ns: int) -> ClockAnchor:
+        return ClockAnchor(site_ns, *self._moment())
 
     def _write(self) -> None:
         with contextlib.suppress(DiskFull):  # the clock is known all the same, until the machine starts again
-            self._store.keep_clock(*self._anchor)
+            self._store.store_clock(*self._anchor)

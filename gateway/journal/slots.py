@@ -31,9 +31,9 @@ class Slots:
         """How many wait for one."""
         return self._turns.waiting
 
-    async def take(self, user: Hashable, wait_seconds: float) -> tuple[int, int]:
+    async def acquire(self, user: Hashable, wait_seconds: float) -> tuple[int, int]:
         """A slot that is free, and a number that it never had before. Raises as `Turns.take`."""
-        slot = await self._turns.take(user, wait_seconds)
+        slot = await self._turns.acquire(user, wait_seconds)
         number = self._numbers[slot] = self._numbers[slot] + 1
         return slot, number
 

@@ -1,4 +1,5 @@
-"""What the committer needs of a store. SQLite is the embedded one; a store in memory serves tests."""
+"""The interface of the committer's store, and the batches that it writes. Production uses SQLite; tests also use a
+store in memory."""
 
 from __future__ import annotations
 
@@ -13,35 +14,36 @@ from gateway.journal.tables import Dir, Entry, Key, Table
 
 HASH_BYTES = 32
 
-
-VALUES = {"dead": (0, 1), "state": (0, 1, 2)}
-"""The values of columns that stand in a stored key without being part of the key."""
+STORED_KEY_VALUES = {"dead": (0, 1), "state": (0, 1, 2)}
+"""The possible values of columns that are part of a stored key but not of the key (`Table.order`)."""
 
 
 class Head(NamedTuple):
-    """Where the journal stands."""
+    """The end of the journal at some point."""
 
     number: int
-    """Of the last record; 0 before the first."""
+    """The number of the last record; 0 before the first."""
     hash: bytes
     """The running hash over all batches."""
     at_ns: int
+    """The time of the last batch."""
     next_id: int
+    """The next id that a command draws."""
 
 
 EMPTY_HEAD = Head(0, bytes(HASH_BYTES), 0, 1)  # 0 is no id, so the first drawn is 1
 
 
 def running_hash(before: bytes, packed: bytes) -> bytes:
-    """BLAKE2b-256 over the hash before it and the packed records of the batch."""
+    """Return BLAKE2b-256 over the hash of the batch before and the packed records of this batch."""
     return blake2b(before + packed, digest_size=HASH_BYTES).digest()
 
 
 class JournalRow(NamedTuple):
-    """One batch as the journal keeps it."""
+    """One batch: a row of the table `journal`."""
 
     number: int
-    """Of its first record."""
+    """The number of its first record."""
     records_count: int
     at_ns: int
     next_id: int
@@ -52,75 +54,77 @@ class JournalRow(NamedTuple):
 
 @dataclass
 class Batch:
-    """What one commit writes, all of it or nothing. Rows that nobody changed do not occur."""
+    """What one commit writes, all of it or nothing. Contains only changed rows."""
 
     head: Head
     journal: JournalRow | None
     puts: dict[Table[Any], list[tuple[Any, ...]]] = field(default_factory=dict)
     drops: dict[Table[Any], list[Key]] = field(default_factory=dict)
-    """Stored keys (`Table.stored_key`) of rows to delete; they go before the puts."""
+    """Stored keys (`Table.stored_key`) of rows to delete. They are deleted before the puts."""
 
     def add_changes(self, overlay: Overlay) -> None:
-        """Everything that *overlay* changed. A row that stands under another stored key now, or no more, is dropped
-        there; where nobody looked it up before, wherever it may have stood."""
+        """Add everything that *overlay* changed. A row whose stored key has changed, or that was dropped, is deleted
+        under its former stored key; if its former row was never looked up, under every stored key that is possible."""
         for wanted, row in overlay.changed.items():
             table, key = wanted
             if row is not None:
                 self.puts.setdefault(table, []).append(row)
                 if not table.order:
                     continue
-            now = None if row is None else _stored(table, row)
-            gone = [stored for stored in _stood(overlay, table, key) if stored != now]
-            if gone:
-                self.drops.setdefault(table, []).extend(gone)
+            new = None if row is None else _stored_key(table, row)
+            stale = [former for former in _former_stored_keys(overlay, table, key) if former != new]
+            if stale:
+                self.drops.setdefault(table, []).extend(stale)
 
 
-def _stored(table: Table[Any], row: Any) -> Key:
+def _stored_key(table: Table[Any], row: Any) -> Key:
     if not table.order:
         return tuple(row[: table.key])
     return tuple(getattr(row, name) for name in table.order)
 
 
-def _stood(overlay: Overlay, table: Table[Any], key: Key) -> list[Key]:
-    """The stored keys under which a row may have stood below *overlay*."""
+def _former_stored_keys(overlay: Overlay, table: Table[Any], key: Key) -> list[Key]:
+    """The stored keys that the row below *overlay* has, or may have if that row is not loaded."""
     try:
-        before = overlay.before((table, key))
+        before = overlay.row_below((table, key))
     except RowsNotLoaded:
         known = dict(zip(table.row._fields, key, strict=False))
-        return list(product(*((known[name],) if name in known else VALUES[name] for name in table.stored_key)))
-    return [] if before is None else [_stored(table, before)]
+        return list(
+            product(*((known[name],) if name in known else STORED_KEY_VALUES[name] for name in table.stored_key))
+        )
+    return [] if before is None else [_stored_key(table, before)]
 
 
 class TreePath(NamedTuple):
-    """The rows of directories one below the other, in the order in which the path was followed."""
+    """The rows of a path of directories, in the order in which the path was followed."""
 
     directories: list[Dir]
     entries: list[Entry]
 
 
 class Store(Protocol):
-    """Rows by key, a journal, a head. One thread at a time writes; loading may go on beside it."""
+    """Rows by key, a journal, a head. One thread at a time writes; others may load rows meanwhile."""
 
     def head(self) -> Head:
-        """Where the journal stands."""
+        """The end of the journal."""
 
     def load(self, table: Table[Any], keys: Sequence[Key]) -> dict[Key, Any]:
-        """The rows of these keys; those that do not stand are left out."""
+        """The rows of these keys. Keys without a row are left out."""
 
     def descend(self, parent: int, names: Sequence[bytes]) -> TreePath:
-        """The rows of `rows.Descent`, as far as the names exist."""
+        """The rows that a `rows.Descent` names, as far as the names exist."""
 
     def climb(self, node: int, levels: int) -> TreePath:
-        """The rows of `rows.Climb`: *node* and at most *levels* directories above it."""
+        """The rows that a `rows.Climb` names: those of *node* and of at most *levels* directories above it."""
 
     def write(self, batch: Batch) -> None:
-        """Commit *batch*, durably. Raises `DiskFull`, or `Unavailable` where nothing was written."""
+        """Commit *batch* durably. Raises `DiskFull` or `Unavailable` if nothing was written."""
 
     def batches(self, after: int = 0) -> Iterator[JournalRow]:
-        """The journal's batches whose first record is behind number *after*, in order."""
+        """The batches whose first record comes after number *after*, in order."""
 
     def dump(self, table: Table[Any]) -> Iterable[tuple[Any, ...]]:
         """All rows of a table, in the order of their keys."""
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Release the store."""

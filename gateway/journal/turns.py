@@ -94,7 +94,7 @@ class Turns(Generic[T]):
         """How many tasks wait for a thing."""
         return len(self._queue)
 
-    async def take(self, user: Hashable, wait_seconds: float) -> T:
+    async def acquire(self, user: Hashable, wait_seconds: float) -> T:
         """Take a thing from the pool, or wait for one. Raises `Busy` if too many tasks wait already, or if *user* gets
         none within *wait_seconds*."""
         return self._free.popleft() if self._free else await self._turn(user, wait_seconds)

@@ -64,7 +64,7 @@ def frame(kind: FrameKind, *values: Any) -> bytes:
 
 
 def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
-    """Frames of commands, each packed by `packed_command` already; more than one where that would be too long."""
+    """Frames of commands, each packed by `pack_command` already; more than one where that would be too long."""
     at = 0
     while at < len(packed):
         end, size = at, 0
@@ -76,7 +76,7 @@ def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
         at = end
 
 
-def packed_command(slot: int, number: int, flat: tuple[Any, ...]) -> bytes:
+def pack_command(slot: int, number: int, flat: tuple[Any, ...]) -> bytes:
     """A command ready to travel. Raises `Refused` for one that is too long."""
     packed: bytes = msgpack.packb((slot, number, flat))
     if len(packed) > COMMAND_BYTES_MAX:
@@ -84,7 +84,7 @@ def packed_command(slot: int, number: int, flat: tuple[Any, ...]) -> bytes:
     return packed
 
 
-class Frames:
+class FrameReader:
     """Cuts what comes over a connection into frames."""
 
     def __init__(self) -> None:
@@ -112,12 +112,12 @@ class Frames:
         return found
 
 
-def error_out(error: EntrepotError) -> tuple[str, tuple[Any, ...]]:
+def encode_error(error: EntrepotError) -> tuple[str, tuple[Any, ...]]:
     """Encode an error as its wire code and plain arguments."""
     plain = tuple(arg if isinstance(arg, str | bytes | int | float | bool | None) else str(arg) for arg in error.args)
     return error.wire_code, plain
 
 
-def error_in(code: str, args: tuple[Any, ...]) -> EntrepotError:
+def decode_error(code: str, args: tuple[Any, ...]) -> EntrepotError:
     """Decode an error. A code that is not known here becomes `Refused`."""
     return BY_WIRE_CODE.get(code, Refused)(*args)

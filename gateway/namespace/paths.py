@@ -99,14 +99,14 @@ def rows_to_prefetch(asked: Sequence[Any], rows: Overlay) -> list[RowKey]:
             parent = parents[path] = _known_directory(rows, *path)
         if parent:
             name = (ENTRY, (parent, key[end:]))
-            if rows.knows(name):
+            if rows.is_loaded(name):
                 entry = rows.get(*name)
-                if entry is not None and entry.node and not rows.knows(node := (FILE, (entry.node,))):
+                if entry is not None and entry.node and not rows.is_loaded(node := (FILE, (entry.node,))):
                     wanted.append(node)
             else:
                 wanted.append(name)
         brought = [(BLOCK, (block.id,)) for block in getattr(each, "blocks", ())]
-        wanted += [block for block in brought if not rows.knows(block)]
+        wanted += [block for block in brought if not rows.is_loaded(block)]
     return wanted
 
 

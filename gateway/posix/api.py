@@ -29,7 +29,7 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import EntrepotError
-from gateway.journal.columns import PartFact
+from gateway.journal.columns import PartSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class FileApi(ABC):
         """Return an object's tags. Raises `NoSuchKey`."""
 
     @abstractmethod
-    async def parts(self, bucket: str, key: bytes) -> Sequence[PartFact]:
+    async def parts(self, bucket: str, key: bytes) -> Sequence[PartSummary]:
         """Return the parts that an object was uploaded in; none if it was stored by `put`."""
 
     @abstractmethod

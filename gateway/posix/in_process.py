@@ -39,7 +39,7 @@ from gateway.errors import (
     NotADirectory,
     SessionExpired,
 )
-from gateway.journal.columns import PartFact
+from gateway.journal.columns import PartSummary
 from gateway.posix.api import Directory, FileApi, call_method
 from gateway.posix.bodies import BytesBody, SignedBody
 from gateway.posix.metadata import check_meta
@@ -203,7 +203,7 @@ class InProcessApi(FileApi):
         tags, _ = await self._engine.get_tags(self._caller, bucket, key, None)
         return tags
 
-    async def parts(self, bucket: str, key: bytes) -> Sequence[PartFact]:
+    async def parts(self, bucket: str, key: bytes) -> Sequence[PartSummary]:
         return await self._engine.object_parts(self._caller, bucket, key, None, 0, PART_NUMBERS)
 
     async def complete_upload(

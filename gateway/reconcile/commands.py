@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway.blocks.commands import require_copies_feature
 from gateway.errors import InvalidArgument
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import pack
 from gateway.journal.commands import Command, CommandTable, Tx, command
 from gateway.journal.records.site import BackendSetNamed
@@ -152,7 +152,7 @@ def _begin(tx: Tx, item: Begin) -> bool:
     _, work = _as_read(tx, item.block, item.before)
     if work is None:
         return False
-    if not set(item.on) <= set(ids_in(work.strays)):
+    if not set(item.on) <= set(unpack_ids(work.strays)):
         require_copies_feature(tx)
         tx.emit(WorkBegun(item.block, item.on))
     return True
@@ -180,7 +180,7 @@ def _settle(tx: Tx, item: Settle) -> bool:
     if work is None:
         return False
     require_copies_feature(tx)
-    strays = sorted({*ids_in(work.strays), *item.was} - {*item.members})
+    strays = sorted({*unpack_ids(work.strays), *item.was} - {*item.members})
     tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
     if item.done and not strays and not work.suspects:
         tx.emit(WorkDone((item.block,)))
@@ -224,7 +224,7 @@ def finish_work(request: FinishWork, tx: Tx) -> tuple[bool, ...]:
 
 def _is_done(tx: Tx, item: Finish) -> bool:
     _, work = _as_read(tx, item.block, item.before)
-    return work is not None and not work.suspects and ids_in(work.strays) == item.strays
+    return work is not None and not work.suspects and unpack_ids(work.strays) == item.strays
 
 
 @command(84, weight=lambda request: 3 * len(request.items))
@@ -258,7 +258,7 @@ def suspect_copy(request: SuspectCopy, tx: Tx) -> bool:
     _prefetch(tx, [request.block])
     tx.prefetch([(REWRITE, (request.block,))])
     block, work = tx.get(BLOCK, (request.block,)), tx.get(WORK, (request.block,))
-    if block is None or block.died or (work is not None and request.backend in ids_in(work.suspects)):
+    if block is None or block.died or (work is not None and request.backend in unpack_ids(work.suspects)):
         return False
     require_copies_feature(tx)
     tx.emit(CopySuspected(request.block, request.backend, request.word, tx.at_ns))
@@ -341,7 +341,7 @@ def _drop(tx: Tx, item: Drop) -> bool:
     _, work = _as_read(tx, item.block, item.before)
     if work is None or work.suspects or not item.placed_ns or work.placed_ns != item.placed_ns:
         return False
-    strays = sorted({*ids_in(work.strays), *item.was} - {*item.members})
+    strays = sorted({*unpack_ids(work.strays), *item.was} - {*item.members})
     tx.emit(BlockBackendsSet(item.block, _set_of(tx, item.members), tuple(strays)))
     _record_placed(tx, item.block, item.placed_ns, work.due_ns)
     return True

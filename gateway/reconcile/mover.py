@@ -54,8 +54,8 @@ from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Covers, Tables, WorkerJournal, no_fence
 from gateway.blocks.read.lookup import Lookup
 from gateway.crypto.sealing import BlockKeys
-from gateway.journal.apply.work import ids_in
-from gateway.journal.site_clock import SiteClock, moments
+from gateway.journal.apply.work import unpack_ids
+from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.reconcile.backend_health import BackendHealth
 from gateway.reconcile.backoff import WorkBackoff
 from gateway.reconcile.clock import JournalClock
@@ -113,7 +113,7 @@ class Mover(Worker):
         self._backoff = WorkBackoff(journal, targets, JournalClock(store, timing.clock), timing)
         self.health = BackendHealth(targets, timing)
         copies = CopyOps(store, keys, backends, targets.is_local, covers)
-        site_clock = SiteClock(store.query, moments(timing.clock))
+        site_clock = SiteClock(store.query, clock_reader(timing.clock))
         self._old = OldCopies(journal, copies, targets, self.health, self._backoff, self._budget, timing, site_clock)
         self.made = CopyMaker(journal, lookup, copies, targets, self.health, self._backoff, self._old, self._gather)
         self._under_way: dict[bytes, asyncio.Task[bool]] = {}
@@ -207,7 +207,7 @@ class Mover(Worker):
                 if len(self._under_way) >= self._at_once or not self._may_begin:
                     return
                 self._cursor = (row[1], row[0])
-                task = Task._make((*row[:3], ids_in(row[3]), ids_in(row[4]), *row[5:]))
+                task = Task._make((*row[:3], unpack_ids(row[3]), unpack_ids(row[4]), *row[5:]))
                 if task.block in self._under_way:
                     continue
                 if self._must_wait(task):

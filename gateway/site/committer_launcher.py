@@ -98,7 +98,7 @@ class LaunchedCommitter:
         while True:
             if journal.connected:
                 alone_since, told = None, False
-                await journal.until_lost()
+                await journal.wait_until_lost()
             await clock.sleep(times.failed_seconds if told else times.tend_seconds)
             if journal.connected:
                 continue

@@ -155,7 +155,7 @@ async def _is_silent(reader: asyncio.StreamReader, pid: int, journal_folder: Pat
             heartbeat.tick(suspended=state in SUSPENDED)
             if state in SUSPENDED and heartbeat.silent_seconds >= 2 * times.hung_seconds:
                 raise CommitterGone(f"the committer of {journal_folder} {_REASONS[state].format(pid=pid)}")
-            if heartbeat.hangs(ready=True):
+            if heartbeat.is_hung(ready=True):
                 return True
             tick = asyncio.create_task(timing.clock.sleep(times.report_seconds))
     finally:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from backends.base import Backend
 from backends.errors import BackendError
 from gateway.blocks.read.lookup import Lookup
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import unpack
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
@@ -214,7 +214,7 @@ def _uses(store: ReadStore, topology: Topology) -> tuple[BackendUse, ...]:
             blocks[place] = blocks.get(place, 0) + count
             sizes[place] = sizes.get(place, 0) + size
     for strays, count in store.query("SELECT strays, count(*) FROM work WHERE strays <> x'' GROUP BY strays"):
-        for place in ids_in(strays):
+        for place in unpack_ids(strays):
             leaving[place] = leaving.get(place, 0) + count
     found = []
     for name, number, lost in store.query("SELECT name, id, lost FROM backend ORDER BY name"):

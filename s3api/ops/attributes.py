@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.engine.types import ObjectInfo
-from gateway.journal.columns import Checksum, PartFact
+from gateway.journal.columns import Checksum, PartSummary
 from s3api.errors import S3Error
 from s3api.format.checksums import COMPOSITE, checksum_xml, value_xml
 from s3api.format.conditions import read_conditions
@@ -87,6 +87,6 @@ async def _parts_xml(call: Call, info: ObjectInfo) -> str:
     )
 
 
-def _part_xml(part: PartFact, algorithm: str) -> str:
+def _part_xml(part: PartSummary, algorithm: str) -> str:
     shown = value_xml(algorithm, part.checksum)
     return f"<Part>{shown}<PartNumber>{part.number}</PartNumber><Size>{part.size}</Size></Part>"

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from gateway.journal.client import Journal
-from gateway.journal.columns import Checksum, Extent, pack_all
+from gateway.journal.columns import Checksum, Extent, pack_list
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import OpenSession
@@ -34,7 +34,7 @@ def put(session: int, number: int, user: int, policy: int) -> PutObject:
     return PutObject(
         BUCKET, b"key/%08x-%s" % (number, os.urandom(4).hex().encode()), user, True, 4096, os.urandom(16).hex(),
         (Extent(pack, 16 + place * 4112, place, 4096),), (NewBlock(pack, 1, 16 + AT_ONCE * 4112, 1, 1),),
-        policy, b"", pack_all([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")]), b"",
+        policy, b"", pack_list([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")]), b"",
     )  # fmt: skip
 
 

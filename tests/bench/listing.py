@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.engine.types import Page
-from gateway.journal.columns import Checksum, pack_all
+from gateway.journal.columns import Checksum, pack_list
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.inline_committer import InlineCommitter
-from gateway.journal.server.server import held_lock
+from gateway.journal.server.server import hold_lock
 from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
@@ -48,7 +48,7 @@ CONNECTIONS = 4
 ACROSS = 0.85
 """What the large bucket's figure may fall to, of the small one's."""
 BATCH = 4000
-CHECKSUMS = pack_all([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
+CHECKSUMS = pack_list([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _fill(site: Path, keys: dict[str, list[bytes]]) -> None:
     from gateway.config import load
 
     paths = JournalPaths(journal_folder(site, load(site)))
-    with held_lock(paths):
+    with hold_lock(paths):
         store = SqliteStore(paths.database)
         local = InlineCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
         reads = ReadStore(paths.database)

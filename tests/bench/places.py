@@ -15,11 +15,11 @@ from pathlib import Path
 
 from gateway.config import load
 from gateway.crypto.sealing import HEADER_BYTES, RANDOM_BYTES, SESSION_BYTES, Sealed, Sealer, sealed_length
-from gateway.journal.columns import Checksum, Extent, pack, pack_all
+from gateway.journal.columns import Checksum, Extent, pack, pack_list
 from gateway.journal.paths import JournalPaths
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.server.inline_committer import InlineCommitter
-from gateway.journal.server.server import held_lock
+from gateway.journal.server.server import hold_lock
 from gateway.journal.session_commands import COMMANDS as JOURNAL_COMMANDS
 from gateway.journal.session_commands import EndSession, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
@@ -34,7 +34,7 @@ from gateway.site.storage.keyring import Keyring
 from tests.endpoint import ACCESS_KEY, SECRET_KEY
 
 BUCKET = "bench"
-CHECKSUMS = pack_all([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
+CHECKSUMS = pack_list([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
 BATCH_BLOCKS = 4_000
 _CLUSTERS = """\
 [clusters.home]
@@ -104,7 +104,7 @@ def stock(
     none."""
     config = load(site)
     paths = JournalPaths(journal_folder(site, config))
-    with held_lock(paths):
+    with hold_lock(paths):
         store = SqliteStore(paths.database)
         reads = ReadStore(paths.database)
         try:

@@ -8,7 +8,7 @@ from gateway.blocks.maintenance.sweeper import Sweeper
 from gateway.blocks.types import block_path
 from gateway.crypto.sealing import new_block_id
 from gateway.journal.session_commands import EndSession
-from gateway.journal.site_clock import SiteClock, moments
+from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.journal.whereabouts import FORK_PIN
 from tests.blocks.site import Site
 
@@ -38,7 +38,7 @@ async def test_what_an_unseen_session_left_stays_until_the_grace_has_passed(site
 async def test_gc_leaves_the_blocks_of_unknown_sessions_alone_while_another_copy_may_name_them(site: Site) -> None:
     await left(site, site.journal.session + 1_000)
     database = site._sqlite
-    now_ns = SiteClock(site.store.query, moments(site.timing.clock)).now_ns()
+    now_ns = SiteClock(site.store.query, clock_reader(site.timing.clock)).now_ns()
     database.pin(f"{FORK_PIN} 7", 7, now_ns + 3_600 * 10**9, now_ns)
     await collect(site.store, site.worker_journal, site.backends, site.workers, site.timing)
     assert len(await site.stored()) == 1

@@ -16,7 +16,7 @@ from gateway.blocks.maintenance import compactor, rewrites
 from gateway.blocks.maintenance.rewrites import PendingRewrite, full_groups
 from gateway.blocks.types import Target, Targets, WriteContext, block_id_of
 from gateway.errors import Unavailable
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.placement.commands import NameBackendSet
 from gateway.reconcile import commands as reconcile
 from tests.blocks.test_rewrites import DATA, WAIT_SECONDS, Packed, lost
@@ -56,7 +56,7 @@ class Apart(Packed):
         return [await self.get(name + b"%d" % n) for n in (8, 9)] == [DATA * 9, DATA * 10]
 
     def suspected(self) -> list[tuple[int, ...]]:
-        return [ids_in(packed) for (packed,) in self.store.query("SELECT suspects FROM work")]
+        return [unpack_ids(packed) for (packed,) in self.store.query("SELECT suspects FROM work")]
 
     def away(self, verb: str, place: int = 1) -> None:
         self.plans[place].add(Fault(FaultKind.ERROR, verb, error=backend_errors.Unavailable))

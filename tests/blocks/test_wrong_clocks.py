@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.journal.server.inline_committer import InlineCommitter
-from gateway.journal.site_clock import KeptClock, moments
+from gateway.journal.site_clock import CommitterClock, clock_reader
 from gateway.namespace.commands.uploads import AbortUpload
 from tests.blocks.site import COMMANDS, TIMING, Site
 from tests.clocks import AheadClock
@@ -30,7 +30,7 @@ def clock() -> AheadClock:
 def kept(tmp_path: Path, clock: AheadClock) -> Iterator[Site]:
     """A site by *clock*, with a committer that keeps the site's clock."""
     site = Site(tmp_path, timing=replace(TIMING, clock=clock))
-    site_ns = KeptClock(site._sqlite, moments(clock)).now_ns
+    site_ns = CommitterClock(site._sqlite, clock_reader(clock)).now_ns
     site.committer = InlineCommitter(site._sqlite, COMMANDS, site_ns, timing=site.timing)
     yield site
     site.close()

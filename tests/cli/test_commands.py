@@ -71,7 +71,7 @@ def test_the_version_is_the_distributions() -> None:
             1,
             "/none: No",
         ),
-        (["restore", "/none", "/none/anew", "--master-key", "SITE/master.key"], 1, "/none is no whole backup"),
+        (["restore", "/none", "/none/anew", "--master-key", "SITE/master.key"], 1, "/none is not a complete backup"),
         (["backup", "SITE", "/proc/none"], 1, "no backup can be made in /proc/none"),
         (["keys", "rotate", "--site", "/none"], 1, "/none/entrepot.toml: cannot be read"),
         (["user", "key", "remove", "NONE", "--site", "SITE"], 1, "there is no access key NONE"),

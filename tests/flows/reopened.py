@@ -21,7 +21,7 @@ from gateway.config import load
 from gateway.engine.types import Caller
 from gateway.errors import Misconfigured, NoSuchBucket, NoSuchKey
 from gateway.journal.history.replay import verify
-from gateway.journal.lock import held_lock
+from gateway.journal.lock import hold_lock
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS as SESSION_COMMANDS
@@ -192,7 +192,7 @@ async def _until_locked(held: ExitStack, paths: JournalPaths) -> None:
     """A process that dies has no command line any more for a while before it lets go of its lock."""
     for tries_left in reversed(range(1_000)):
         try:
-            held.enter_context(held_lock(paths))
+            held.enter_context(hold_lock(paths))
         except Misconfigured:
             if not tries_left:
                 raise

@@ -353,7 +353,7 @@ async def test_a_backup_that_was_killed_is_none_and_the_next_one_is_whole(
         "restore", str(tmp_path / "half"), str(restored), "--master-key", str(folder / "master.key"), check=False
     )
     assert refused.returncode == 1
-    assert "is no whole backup" in refused.stderr
+    assert "is not a complete backup" in refused.stderr
     assert not restored.exists()
     run_entrepot("backup", str(folder), str(tmp_path / "whole"))
     run_entrepot("restore", str(tmp_path / "whole"), str(restored), "--master-key", str(folder / "master.key"))

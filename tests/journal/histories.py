@@ -12,7 +12,7 @@ from gateway.journal import session_commands as site
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.columns import Extent
 from gateway.journal.records.bytes import NewBlock
-from gateway.journal.server.batch import Answer, BatchRunner, Job
+from gateway.journal.server.batch import BatchRunner, CommandResult, Job
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.store import Store
 from gateway.journal.tables import (
@@ -68,7 +68,7 @@ class History:
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def batch(self, commands: list[Any], session: int | None = None) -> list[Answer]:
+    def batch(self, commands: list[Any], session: int | None = None) -> list[CommandResult]:
         """One batch, durable."""
         self.at_ns += self.random.randrange(10**9)
         asks = self.session if session is None else session
@@ -79,16 +79,16 @@ class History:
         prepared = self.runner.prepare(jobs, self.at_ns)
         self.store.write(prepared.batch)
         self.shown.write(prepared.batch)
-        self.runner.done(prepared)
+        self.runner.mark_durable(prepared)
         if prepared.batch.journal is not None:
             self.tags |= {type(each).TAG for each in RECORD_CODEC.unpack(prepared.batch.journal.records)}
-        for answer in prepared.answers:
+        for answer in prepared.results:
             if answer.error is not None:
                 assert "failed" not in str(answer.error), answer
                 self.refused += 1
             elif isinstance(answer.job.command, ring_key_commands.DrawRingKeyId):
                 self.key_id = answer.value
-        return sorted(prepared.answers, key=lambda answer: answer.job.slot)
+        return sorted(prepared.results, key=lambda answer: answer.job.slot)
 
     def run(self, batches: int) -> None:
         """So many batches of whatever comes up."""

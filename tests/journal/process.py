@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.inline_committer import InlineCommitter
-from gateway.journal.server.server import CommitterSettings, held_lock, serve
+from gateway.journal.server.server import CommitterSettings, hold_lock, serve
 from gateway.journal.session_commands import FoundSite
 from gateway.journal.sqlite.store import SqliteStore
 from tests.journal.histories import EVERY
@@ -23,7 +23,7 @@ LEASE_SECONDS = 30.0
 def found(folder: Path) -> None:
     """A journal in *folder*, with nobody committing."""
     paths = JournalPaths(folder)
-    with held_lock(paths):
+    with hold_lock(paths):
         store = SqliteStore(paths.database)
         InlineCommitter(store, EVERY).run(FoundSite("ab" * 16, "here"))
         store.close()

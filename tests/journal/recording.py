@@ -35,8 +35,14 @@ RENAMED = {
     "VersionGone": "VersionDeleted",
     "TakenApart": "ContentReleased",
     "UploadsCutOff": "UploadsAborted",
+    "PartFact": "PartSummary",
 }
-"""Record classes that have another name in Python than in `records.json`, where the tag decides."""
+"""Classes that have another name in Python than in `records.json`. The tag of a record decides what it is."""
+
+
+def current_names(text: str) -> str:
+    """Replace the recorded names of classes in *text* by their names in Python."""
+    return re.sub(r"\w+", lambda name: RENAMED.get(name[0], name[0]), text)
 
 
 def fields_of(cls: type[Any]) -> list[list[str]]:

@@ -23,7 +23,7 @@ from gateway.blocks.commands import (
 from gateway.crypto import ring_key_commands
 from gateway.identity import users
 from gateway.journal import session_commands as site
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import Extent, Rewritten, UploadAt, extents, rewritten, staged, unpack
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.tables import (
@@ -397,13 +397,13 @@ def work_on_copies(h: History, r: random.Random, b: Any, who: Any) -> Any:
     block = work and h.pick(BLOCK, lambda row: row.id == work.block)
     if block is None:
         return None
-    was = next(ids_in(row.members) for row in h.shown.dump(BACKEND_SET) if row.id == block.backends)
+    was = next(unpack_ids(row.members) for row in h.shown.dump(BACKEND_SET) if row.id == block.backends)
     members = r.choice([(1,), (1, 2), (2, 1), (2, 3)])
     return r.choice(
         [
             reconcile.BeginWork((reconcile.Begin(block.id, block.backends, (r.choice([1, 2, 3]),)),)),
             reconcile.SettleWork((reconcile.Settle(block.id, block.backends, was, members, bool(r.randrange(2))),)),
-            reconcile.FinishWork((reconcile.Finish(block.id, block.backends, ids_in(work.strays)),)),
+            reconcile.FinishWork((reconcile.Finish(block.id, block.backends, unpack_ids(work.strays)),)),
             reconcile.FailWork((reconcile.Fail(block.id, h.at_ns, r.randrange(3), work.attempts + 1, "away"),)),
             reconcile.ClearCopies(block.id, (1, 2)),
             reconcile.HoldCopies((reconcile.Hold(block.id, block.backends, h.at_ns, h.at_ns + 5),)),

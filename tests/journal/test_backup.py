@@ -108,7 +108,7 @@ async def test_what_is_no_whole_backup_is_refused(tmp_path: Path, monkeypatch: p
     folder, target = tmp_path / "site", tmp_path / "backup"
     folder.mkdir()
     await backed_up(folder, target, monkeypatch)
-    with pytest.raises(Misconfigured, match="holds a journal already"):
+    with pytest.raises(Misconfigured, match="already contains a journal"):
         restore(target, folder)
     said = json.loads((target / MANIFEST).read_text())
     (target / MANIFEST).write_text(json.dumps(said | {"number": said["number"] + 1}))
@@ -119,7 +119,7 @@ async def test_what_is_no_whole_backup_is_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(Misconfigured, match="a backup of format 2"):
         restore(target, tmp_path / "other")
     (target / MANIFEST).unlink()
-    with pytest.raises(Misconfigured, match="no whole backup"):
+    with pytest.raises(Misconfigured, match="not a complete backup"):
         restore(target, tmp_path / "other")
 
 

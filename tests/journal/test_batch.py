@@ -13,7 +13,7 @@ from gateway.journal.commands import COMMAND_CLASSES, Tx, command
 from gateway.journal.records import FEATURE_LEVEL
 from gateway.journal.records.site import PolicyNamed
 from gateway.journal.server import batch as batching
-from gateway.journal.server.batch import Answer, BatchRunner, Job
+from gateway.journal.server.batch import BatchRunner, CommandResult, Job
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.session_commands import COMMANDS, EndSession, FoundSite, OpenSession, RaiseFeature
 from gateway.journal.sqlite.store import SqliteStore
@@ -52,14 +52,14 @@ class Bench:
         self.runner = BatchRunner(self.cache, {**COMMANDS, Name: name}, self.store.head())
         self.now_ns = 100
 
-    def jobs(self, *jobs: Job) -> list[Answer]:
+    def jobs(self, *jobs: Job) -> list[CommandResult]:
         prepared = self.runner.prepare(jobs, self.now_ns)
         self.store.write(prepared.batch)
-        self.runner.done(prepared)
-        by_job = {id(answer.job): answer for answer in prepared.answers}
+        self.runner.mark_durable(prepared)
+        by_job = {id(answer.job): answer for answer in prepared.results}
         return [by_job[id(job)] for job in jobs]
 
-    def run(self, *commands: Any, session: int = 0) -> list[Answer]:
+    def run(self, *commands: Any, session: int = 0) -> list[CommandResult]:
         return self.jobs(*(Job(session, at, 1, each, 0, None) for at, each in enumerate(commands)))
 
     def records(self) -> list[Any]:
@@ -147,7 +147,7 @@ def test_an_id_that_was_answered_is_never_drawn_again_even_without_a_record(benc
     bench.store.write(prepared.batch)
     successor = BatchRunner(RowCache(bench.store), {Name: draw}, bench.store.head())
     again = successor.prepare([Job(0, 0, 0, Name(""), 0, None)], 1)
-    assert again.answers[0].value > prepared.answers[0].value
+    assert again.results[0].value > prepared.results[0].value
 
 
 def test_a_record_above_the_feature_level_is_not_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_a_command_that_never_stops_asking_for_rows_is_refused(bench: Bench, mon
             tx.get(SESSION, (each,))
 
     runner = BatchRunner(RowCache(bench.store), {Name: greedy}, bench.store.head())
-    (answer,) = runner.prepare([Job(0, 0, 0, Name(""), 0, None)], 1).answers
+    (answer,) = runner.prepare([Job(0, 0, 0, Name(""), 0, None)], 1).results
     assert isinstance(answer.error, Unavailable)
 
 
@@ -180,10 +180,10 @@ def test_a_second_batch_may_gather_while_the_first_is_on_its_way(bench: Bench) -
     gathering = bench.runner.begin(1, first)
     gathering.run([Job(0, 0, 0, Name("a"), 0, None)])
     bench.store.write(first.batch)
-    bench.runner.done(first, gathering)
+    bench.runner.mark_durable(first, gathering)
     gathering.run([Job(0, 0, 0, Name("b"), 0, None)])
     second = bench.runner.finish(gathering)
-    assert second.answers[0].value == first.answers[0].value
+    assert second.results[0].value == first.results[0].value
     assert second.records == 1
 
 
@@ -199,7 +199,7 @@ def test_a_row_that_is_dropped_without_a_look_is_dropped_wherever_it_stood(tmp_p
             target.write(batch)
             gathering = BatchRunner(RowCache(target), {}, target.head()._replace(next_id=9)).begin(1)
             gathering.overlay.drop(ENTRY, (1, b"a"))
-            target.write(gathering.batch())
+            target.write(gathering.to_batch())
             assert list(target.dump(ENTRY)) == []
     store.close()
 
@@ -215,7 +215,7 @@ def test_a_command_that_misses_many_rows_lets_the_others_go_first(
         return load(table, keys)
 
     monkeypatch.setattr(bench.store, "load", counted)
-    count = 5 * batching.ROWS_TURN
+    count = 5 * batching.ROWS_PER_TURN
 
     def wide(asked: Name, tx: Tx) -> int:
         if asked.name == "wide":
@@ -225,18 +225,18 @@ def test_a_command_that_misses_many_rows_lets_the_others_go_first(
     runner = BatchRunner(RowCache(bench.store), {Name: wide}, bench.store.head()._replace(next_id=10 * count))
     first = runner.begin(1)
     first.run([Job(0, 0, 0, Name("wide"), 100, None), Job(0, 1, 0, Name("narrow"), 100, None)])
-    assert [answer.job.command.name for answer in first.answers] == ["narrow"]
+    assert [answer.job.command.name for answer in first.results] == ["narrow"]
     assert first.size == 100, "the job that waits is in no batch"
     assert loads == []
     turns = 1
     while not (ready := runner.load()):
         turns += 1
     assert turns == 5
-    assert max(loads) <= batching.ROWS_TURN
+    assert max(loads) <= batching.ROWS_PER_TURN
     runner.finish(first)
     second = runner.begin(2)
     second.resume(ready[0])
-    assert [answer.value for answer in second.answers] == [1]
+    assert [answer.value for answer in second.results] == [1]
 
 
 def test_commands_that_wait_for_many_rows_take_turns(bench: Bench) -> None:
@@ -246,7 +246,7 @@ def test_commands_that_wait_for_many_rows_take_turns(bench: Bench) -> None:
 
     runner = BatchRunner(RowCache(bench.store), {Name: wide}, bench.store.head()._replace(next_id=10_000_000))
     gathering = runner.begin(1)
-    many, few = str(20 * batching.ROWS_TURN), str(2 * batching.ROWS_TURN)
+    many, few = str(20 * batching.ROWS_PER_TURN), str(2 * batching.ROWS_PER_TURN)
     gathering.run([Job(0, 0, 0, Name("1", many), 0, None), Job(0, 1, 0, Name("1000000", few), 0, None)])
     turns = 0
     while not (ready := runner.load()):

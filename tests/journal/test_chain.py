@@ -13,6 +13,7 @@ from gateway.errors import Corrupted
 from gateway.journal.history import chain, table_diff
 from gateway.journal.history.chain import faults
 from gateway.journal.history.replay import verify
+from gateway.journal.sqlite import journal_reader
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import TABLES
 from tests.journal.histories import History
@@ -49,7 +50,7 @@ def verify_fails(database: Path) -> str:
 
 
 def test_a_journal_that_is_as_it_was_written_has_no_fault(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain, "SLICE", 7)
+    monkeypatch.setattr(journal_reader, "SLICE", 7)
     told: list[tuple[int, int]] = []
     assert not list(faults(database, lambda done, total: told.append((done, total))))
     assert len(told) == len(numbers(database))
@@ -78,7 +79,7 @@ def test_a_batch_that_is_lost_or_put_in_is_found(database: Path) -> None:
 def test_tables_that_stand_elsewhere_than_the_journal_ends_are_found(database: Path) -> None:
     last = numbers(database)[-1]
     change(database, "UPDATE head SET hash = zeroblob(32)")
-    assert "is not the one that the tables stand at" in next(faults(database))[1]
+    assert "is not the one that the tables have" in next(faults(database))[1]
     change(database, "DELETE FROM journal WHERE number = ?", last)
     assert f"the journal ends at record {last - 1}, the tables at" in next(faults(database))[1]
 
@@ -99,7 +100,7 @@ def differences(database: Path) -> list[table_diff.Difference]:
 
 
 def test_tables_that_the_journal_made_do_not_differ(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_diff, "ROWS_AT_HAND", 50)
+    monkeypatch.setattr(table_diff, "CACHED_ROWS", 50)
     monkeypatch.setattr(table_diff, "WRITE_ROWS", 20)
     assert differences(database) == []
 
@@ -120,7 +121,7 @@ def test_every_row_that_the_journal_does_not_make_so_differs(database: Path) -> 
     found = differences(database)
     assert {(each.table, each.key, each.sentence) for each in found if each.table != "bucket"} == {
         ("file", (first,), "the journal makes it with another size, mode"),
-        ("file", (last,), "the journal makes this row, and it is not there"),
+        ("file", (last,), "the row that the journal makes is missing"),
         ("tenant", ("aaa",), "the journal makes no such row"),
     }
     assert len([each for each in found if each.table == "bucket"]) == filled["bucket"]

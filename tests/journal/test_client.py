@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.journal.client import HEAVY_SLOTS, Journal, _Sent
+from gateway.journal.client import HEAVY_SLOTS, Journal, _PendingCommand
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.session_commands import EndSession
 from gateway.journal.slots import SLOTS
-from gateway.journal.wire import packed_command
+from gateway.journal.wire import pack_command
 from gateway.namespace.commands.objects import DeleteObject
 from gateway.timing import Timing
 
@@ -25,7 +25,7 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
     journal = Journal(tmp_path, "test", Timing())
     told: list[type[BaseException]] = []
     for slot, written in enumerate((1, 2)):
-        sent = _Sent(1, b"", asyncio.get_running_loop().create_future(), 0.0)
+        sent = _PendingCommand(1, b"", asyncio.get_running_loop().create_future(), 0.0)
         sent.written = written
         journal._sent[slot] = sent
         journal._answers([(slot, 1, refusal, ("full",))])
@@ -135,7 +135,7 @@ async def test_users_take_turns_with_the_slots_of_a_process(tmp_path: Path, key:
         for _ in range(5):
             await asyncio.sleep(0)
     flat = COMMAND_CODEC.to_tuple(bob)
-    assert [slot for slot, sent in journal._sent.items() if sent.packed == packed_command(slot, sent.number, flat)]
+    assert [slot for slot, sent in journal._sent.items() if sent.packed == pack_command(slot, sent.number, flat)]
     for each in sending:
         each.cancel()
     await asyncio.gather(*sending, return_exceptions=True)

@@ -17,7 +17,7 @@ from gateway.journal import slots
 from gateway.journal.client import Journal
 from gateway.journal.paths import SOCKET_PATH_MAX, JournalPaths
 from gateway.journal.server import connection as connections
-from gateway.journal.server.server import held_lock
+from gateway.journal.server.server import hold_lock
 from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.wire import FrameKind, frame
@@ -50,7 +50,7 @@ async def test_a_refusal_is_raised_as_what_it_is(folder: Path) -> None:
 async def test_only_one_process_commits(folder: Path, committer: subprocess.Popen[bytes]) -> None:
     with (
         pytest.raises(Misconfigured, match=f"process {committer.pid} commits to .* already"),
-        held_lock(JournalPaths(folder)),
+        hold_lock(JournalPaths(folder)),
     ):
         pass
 

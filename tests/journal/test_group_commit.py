@@ -12,7 +12,7 @@ import pytest
 
 from gateway.journal import session_commands
 from gateway.journal.server import group_commit as commits
-from gateway.journal.server.batch import Answer
+from gateway.journal.server.batch import CommandResult
 from gateway.journal.server.group_commit import GroupCommitter
 from gateway.journal.server.reserve import Reserve
 from gateway.journal.session_commands import OpenSession
@@ -52,13 +52,13 @@ class Bench:
         )
         self.running = asyncio.create_task(self.committer.run())
 
-    def _answered(self, answers: list[Answer]) -> None:
+    def _answered(self, answers: list[CommandResult]) -> None:
         for answer in answers:
             answer.job.waiter(answer)
 
-    def begin(self, kind: str = "test") -> asyncio.Future[Answer]:
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.committer.own(OpenSession(kind), answer.set_result)
+    def begin(self, kind: str = "test") -> asyncio.Future[CommandResult]:
+        answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        self.committer.add_internal(OpenSession(kind), answer.set_result)
         return answer
 
 
@@ -79,13 +79,13 @@ async def test_a_lone_command_is_committed_where_it_stands(bench: Bench) -> None
 
 
 async def test_a_long_batch_is_committed_in_the_thread(bench: Bench) -> None:
-    answers = [bench.begin() for _ in range(commits.HERE_ROWS + 1)]
+    answers = [bench.begin() for _ in range(commits.LOOP_COMMIT_ROWS + 1)]
     assert not any(answer.error for answer in await asyncio.gather(*answers))
     assert bench.store.threads == [THREAD]
 
 
 async def test_a_batch_of_long_records_is_committed_in_the_thread(bench: Bench) -> None:
-    await bench.begin("k" * (commits.HERE_BYTES + 1))
+    await bench.begin("k" * (commits.LOOP_COMMIT_BYTES + 1))
     assert bench.store.threads == [THREAD]
 
 

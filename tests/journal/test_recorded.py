@@ -14,7 +14,7 @@ from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import JournalRow, Store
 from gateway.journal.tables import TABLES
 from tests.journal.memory_store import MemoryStore
-from tests.journal.recording import FOLDER, RECORDED, RENAMED, digest, fields_of, recorded_batches
+from tests.journal.recording import FOLDER, RECORDED, current_names, digest, fields_of, recorded_batches
 
 JOURNALS = sorted(FOLDER.glob("journal-*.bin"))
 
@@ -55,7 +55,8 @@ def test_every_tag_has_the_fields_that_were_recorded_and_new_ones_stand_last_wit
     for tag, (name, then) in recorded.items():
         record = RECORDS.get(int(tag))
         assert record is not None, f"{name}, tag {tag}, is gone; journals have it for good"
-        assert record.__name__ == RENAMED.get(name, name)
+        assert record.__name__ == current_names(name)
+        then = [[field, current_names(kind), default] for field, kind, default in then]
         now = fields_of(record)
         assert now[: len(then)] == then, f"{name}: a field that was written changed its place, name or type"
         assert all(default == "default" for _, _, default in now[len(then) :]), f"{name}: a new field needs a default"

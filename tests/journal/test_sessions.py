@@ -151,12 +151,12 @@ async def test_a_session_keeps_its_floor_until_its_end_is_durable(folder: Path) 
         await asyncio.sleep(0.05)
         closing = asyncio.create_task(goes.close())
         await until_true(lambda: not server.leases.knows(goes.session))
-        server.leases.beat(stays.session, time.monotonic(), 1 << 40)  # nobody else holds anything up
-        assert server.horizon() <= held
+        server.leases.renew(stays.session, time.monotonic(), 1 << 40)  # nobody else holds anything up
+        assert server.committer.horizon() <= held
         store.may_go_on.set()
         assert await late
         await closing
-    await until_true(lambda: server.horizon() > held)
+    await until_true(lambda: server.committer.horizon() > held)
     await stays.close()
     stop.set()
     await running

@@ -12,11 +12,11 @@ import pytest
 
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.batch import STEP_NS, Times
+from gateway.journal.server.batch import STEP_NS, BatchTimes
 from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.server.server import CommitterSettings, Server
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
-from gateway.journal.site_clock import KEEP_NS, OFF_MOST_NS, KeptClock, Moment, SiteClock
+from gateway.journal.site_clock import KEEP_NS, OFF_MOST_NS, ClockReadings, CommitterClock, SiteClock
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.timing import Clock, Timing
 from tests.clocks import AheadClock
@@ -32,8 +32,8 @@ class Machine:
     def __init__(self) -> None:
         self.wall_ns, self.boots, self.boot_ns = NOON, 1, 5 * HOUR
 
-    def __call__(self) -> Moment:
-        return Moment(self.wall_ns, f"boot {self.boots}", self.boot_ns)
+    def __call__(self) -> ClockReadings:
+        return ClockReadings(self.wall_ns, f"boot {self.boots}", self.boot_ns)
 
     def wait(self, nanoseconds: int) -> None:
         self.wall_ns += nanoseconds
@@ -59,38 +59,38 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def test_the_clock_goes_on_while_the_machine_runs_wherever_its_wall_clock_is_put(
     store: SqliteStore, machine: Machine
 ) -> None:
-    kept = KeptClock(store, machine)
+    kept = CommitterClock(store, machine)
     assert kept.now_ns() == NOON
     for put in (YEARS, -2 * YEARS, YEARS):
         machine.wall_ns += put
         machine.wait(HOUR)
     assert kept.now_ns() == SiteClock(store.query, machine).now_ns() == NOON + 3 * HOUR
-    assert KeptClock(store, machine).now_ns() == NOON + 3 * HOUR, "a committer that takes over goes on with it"
+    assert CommitterClock(store, machine).now_ns() == NOON + 3 * HOUR, "a committer that takes over goes on with it"
 
 
 def test_time_while_the_machine_was_off_counts_for_a_day_at_most_and_never_back(
     store: SqliteStore, machine: Machine
 ) -> None:
-    KeptClock(store, machine)
+    CommitterClock(store, machine)
     machine.start_again(2 * HOUR)
-    assert KeptClock(store, machine).now_ns() == NOON + 2 * HOUR
+    assert CommitterClock(store, machine).now_ns() == NOON + 2 * HOUR
     machine.wall_ns += YEARS
     machine.start_again(HOUR)
     jumped = NOON + 2 * HOUR + OFF_MOST_NS
-    assert [KeptClock(store, machine).now_ns() for _ in range(3)] == [jumped] * 3, "once, not for each committer"
+    assert [CommitterClock(store, machine).now_ns() for _ in range(3)] == [jumped] * 3, "once, not for each committer"
     machine.start_again(HOUR)
-    assert KeptClock(store, machine).now_ns() == jumped + HOUR
+    assert CommitterClock(store, machine).now_ns() == jumped + HOUR
     machine.wall_ns -= YEARS
     machine.start_again(HOUR)
-    assert KeptClock(store, machine).now_ns() == jumped + HOUR
+    assert CommitterClock(store, machine).now_ns() == jumped + HOUR
 
 
 def test_where_the_clock_stands_is_written_down_every_so_often(store: SqliteStore, machine: Machine) -> None:
-    kept = KeptClock(store, machine)
+    kept = CommitterClock(store, machine)
     written = []
     for _ in range(4):
         machine.wait(KEEP_NS // 2)
-        kept.keep()
+        kept.store_if_due()
         written += [row[0] for row in store.query("SELECT site_ns FROM clock")]
     assert written == [NOON, NOON + KEEP_NS, NOON + KEEP_NS, NOON + 2 * KEEP_NS]
     assert kept.now_ns() == NOON + 2 * KEEP_NS
@@ -103,13 +103,13 @@ def test_in_an_older_journal_the_clock_begins_with_the_wall_clock_unless_that_is
     InlineCommitter(store, COMMANDS).run(FoundSite("ab" * 16, "here"))
     (last_ns,) = store.query("SELECT at_ns FROM head")[0]
     machine.wall_ns = last_ns + ahead
-    assert SiteClock(store.query, machine).now_ns() == KeptClock(store, machine).now_ns() == last_ns + begins
+    assert SiteClock(store.query, machine).now_ns() == CommitterClock(store, machine).now_ns() == last_ns + begins
 
 
 def test_times_that_people_see_follow_the_wall_clock_back_and_those_of_batches_do_not() -> None:
-    assert Times.of(NOON, NOON - HOUR, 7) == (NOON, NOON, 7)
-    assert Times.of(NOON, NOON + STEP_NS // 2, 7) == (NOON + STEP_NS // 2 + 1, NOON + STEP_NS // 2 + 1, 7)
-    assert Times.of(NOON, NOON + YEARS, 7) == (NOON, NOON + YEARS + 1, 7)
+    assert BatchTimes.of(NOON, NOON - HOUR, 7) == (NOON, NOON, 7)
+    assert BatchTimes.of(NOON, NOON + STEP_NS // 2, 7) == (NOON + STEP_NS // 2 + 1, NOON + STEP_NS // 2 + 1, 7)
+    assert BatchTimes.of(NOON, NOON + YEARS, 7) == (NOON, NOON + YEARS + 1, 7)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from gateway.journal.client import Journal
 from gateway.journal.columns import unpack
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.inline_committer import InlineCommitter
-from gateway.journal.server.server import CommitterSettings, Server, held_lock
+from gateway.journal.server.server import CommitterSettings, Server, hold_lock
 from gateway.journal.session_commands import COUNTER_BITS, SKIP_MAX, DrawToken, FoundSite, OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import SESSION, TOKEN, Token
@@ -57,7 +57,7 @@ def bench() -> Bench:
 async def committing(folder: Path, **settings: Any) -> AsyncIterator[Server]:
     """A committer in this process. It leaves the sessions of clients that never say goodbye, as one that is killed."""
     paths = JournalPaths(folder)
-    with held_lock(paths):
+    with hold_lock(paths):
         store, stop = SqliteStore(paths.database), asyncio.Event()
         server = Server(store, EVERY, paths, CommitterSettings(**settings))
         running = asyncio.create_task(server.run(stop))
@@ -133,7 +133,7 @@ async def test_a_copy_ends_the_sessions_of_the_original_as_unseen_and_keeps_what
         async with committing(copy) as server:
             head = server.store.head().number
             assert max(server.store.pins(time.time_ns())) <= head
-            assert server.horizon() <= min(server.store.pins(time.time_ns()))
+            assert server.committer.horizon() <= min(server.store.pins(time.time_ns()))
     async with committing(copy, lease_seconds=0.1) as server:
         await until_true(lambda: ended(server, session)[0] == 1)
         assert ended(server, session) == (1, 0)

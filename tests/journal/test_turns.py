@@ -18,10 +18,10 @@ def turns(things: int = 1, waiters_max: int = 100) -> Turns[int]:
 
 async def test_who_came_after_many_of_another_user_waits_for_one_of_them() -> None:
     found, served = turns(), list[str]()
-    held = await found.take("alice", 10)
+    held = await found.acquire("alice", 10)
 
     async def wait(user: str) -> None:
-        thing = await found.take(user, 10)
+        thing = await found.acquire(user, 10)
         served.append(user)
         await asyncio.sleep(0)
         found.release(thing)
@@ -37,12 +37,12 @@ async def test_who_came_after_many_of_another_user_waits_for_one_of_them() -> No
 
 async def test_one_user_leaves_as_much_room_for_waiting_as_it_takes() -> None:
     found = turns(waiters_max=10)
-    await found.take("alice", 10)
-    waiting = [asyncio.create_task(found.take("alice", 10)) for _ in range(5)]
+    await found.acquire("alice", 10)
+    waiting = [asyncio.create_task(found.acquire("alice", 10)) for _ in range(5)]
     await asyncio.sleep(0)
     with pytest.raises(Busy):
-        await found.take("alice", 10)
-    waiting += [asyncio.create_task(found.take("bob", 10)) for _ in range(2)]
+        await found.acquire("alice", 10)
+    waiting += [asyncio.create_task(found.acquire("bob", 10)) for _ in range(2)]
     await asyncio.sleep(0)
     assert found.waiting == 7
     for each in waiting:
@@ -53,8 +53,8 @@ async def test_one_user_leaves_as_much_room_for_waiting_as_it_takes() -> None:
 
 async def test_what_was_handed_to_somebody_who_went_away_goes_to_the_next() -> None:
     found = turns()
-    held = await found.take("alice", 10)
-    gone, late = (asyncio.create_task(found.take(user, 10)) for user in ("bob", "alice"))
+    held = await found.acquire("alice", 10)
+    gone, late = (asyncio.create_task(found.acquire(user, 10)) for user in ("bob", "alice"))
     await asyncio.sleep(0)
     found.release(held)
     gone.cancel()
@@ -65,16 +65,16 @@ async def test_what_was_handed_to_somebody_who_went_away_goes_to_the_next() -> N
 
 async def test_who_waits_too_long_is_told_and_forgotten() -> None:
     found = turns()
-    await found.take("alice", 10)
+    await found.acquire("alice", 10)
     with pytest.raises(Busy):
-        await found.take("bob", 0)
+        await found.acquire("bob", 0)
     assert found.waiting == 0
 
 
 async def test_slots_are_given_by_turns_and_never_twice_under_one_number() -> None:
     slots = Slots()
-    held = [await slots.take(1, 10) for _ in range(SLOTS)]
-    waiting = [asyncio.create_task(slots.take(user, 10)) for user in (1, 1, 1, 2)]
+    held = [await slots.acquire(1, 10) for _ in range(SLOTS)]
+    waiting = [asyncio.create_task(slots.acquire(user, 10)) for user in (1, 1, 1, 2)]
     await asyncio.sleep(0)
     for slot, _ in held[:2]:
         slots.release(slot)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import Refused
 from gateway.identity.users import AddTenant, AddUser
-from gateway.journal.server.batch import NO_SESSION, Answer, BatchRunner, Job
+from gateway.journal.server.batch import NO_SESSION, BatchRunner, CommandResult, Job
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.session_commands import COMMANDS as SESSIONS
 from gateway.journal.session_commands import OpenSession
@@ -48,13 +48,13 @@ class Site:
 
         return counted
 
-    def batch(self, *commands: Any) -> list[Answer]:
+    def batch(self, *commands: Any) -> list[CommandResult]:
         self.ran.clear()
         # under no session: what a session's first commands miss is its slots
         prepared = self.runner.prepare([Job(NO_SESSION, 0, 0, each, 0, None) for each in commands], 1)
         self.store.write(prepared.batch)
-        self.runner.done(prepared)
-        return [next(a for a in prepared.answers if a.job.command is each) for each in commands]
+        self.runner.mark_durable(prepared)
+        return [next(a for a in prepared.results if a.job.command is each) for each in commands]
 
     def puts(self, *keys: bytes) -> list[Any]:
         return [PutObject("b", key, self.user, False, 0, "e", (), (), 1, b"", b"", b"") for key in keys]

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.journal.columns import Checksum, checksum_kind, kind_names, pack_all
+from gateway.journal.columns import Checksum, checksum_kind, kind_names, pack_list
 from gateway.journal.tables import Versioning
 from gateway.namespace.commands.buckets import SetVersioning
 from gateway.namespace.commands.names import Link, Mknod
@@ -17,7 +17,7 @@ from gateway.namespace.read.pages import Listed
 from tests.namespace.world import USER, World, stored
 
 ASK = ("b", USER, False)
-SHA1 = pack_all([Checksum("SHA1", "COMPOSITE", "AAAA-2")])
+SHA1 = pack_list([Checksum("SHA1", "COMPOSITE", "AAAA-2")])
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from gateway.identity.users import AddTenant, AddUser
-from gateway.journal.rows import rows_in
-from gateway.journal.server.batch import ROWS_TURN, Answer
+from gateway.journal.commands import HEAVY_WEIGHT, weight_of
+from gateway.journal.rows import max_rows
+from gateway.journal.server.batch import ROWS_PER_TURN, CommandResult
 from gateway.journal.server.group_commit import BATCH_ROWS, GroupCommitter
-from gateway.journal.server.job_queue import HEAVY_WEIGHT, weight_of
 from gateway.journal.server.reserve import Reserve
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.session_commands import COMMANDS as SESSIONS
@@ -77,14 +77,14 @@ class Loop:
         self._ticking.cancel()
         await self.stop()
 
-    def _answer(self, answers: list[Answer]) -> None:
+    def _answer(self, answers: list[CommandResult]) -> None:
         for answer in answers:
             self.answered.append(answer.job.command)
             answer.job.waiter(answer)
 
-    def send(self, command: Any) -> asyncio.Future[Answer]:
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self.committing.own(command, answer.set_result)
+    def send(self, command: Any) -> asyncio.Future[CommandResult]:
+        answer: asyncio.Future[CommandResult] = asyncio.get_running_loop().create_future()
+        self.committing.add_internal(command, answer.set_result)
         return answer
 
     async def run(self, *commands: Any) -> list[Any]:
@@ -120,14 +120,14 @@ async def test_deep_keys_load_a_bounded_number_of_rows_a_turn(loop: Loop, monkey
     load = RowCache.load
 
     def counted(cache: RowCache, wanted: Any) -> None:
-        loaded[loop.turn] += sum(map(rows_in, wanted))
+        loaded[loop.turn] += sum(map(max_rows, wanted))
         load(cache, wanted)
 
     monkeypatch.setattr(RowCache, "load", counted)
     loop.start()
     await loop.run(*(DeleteObject("alice", key, 0, True) for key in keys))
     assert sum(loaded.values()) > 6 * 500
-    assert max(loaded.values()) <= 2 * ROWS_TURN
+    assert max(loaded.values()) <= 2 * ROWS_PER_TURN
 
 
 async def test_a_turn_runs_one_heavy_command(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gateway.journal.columns import Checksum, checksum_kind, pack_all
+from gateway.journal.columns import Checksum, checksum_kind, pack_list
 from gateway.journal.tables import BUCKET, DIR, ENTRY, FILE, Bucket, Dir, Entry, File
 from tests.namespace.world import Mirror
 
 ROOT = 10
-CHECKSUMS = pack_all([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
+CHECKSUMS = pack_list([Checksum("CRC64NVME", "FULL_OBJECT", "AAAAAAAAAAA=")])
 
 
 def bucket(mirror: Mirror, live: int, subdirs: int = 0) -> Bucket:

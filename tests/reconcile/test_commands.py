@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.errors import InvalidArgument
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import (
     AdvancePlan,
@@ -62,7 +62,7 @@ class One(Shores):
     def strays(self) -> list[tuple[int, ...]]:
         """Of each row."""
         rows = self.work_rows("strays")
-        return [tuple(self.ids.index(each) for each in ids_in(packed)) for (packed,) in rows]
+        return [tuple(self.ids.index(each) for each in unpack_ids(packed)) for (packed,) in rows]
 
 
 @pytest.fixture

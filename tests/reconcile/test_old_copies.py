@@ -14,7 +14,7 @@ from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.blocks.commands import NoteStrays
 from gateway.blocks.types import block_id_of
-from gateway.journal.site_clock import KeptClock, moments
+from gateway.journal.site_clock import CommitterClock, clock_reader
 from gateway.reconcile.commands import LoseBackend, SuspectCopy
 from gateway.reconcile.mover import Mover
 from gateway.timing import Timing, parse_timing
@@ -110,7 +110,7 @@ async def test_an_old_copy_stays_and_is_read_until_the_wait_is_over(site: Waitin
 
 
 async def test_a_wall_clock_that_is_put_ahead_does_not_end_the_wait(site: Waiting) -> None:
-    KeptClock(site._sqlite, moments(site.clock))
+    CommitterClock(site._sqlite, clock_reader(site.clock))
     await moved(site, "b1")
     await site.later(10 * YEAR_SECONDS)
     assert site.held() == [(0, 1)]

@@ -90,7 +90,7 @@ def test_a_backup_that_has_aged_is_restored_and_says_so(tmp_path: Path) -> None:
 
 
 async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="is no whole backup"):
+    with pytest.raises(Misconfigured, match="is not a complete backup"):
         await restore(tmp_path, tmp_path / "anew", tmp_path / "master.key")
     assert not (tmp_path / "anew").exists()
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.config import load
 from gateway.errors import CommitterGone
-from gateway.journal.lock import held_lock
+from gateway.journal.lock import hold_lock
 from gateway.journal.paths import JournalPaths
 from gateway.site import committer_launcher
 from gateway.site.committer_launcher import LaunchedCommitter
@@ -36,7 +36,7 @@ async def test_a_client_that_comes_while_the_last_committer_ends_starts_the_next
     starts: list[subprocess.Popen[bytes]] = []
     start = committer_launcher._start
     with ExitStack() as ending:
-        ending.enter_context(held_lock(JournalPaths(journal)))
+        ending.enter_context(hold_lock(JournalPaths(journal)))
 
         def counted(folder: Path, log: Path) -> subprocess.Popen[bytes]:
             if starts:
@@ -52,7 +52,7 @@ async def test_a_client_that_comes_while_the_last_committer_ends_starts_the_next
 
 async def test_who_holds_the_lock_and_never_answers_is_not_waited_for_without_end(site: tuple[Path, Path]) -> None:
     folder, journal = site
-    with held_lock(JournalPaths(journal)), pytest.raises(CommitterGone, match="does not answer"):
+    with hold_lock(JournalPaths(journal)), pytest.raises(CommitterGone, match="does not answer"):
         await LaunchedCommitter.ensure(folder, journal, parse_timing("committers.held_most_seconds=0"))
 
 
@@ -60,7 +60,7 @@ async def test_who_comes_too_late_to_commit_cuts_nothing_off_the_log_of_who_does
     folder, journal = site
     log = journal / committer_launcher.LOG_NAME
     log.write_text("what the one that commits has said\n")
-    with held_lock(JournalPaths(journal)):
+    with hold_lock(JournalPaths(journal)):
         loser = committer_launcher._start(folder, log)
         assert await asyncio.to_thread(loser.wait, 60) == 0
     assert log.read_text().startswith("what the one that commits has said\n")

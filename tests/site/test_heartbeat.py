@@ -43,30 +43,30 @@ def ticks(heartbeat: Heartbeat, count: int, *, suspended: bool = False) -> None:
 def test_a_process_that_misses_many_ticks_hangs_and_one_word_of_it_ends_the_count() -> None:
     heartbeat = Heartbeat(TIMES)
     ticks(heartbeat, HUNG_TICKS - 1)
-    assert not heartbeat.hangs(ready=True)
-    heartbeat.heard()
+    assert not heartbeat.is_hung(ready=True)
+    heartbeat.record_report()
     ticks(heartbeat, HUNG_TICKS - 1)
-    assert not heartbeat.hangs(ready=True)
+    assert not heartbeat.is_hung(ready=True)
     ticks(heartbeat, 1)
-    assert heartbeat.hangs(ready=True)
+    assert heartbeat.is_hung(ready=True)
 
 
 def test_a_process_that_starts_has_longer() -> None:
     heartbeat = Heartbeat(TIMES)
     ticks(heartbeat, STARTING_TICKS - 1)
-    assert not heartbeat.hangs(ready=False)
+    assert not heartbeat.is_hung(ready=False)
     ticks(heartbeat, 1)
-    assert heartbeat.hangs(ready=False)
+    assert heartbeat.is_hung(ready=False)
 
 
 def test_a_process_that_may_not_run_is_not_well_but_does_not_hang() -> None:
     heartbeat = Heartbeat(TIMES)
     ticks(heartbeat, SILENT_TICKS, suspended=True)
-    assert not heartbeat.well
+    assert not heartbeat.is_responsive
     ticks(heartbeat, 10 * STARTING_TICKS, suspended=True)
-    assert not heartbeat.hangs(ready=True)
+    assert not heartbeat.is_hung(ready=True)
     ticks(heartbeat, HUNG_TICKS)
-    assert heartbeat.hangs(ready=True), "it may run again, and does not"
+    assert heartbeat.is_hung(ready=True), "it may run again, and does not"
 
 
 def test_a_process_that_was_stopped_is_told_from_one_that_runs() -> None:

@@ -18,7 +18,7 @@ from gateway import errors, failpoints
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.journal.columns import UploadAt
-from gateway.journal.site_clock import SiteClock, moments
+from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.namespace.commands.uploads import AbortUpload, CutUploadsOff
 from gateway.namespace.version_ids import spell
 from gateway.timing import Timing
@@ -47,7 +47,7 @@ class Expiry(Worker):
     def __init__(self, store: Tables, journal: WorkerJournal, *, timing: Timing, expire_seconds: float) -> None:
         super().__init__(store, timing)
         self._journal = journal
-        self._site_clock = SiteClock(store.query, moments(timing.clock))
+        self._site_clock = SiteClock(store.query, clock_reader(timing.clock))
         self._cursor = _Cursor()
         self.expire_seconds = expire_seconds
         """The age at which an upload is aborted. May be changed at any time."""

@@ -24,7 +24,7 @@ from gateway.blocks.maintenance.inventory import (
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Progress, Tables, WorkerJournal, no_progress
 from gateway.blocks.types import block_id_of
-from gateway.journal.site_clock import SiteClock, moments
+from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.journal.whereabouts import FORK_PIN
 from gateway.timing import Clock, Timing
 
@@ -115,7 +115,7 @@ async def _each_item(
 def in_fork_grace(store: Tables, clock: Clock) -> bool:
     """Return whether the grace period after a takeover, or a start that may be that of a copy, is not over yet."""
     pinned = "SELECT 1 FROM pin WHERE substr(id, 1, ?) = ? AND until_ns > ? LIMIT 1"
-    now_ns = SiteClock(store.query, moments(clock)).now_ns()
+    now_ns = SiteClock(store.query, clock_reader(clock)).now_ns()
     return bool(store.query(pinned, (len(FORK_PIN), FORK_PIN, now_ns)))
 
 

@@ -16,7 +16,7 @@ from gateway import failpoints
 from gateway.blocks.commands import ReleaseContent
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Tables, WorkerJournal
-from gateway.journal.site_clock import SiteClock, moments
+from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.journal.tables import Shape
 from gateway.namespace.commands.uploads import DropParts, ForgetUpload
 from gateway.timing import Timing
@@ -55,7 +55,7 @@ class ContentReleaser(Worker):
         """*remember_seconds*: how long a completed upload is remembered, so that a repeated completion is answered."""
         super().__init__(store, timing)
         self._journal = journal
-        self._site_clock = SiteClock(store.query, moments(timing.clock))
+        self._site_clock = SiteClock(store.query, clock_reader(timing.clock))
         self._remember_ns = int(remember_seconds * 1e9)
         self._cohort: deque[_Queued] = deque()
         self._cohort_at = 0  # the record number at which all of the cohort were in the queue

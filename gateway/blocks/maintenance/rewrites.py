@@ -66,9 +66,9 @@ from gateway.blocks.maintenance.confirmation import ExpectedBlock, confirm_copie
 from gateway.blocks.protocols import Tables, WantedBackends, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.types import BlockFacts, Target
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import Rewritten, rewritten, unpack
-from gateway.journal.site_clock import SiteClock, moments
+from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.placement.backend_backoff import BackendBackoff
 from gateway.timing import Timing
 
@@ -165,7 +165,7 @@ class Rewrites:
         self._next_pass_at = 0.0
         self._cursor = b""  # how far this pass over the rewrites has come
         self._has_advanced = False  # a rewrite advanced in this pass
-        self._site_clock = SiteClock(store.query, moments(timing.clock))
+        self._site_clock = SiteClock(store.query, clock_reader(timing.clock))
         self._pending: dict[bytes, PendingRewrite] = {}  # those that were looked at
         rest_seconds = pauses.rest_seconds, pauses.rest_most_seconds
         self._away: BackendBackoff[int] = BackendBackoff(timing.clock, *rest_seconds)
@@ -240,7 +240,7 @@ class Rewrites:
             copies = max(copies, min(len(held), len(wanted)))
         members = self._lookup.members(row.backends)
         wanted = self._wanted.desired(row.policy, members)
-        good = frozenset(members).difference(ids_in(row.suspects))
+        good = frozenset(members).difference(unpack_ids(row.suspects))
         has_work = bool(row.has_work)
         backends = good & (needed | wanted) or good
         is_met = bool(good) and needed <= good and len(backends) >= copies and (has_work or wanted <= good)
@@ -276,7 +276,7 @@ class Rewrites:
         if not placement.is_met:
             return False
         if not is_placed:
-            return await self._journal.send(PlaceRewrite(row.block, now_ns, row.backends, ids_in(row.suspects)))
+            return await self._journal.send(PlaceRewrite(row.block, now_ns, row.backends, unpack_ids(row.suspects)))
         copies = self._lookup.copies_of(BlockFacts(row.ring_key, row.size, row.backends))
         targets = [each for each in copies if each.id in placement.backends and each.id not in self._away]
         if len(targets) < len(placement.backends):

@@ -40,8 +40,8 @@ from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Covers, Tables, WorkerJournal, no_fence
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.types import block_id_of, block_path, session_prefix
-from gateway.journal.apply.work import ids_in
-from gateway.journal.site_clock import SiteClock, moments
+from gateway.journal.apply.work import unpack_ids
+from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.journal.tables import SessionState
 from gateway.journal.whereabouts import FORK_GRACE_SECONDS
 from gateway.placement.backend_backoff import BackendBackoff
@@ -87,7 +87,7 @@ class Sweeper(Worker):
         self._journal = journal
         self._backends = backends
         self._lookup = Lookup(store, backends)
-        self._site_clock = SiteClock(store.query, moments(timing.clock))
+        self._site_clock = SiteClock(store.query, clock_reader(timing.clock))
         self._upload_ns_max = int(timing.sweeper.upload_most_seconds * 1e9)
         self._covers = covers
         self._fork_grace_ns = int(fork_grace_seconds * 1e9)
@@ -119,7 +119,7 @@ class Sweeper(Worker):
         rows = self.store.query(_DEAD, (horizon, *self._cursor, BLOCKS))
         lost = {backend_id for (backend_id,) in self.store.query("SELECT id FROM backend WHERE lost = 1")}
         dead = [
-            (block_id, died, {*self._lookup.members(set_id), *ids_in(strays or b"")} - lost)
+            (block_id, died, {*self._lookup.members(set_id), *unpack_ids(strays or b"")} - lost)
             for block_id, died, set_id, strays in rows
         ]
         deleted = await self._delete_all(

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from gateway.journal.apply.counts import count_content
-from gateway.journal.apply.work import packed_ids
-from gateway.journal.columns import Extent, Piece, extents, pack, pack_all, pieces
+from gateway.journal.apply.work import pack_ids
+from gateway.journal.columns import Extent, Piece, extents, pack, pack_list, pieces
 from gateway.journal.records.bytes import (
     BlocksForgotten,
     BodyMade,
@@ -74,7 +74,7 @@ def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
 
 def _run_made(record: RunMade, rows: Rows, number: int) -> None:
     size = sum(extent.length for extent in record.extents)
-    rows.put(RUN, Run(record.id, 0, size, record.policy, pack_all(record.extents)))
+    rows.put(RUN, Run(record.id, 0, size, record.policy, pack_list(record.extents)))
     _settle(rows, record.id, record.extents, record.blocks, record.policy, number, new=True)
 
 
@@ -111,7 +111,7 @@ def _settle(
 def _new(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
     """The row of a new block without members, which the caller puts; its work, if there is some, is put."""
     if fact.due:
-        strays = packed_ids(fact.strays)
+        strays = pack_ids(fact.strays)
         rows.put(WORK, Work(fact.id, fact.due, fact.due, 0, 0, "", b"", strays, number if strays else 0))
     return Block(fact.id, fact.ring_key, fact.size, 0, 0, 0, fact.crc32c, fact.backends, policy, 0)
 
@@ -121,7 +121,7 @@ def _pack_rewritten(record: PackRewritten, rows: Rows, number: int) -> None:
     plain = sum(each.after.length for each in record.copies)
     rows.put(
         REWRITE,
-        Rewrite(record.block.id, 0, record.block.backends, plain, pack(list(record.sources)), pack_all(record.copies)),
+        Rewrite(record.block.id, 0, record.block.backends, plain, pack(list(record.sources)), pack_list(record.copies)),
     )
 
 
@@ -159,7 +159,7 @@ def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
     left = [placed[index] for index in record.indexes]
     for index, extent in zip(record.indexes, record.extents, strict=True):
         placed[index] = extent
-    rows.put(RUN, run._replace(extents=pack_all(placed)))
+    rows.put(RUN, run._replace(extents=pack_list(placed)))
     _settle(rows, run.id, record.extents, record.blocks, run.policy, number)
     _leave(rows, run.id, left, number, staying=[extent.block for extent in placed])
 
@@ -170,7 +170,7 @@ def _body_made(record: BodyMade, rows: Rows) -> None:
         made.extend(slice_of(rows, shape, content, offset, length))
     for run, count in Counter(piece.run for piece in made).items():
         count_content(rows, Shape.RUN, run, count)
-    rows.put(BODY, Body(record.id, 0, sum(piece.length for piece in made), pack_all(made), b""))
+    rows.put(BODY, Body(record.id, 0, sum(piece.length for piece in made), pack_list(made), b""))
 
 
 def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from gateway.journal.apply.counts import count_content
-from gateway.journal.columns import Piece, Staged, in_ranges, pack, pack_all, pieces, staged, unpack
+from gateway.journal.columns import Piece, Staged, in_ranges, pack, pack_list, pieces, staged, unpack
 from gateway.journal.records.uploads import (
     PartPut,
     PartsDropped,
@@ -118,7 +118,7 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
             joined.extend(inner)
             _let_go(rows, part)
     size = sum(piece.length for piece in joined)
-    rows.put(BODY, Body(record.id, 0, size, pack_all(joined), pack_all(record.facts)))
+    rows.put(BODY, Body(record.id, 0, size, pack_list(joined), pack_list(record.facts)))
     key = (record.bucket, record.key, record.upload)
     _count_parts(rows, key, -len(record.numbers))
     _let_go_of_staged(rows, key)

@@ -58,7 +58,7 @@ def _block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> No
     rows.put(BLOCK, require(rows, BLOCK, (record.id,))._replace(backends=record.backends))
     work = rows.get(WORK, (record.id,))
     if work is not None:
-        strays = packed_ids(record.strays)
+        strays = pack_ids(record.strays)
         work = work._replace(state=WorkState.WAITING, attempts=0, word="", strays=strays, strays_number=number)
         rows.put(WORK, work._replace(placed_ns=0))  # the wait of another set of copies says nothing about this one
 
@@ -74,8 +74,8 @@ def _work_noted(record: WorkNoted, rows: Rows) -> None:
 
 def _work_begun(record: WorkBegun, rows: Rows, number: int) -> None:
     work = require(rows, WORK, (record.id,))
-    strays = {*ids_in(work.strays), *record.strays}
-    rows.put(WORK, work._replace(strays=packed_ids(strays), strays_number=number))
+    strays = {*unpack_ids(work.strays), *record.strays}
+    rows.put(WORK, work._replace(strays=pack_ids(strays), strays_number=number))
 
 
 def _work_done(record: WorkDone, rows: Rows) -> None:
@@ -95,15 +95,15 @@ def _copy_suspected(record: CopySuspected, rows: Rows) -> None:
     work = rows.get(WORK, (record.id,))
     if work is None:
         work = Work(record.id, record.at_ns, record.at_ns, WorkState.WAITING, 0, "", b"", b"", 0)
-    suspects = {*ids_in(work.suspects), record.backend}
+    suspects = {*unpack_ids(work.suspects), record.backend}
     due_ns = min(work.due_ns, record.at_ns)
-    rows.put(WORK, work._replace(due_ns=due_ns, suspects=packed_ids(suspects), word=record.word, placed_ns=0))
+    rows.put(WORK, work._replace(due_ns=due_ns, suspects=pack_ids(suspects), word=record.word, placed_ns=0))
 
 
 def _copies_cleared(record: CopiesCleared, rows: Rows) -> None:
     work = require(rows, WORK, (record.id,))
-    left = [each for each in ids_in(work.suspects) if each not in record.backends]
-    rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", suspects=packed_ids(left)))
+    left = [each for each in unpack_ids(work.suspects) if each not in record.backends]
+    rows.put(WORK, work._replace(state=WorkState.WAITING, attempts=0, word="", suspects=pack_ids(left)))
 
 
 def _plan_advanced(record: PlanAdvanced, rows: Rows) -> None:
@@ -119,11 +119,11 @@ def _backend_lost(record: BackendLost, rows: Rows) -> None:
     rows.put(BACKEND, require(rows, BACKEND, (record.name,))._replace(lost=1))
 
 
-def ids_in(packed: bytes) -> tuple[int, ...]:
+def unpack_ids(packed: bytes) -> tuple[int, ...]:
     """The backends of a packed column."""
     return unpack(packed) or ()
 
 
-def packed_ids(ids: tuple[int, ...] | set[int] | list[int]) -> bytes:
+def pack_ids(ids: tuple[int, ...] | set[int] | list[int]) -> bytes:
     """A column of backends."""
     return pack(sorted(ids)) if ids else b""

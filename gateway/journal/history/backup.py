@@ -1,14 +1,15 @@
-"""Online backup of a journal with all its tables, and restoring it as a new incarnation.
+"""Online backup of a journal with all its tables, and its restore as a new incarnation.
 
-A backup is a folder with one SQLite file and a manifest, which is written last: without it there is no backup. Ring
-keys are in it as the tables have them, wrapped; the master key is not, and neither are blocks.
+A backup is a folder with one SQLite file and a manifest. The manifest is written last; a folder without it is not a
+backup. The ring keys are in the tables, wrapped. The master key and the blocks are not part of the backup.
 
-**Blocks outlive the backup.** Before the copy begins, the committer pins the number at which the journal stands. The
-copy's snapshot is no older, so a block that lives in it dies, if ever, behind that number, and the sweeper leaves it
-alone until the pin has run out. The pin is durable, and part of the copy: what was restored can be restored again.
+**Blocks outlive the backup.** Before the copy begins, the committer pins the number of the journal's last record. The
+copy's snapshot is not older. So a block that is alive in the snapshot can die only after that number, and the sweeper
+does not delete it until the pin expires. The pin is durable and part of the copy, so what was restored can be restored
+again.
 
-**A new incarnation.** A restored journal goes back in time: sessions that it believes to be live are ended, and ids
-are drawn above a new incarnation, so that none is drawn that the lost future drew already.
+**A new incarnation.** A restored journal goes back in time. The sessions that it believes to be live are ended, and ids
+are drawn from the range of a new incarnation, so none is drawn that was drawn after the backup was made.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from gateway.errors import Corrupted, Misconfigured
 from gateway.journal.client import Journal
 from gateway.journal.history import chain
 from gateway.journal.history.replay import verify
-from gateway.journal.lock import held_lock
+from gateway.journal.lock import hold_lock
 from gateway.journal.paths import JournalPaths, make_folder, sync_folder
 from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS, BeginChain, EndSession, StartIncarnation, begin_chain
-from gateway.journal.site_clock import KeptClock
+from gateway.journal.site_clock import CommitterClock
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.timing import Timing
 
@@ -40,119 +41,122 @@ FORMAT = 1
 MANIFEST = "backup.json"
 DATABASE = "journal.db"
 PAGES = 1024
-"""Copied in one step, between which others may use the disk."""
+"""Pages that are copied in one step. Between two steps other processes may use the disk."""
 
 Progress = Callable[[int, int], None]
-"""Told the pages that are copied, and all."""
+"""Called with the number of pages that are copied, and of all pages."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a backup says of itself."""
+    """The description of a backup, which is part of it."""
 
     format: int
     site: str
     incarnation: int
     number: int
-    """Of the last record in it."""
+    """The number of the last record in it."""
     hash: str
-    """The running hash there, hex."""
+    """The running hash at that record, hex."""
     made_ns: int
     until_ns: int
-    """Until then the sweeper keeps the blocks that it refers to."""
+    """Until then the sweeper keeps the blocks that the backup refers to."""
     damage: str = ""
-    """What is wrong with the journal in it, which can be restored from its tables alone then; empty if nothing is."""
+    """What is wrong with the journal in it; empty if nothing is. A damaged backup can be restored from its tables
+    alone."""
 
-    def plain(self) -> dict[str, Any]:
-        """Plain values. Older versions of this code know no damage, and restore no backup that has some."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest as JSON values. The field `damage` is left out if it is empty: older versions do not know
+        it, and so they refuse a damaged backup."""
         values = asdict(self)
         return values if self.damage else {name: value for name, value in values.items() if name != "damage"}
 
 
 def no_progress(done: int, of: int) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 async def backup(
     folder: Path, target: Path, journal: Journal, *, keep_seconds: float, progress: Progress = no_progress
 ) -> Manifest:
-    """Back up the journal in *folder*, whose committer *journal* is connected to, to the new folder *target*.
+    """Back up the journal in *folder*, to whose committer *journal* is connected, to the new folder *target*.
 
-    The committer goes on meanwhile; the WAL keeps what it commits until the copy is done. The copy is read back, and
-    its chain of hashes checked: what is wrong with it stands in the manifest. Raises `Misconfigured` if *target* holds
-    something already or cannot be written, `CommitterGone`."""
+    The committer continues meanwhile; what it commits remains in the WAL until the copy is done. The copy is read back
+    and its chain of hashes is checked; a fault is noted in the manifest. Raises `Misconfigured` if *target* is not
+    empty or cannot be written, `CommitterGone`."""
     timing = journal.timing
     begun_ns = timing.clock.wall_ns()
     until_ns = begun_ns + int(keep_seconds * 1e9)
-    _make_empty(target)
+    _make_target(target)
     source = JournalPaths(folder).database
-    await journal.pin(f"backup {begun_ns}", _number(source), until_ns)
+    await journal.pin(f"backup {begun_ns}", _last_number(source), until_ns)
     failpoints.reach("backup-pinned")
     manifest = await asyncio.to_thread(_copy, source, target / DATABASE, begun_ns, until_ns, progress, timing)
     failpoints.reach("backup-copied")
-    _write_durably(target / MANIFEST, json.dumps(manifest.plain(), indent=1).encode())
+    _write_durably(target / MANIFEST, json.dumps(manifest.to_dict(), indent=1).encode())
     return manifest
 
 
 def read_manifest(source: Path) -> Manifest:
-    """The manifest of the backup in *source*. Raises `Misconfigured` if that is no whole backup, or a newer one."""
+    """Return the manifest of the backup in *source*. Raises `Misconfigured` if that is not a complete backup, or one of
+    a newer format."""
     try:
         manifest = Manifest(**json.loads((source / MANIFEST).read_bytes()))
     except (OSError, ValueError, TypeError) as error:
-        raise Misconfigured(f"{source} is no whole backup: {error}") from error
+        raise Misconfigured(f"{source} is not a complete backup: {error}") from error
     if manifest.format > FORMAT:
-        raise Misconfigured(f"{source} is a backup of format {manifest.format}; this version knows {FORMAT}")
+        raise Misconfigured(f"{source} is a backup of format {manifest.format}; this version can read format {FORMAT}")
     return manifest
 
 
 def restore(source: Path, folder: Path, *, above: int = 0, tables_only: bool = False) -> int:
-    """Make a journal in *folder*, which has none, out of the backup in *source*. Answers the new incarnation, which is
-    above *above* and above the backup's.
+    """Make a journal in *folder*, which has none, from the backup in *source*. Returns the new incarnation, which is
+    above *above* and above that of the backup.
 
-    The journal is verified first, record by record. With *tables_only* it is left behind: the tables are taken as they
-    are, and the chain of hashes begins anew; for a backup whose journal is damaged, and no other. The journal appears
-    with the last step, so a restore that was cut short can be run again. Raises `Misconfigured`, `Corrupted`."""
+    The chain of hashes is verified first. *tables_only* is for a backup whose journal is damaged, and is refused for
+    any other: it restores the tables without the journal, and begins a new chain of hashes. The last step puts the
+    database under its name, so an interrupted restore can be run again. Raises `Misconfigured`, `Corrupted`."""
     manifest = read_manifest(source)
     paths = JournalPaths(folder)
     make_folder(folder)
-    with held_lock(paths):
+    with hold_lock(paths):
         if paths.database.exists():
-            raise Misconfigured(f"{folder} holds a journal already")
-        making = folder / "restoring.db"
+            raise Misconfigured(f"{folder} already contains a journal")
+        temporary = folder / "restoring.db"
         for suffix in ("", "-wal", "-shm"):
-            making.with_name(making.name + suffix).unlink(missing_ok=True)
-        shutil.copyfile(source / DATABASE, making)
-        making.chmod(0o600)
-        incarnation = _begin_anew(making, manifest, above, tables_only=tables_only)
-        making.rename(paths.database)
+            temporary.with_name(temporary.name + suffix).unlink(missing_ok=True)
+        shutil.copyfile(source / DATABASE, temporary)
+        temporary.chmod(0o600)
+        incarnation = _begin_incarnation(temporary, manifest, above, tables_only=tables_only)
+        temporary.rename(paths.database)
         sync_folder(folder)
     return incarnation
 
 
-def _begin_anew(path: Path, manifest: Manifest, above: int, *, tables_only: bool) -> int:
+def _begin_incarnation(path: Path, manifest: Manifest, above: int, *, tables_only: bool) -> int:
     store = SqliteStore(path)
     try:
         if tables_only:
-            _leave_journal_behind(store, manifest)
+            _drop_journal(store, manifest)
         else:
-            _see_that_it_is_whole(store, manifest)
-        committer = InlineCommitter(store, COMMANDS, KeptClock(store).now_ns)
+            _verify_or_advise(store, manifest)
+        committer = InlineCommitter(store, COMMANDS, CommitterClock(store).now_ns)
         live = store.live_sessions()
         incarnation: int = committer.run(StartIncarnation(above))
         committer.run_all([EndSession(session) for session in live])
         store.drop_slots()
     finally:
         store.close()
-    _whole_in_one_file(path)
+    _merge_wal(path)
     return incarnation
 
 
-def _see_that_it_is_whole(store: SqliteStore, manifest: Manifest) -> None:
+def _verify_or_advise(store: SqliteStore, manifest: Manifest) -> None:
     try:
         _verify(store, manifest)
     except Corrupted as error:
         raise Corrupted(
-            f"{error}. Restore another backup, or with --tables-only the tables of this one alone"
+            f"{error}. Restore another backup, or only the tables of this one with --tables-only"
         ) from error
 
 
@@ -165,20 +169,23 @@ def _verify(store: SqliteStore, manifest: Manifest) -> None:
         raise Corrupted("the backup's journal is not the one that its manifest names")
 
 
-def _leave_journal_behind(store: SqliteStore, manifest: Manifest) -> None:
-    """Take the tables as they are. Their numbers go on: blocks remember the records that killed them."""
+def _drop_journal(store: SqliteStore, manifest: Manifest) -> None:
+    """Delete the journal and keep the tables. Record numbers continue, since the rows of dead blocks contain the
+    numbers of the records that they died at."""
     try:
         _verify(store, manifest)
     except Corrupted:
         pass
     else:
-        raise Misconfigured("the backup's journal is whole: restore it as it is, and nothing is left unverified")
+        raise Misconfigured(
+            "the backup's journal is undamaged: restore it without --tables-only, so that all of it is verified"
+        )
     store.check()
     store.drop_journal(max(store.head().number, manifest.number))
     InlineCommitter(store, {BeginChain: begin_chain}).run(BeginChain())
 
 
-def _number(database: Path) -> int:
+def _last_number(database: Path) -> int:
     connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)
     try:
         return int(connection.execute("SELECT number FROM head").fetchone()[0])
@@ -187,7 +194,8 @@ def _number(database: Path) -> int:
 
 
 def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Progress, timing: Timing) -> Manifest:
-    """In a thread. One snapshot is held all along, so that no commit makes the copy begin again."""
+    """Copy the database. Called in a thread. One snapshot is held until the end, so that no commit makes SQLite restart
+    the copy."""
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     writing = sqlite3.connect(target, isolation_level=None)
     try:
@@ -201,13 +209,13 @@ def _copy(source: Path, target: Path, made_ns: int, until_ns: int, progress: Pro
     finally:
         writing.close()
         reading.close()
-    _whole_in_one_file(target)
+    _merge_wal(target)
     damage = next((fault for _, fault in chain.faults(target)), "") or chain.malformed(target)
     return Manifest(FORMAT, site, incarnation, number, hashed.hex(), made_ns, until_ns, damage)
 
 
-def _whole_in_one_file(path: Path) -> None:
-    """No WAL beside it, and durable."""
+def _merge_wal(path: Path) -> None:
+    """Move the contents of the WAL into the database file at *path*, remove the WAL, and make the file durable."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -222,24 +230,24 @@ def _whole_in_one_file(path: Path) -> None:
     sync_folder(path.parent)
 
 
-def _make_empty(target: Path) -> None:
+def _make_target(target: Path) -> None:
     try:
         make_folder(target)
-        left = next(target.iterdir(), None)
+        first = next(target.iterdir(), None)
     except OSError as error:
         raise Misconfigured(f"no backup can be made in {target}: {error}") from error
-    if left is not None:
-        raise Misconfigured(f"{target} is not empty: {left.name} is there")
+    if first is not None:
+        raise Misconfigured(f"{target} is not empty: it contains {first.name}")
 
 
 def _write_durably(path: Path, data: bytes) -> None:
-    """All of it under its name, or nothing."""
-    making = path.with_name(path.name + ".new")
-    handle = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    """Write *data* to *path* atomically: all of it is there under that name, or nothing."""
+    temporary = path.with_name(path.name + ".new")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.write(handle, data)
         os.fsync(handle)
     finally:
         os.close(handle)
-    making.rename(path)
+    temporary.rename(path)
     sync_folder(path.parent)

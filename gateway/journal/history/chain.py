@@ -1,11 +1,10 @@
-"""The journal's chain of hashes: whether every record is what was written.
+"""The journal's chain of hashes, by which it is verified that every record is what was written.
 
-Each batch carries a hash over the hash before it and its packed records, so a batch that was changed, lost or put in
-is noticed at the first look. A chain begins at record 1. Where a site was restored from its tables alone, it begins
-behind the last record that these tables stand at, with `ChainBegun`: the records before are gone.
+Each batch has a hash over the hash before it and its packed records. So a batch that was changed, lost or inserted is
+detected when the chain is checked. A chain begins at record 1. If a site was restored from its tables alone, the chain
+begins after the last record that these tables reflect, with `ChainBegun`: the records before it are lost.
 
-Reading goes in slices, each a short read transaction, so a check of millions of records holds neither memory nor the
-WAL of a site that is in use. It may take long: call it in a thread.
+A check may take long: call it in a thread.
 """
 
 from __future__ import annotations
@@ -19,46 +18,36 @@ import msgpack
 from gateway.errors import Corrupted
 from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.records.site import ChainBegun
+from gateway.journal.sqlite.journal_reader import open_readonly, read_batches, read_head
 from gateway.journal.store import EMPTY_HEAD, HASH_BYTES, Head, JournalRow, running_hash
-from gateway.timing import timing_from_environment
-
-SLICE = 256
-"""Batches that one read transaction goes through."""
-
-NUMBER_MAX = (1 << 63) - 1
-
-_SLICE_OF = (
-    "SELECT number, CAST(records_count AS INTEGER), CAST(at_ns AS INTEGER), CAST(next_id AS INTEGER), "
-    "CAST(hash AS BLOB), CAST(records AS BLOB) FROM journal WHERE number > ? AND number <= ? ORDER BY number LIMIT ?"
-)
-"""Whatever the file has there, what is read is of the types that a batch has."""
 
 Progress = Callable[[int, int], None]
-"""Told the number of the last record that was checked, and that of the last one."""
+"""Called with the number of the last record that was checked, and the number of the last record."""
 
 
-def silent(done: int, total: int) -> None:
-    """Nobody watches."""
+def no_progress(done: int, total: int) -> None:
+    """Ignore the progress."""
 
 
 def check(row: JournalRow, before: Head) -> Head:
-    """Where the journal stands behind *row*. Raises `Corrupted` unless it follows *before* and is what was written."""
+    """Return the head after *row*. Raises `Corrupted` unless *row* follows *before* and is what was written."""
     if row.number != before.number + 1:
         raise Corrupted(f"the journal goes from record {before.number} to {row.number}")
     if running_hash(before.hash, row.records) != row.hash:
         raise Corrupted(f"the journal's records from {row.number} on are not what was written")
     if row.next_id < before.next_id:
         raise Corrupted(f"the journal's ids go back at record {row.number}")
-    return after(row)
+    return head_after(row)
 
 
-def after(row: JournalRow) -> Head:
-    """Where the journal stands behind *row*."""
+def head_after(row: JournalRow) -> Head:
+    """Return the head after *row*."""
     return Head(row.number + row.records_count - 1, row.hash, row.at_ns, row.next_id)
 
 
-def before_first(row: JournalRow) -> Head:
-    """Where the journal stands before *row*, its first batch. Raises `Corrupted` where batches before it are lost."""
+def head_before_first(row: JournalRow) -> Head:
+    """Return the head before *row*, the journal's first batch. If batches before it are lost, that is the empty head,
+    which *row* does not follow."""
     if row.number > 1:
         try:
             first = RECORD_CODEC.unpack(row.records)[0]
@@ -70,28 +59,29 @@ def before_first(row: JournalRow) -> Head:
 
 
 def verify(rows: Iterable[JournalRow], head: Head) -> Head:
-    """Go through all batches of a journal that should end at *head*. Raises `Corrupted` at the first fault."""
+    """Check all batches of a journal whose tables are at *head*. Returns its end. Raises `Corrupted` at the first
+    fault."""
     at: Head | None = None
     for row in rows:
-        at = check(row, before_first(row) if at is None else at)
+        at = check(row, head_before_first(row) if at is None else at)
     _check_end(at or EMPTY_HEAD, head)
     return at or EMPTY_HEAD
 
 
-def faults(path: Path, progress: Progress = silent) -> Iterator[tuple[int, str]]:
-    """Every fault of the journal in the SQLite file at *path*, which may be in use: the number of the record where it
-    is, and a sentence. Behind a fault the check goes on with what the journal says. A file that cannot be read is one
-    as well."""
+def faults(path: Path, progress: Progress = no_progress) -> Iterator[tuple[int, str]]:
+    """Yield every fault of the journal in the SQLite file at *path*, which may be in use, as the number of the record
+    and a sentence. After a fault the check continues from what the faulty batch contains. A file that cannot be read is
+    a fault as well."""
     at: Head | None = None
     try:
         connection = open_readonly(path)
         try:
-            head = head_of(connection)
-            for row in batches(connection, up_to=head.number):
+            head = read_head(connection)
+            for row in read_batches(connection, up_to=head.number):
                 try:
-                    at = check(row, before_first(row) if at is None else at)
+                    at = check(row, head_before_first(row) if at is None else at)
                 except Corrupted as error:
-                    at = after(row)
+                    at = head_after(row)
                     yield row.number, str(error)
                 progress(at.number, head.number)
             _check_end(at or EMPTY_HEAD, head)
@@ -104,46 +94,21 @@ def faults(path: Path, progress: Progress = silent) -> Iterator[tuple[int, str]]
 
 
 def malformed(path: Path) -> str:
-    """What SQLite finds wrong with the pages of the file at *path*; empty if nothing is. Some seconds a gigabyte."""
+    """Return what SQLite finds wrong with the pages of the file at *path*; empty if nothing is wrong. Takes some
+    seconds per gigabyte."""
     try:
         connection = open_readonly(path)
         try:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            result = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
         finally:
             connection.close()
     except sqlite3.Error as error:
-        found = str(error)
-    return "" if found == "ok" else f"the journal's file is malformed: {' '.join(found.split())}"
-
-
-def open_readonly(path: Path) -> sqlite3.Connection:
-    """A connection that reads the file at *path* and holds nothing in memory. Raises `sqlite3.Error`."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-    seconds = timing_from_environment().journal.read_busy_seconds
-    connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
-    return connection
-
-
-def head_of(connection: sqlite3.Connection) -> Head:
-    """Where the tables stand. Raises `sqlite3.Error`."""
-    row = connection.execute("SELECT number, hash, at_ns, next_id FROM head").fetchone()
-    return EMPTY_HEAD if row is None else Head._make(row)
-
-
-def batches(connection: sqlite3.Connection, *, behind: int = 0, up_to: int = NUMBER_MAX) -> Iterator[JournalRow]:
-    """The batches behind record *behind* up to record *up_to*, in order, one at a time. Raises `sqlite3.Error`."""
-    while True:
-        number = behind
-        for row in connection.execute(_SLICE_OF, (behind, up_to, SLICE)):
-            number = row[0]
-            yield JournalRow._make(row)
-        if number == behind:
-            return
-        behind = number
+        result = str(error)
+    return "" if result == "ok" else f"the journal's file is malformed: {' '.join(result.split())}"
 
 
 def _check_end(at: Head, head: Head) -> None:
     if at.number != head.number:
         raise Corrupted(f"the journal ends at record {at.number}, the tables at {head.number}")
     if at.hash != head.hash:
-        raise Corrupted(f"the journal's hash at record {at.number} is not the one that the tables stand at")
+        raise Corrupted(f"the journal's hash at record {at.number} is not the one that the tables have")

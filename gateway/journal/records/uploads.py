@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.journal.columns import PartFact, UploadAt
+from gateway.journal.columns import PartSummary, UploadAt
 from gateway.journal.records.base import record
 
 
@@ -15,7 +15,7 @@ class PartsJoined:
     upload: int
     id: int
     numbers: tuple[int, ...]
-    facts: tuple[PartFact, ...]
+    facts: tuple[PartSummary, ...]
 
 
 @record(tag=80)

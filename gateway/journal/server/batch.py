@@ -1,11 +1,19 @@
-"""Group commit, without its I/O: many commands become one batch of records and changed rows. Synchronous.
+"""Group commit, without its I/O: turn many commands into one batch of records and changed rows. Synchronous.
 
-Each command runs in an overlay of its own above the batch's: one that is refused takes nobody down with it. One that
-misses rows is set aside; what all of them miss is loaded together, and they run again. So the commands of a batch
-are in no order among themselves, as those of a frame are.
+**Theory of operation.** Each command runs in an overlay of its own on top of the batch's overlay. If it succeeds, its
+changes are merged into the batch's overlay and its records are appended; if it is refused, they are discarded, so it
+does not affect the others.
 
-A command that misses many rows does not hold up the others: it leaves the batch, its rows are loaded a slice at a time
-(`BatchRunner.load`), and it joins whichever batch gathers then.
+A command that looks up a row that is not in memory stops with `RowsNotLoaded`. All rows that the commands of a round
+miss are loaded together, and these commands run again in the next round. So the commands of a batch have no order among
+themselves, like those of a frame on the wire.
+
+A command that misses many rows does not delay the others: it leaves the batch, its rows are loaded in slices
+(`BatchRunner.load`), and it joins whichever batch is open by then.
+
+Invariant: each record has the number that its command saw, since a command's records are appended only as a whole and
+before the next command runs. A batch that is based on another one, not durable yet, is discarded if that one is refused
+(`group_commit.py`).
 """
 
 from __future__ import annotations
@@ -21,30 +29,31 @@ from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.columns import pack, unpack
 from gateway.journal.commands import CommandTable, Prefetcher, Tx
 from gateway.journal.records import Record
-from gateway.journal.rows import LoadRequest, Overlay, RowsNotLoaded, prefetch, rows_in
+from gateway.journal.rows import LoadRequest, Overlay, RowsNotLoaded, max_rows, prefetch
 from gateway.journal.server.job_queue import Job
 from gateway.journal.server.row_cache import RowCache
 from gateway.journal.store import Batch, Head, JournalRow, running_hash
 from gateway.journal.tables import SESSION, SITE, SLOT, SessionState, Slot
 
-__all__ = ["NO_SESSION", "Answer", "BatchRunner", "Gathering", "Job", "Loading", "Prepared"]
+__all__ = ["NO_SESSION", "BatchRunner", "CommandResult", "Job", "LoadingJob", "OpenBatch", "PreparedBatch"]
 
 log = logging.getLogger(__name__)
 
 ROUNDS_MAX = 200
-"""How often a command may miss rows before it is refused. Each round of a path brings `LEVELS_MAX` directories."""
-ROWS_TURN = 1024
-"""Rows that are loaded without a break, about."""
+"""How often a command may miss rows before it is refused. Each round of a path loads `LEVELS_MAX` directories."""
+ROWS_PER_TURN = 1024
+"""About how many rows are loaded without a break."""
 PREFETCH_ROUNDS_MAX = 3
-"""How often rows are loaded before the commands run that want them: directories, names, what the names point at."""
+"""How often rows are loaded before the commands run that need them: directories, names, what the names point at."""
 STEP_NS = 10**9
-"""Steps back of the wall clock that are shorter are smoothed: what is written later does not seem older."""
+"""If the wall clock goes back by less than this, the difference is smoothed: what is written later does not look
+older."""
 NO_SESSION = 0
-"""Who the committer's own commands come from."""
+"""The session of the committer's own commands."""
 
 
-class Answer(NamedTuple):
-    """What came of a job: a value, or the error that it was refused with."""
+class CommandResult(NamedTuple):
+    """The result of a job: its command's answer, or the error that refused it."""
 
     job: Job
     value: Any
@@ -52,46 +61,46 @@ class Answer(NamedTuple):
 
 
 @dataclass
-class Prepared:
-    """A batch that ran and is not durable yet."""
+class PreparedBatch:
+    """A batch that has run and is not durable yet."""
 
     overlay: Overlay
-    answers: list[Answer]
+    results: list[CommandResult]
     batch: Batch
     jobs: Sequence[Job]
     records: int
 
 
 @dataclass
-class Loading:
+class LoadingJob:
     """A job whose command waits for rows."""
 
     job: Job
     wanted: list[LoadRequest]
     """Those that are not loaded yet."""
     rounds: int
-    """How often it missed rows."""
+    """How often the command has missed rows."""
 
 
-class Times(NamedTuple):
-    """The times of a batch. Each is its own clock's, nanoseconds."""
+class BatchTimes(NamedTuple):
+    """The times of a batch by three clocks, each in nanoseconds."""
 
     wall_ns: int
-    """What people see. Goes back with the wall clock, where that was set back by more than `STEP_NS`."""
+    """The time that people see. It goes back with the wall clock, if that was set back by more than `STEP_NS`."""
     journal_ns: int
-    """Of the batch itself: later than that of every batch before, also where the wall clock was ahead then."""
+    """The batch's own time: later than that of every batch before, even if the wall clock was ahead then."""
     site_ns: int
-    """By the site's clock (`site_clock`): for what is deleted because it is old."""
+    """The time of the site's clock (`site_clock`), by which old things are deleted."""
 
     @classmethod
-    def of(cls, now_ns: int, last_ns: int, site_ns: int) -> Times:
-        """At *now_ns* by the wall clock, behind a batch of *last_ns*."""
+    def of(cls, now_ns: int, last_ns: int, site_ns: int) -> BatchTimes:
+        """The times of a batch at *now_ns* by the wall clock that follows a batch whose own time is *last_ns*."""
         journal_ns = max(now_ns, last_ns + 1)
         return cls(journal_ns if journal_ns - now_ns < STEP_NS else now_ns, journal_ns, site_ns)
 
 
-class Gathering:
-    """A batch that still takes commands. Jobs that miss many rows are appended to *loading*."""
+class OpenBatch:
+    """A batch that still accepts commands."""
 
     def __init__(
         self,
@@ -99,9 +108,10 @@ class Gathering:
         commands: CommandTable,
         overlay: Overlay,
         head: Head,
-        times: Times,
-        loading: deque[Loading],
+        times: BatchTimes,
+        loading: deque[LoadingJob],
     ) -> None:
+        """*head* is where the batch before this one ends. Jobs that miss many rows are appended to *loading*."""
         self._cache = cache
         self._loading = loading
         self._commands = commands
@@ -110,46 +120,47 @@ class Gathering:
         self._times = times
         self.next_id = head.next_id
         self.records: list[Record] = []
-        self.answers: list[Answer] = []
+        self.results: list[CommandResult] = []
         self.size = 0
         """Bytes of its commands."""
 
     @property
     def jobs(self) -> list[Job]:
-        """Those that have an answer in this batch."""
-        return [answer.job for answer in self.answers]
+        """The jobs that have a result in this batch."""
+        return [result.job for result in self.results]
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Run *jobs*, loading what they miss."""
+        """Run *jobs*, and load the rows that they miss."""
         self.size += sum(job.size for job in jobs)
         self._prefetch(jobs)
         self._run(jobs, 0)
 
-    def resume(self, loaded: Loading) -> None:
+    def resume(self, loaded: LoadingJob) -> None:
         """Run a job again whose rows are in memory now."""
         self.size += loaded.job.size
         self._run([loaded.job], loaded.rounds)
 
     def _run(self, jobs: Sequence[Job], rounds: int) -> None:
+        """Run *jobs* in rounds until each has a result, or has left the batch since together they miss many rows."""
         rows = 0
         while jobs:
-            waiting = self._round(jobs)
+            waiting = self._run_round(jobs)
             jobs = [job for job, _ in waiting]
             rounds += 1
             if rounds >= ROUNDS_MAX:
-                refused = Unavailable("the command asks for more rows than it may")
-                self.answers += [Answer(job, None, refused) for job in jobs]
+                refused = Unavailable("the command looks up more rows than a command may")
+                self.results += [CommandResult(job, None, refused) for job in jobs]
                 return
             missing = list(dict.fromkeys(each for _, these in waiting for each in these))
-            rows += sum(map(rows_in, missing))
-            if rows > ROWS_TURN:
-                self._loading.extend(Loading(job, list(these), rounds) for job, these in waiting)
+            rows += sum(map(max_rows, missing))
+            if rows > ROWS_PER_TURN:
+                self._loading.extend(LoadingJob(job, list(these), rounds) for job, these in waiting)
                 self.size -= sum(job.size for job in jobs)
                 return
             self._cache.load(missing)
 
     def _prefetch(self, jobs: Sequence[Job]) -> None:
-        """Load what *jobs* are sure to miss."""
+        """Load the rows that *jobs* are known to look up, before they run."""
         by_prefetcher: dict[Prefetcher, list[Any]] = {}
         for job in jobs:
             prefetcher = type(job.command).PREFETCH
@@ -160,23 +171,24 @@ class Gathering:
                 try:
                     wanted = set(prefetcher(commands, self.overlay))
                 except Exception:
-                    log.exception("%s failed", prefetcher.__name__)  # as the command that it stumbles over will, alone
+                    log.exception("%s failed", prefetcher.__name__)  # the command that causes it fails alone, later
                     break
                 if not wanted:
                     break
                 self._cache.load(list(wanted))
 
-    def _round(self, jobs: Sequence[Job]) -> list[tuple[Job, tuple[LoadRequest, ...]]]:
-        """Run each job once. Returns those that missed rows, and the rows."""
+    def _run_round(self, jobs: Sequence[Job]) -> list[tuple[Job, tuple[LoadRequest, ...]]]:
+        """Run each job once. Returns the jobs that missed rows, with these rows."""
         waiting: list[tuple[Job, tuple[LoadRequest, ...]]] = []
         for job in jobs:
             try:
-                self.answers.append(self._one(job))
-            except RowsNotLoaded as these:
-                waiting.append((job, these.wanted))
+                self.results.append(self._run_job(job))
+            except RowsNotLoaded as missing:
+                waiting.append((job, missing.wanted))
         return waiting
 
-    def _one(self, job: Job) -> Answer:
+    def _run_job(self, job: Job) -> CommandResult:
+        """Run one command. Raises `RowsNotLoaded`."""
         overlay = Overlay(self.overlay)
         tx = Tx(
             overlay,
@@ -188,28 +200,29 @@ class Gathering:
         )
         try:
             if job.session != NO_SESSION:
-                repeated = _repeated(overlay, job)
+                repeated = _slot_of_repeated(overlay, job)
                 if repeated is not None:
-                    return Answer(job, unpack(repeated.answer), None)
+                    return CommandResult(job, unpack(repeated.answer), None)
             value = self._commands[type(job.command)](job.command, tx)
             answer = pack(value)
             _check_feature(tx)
         except EntrepotError as refused:
-            return Answer(job, None, refused)
+            return CommandResult(job, None, refused)
         except RowsNotLoaded:
             raise
         except Exception as bug:
             log.exception("the command %s failed", type(job.command).__name__)
-            return Answer(job, None, Refused(f"{type(job.command).__name__} failed: {bug!r}"))
+            return CommandResult(job, None, Refused(f"{type(job.command).__name__} failed: {bug!r}"))
         if job.session != NO_SESSION and tx.records:
             overlay.put(SLOT, Slot(job.session, job.slot, job.number, answer))
         self.next_id = tx.next_id
         self.records += tx.records
         overlay.merge_into(self.overlay)
-        return Answer(job, value, None)
+        return CommandResult(job, value, None)
 
-    def batch(self) -> Batch:
-        """What is to be written. The head moves without a record too: an id that was answered is never drawn again."""
+    def to_batch(self) -> Batch:
+        """Return what is to be written. The head advances even without a record: an id that was part of an answer is
+        never drawn again."""
         if self.records:
             before = self._before
             packed = RECORD_CODEC.pack(self.records)
@@ -225,36 +238,36 @@ class Gathering:
 
 
 class BatchRunner:
-    """Runs batches one after the other. A second one may be gathered while the first is being made durable."""
+    """Runs batches one after the other. A second one may be open while the first is being made durable."""
 
     def __init__(self, cache: RowCache, commands: CommandTable, head: Head) -> None:
         self._cache = cache
         self._cache.fresh_id = head.next_id
         self._commands = commands
-        self.loading: deque[Loading] = deque()
+        self.loading: deque[LoadingJob] = deque()
         """Jobs that are in no batch, since they wait for rows."""
         self.head = head
-        """Where the journal will stand once all that is prepared is durable."""
+        """Where the journal ends once all prepared batches are durable."""
 
-    def begin(self, now_ns: int, below: Prepared | None = None, *, site_ns: int | None = None) -> Gathering:
-        """A batch above *below*, one that is on its way, if there is one. *now_ns*: by the wall clock. *site_ns*: by
-        the site's clock; None: the same."""
-        # Rows are forgotten only here: between this and `finish`, what stood before a change has to be at hand.
+    def begin(self, now_ns: int, below: PreparedBatch | None = None, *, site_ns: int | None = None) -> OpenBatch:
+        """Open a batch on top of *below*, a batch that is being made durable, or of the cache. *now_ns* is the wall
+        clock's time. *site_ns* is that of the site's clock; None: the same."""
+        # Rows are evicted only here: between this and `finish`, the row before each change must be in memory.
         self._cache.shrink()
         overlay = Overlay(below.overlay if below else self._cache)
-        times = Times.of(now_ns, self.head.at_ns, now_ns if site_ns is None else site_ns)
-        return Gathering(self._cache, self._commands, overlay, self.head, times, self.loading)
+        times = BatchTimes.of(now_ns, self.head.at_ns, now_ns if site_ns is None else site_ns)
+        return OpenBatch(self._cache, self._commands, overlay, self.head, times, self.loading)
 
-    def load(self) -> list[Loading]:
-        """Load about `ROWS_TURN` rows for jobs that wait for them, which take turns. Returns the jobs that can run."""
+    def load(self) -> list[LoadingJob]:
+        """Load about `ROWS_PER_TURN` rows for jobs that wait for them; these take turns. Returns those that can run."""
         wanted: list[LoadRequest] = []
-        ready: list[Loading] = []
+        ready: list[LoadingJob] = []
         rows = 0
-        while self.loading and rows < ROWS_TURN:
+        while self.loading and rows < ROWS_PER_TURN:
             first = self.loading.popleft()
-            while first.wanted and rows < ROWS_TURN:
+            while first.wanted and rows < ROWS_PER_TURN:
                 wanted.append(first.wanted.pop())
-                rows += rows_in(wanted[-1])
+                rows += max_rows(wanted[-1])
             if first.wanted:
                 self.loading.append(first)
             else:
@@ -262,31 +275,32 @@ class BatchRunner:
         self._cache.load(list(dict.fromkeys(wanted)))
         return ready
 
-    def finish(self, gathering: Gathering) -> Prepared:
-        """The batch takes no more commands."""
-        batch = gathering.batch()
-        self.head = batch.head
-        return Prepared(gathering.overlay, gathering.answers, batch, gathering.jobs, len(gathering.records))
+    def finish(self, batch: OpenBatch) -> PreparedBatch:
+        """Close *batch*: it accepts no more commands."""
+        to_write = batch.to_batch()
+        self.head = to_write.head
+        return PreparedBatch(batch.overlay, batch.results, to_write, batch.jobs, len(batch.records))
 
-    def prepare(self, jobs: Sequence[Job], now_ns: int, *, site_ns: int | None = None) -> Prepared:
+    def prepare(self, jobs: Sequence[Job], now_ns: int, *, site_ns: int | None = None) -> PreparedBatch:
         """Run *jobs* as one batch. The times are those of `begin`."""
-        gathering = self.begin(now_ns, site_ns=site_ns)
-        gathering.run(jobs)
+        batch = self.begin(now_ns, site_ns=site_ns)
+        batch.run(jobs)
         while self.loading:
             for loaded in self.load():
-                gathering.resume(loaded)
-        return self.finish(gathering)
+                batch.resume(loaded)
+        return self.finish(batch)
 
-    def done(self, prepared: Prepared, above: Gathering | None = None) -> None:
-        """*prepared* is durable; the batch *above* it now stands on the cache."""
+    def mark_durable(self, prepared: PreparedBatch, above: OpenBatch | None = None) -> None:
+        """*prepared* is durable: merge its rows into the cache, and base the batch *above* it on the cache."""
         self._cache.merge(prepared.overlay.changed)
         self._cache.fresh_id = prepared.batch.head.next_id
         if above is not None:
             above.overlay.rebase(self._cache)
 
 
-def _repeated(overlay: Overlay, job: Job) -> Slot | None:
-    """The answer that this very command had already. Raises `SessionExpired` for a session that may not commit."""
+def _slot_of_repeated(overlay: Overlay, job: Job) -> Slot | None:
+    """Return the slot row with the stored answer if this very command has run before, otherwise None. Raises
+    `SessionExpired` for a session that may not commit."""
     try:
         session = overlay.get(SESSION, (job.session,))
         slot = overlay.get(SLOT, (job.session, job.slot))
@@ -298,14 +312,14 @@ def _repeated(overlay: Overlay, job: Job) -> Slot | None:
     if slot is None or slot.number < job.number:
         return None
     if slot.number > job.number:
-        raise Unavailable(f"slot {job.slot} of session {job.session} has gone on to number {slot.number}")
+        raise Unavailable(f"slot {job.slot} of session {job.session} is already at number {slot.number}")
     return slot
 
 
 def _check_feature(tx: Tx) -> None:
-    """A record of a newer level may not be written before the journal says that level."""
+    """Raise `Refused` if a record needs a higher feature level than the journal has."""
     needed = max((record.FEATURE for record in tx.records), default=1)  # type: ignore[union-attr]
     if needed > 1:
         site = tx.get(SITE, (0,))
         if site is None or site.feature < needed:
-            raise Refused(f"this journal's feature level does not allow what needs level {needed}")
+            raise Refused(f"this journal's feature level does not allow records of level {needed}")

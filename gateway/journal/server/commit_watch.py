@@ -1,15 +1,15 @@
 """Ends a committer whose commit thread hangs while its event loop goes on.
 
-Such a committer still renews leases but answers no command. Its supervisor and its clients still hear
-from it, so they take it for healthy.
+Such a committer still renews leases but answers no command. It still reports to its supervisor and to its clients, so
+they regard it as healthy.
 
 Why ending the process is safe: no command of the batch that the hung thread works on has been answered. So the kill is
-the same as a crash between two answers, which `committer.py` allows for. Either the transaction is durable, and
+the same as a crash between two answers, which `group_commit.py` allows for. Either the transaction is durable, and
 clients that send the same commands again get its answers, or the transaction left nothing behind.
 
 The process ends by SIGKILL, since a hung thread cannot be stopped, and since a thread that resumes must not write
-beside a successor. The kernel releases the journal's lock only once all threads of the process are gone, so no
-successor starts earlier.
+beside a successor. The kernel releases the journal's lock only once all threads of the process have ended, so
+no successor starts earlier.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ class CommitWatch:
     async def run(self) -> None:
         """Watch the commit thread until cancelled. Ends the process when a piece of work hangs."""
         times = self._timing.processes
-        heartbeat, seen = Heartbeat(times), 0
-        while not heartbeat.hangs(ready=True):
+        heartbeat, counted = Heartbeat(times), 0
+        while not heartbeat.is_hung(ready=True):
             await self._timing.clock.sleep(times.report_seconds)
             thread = self._thread
-            if not thread or seen != self._pieces:
-                heartbeat.heard()
-                seen = self._pieces
+            if not thread or counted != self._pieces:
+                heartbeat.record_report()
+                counted = self._pieces
                 continue
             heartbeat.tick(suspended=is_suspended(os.getpid(), thread))
         log.critical(
-            "the commit thread has been at one piece of work for more than %g s: this process ends, and another one "
-            "goes on; nothing that was not answered is lost or done twice",
+            "the commit thread has been at one piece of work for more than %g s: this process ends, and its successor "
+            "continues; no command is lost or run twice",
             times.hung_seconds,
         )
         self._end()

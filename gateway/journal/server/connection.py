@@ -1,25 +1,21 @@
-"""The committer's side of one client's connection: frames in, answers out.
+"""The committer's side of one client's connection: it decodes frames, and encodes answers.
 
-What a client may have on its way is bounded; past that it is answered `Busy`. A client that does not read its answers
-is not read from either.
+The commands that a client has sent and that are not answered yet are bounded; beyond that a command is answered with
+`Busy`. If a client does not read its answers, the committer stops reading from it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import Any, cast
 
-from gateway import failpoints
 from gateway.errors import Busy, EntrepotError, SessionExpired
 from gateway.journal.codec import COMMAND_CODEC
-from gateway.journal.server.batch import Answer, Job
-from gateway.journal.session_commands import OpenSession
-from gateway.journal.wire import SLOTS_MAX, FrameKind, Frames, error_out, frame
-
-if TYPE_CHECKING:
-    from gateway.journal.server.server import Server
+from gateway.journal.server.batch import CommandResult, Job
+from gateway.journal.server.committer import Committer
+from gateway.journal.wire import SLOTS_MAX, FrameKind, FrameReader, encode_error, frame
 
 log = logging.getLogger(__name__)
 
@@ -28,26 +24,27 @@ COMMANDS_MAX = 1024
 
 
 class ServerConnection(asyncio.Protocol):
-    """One client."""
+    """The connection of one client."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._frames = Frames()
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._frames = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._session = 0
+        """0: none is open."""
         self._pending = 0
-        self._tasks: set[asyncio.Future[None]] = set()
+        """Commands that wait."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
-        self._server.joined(self)
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
+        self._committer.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._server.left(self)
+        self._committer.connections.discard(self)
 
     def pause_writing(self) -> None:
-        """The client does not read its answers: take no more from it."""
+        """The client does not read its answers: stop reading from it."""
         if self._transport is not None:
             self._transport.pause_reading()
 
@@ -57,14 +54,14 @@ class ServerConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for length, found in self._frames.feed(data):
-                self._take(length, found)
+            for length, values in self._frames.feed(data):
+                self._handle(length, values)
         except (ValueError, TypeError, IndexError) as error:
-            log.warning("a client sent what is no frame: %s", error)
+            log.warning("a client sent an invalid frame: %s", error)
             self.close()
 
     def close(self) -> None:
-        """What was written still goes out."""
+        """Close the connection once all data written to it has been sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -72,8 +69,8 @@ class ServerConnection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def _take(self, length: int, found: tuple[Any, ...]) -> None:
-        kind, *values = found
+    def _handle(self, length: int, frame_values: tuple[Any, ...]) -> None:
+        kind, *values = frame_values
         match kind:
             case FrameKind.SEND:
                 self._send(values[0], length)
@@ -82,65 +79,58 @@ class ServerConnection(asyncio.Protocol):
             case FrameKind.HELLO:
                 self._hello(values[0], values[1])
             case FrameKind.HORIZONS:
-                self._write(frame(FrameKind.DONE, values[0], self._server.horizon(pins=bool(values[1]))))
+                self._write(frame(FrameKind.DONE, values[0], self._committer.horizon(pins=bool(values[1]))))
             case FrameKind.PIN:
-                self._later(self._pin(*values))
+                self._committer.spawn(self._pin(*values))
             case FrameKind.GOODBYE:
-                # A beat that crossed it on the way is no reason to tell of an end that was asked for.
+                # The session is forgotten here first: a beat that arrives later must not be answered with OVER.
                 session, self._session = self._session, 0
                 done = frame(FrameKind.DONE, values[0], None)
-                self._server.end_session(session, lambda: self._write(done))
+                self._committer.end_session(session, lambda: self._write(done))
             case _:
                 raise ValueError(f"a frame of kind {kind}")
 
-    def _later(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _pin(self, ask: int, name: str, number: int, until_ns: int) -> None:
+    async def _pin(self, request: int, name: str, number: int, until_ns: int) -> None:
         try:
-            await self._server.pin(name, number, until_ns)
+            await self._committer.pin(name, number, until_ns)
         except EntrepotError as error:
-            self._write(frame(FrameKind.FAILED, ask, *error_out(error)))
+            self._write(frame(FrameKind.FAILED, request, *encode_error(error)))
         else:
-            self._write(frame(FrameKind.DONE, ask, None))
+            self._write(frame(FrameKind.DONE, request, None))
 
     # --- its session --------------------------------------------------------------------------------------------------
 
     def _hello(self, kind: str, session: int) -> None:
         if session == 0:
-            self._server.committer.own(OpenSession(kind), self._opened)
-        elif self._server.leases.knows(session):
+            self._committer.open_session(kind, self._opened)
+        elif self._committer.leases.knows(session):
             self._welcome(session)
         else:
             self._write(frame(FrameKind.OVER, session))
 
-    def _opened(self, answer: Answer) -> None:
-        if answer.error is not None:
-            log.error("no session could be opened: %s", answer.error)
+    def _opened(self, session: int | None) -> None:
+        if session is None:
             self.close()
-            return
-        failpoints.reach("session-opened")
-        self._server.leases.open(answer.value, self._server.committer.durable, self._server.clock.monotonic())
-        self._welcome(answer.value)
+        else:
+            self._welcome(session)
 
     def _welcome(self, session: int) -> None:
+        leases = self._committer.leases
         self._session = session
-        self._server.leases.beat(session, self._server.clock.monotonic())
-        self._write(frame(FrameKind.WELCOME, session, self._server.leases.seconds, self._server.committer.durable))
+        leases.renew(session, self._committer.clock.monotonic())
+        self._write(frame(FrameKind.WELCOME, session, leases.seconds, self._committer.durable))
 
     def _beat(self, horizon: int) -> None:
         if not self._session:
             return
-        if not self._server.leases.knows(self._session):
-            self.told_over(self._session)
+        if not self._committer.leases.knows(self._session):
+            self.notify_session_ended(self._session)
             return
-        self._server.leases.beat(self._session, self._server.clock.monotonic(), horizon)
-        self._write(frame(FrameKind.BEATEN, self._server.committer.durable))
+        self._committer.leases.renew(self._session, self._committer.clock.monotonic(), horizon)
+        self._write(frame(FrameKind.BEATEN, self._committer.durable))
 
-    def told_over(self, session: int) -> None:
-        """*session* has ended: tell the client, if it is its."""
+    def notify_session_ended(self, session: int) -> None:
+        """Report the end of *session* to the client, if it is the client's own session."""
         if session == self._session:
             self._session = 0
             self._write(frame(FrameKind.OVER, session))
@@ -149,13 +139,13 @@ class ServerConnection(asyncio.Protocol):
 
     def _send(self, commands: Sequence[tuple[int, int, tuple[Any, ...]]], length: int) -> None:
         size = length // max(1, len(commands))
-        self._server.leases.beat(self._session, self._server.clock.monotonic())
+        self._committer.leases.renew(self._session, self._committer.clock.monotonic())
         refused = []
         for slot, number, flat in commands:
             try:
                 self._queue(slot, number, flat, size)
             except EntrepotError as error:
-                refused.append((slot, number, *error_out(error)))
+                refused.append((slot, number, *encode_error(error)))
         if refused:
             self._write(frame(FrameKind.ANSWERS, refused))
 
@@ -167,14 +157,14 @@ class ServerConnection(asyncio.Protocol):
         if self._pending >= COMMANDS_MAX:
             raise Busy("the committer's queue for this process")
         command = COMMAND_CODEC.from_tuple(flat)
-        self._server.committer.add(Job(self._session, slot, number, command, size, self))
+        self._committer.group.add(Job(self._session, slot, number, command, size, self))
         self._pending += 1
 
-    def answer(self, answers: Sequence[Answer]) -> None:
-        """Send what came of this client's jobs."""
-        self._pending -= len(answers)
-        flat = []
-        for job, value, error in answers:
-            name, payload = ("", value) if error is None else error_out(error)
-            flat.append((job.slot, job.number, name, payload))
-        self._write(frame(FrameKind.ANSWERS, flat))
+    def deliver(self, results: Sequence[CommandResult]) -> None:
+        """Send the results of some of this client's commands."""
+        self._pending -= len(results)
+        answers = []
+        for job, value, error in results:
+            code, payload = ("", value) if error is None else encode_error(error)
+            answers.append((job.slot, job.number, code, payload))
+        self._write(frame(FrameKind.ANSWERS, answers))

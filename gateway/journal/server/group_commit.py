@@ -1,14 +1,26 @@
-"""The commit loop: a batch gathers while the one before is made durable. One event loop, one commit thread.
+"""The commit loop: it gathers commands into a batch while the batch before it is made durable.
 
-A small batch behind which nobody waits is committed on the loop itself, where the disk has lately been quick: two
-hops between threads take longer than such a commit. Whoever uses the writing connection holds `_writing` meanwhile.
+**Theory of operation.** There is one event loop and one commit thread. A batch has these states:
 
-The crash argument: an answer is sent only after its batch's one transaction is durable. Killed before, nothing of
-the batch stands and nobody was answered; each client sends its commands again to the successor under the same
-(session, slot, number). Killed behind the commit and before the answer, the slot rows of that same transaction hold
-the answers, and the repeated command gets its own, once. Where a commit fails for any other reason than a full disk,
-nobody can say whether it stands: the process ends without an answer, and its successor finds out as after a crash. So
-does one whose commit thread hangs (`commit_watch.py`).
+- *open* (`OpenBatch`): the event loop runs commands in it. At most one batch is open.
+- *prepared* (`PreparedBatch`): it accepts no more commands. The commit thread writes it, in one transaction with one
+  fsync. At most one batch is being written, so the open batch collects whatever arrives meanwhile, and no timer is
+  needed. Its overlay is based on that of the prepared batch.
+- *durable*: its rows are merged into the cache, the open batch is rebased onto the cache, and its commands are
+  answered.
+- *refused*, only when the disk is full: nothing of it was written. Its commands, and those of the open batch that ran
+  on top of it, are answered with `DiskFull`, or queued again if they free space.
+
+A small batch is committed on the event loop itself, if no command waits and the disk has been fast lately: handing it
+to the thread would take longer than the commit. Whoever uses the writing connection holds `_writing` meanwhile.
+
+**Crash argument.** An answer is sent only after the transaction of its batch is durable. If the process is killed
+before, nothing of the batch was written and nobody was answered; each client sends its commands again to the next
+committer under the same (session, slot, number). If the process is killed after the commit and before the answer, the
+slot rows of that same transaction contain the answers, and a repeated command gets its own answer and is not run again.
+If a commit fails for any reason except a full disk, it is not known whether the batch is durable. The process then ends
+without an answer, and its successor finds out as after a crash. A process whose commit thread hangs ends in the same
+way (`commit_watch.py`).
 """
 
 from __future__ import annotations
@@ -24,12 +36,12 @@ from typing import Any
 from gateway import failpoints
 from gateway.errors import Busy, DiskFull
 from gateway.journal.commands import CommandTable
-from gateway.journal.server.batch import NO_SESSION, Answer, BatchRunner, Gathering, Prepared
+from gateway.journal.server.batch import NO_SESSION, BatchRunner, CommandResult, OpenBatch, PreparedBatch
 from gateway.journal.server.commit_watch import CommitWatch, end_process
 from gateway.journal.server.job_queue import Job, JobQueue
 from gateway.journal.server.reserve import Reserve
 from gateway.journal.server.row_cache import RowCache
-from gateway.journal.site_clock import KeptClock, moments
+from gateway.journal.site_clock import CommitterClock, clock_reader
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.timing import Timing
 
@@ -38,41 +50,43 @@ log = logging.getLogger(__name__)
 BATCH_COMMANDS = 512
 BATCH_BYTES = 8 << 20
 BATCH_ROWS = 8192
-"""A batch that changes so many rows takes no more commands: the next one waits until they are written."""
+"""A batch that changes this many rows accepts no more commands: the next one waits until they are written."""
 QUEUE_COMMANDS = 8192
 QUEUE_BYTES = 64 << 20
-HERE_ROWS = 64
-"""A batch that changes more rows is not committed on the loop."""
-HERE_BYTES = 64 << 10
-"""Nor is one whose records are longer."""
+LOOP_COMMIT_ROWS = 64
+"""A batch that changes more rows is not committed on the event loop."""
+LOOP_COMMIT_BYTES = 64 << 10
+"""A batch whose records are longer is not committed on the event loop."""
 
-FULL = "the journal's disk is full: only deletions are taken"
+FULL = "the journal's disk is full: only deletions are accepted"
 
 
 class GroupCommitter:
-    """Takes jobs, answers each once its batch is durable. `answered` is told the answers of a batch together."""
+    """Accepts jobs, and answers each of them once its batch is durable."""
 
     def __init__(
         self,
         store: SqliteStore,
         commands: CommandTable,
         reserve: Reserve,
-        answered: Callable[[Sequence[Answer]], None],
+        deliver: Callable[[Sequence[CommandResult]], None],
         observe: Callable[[int, int, float], None] = lambda commands, records, seconds: None,
         *,
         timing: Timing,
         end: Callable[[], None] = end_process,
     ) -> None:
-        """*end*: what ends this process where its commit thread hangs."""
+        """*deliver* is called on the event loop with all results of a batch. *observe* is called after each commit with
+        the number of commands, the number of records and the seconds that it took. *end* ends this process if its
+        commit thread hangs."""
         self.timing = timing
         self._watch = CommitWatch(timing, end)
         self._store = store
-        self.clock = KeptClock(store, moments(timing.clock))
+        self.clock = CommitterClock(store, clock_reader(timing.clock))
         """The site's clock."""
         self._cache = RowCache(store)
-        self._written = store.head()
-        self._runner = BatchRunner(self._cache, commands, self._written)
-        self._answered = answered
+        self._durable_head = store.head()
+        self._runner = BatchRunner(self._cache, commands, self._durable_head)
+        self._deliver = deliver
         self._observe = observe
         self._queue = JobQueue()
         self._wake: asyncio.Future[None] | None = None
@@ -80,35 +94,36 @@ class GroupCommitter:
         self._commits = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._writing = threading.Lock()
-        self._usual_seconds = 0.0
-        """What the commits of small batches took lately: a mean in which the last one counts an eighth."""
+        self._mean_commit_seconds = 0.0
+        """How long commits of small batches took lately: a moving mean in which the last one has a weight of 1/8."""
         self._reserve = reserve
-        self.durable = self._written.number
+        self.durable = self._durable_head.number
         """The number of the last durable record."""
 
     def add(self, job: Job) -> None:
-        """Queue *job*. Raises `Busy` if the queue is full, `DiskFull` where only deletions are taken."""
+        """Queue *job*. Raises `Busy` if the queue is full, `DiskFull` if only deletions are accepted."""
         if len(self._queue) >= QUEUE_COMMANDS or self._queue.size + job.size > QUEUE_BYTES:
             raise Busy("the committer's queue")
         if self._reserve.spent and not type(job.command).FREES:
             raise DiskFull(FULL)
         self._push(job)
 
-    def own(self, command: Any, waiter: Callable[[Answer], None] | None = None) -> None:
-        """Queue a command of the committer's own."""
+    def add_internal(self, command: Any, waiter: Callable[[CommandResult], None] | None = None) -> None:
+        """Queue a command of the committer itself. It belongs to no session, and no limit applies."""
         self._push(Job(NO_SESSION, 0, 0, command, 0, waiter))
 
     def _push(self, job: Job) -> None:
         self._queue.push(job)
-        self._awake()
+        self._notify()
 
-    def _awake(self, _: object = None) -> None:
+    def _notify(self, _: object = None) -> None:
+        """Wake the commit loop."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
     async def run(self) -> None:
-        """Commit until `stop` was called and nothing is left. Raises what a commit failed with."""
-        tasks = [asyncio.create_task(each) for each in (self._run(), self._tidy(), self._watch.run())]
+        """Commit until `stop` was called and no job is left. Raises the error of a commit that failed."""
+        tasks = [asyncio.create_task(each) for each in (self._commit_loop(), self._maintain(), self._watch.run())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -120,64 +135,103 @@ class GroupCommitter:
             self._thread.shutdown(wait=True)
 
     def stop(self) -> None:
-        """Take what is queued to its end, and no longer."""
+        """Make `run` return once all queued jobs are answered."""
         self._stopping = True
-        self._awake()
+        self._notify()
 
-    async def _run(self) -> None:
-        """At most two batches are in the making: one is written while the next gathers what comes meanwhile."""
+    # --- the commit loop ----------------------------------------------------------------------------------------------
+
+    async def _commit_loop(self) -> None:
         loop = asyncio.get_running_loop()
-        flying: asyncio.Future[None] | None = None
-        below: Prepared | None = None
-        above: Gathering | None = None
+        commit: asyncio.Future[None] | None = None
+        prepared: PreparedBatch | None = None  # the batch that *commit* writes
+        batch: OpenBatch | None = None
         while True:
-            if above is None or _has_room(above):
-                above = self._gather(above, below)
-            if flying is not None and below is not None and flying.done():
-                if not self._landed(flying, below, above):
-                    above = None
-                flying = below = None
-            if flying is None and above is not None and above.answers:
-                below, above = self._runner.finish(above), None
-                if self._write_here(below):
-                    below = None
+            if batch is None or _has_capacity(batch):
+                batch = self._run_jobs(batch, prepared)
+            if commit is not None and prepared is not None and commit.done():
+                if not self._finish_commit(commit, prepared, batch):
+                    batch = None
+                commit = prepared = None
+            if commit is None and batch is not None and batch.results:
+                prepared, batch = self._runner.finish(batch), None
+                if self._commit_on_loop(prepared):
+                    prepared = None
                     continue
-                flying = loop.run_in_executor(self._thread, self._write, below)
-                flying.add_done_callback(self._awake)
-            elif flying is None and not self._pending and self._stopping:
+                commit = loop.run_in_executor(self._thread, self._commit_in_thread, prepared)
+                commit.add_done_callback(self._notify)
+            elif commit is None and not self._has_pending and self._stopping:
                 return
-            if self._pending and (above is None or _has_room(above)):
+            if self._has_pending and (batch is None or _has_capacity(batch)):
                 await asyncio.sleep(0)
             else:
-                await self._sleep(flying)
+                await self._sleep(commit)
 
     @property
-    def _pending(self) -> bool:
+    def _has_pending(self) -> bool:
         """Whether jobs wait to be run."""
         return bool(self._queue or self._runner.loading)
 
-    def _gather(self, above: Gathering | None, below: Prepared | None) -> Gathering | None:
-        """Run, in the batch that gathers, as many jobs as a turn of the loop has time for. Returns the batch."""
+    def _run_jobs(self, batch: OpenBatch | None, prepared: PreparedBatch | None) -> OpenBatch | None:
+        """Run as many jobs as fit into one turn of the event loop. Returns the open batch, which is begun on top of
+        *prepared* if there was none."""
         loaded = self._runner.load() if self._runner.loading else []
         if not self._queue and not loaded:
-            return above
-        above = above or self._runner.begin(self.timing.clock.wall_ns(), below, site_ns=self.clock.now_ns())
+            return batch
+        batch = batch or self._runner.begin(self.timing.clock.wall_ns(), prepared, site_ns=self.clock.now_ns())
         for each in loaded:
-            above.resume(each)
-        if _has_room(above):
-            above.run(self._queue.take(BATCH_COMMANDS - len(above.answers), BATCH_BYTES - above.size))
-        return above
+            batch.resume(each)
+        if _has_capacity(batch):
+            batch.run(self._queue.take(BATCH_COMMANDS - len(batch.results), BATCH_BYTES - batch.size))
+        return batch
 
-    async def _sleep(self, flying: asyncio.Future[None] | None) -> None:
-        """Until something is queued or the batch on its way has landed."""
+    async def _sleep(self, commit: asyncio.Future[None] | None) -> None:
+        """Wait until a job is queued or *commit* is done."""
         self._wake = asyncio.get_running_loop().create_future()
-        if flying is None or not flying.done():
+        if commit is None or not commit.done():
             await self._wake
         self._wake = None
 
-    def _write(self, prepared: Prepared) -> None:
-        """In the commit thread."""
-        if self._nothing_in(prepared):
+    def _finish_commit(self, commit: asyncio.Future[None], prepared: PreparedBatch, batch: OpenBatch | None) -> bool:
+        """Answer the commands of *prepared*, which *commit* has written. Returns False if the disk was full: nothing of
+        *prepared* was written, and the commands of *batch*, which was based on it, are queued again or refused. Raises
+        any other error of the commit."""
+        try:
+            commit.result()
+        except DiskFull as full:
+            self._runner.head = self._durable_head
+            self._refuse(prepared, full, [] if batch is None else batch.jobs)
+            return False
+        self._answer(prepared, batch)
+        return True
+
+    def _answer(self, prepared: PreparedBatch, batch: OpenBatch | None) -> None:
+        self._runner.mark_durable(prepared, batch)
+        self.durable = prepared.batch.head.number
+        self._deliver(prepared.results)
+        failpoints.reach("batch-answered")
+
+    def _refuse(self, prepared: PreparedBatch, full: DiskFull, open_jobs: Sequence[Job]) -> None:
+        """Handle a full disk. Commands that free space are queued again, to be tried without the others. All others
+        are answered with `DiskFull`, also those that wait. If *prepared* consists only of commands that free space,
+        they are answered with `DiskFull` too."""
+        only_frees = all(type(job.command).FREES for job in prepared.jobs)
+        loading = [loading.job for loading in self._runner.loading]
+        self._runner.loading.clear()
+        waiting = [*([] if only_frees else prepared.jobs), *open_jobs, *loading, *self._queue.clear()]
+        refused = list(prepared.jobs) if only_frees else []
+        for job in waiting:
+            if type(job.command).FREES:
+                self._queue.push(job)
+            else:
+                refused.append(job)
+        self._deliver([CommandResult(job, None, full) for job in refused])
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    def _commit_in_thread(self, prepared: PreparedBatch) -> None:
+        """Write a batch. Called in the commit thread."""
+        if self._is_unchanged(prepared):
             return
         with self._watch.working(), self._writing:
             failpoints.reach("batch-prepared")
@@ -186,25 +240,27 @@ class GroupCommitter:
                 self._store.write(prepared.batch)
             except DiskFull:
                 self._write_on_full_disk(prepared)
-            self._wrote(prepared, time.perf_counter() - started)
+            self._record_commit(prepared, time.perf_counter() - started)
             self._store.checkpoint(idle=False, longest=self._reserve.wal_bytes())
 
-    def _write_here(self, prepared: Prepared) -> bool:
-        """Commit on the loop, and answer, what takes no longer than handing it over. False: that is for the thread,
-        and so are the checkpoint that is due and what to do on a full disk."""
+    def _commit_on_loop(self, prepared: PreparedBatch) -> bool:
+        """Write and answer a small batch on the event loop. Returns False if the batch is for the commit thread: it is
+        not small, the disk is slow, other commands wait, a checkpoint is due, or the disk is full."""
         quick = (
-            not self._queue and self._usual_seconds <= self.timing.journal.loop_commit_seconds and _is_small(prepared)
+            not self._queue
+            and self._mean_commit_seconds <= self.timing.journal.loop_commit_seconds
+            and _is_small(prepared)
         )
         if not quick or not self._writing.acquire(blocking=False):
             return False
         try:
-            if not self._nothing_in(prepared):
+            if not self._is_unchanged(prepared):
                 if self._store.checkpoint_due(longest=self._reserve.wal_bytes()):
                     return False
                 failpoints.reach("batch-prepared")
                 started = time.perf_counter()
                 self._store.write(prepared.batch)
-                self._wrote(prepared, time.perf_counter() - started)
+                self._record_commit(prepared, time.perf_counter() - started)
         except DiskFull:
             return False
         finally:
@@ -212,88 +268,65 @@ class GroupCommitter:
         self._answer(prepared, None)
         return True
 
-    def _nothing_in(self, prepared: Prepared) -> bool:
+    def _is_unchanged(self, prepared: PreparedBatch) -> bool:
+        """Whether the batch has nothing to write."""
         batch = prepared.batch
-        return batch.head == self._written and not batch.puts and not batch.drops
+        return batch.head == self._durable_head and not batch.puts and not batch.drops
 
-    def _wrote(self, prepared: Prepared, seconds: float) -> None:
+    def _record_commit(self, prepared: PreparedBatch, seconds: float) -> None:
         failpoints.reach("batch-durable")
-        self._written = prepared.batch.head
+        self._durable_head = prepared.batch.head
         self._commits += 1
         self._observe(len(prepared.jobs), prepared.records, seconds)
         if _is_small(prepared):
             counted_seconds = min(seconds, self.timing.journal.hiccup_seconds)
-            self._usual_seconds += (counted_seconds - self._usual_seconds) / 8
+            self._mean_commit_seconds += (counted_seconds - self._mean_commit_seconds) / 8
 
-    def _write_on_full_disk(self, prepared: Prepared) -> None:
-        """Give the reserve back, and with its room that of the WAL; deletions have it now."""
+    def _write_on_full_disk(self, prepared: PreparedBatch) -> None:
+        """Free the space of the reserve and of the WAL, and write a batch that consists only of commands that free
+        space. Raises `DiskFull` for any other batch, or if it still does not fit."""
         self._reserve.spend()
         self._store.shrink_wal()
         if not all(type(job.command).FREES for job in prepared.jobs):
             raise DiskFull(FULL)
         self._store.write(prepared.batch)
 
-    def _landed(self, flying: asyncio.Future[None], prepared: Prepared, above: Gathering | None) -> bool:
-        """Answer what is durable now. False where the disk was full: nothing of *prepared* stands, and what was
-        gathered above it is queued again. Any other failure is raised."""
-        try:
-            flying.result()
-        except DiskFull as full:
-            self._runner.head = self._written
-            self._refuse(prepared, full, [] if above is None else above.jobs)
-            return False
-        self._answer(prepared, above)
-        return True
+    # --- maintenance --------------------------------------------------------------------------------------------------
 
-    def _answer(self, prepared: Prepared, above: Gathering | None) -> None:
-        self._runner.done(prepared, above)
-        self.durable = prepared.batch.head.number
-        self._answered(prepared.answers)
-        failpoints.reach("batch-answered")
-
-    def _refuse(self, prepared: Prepared, full: DiskFull, above: Sequence[Job]) -> None:
-        """On a full disk what frees is tried again by itself; everything else has its error, also what waits."""
-        alone = all(type(job.command).FREES for job in prepared.jobs)
-        loading = [loading.job for loading in self._runner.loading]
-        self._runner.loading.clear()
-        waiting = [*([] if alone else prepared.jobs), *above, *loading, *self._queue.clear()]
-        lost = list(prepared.jobs) if alone else []
-        for job in waiting:
-            if type(job.command).FREES:
-                self._queue.push(job)
-            else:
-                lost.append(job)
-        self._answered([Answer(job, None, full) for job in lost])
-
-    async def _tidy(self) -> None:
-        """Now and then: see to the reserve and to the site's clock, and bring the WAL home while nobody commits."""
-        seen = -1
+    async def _maintain(self) -> None:
+        """Periodically restore the reserve, store the site's clock, and checkpoint the WAL if nothing was committed
+        since the last time."""
+        commits = -1
         while True:
             await self.timing.clock.sleep(self.timing.journal.tidy_seconds)
-            idle = seen == self._commits
-            seen = self._commits
-            await self.in_thread(lambda: self._keep(idle))  # noqa: B023
+            idle = commits == self._commits
+            commits = self._commits
+            await self.in_thread(lambda: self._maintain_once(idle))  # noqa: B023
 
-    def _keep(self, idle: bool) -> None:
+    def _maintain_once(self, idle: bool) -> None:
         if idle:
             self._store.checkpoint(idle=True)
-        self._reserve.keep()
-        self.clock.keep()
+        self._reserve.restore()
+        self.clock.store_if_due()
 
     async def in_thread(self, work: Callable[[], Any]) -> Any:
-        """Do something with the writing connection, between two batches."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._alone, work)
+        """Call *work* in the commit thread, between two batches, so that it may use the writing connection."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run_exclusively, work)
 
-    def _alone(self, work: Callable[[], Any]) -> Any:
+    def _run_exclusively(self, work: Callable[[], Any]) -> Any:
         with self._watch.working(), self._writing:
             return work()
 
 
-def _has_room(gathering: Gathering) -> bool:
-    rows = len(gathering.overlay.changed)
-    return len(gathering.answers) < BATCH_COMMANDS and gathering.size < BATCH_BYTES and rows < BATCH_ROWS
+def _has_capacity(batch: OpenBatch) -> bool:
+    """Whether *batch* accepts more commands."""
+    rows = len(batch.overlay.changed)
+    return len(batch.results) < BATCH_COMMANDS and batch.size < BATCH_BYTES and rows < BATCH_ROWS
 
 
-def _is_small(prepared: Prepared) -> bool:
+def _is_small(prepared: PreparedBatch) -> bool:
+    """Whether *prepared* may be committed on the event loop."""
     journal = prepared.batch.journal
-    return len(prepared.overlay.changed) <= HERE_ROWS and (journal is None or len(journal.records) <= HERE_BYTES)
+    return len(prepared.overlay.changed) <= LOOP_COMMIT_ROWS and (
+        journal is None or len(journal.records) <= LOOP_COMMIT_BYTES
+    )

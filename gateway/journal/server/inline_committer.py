@@ -1,4 +1,5 @@
-"""A committer without a socket: for founding a site, restoring one, and tests. Holds the site's lock meanwhile."""
+"""A committer without a socket or a thread, for founding a site, restoring one, and tests. The caller holds the site's
+lock meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from gateway.timing import Timing
 
 
 class InlineCommitter:
-    """Runs commands one by one, each durable when it is answered."""
+    """Runs commands in the caller's thread. Each is durable when `run` returns."""
 
     def __init__(
         self,
@@ -23,8 +24,8 @@ class InlineCommitter:
         *,
         timing: Timing | None = None,
     ) -> None:
-        """*site_ns*: tells the time by the site's clock; None: it is the wall clock's. *timing*: the machine's clocks,
-        unless given."""
+        """*site_ns* returns the time of the site's clock; None: the wall clock's time is used. *timing* defaults to the
+        machine's clocks."""
         self._store = store
         self._site_ns = site_ns
         self._clock = (timing or Timing()).clock
@@ -33,20 +34,21 @@ class InlineCommitter:
         self._runner = BatchRunner(self._cache, commands, store.head())
 
     def run(self, command: Any, session: int = NO_SESSION) -> Any:
-        """The command's answer. Raises what it was refused with."""
+        """Run *command* and return its answer. Raises the error that refused it."""
         return self.run_all([command], session)[0]
 
     def run_all(self, commands: list[Any], session: int = NO_SESSION) -> list[Any]:
-        """The answers of commands that run in one batch, or the error of the first that was refused."""
+        """Run *commands* in one batch and return their answers. Raises the error of the first that was refused; the
+        others are committed all the same."""
         now_ns = self._clock.wall_ns()
-        self._number = max(self._number + 1, now_ns)  # above those of an earlier committer, in a slot
+        self._number = max(self._number + 1, now_ns)  # above the numbers that an earlier committer used in a slot
         jobs = [Job(session, at, self._number, command, 0, None) for at, command in enumerate(commands)]
         site_ns = None if self._site_ns is None else self._site_ns()
         prepared = self._runner.prepare(jobs, now_ns, site_ns=site_ns)
         self._store.write(prepared.batch)
-        self._runner.done(prepared)
-        answers = {answer.job.slot: answer for answer in prepared.answers}
-        for answer in answers.values():
-            if answer.error is not None:
-                raise answer.error
-        return [answers[at].value for at in range(len(commands))]
+        self._runner.mark_durable(prepared)
+        results = {result.job.slot: result for result in prepared.results}
+        for result in results.values():
+            if result.error is not None:
+                raise result.error
+        return [results[at].value for at in range(len(commands))]

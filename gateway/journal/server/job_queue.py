@@ -1,8 +1,8 @@
-"""The committer's queue. Pure.
+"""The committer's queue of jobs. Pure.
 
-A job's weight is about the number of rows that its command looks up (`commands.command`). Light jobs are first come,
-first served. Heavy ones wait in a lane for each user and take turns, one at a time between the light ones: so nobody
-waits for more than one heavy command of each other user, however many of them one user sends.
+A job's weight is about the number of rows that its command looks up (`commands.command`). Light jobs are served in the
+order in which they arrive. Heavy jobs wait in one queue per user; the users take turns, and one heavy job runs at a
+time between the light ones. So a user waits for at most one heavy command of each other user, however many these send.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from gateway.journal.commands import HEAVY_WEIGHT, weight_of
 from gateway.journal.turns import FairQueue
 
 TURN_WEIGHT = 256
-"""Weight of the light jobs that are taken at once: a few milliseconds of work."""
-HEAVY_WEIGHT = 64
-"""A job of this weight is heavy."""
+"""Total weight of the light jobs that run without a break: a few milliseconds of work."""
 
 
 class Job(NamedTuple):
-    """A command to run, and who waits for its answer."""
+    """A command to run, and the waiter for its result."""
 
     session: int
     slot: int
@@ -28,6 +27,7 @@ class Job(NamedTuple):
     size: int
     """Bytes on the wire."""
     waiter: Any
+    """A function of the `CommandResult`, a `ClientConnection`, or None."""
 
 
 class JobQueue:
@@ -45,7 +45,7 @@ class JobQueue:
         return self._count
 
     def push(self, job: Job) -> None:
-        """Add *job* behind the others of its lane."""
+        """Add *job* at the end of its queue: that of the light jobs, or that of its user's heavy ones."""
         weight = weight_of(job.command)
         if weight < HEAVY_WEIGHT:
             self._light.append((weight, job))
@@ -55,7 +55,8 @@ class JobQueue:
         self.size += job.size
 
     def take(self, jobs_max: int, bytes_max: int) -> list[Job]:
-        """Remove and return the jobs to run without a break: light ones up to `TURN_WEIGHT`, and one heavy one."""
+        """Remove and return jobs to run without a break: light ones up to `TURN_WEIGHT`, and one heavy one; at most
+        *jobs_max*, and none once *bytes_max* is reached."""
         taken: list[Job] = []
         size = weight = 0
         light = self._light
@@ -80,14 +81,3 @@ class JobQueue:
         self._heavy.clear()
         self._count = self.size = 0
         return jobs
-
-
-def weight_of(command: Any) -> int:
-    """About how many rows a command looks up."""
-    weigh = type(command).WEIGHT
-    if weigh is None:
-        return 1
-    try:
-        return int(weigh(command))
-    except (TypeError, ValueError, AttributeError):
-        return HEAVY_WEIGHT  # its fields are not what they should be; the command will fail, alone

@@ -1,8 +1,8 @@
 """The committer's connections to the SQLite file: one that writes, used by the commit thread alone, and one that loads.
 
-Order of steps, and what a crash leaves: `write` is one transaction (records, rows, head) made durable by one fsync of
-the WAL (`synchronous=FULL`). Killed or cut off before it, nothing of the batch is there; behind it, all. Checkpoints
-copy what is durable in the WAL into the file, and are SQLite's own argument.
+Crash argument: `write` is one transaction (records, rows, head), which one fsync of the WAL makes durable
+(`synchronous=FULL`). After a kill or a power cut before it, nothing of the batch is in the file; after it, all of it
+is. Checkpoints copy what is durable in the WAL into the file; SQLite guarantees that they survive a crash.
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from typing import Any
 
 from gateway import failpoints
 from gateway.errors import Corrupted, DiskFull, Misconfigured
-from gateway.journal.history import chain
 from gateway.journal.records import FEATURE_LEVEL
+from gateway.journal.sqlite.journal_reader import read_batches, read_head
 from gateway.journal.sqlite.schema import migrate
-from gateway.journal.store import EMPTY_HEAD, VALUES, Batch, Head, JournalRow, TreePath
+from gateway.journal.store import EMPTY_HEAD, STORED_KEY_VALUES, Batch, Head, JournalRow, TreePath
 from gateway.journal.tables import SITE, TOKEN, Dir, Entry, Key, Table, Token
 from gateway.timing import Timing
 
 LOAD_KEYS = 256
-"""Keys that one query asks for at most."""
+"""The most keys that one query looks up."""
 CHECKPOINT_BYTES = 64 << 20
 """A WAL longer than this is checkpointed even under load."""
-# A name is cut from the path behind each slash; the last one may have none, or be empty.
+
+# ?1: the first directory. ?2: the path below it. ?3: how many names it has. The path is cut after each slash; its last
+# name may have no slash, or be empty. Each row has the columns of a directory and those of an entry; either may be
+# NULL.
 _DESCEND = """
 WITH RECURSIVE
 path(level, at, node, parent, name) AS (
@@ -39,6 +42,7 @@ path(level, at, node, parent, name) AS (
 )
 SELECT d.*, e.* FROM path LEFT JOIN dir AS d ON d.id = path.node
 LEFT JOIN entry AS e ON e.parent = path.parent AND e.dead IN (0, 1) AND e.name = path.name"""
+# ?1: the directory to begin at. ?2: how many levels to climb at most. Rows as of `_DESCEND`.
 _CLIMB = """
 WITH RECURSIVE
 path(level, node) AS (
@@ -48,15 +52,15 @@ path(level, node) AS (
 )
 SELECT d.*, e.* FROM path CROSS JOIN dir AS d ON d.id = path.node
 LEFT JOIN entry AS e ON e.parent = d.parent AND e.dead IN (0, 1) AND e.name = d.name"""
-_FULL = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
+_FULL_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE}
 
 
 class SqliteStore:
-    """The store of one site. Whoever opens it holds the site's lock."""
+    """The committer's store of one site. The process that opens it holds the site's lock."""
 
     def __init__(self, path: Path, *, durable: bool = True, timing: Timing | None = None) -> None:
-        """Open, or make, the file at *path*. Without *durable* nothing in it survives a power cut: for a file that is
-        thrown away. *timing*: the defaults, unless given. Raises `Misconfigured` if it is newer than this code,
+        """Open the file at *path*, or create it. If *durable* is false, what is written may not survive a power cut:
+        for temporary files. *timing* has the usual defaults. Raises `Misconfigured` if the file is of a newer version,
         `DiskFull`."""
         self._synchronous = "FULL" if durable else "OFF"
         self._path = path
@@ -65,12 +69,12 @@ class SqliteStore:
         try:
             self._open(path)
         except sqlite3.Error as error:
-            if _code(error) in _FULL:
+            if _code(error) in _FULL_CODES:
                 raise DiskFull(f"the journal's disk is full ({self._path})") from error
             raise
 
     def _open(self, path: Path) -> None:
-        # SQLite gives the WAL and the index beside it the file's own mode.
+        # SQLite gives the WAL and its index the mode of the database file.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         self._writing = self._connect()
         self._writing.execute("PRAGMA journal_mode = WAL")
@@ -92,7 +96,7 @@ class SqliteStore:
         return connection
 
     def _check_feature(self) -> None:
-        """Raises `Misconfigured` for a journal whose records this code does not all know."""
+        """Raise `Misconfigured` if the journal may have records that this version does not know."""
         row = self._loading.execute("SELECT feature FROM site").fetchone()
         if row is not None and row[0] > FEATURE_LEVEL:
             raise Misconfigured(
@@ -101,11 +105,10 @@ class SqliteStore:
             )
 
     def head(self) -> Head:
-        row = self._loading.execute("SELECT number, hash, at_ns, next_id FROM head").fetchone()
-        return EMPTY_HEAD if row is None else Head._make(row)
+        return read_head(self._loading)
 
     def load(self, table: Table[Any], keys: Sequence[Key]) -> dict[Key, Any]:
-        found: dict[Key, Any] = {}
+        rows: dict[Key, Any] = {}
         for at in range(0, len(keys), LOAD_KEYS):
             some = keys[at : at + LOAD_KEYS]
             padded = 1 << (len(some) - 1).bit_length()
@@ -113,8 +116,8 @@ class SqliteStore:
             values += [*some[-1]] * (padded - len(some))
             make, size = table.row._make, table.key
             for row in self._loading.execute(self._select(table, padded), values):
-                found[row[:size]] = make(row)
-        return found
+                rows[row[:size]] = make(row)
+        return rows
 
     def descend(self, parent: int, names: Sequence[bytes]) -> TreePath:
         return self._tree_path(_DESCEND, (parent, b"".join(names), len(names)))
@@ -133,13 +136,14 @@ class SqliteStore:
         return path
 
     def _select(self, table: Table[Any], count: int) -> str:
-        """Rows of *count* keys, by point look-ups in the primary key whatever the planner thinks."""
+        """The statement that selects the rows of *count* keys. The CROSS JOIN forces SQLite's planner to look up each
+        of them in the primary key."""
         statement = self._statements.get((table, count))
         if statement is None:
             names = table.row._fields[: table.key]
             marks = ", ".join(["(" + ", ".join("?" * len(names)) + ")"] * count)
             terms = [f"t.{name} = k.{name}" for name in names]
-            between = [f"t.{name} IN {VALUES[name]}" for name in table.stored_key if name not in names]
+            between = [f"t.{name} IN {STORED_KEY_VALUES[name]}" for name in table.stored_key if name not in names]
             statement = (
                 f"WITH k({', '.join(names)}) AS (VALUES {marks}) "
                 f"SELECT t.* FROM k CROSS JOIN {table.name} AS t ON {' AND '.join(terms + between)}"
@@ -148,7 +152,8 @@ class SqliteStore:
         return statement
 
     def write(self, batch: Batch) -> None:
-        """Raises `DiskFull` where nothing was written; any other `sqlite3.Error` leaves open whether it stands."""
+        """Commit *batch*. Raises `DiskFull` if nothing was written. After any other `sqlite3.Error` it is not known
+        whether the batch is durable."""
         connection = self._writing
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -161,7 +166,7 @@ class SqliteStore:
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if _code(error) in _FULL:
+            if _code(error) in _FULL_CODES:
                 raise DiskFull(f"the journal's disk is full ({self._path})") from error
             raise
 
@@ -175,102 +180,103 @@ class SqliteStore:
             connection.executemany(f"INSERT OR REPLACE INTO {table.name} VALUES ({marks})", rows)
 
     def checkpoint(self, *, idle: bool, longest: int = CHECKPOINT_BYTES) -> None:
-        """Copy the WAL into the file where that is due: when it is longer than *longest*, or nothing else is to do.
-        Called by the commit thread between two batches."""
+        """Checkpoint the WAL if that is due: if it is longer than *longest* bytes, or, with *idle*, if anything was
+        written since the last checkpoint. Called by the commit thread between two batches."""
         due = self._checkpointed != self._writing.total_changes if idle else self.checkpoint_due(longest)
         if due:
-            self._bring_home("PASSIVE" if longest == CHECKPOINT_BYTES else "TRUNCATE")
+            self._run_checkpoint("PASSIVE" if longest == CHECKPOINT_BYTES else "TRUNCATE")
 
     def checkpoint_due(self, longest: int = CHECKPOINT_BYTES) -> bool:
-        """Whether the WAL is longer than *longest*."""
+        """Whether the WAL is longer than *longest* bytes, and no recent checkpoint was cut short."""
         try:
             return os.stat(self._wal).st_size > longest and self._timing.clock.monotonic() > self._not_before
         except FileNotFoundError:
             return False
 
     def shrink_wal(self) -> None:
-        """Give the room of the WAL back to the disk, as far as the file has room for what is in it."""
-        self._bring_home("TRUNCATE")
+        """Free the disk space of the WAL, if the database file has space for its contents."""
+        self._run_checkpoint("TRUNCATE")
 
-    def _bring_home(self, mode: str) -> None:
+    def _run_checkpoint(self, mode: str) -> None:
         self._checkpointed = self._writing.total_changes
         try:
-            kept = self._writing.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            busy, pages, copied = self._writing.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error as error:
-            # What is in the WAL stays there, and durable, until there is room.
-            if _code(error) not in _FULL:
+            # The contents of the WAL remain in it, and durable, until there is space.
+            if _code(error) not in _FULL_CODES:
                 raise
-            kept = (1, 0, 0)
+            busy, pages, copied = 1, 0, 0
         failpoints.reach("checkpointed")
-        if kept[0] or kept[1] != kept[2] or mode == "PASSIVE":
+        if busy or pages != copied or mode == "PASSIVE":
             self._not_before = self._timing.clock.monotonic() + self._timing.journal.checkpoint_seconds
 
     def live_sessions(self) -> list[int]:
-        """The sessions that a committer that died left open."""
+        """The sessions that are open in the tables."""
         return [row[0] for row in self._loading.execute("SELECT id FROM session WHERE state = 0")]
 
     def token(self) -> Token | None:
-        """The fencing token of the committer that started last; None where none ever drew one."""
+        """The fencing token of the committer that started last; None if none has ever drawn one."""
         return self.load(TOKEN, [(0,)]).get((0,))
 
     def is_founded(self) -> bool:
-        """Whether there is a site in this journal."""
+        """Whether the journal has a site."""
         return bool(self.load(SITE, [(0,)]))
 
     def drop_slots(self) -> None:
-        """Forget the answers of sessions that have ended."""
-        self._scratch("DELETE FROM slot WHERE session NOT IN (SELECT id FROM session WHERE state = 0)")
+        """Delete the slot rows of ended sessions. Raises `DiskFull`."""
+        self._write_scratch("DELETE FROM slot WHERE session NOT IN (SELECT id FROM session WHERE state = 0)")
 
-    def _scratch(self, statement: str, values: Sequence[Any] = ()) -> None:
-        """Change what is no truth. Raises `DiskFull`."""
+    def _write_scratch(self, statement: str, values: Sequence[Any] = ()) -> None:
+        """Change a scratch table. Raises `DiskFull`."""
         try:
             self._writing.execute(statement, values)
         except sqlite3.Error as error:
-            if _code(error) in _FULL:
+            if _code(error) in _FULL_CODES:
                 raise DiskFull(f"the journal's disk is full ({self._path})") from error
             raise
 
-    def keep_clock(self, site_ns: int, wall_ns: int, boot: str, boot_ns: int) -> None:
-        """Where the site's clock stands, as in `site_clock`. Raises `DiskFull`."""
-        self._scratch("INSERT OR REPLACE INTO clock VALUES (0, ?, ?, ?, ?)", (site_ns, wall_ns, boot, boot_ns))
+    def store_clock(self, site_ns: int, wall_ns: int, boot: str, boot_ns: int) -> None:
+        """Store the site's clock; the values are those of `site_clock.ClockAnchor`. Raises `DiskFull`."""
+        self._write_scratch("INSERT OR REPLACE INTO clock VALUES (0, ?, ?, ?, ?)", (site_ns, wall_ns, boot, boot_ns))
 
     def pin(self, name: str, number: int, until_ns: int, now_ns: int) -> None:
-        """Keep what died behind *number* until *until_ns*: a backup refers to it. Both times are the site's clock's."""
-        self._scratch("DELETE FROM pin WHERE until_ns < ?", (now_ns,))
-        self._scratch("INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", (name, number, until_ns))
+        """Keep what died after record *number* until *until_ns*, since a backup refers to it. Drops pins that ended
+        before *now_ns*. Both times are those of the site's clock."""
+        self._write_scratch("DELETE FROM pin WHERE until_ns < ?", (now_ns,))
+        self._write_scratch("INSERT OR REPLACE INTO pin VALUES (?, ?, ?)", (name, number, until_ns))
 
     def pins(self, now_ns: int) -> list[int]:
-        """The numbers that backups still pin."""
+        """The record numbers that are pinned at *now_ns*."""
         return [row[0] for row in self._loading.execute("SELECT number FROM pin WHERE until_ns > ?", (now_ns,))]
 
     def batches(self, after: int = 0) -> Iterator[JournalRow]:
-        return chain.batches(self._loading, behind=after)
+        return read_batches(self._loading, after=after)
 
     def dump(self, table: Table[Any]) -> Iterable[tuple[Any, ...]]:
         order = ", ".join(table.row._fields[: table.key])
         return self._loading.execute(f"SELECT * FROM {table.name} ORDER BY {order}")
 
     def drop_journal(self, number: int) -> None:
-        """Forget every record: the tables stand at *number*, and the chain of hashes begins behind it, from zeros. For
-        a file that nobody else has open."""
+        """Delete every record. The tables are then at record *number*, and the chain of hashes begins after it, from
+        zeros. No other process may have the file open."""
         self._writing.execute("BEGIN IMMEDIATE")
         self._writing.execute("DELETE FROM journal")
         self._writing.execute("UPDATE head SET number = ?, hash = ?", (number, EMPTY_HEAD.hash))
         self._writing.execute("COMMIT")
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
-        """All rows that a statement finds."""
+        """All rows that a statement selects."""
         return self._loading.execute(statement).fetchall()
 
     def rows(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        """The rows that a statement finds, one at a time."""
+        """The rows that a statement selects, one at a time."""
         return iter(self._loading.execute(statement))
 
     def check(self) -> None:
-        """Raises `Corrupted` if SQLite finds the file malformed."""
-        found = self._loading.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise Corrupted(f"{self._path}: {found}")
+        """Raise `Corrupted` if SQLite finds the file malformed."""
+        result = self._loading.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if result != "ok":
+            raise Corrupted(f"{self._path}: {result}")
 
     def close(self) -> None:
         self._loading.close()
@@ -278,5 +284,5 @@ class SqliteStore:
 
 
 def _code(error: sqlite3.Error) -> int | None:
-    """SQLite's own code; None for an error of the Python module."""
+    """SQLite's result code; None for an error of the Python module."""
     return getattr(error, "sqlite_errorcode", None)

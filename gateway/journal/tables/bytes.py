@@ -37,7 +37,7 @@ class Body(NamedTuple):
     pieces: bytes
     """packed: list of `Piece`."""
     parts: bytes
-    """packed: list of `PartFact`, for what was uploaded in parts; empty otherwise."""
+    """packed: list of `PartSummary`, for what was uploaded in parts; empty otherwise."""
 
 
 class Block(NamedTuple):

@@ -23,7 +23,7 @@ from gateway.errors import (
     InvalidPartOrder,
     NoSuchUpload,
 )
-from gateway.journal.columns import Checksum, Completed, PartFact, checksum, pack, pack_all, unpack
+from gateway.journal.columns import Checksum, Completed, PartSummary, checksum, pack, pack_list, unpack
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.uploads import PartsJoined, UploadEnded
 from gateway.journal.rows import require
@@ -196,12 +196,12 @@ def _join(
     tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, tuple(map(fact_of, parts))))
     size = sum(part.size for part in parts)
     return finish(
-        asked, upload, place, body, size, etag_of(parts), pack_all(checksums), digest_of(asked.parts), tx
+        asked, upload, place, body, size, etag_of(parts), pack_list(checksums), digest_of(asked.parts), tx
     )  # fmt: skip
 
 
-def fact_of(part: Part) -> PartFact:
-    return PartFact(part.number, part.size, part.etag, int.from_bytes(part.crc64nvme, "big"), part.checksum)
+def fact_of(part: Part) -> PartSummary:
+    return PartSummary(part.number, part.size, part.etag, int.from_bytes(part.crc64nvme, "big"), part.checksum)
 
 
 def finish(
@@ -218,7 +218,7 @@ def finish(
     result = Completed(etag, number or 0, number is None, shown_first, digest, size)
     done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
     tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))
-    return Finished(version, modified_ns, etag, size, pack_all([shown_first] if shown_first else []))
+    return Finished(version, modified_ns, etag, size, pack_list([shown_first] if shown_first else []))
 
 
 def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
@@ -229,7 +229,7 @@ def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
     if done.digest != digest:
         raise NoSuchUpload(asked.upload)
     version = shown(done.version, int(done.null), require(tx.rows, BUCKET, (asked.bucket,)).versioning)
-    checksums = pack_all([done.checksum] if done.checksum else [])
+    checksums = pack_list([done.checksum] if done.checksum else [])
     return Finished(version, upload.ended_ns, done.etag, done.size, checksums)
 
 

@@ -30,7 +30,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.errors import InvalidArgument, NoSuchUpload
-from gateway.journal.columns import Checksum, Piece, pack_all, pack_ranges, pieces, staged
+from gateway.journal.columns import Checksum, Piece, pack_list, pack_ranges, pieces, staged
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import BodyMade
 from gateway.journal.records.uploads import PartsTakenOver, PiecesStaged
@@ -316,8 +316,8 @@ def commands(
     digest = _digest_of_slices(counted) if counted else b""
     completion = CompletePrepared(
         *(*head, digest_of(asked.parts), upload.last_part, sum(part.size for part in parts), etag_of(parts)),
-        *(pack_all(checksums), pack_all(_pieces_of(parts, bodies, (Shape.RUN, Shape.BODY)))),
-        *(pack_all(map(fact_of, parts)), pack_ranges(part.number for part in parts if part.shape != Shape.BODY)),
+        *(pack_list(checksums), pack_list(_pieces_of(parts, bodies, (Shape.RUN, Shape.BODY)))),
+        *(pack_list(map(fact_of, parts)), pack_ranges(part.number for part in parts if part.shape != Shape.BODY)),
         conditions=asked.conditions,
         staged=digest,
         slices=len(counted),
@@ -339,7 +339,7 @@ def _pieces_of(parts: Iterable[Part], bodies: Mapping[int, bytes], shapes: Seque
 def _digest_of_slices(slices: Iterable[tuple[Piece, ...]]) -> bytes:
     found = hashlib.blake2b(digest_size=16)
     for each in slices:
-        found.update(pack_all(each))
+        found.update(pack_list(each))
     return found.digest()
 
 

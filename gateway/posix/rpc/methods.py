@@ -21,7 +21,7 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import EntrepotError
-from gateway.journal.columns import Checksum, PartFact
+from gateway.journal.columns import Checksum, PartSummary
 from gateway.posix.api import Directory
 from gateway.posix.rpc.protocol import decode_error, encode_error
 from gateway.posix.rpc.schema import (
@@ -84,7 +84,7 @@ STORED = struct(
 )  # fmt: skip
 PART = struct(PartInfo, number=INTEGER, size=INTEGER, etag=TEXT, modified_ns=INTEGER, checksum=TEXT)
 PART_FACTS = ListOf(
-    struct(PartFact, number=INTEGER, size=INTEGER, etag=TEXT, crc64nvme=UNSIGNED, checksum=TEXT), PARTS_MOST
+    struct(PartSummary, number=INTEGER, size=INTEGER, etag=TEXT, crc64nvme=UNSIGNED, checksum=TEXT), PARTS_MOST
 )
 LISTED = TupleOf(BYTES, INTEGER, TEXT, INTEGER, INTEGER, OptionalOf(BLOB))
 PAGE = struct(

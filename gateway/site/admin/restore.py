@@ -95,7 +95,7 @@ async def restore(
     `Corrupted`."""
     manifest = journal_backup.read_manifest(target)
     if not (target / CONFIG_NAME).exists():
-        raise Misconfigured(f"{target} is no whole backup: {CONFIG_NAME} is missing")
+        raise Misconfigured(f"{target} is not a complete backup: {CONFIG_NAME} is missing")
     text, moved = _own_config(read(target / CONFIG_NAME), folder)
     _check_names(anyway, without, load_text(text, folder).topology(folder))
     without = frozenset(without)
@@ -174,7 +174,7 @@ def _check_names(anyway: Collection[str], without: Collection[str], topology: To
 def _identity(manifest: Manifest, text: str, tables_only: bool) -> str:
     """What tells this restore of this backup from every other one. Not the backends that are left out: more of them may
     be when it is run again."""
-    said = json.dumps([manifest.plain(), text, tables_only], sort_keys=True)
+    said = json.dumps([manifest.to_dict(), text, tables_only], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
 

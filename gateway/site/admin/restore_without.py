@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.errors import Corrupted, Misconfigured
-from gateway.journal.lock import held_lock
+from gateway.journal.lock import hold_lock
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.inline_committer import InlineCommitter
-from gateway.journal.site_clock import KeptClock
+from gateway.journal.site_clock import CommitterClock
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.reconcile.commands import COMMANDS, LoseBackend
@@ -52,10 +52,10 @@ def give_up(paths: JournalPaths, names: Collection[str], timing: Timing) -> None
     """Record that the backends *names*, which the journal knows, are lost."""
     if not names:
         return
-    with held_lock(paths):
+    with hold_lock(paths):
         store = SqliteStore(paths.database)
         try:
-            committer = InlineCommitter(store, COMMANDS, KeptClock(store).now_ns, timing=timing)
+            committer = InlineCommitter(store, COMMANDS, CommitterClock(store).now_ns, timing=timing)
             committer.run_all([LoseBackend(name) for name in names])
         finally:
             store.close()

@@ -18,7 +18,7 @@ from gateway.config import Config
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.journal.lock import check_folder
 from gateway.journal.paths import JournalPaths
-from gateway.journal.server.server import CommitterSettings, Server, held_lock, open_store
+from gateway.journal.server.server import CommitterSettings, Server, hold_lock, open_store
 from gateway.metrics import gauge
 from gateway.metrics.json_log import INFO
 from gateway.site.active_config import load_active
@@ -73,7 +73,7 @@ async def _own(held: ExitStack, paths: JournalPaths, child: Child) -> bool:
     while not child.stopping.is_set():
         check_folder(paths)
         try:
-            held.enter_context(held_lock(paths))
+            held.enter_context(hold_lock(paths))
         except Misconfigured as busy:
             if not told:
                 child.log(INFO, "standing by", why=str(busy))
@@ -99,7 +99,7 @@ def commit_for_client(folder: Path) -> None:
     check_folder(paths)
     with ExitStack() as held:
         try:
-            held.enter_context(held_lock(paths))
+            held.enter_context(hold_lock(paths))
         except Misconfigured:
             return  # somebody else was faster, and serves our client as well
         store = open_store(paths, timing)

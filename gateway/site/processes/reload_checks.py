@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gateway.blocks.maintenance.inventory import sets_containing
 from gateway.errors import Misconfigured
-from gateway.journal.apply.work import ids_in
+from gateway.journal.apply.work import unpack_ids
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.site.processes.child import Child
@@ -96,6 +96,6 @@ def _blocks_on(name: str, journal: Path) -> int:
         marks = ", ".join("?" * len(sets))
         held = int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks})", tuple(sets))[0][0])
         leaving = store.query("SELECT strays, count(*) FROM work WHERE strays <> x'' GROUP BY strays")
-        return held + sum(int(count) for strays, count in leaving if ids & {*ids_in(strays)})
+        return held + sum(int(count) for strays, count in leaving if ids & {*unpack_ids(strays)})
     finally:
         store.close()

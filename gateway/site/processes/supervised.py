@@ -74,14 +74,19 @@ class Process:
         self._task = asyncio.create_task(self._keep())
 
     @property
-    def well(self) -> bool:
+    def is_responsive(self) -> bool:
         """It is ready and was heard lately."""
-        return self.facts is not None and self._heartbeat.well
+        return self.facts is not None and self._heartbeat.is_responsive
 
     def describe(self) -> dict[str, Any]:
         """For people who ask how it is."""
         restarts = max(0, self.restarts)
-        found: dict[str, Any] = {"pid": self.pid, "well": self.well, "restarts": restarts, "config": self.version}
+        found: dict[str, Any] = {
+            "pid": self.pid,
+            "well": self.is_responsive,
+            "restarts": restarts,
+            "config": self.version,
+        }
         if self.backends:
             found["backends"] = self.backends
         return {**found, "why": self.why} if self.why else found
@@ -123,7 +128,7 @@ class Process:
 
     async def _watch(self) -> None:
         """Kill it once its event loop hangs."""
-        while not self._heartbeat.hangs(ready=self.facts is not None):
+        while not self._heartbeat.is_hung(ready=self.facts is not None):
             await self._clock.sleep(self._times.report_seconds)
             self._heartbeat.tick(suspended=is_suspended(self.pid))
         self.hung, self.why = True, "its event loop hung, so it was killed"
@@ -190,7 +195,7 @@ class Process:
         return status
 
     def _hear(self, message: Message) -> None:
-        self._heartbeat.heard()
+        self._heartbeat.record_report()
         self.version = message.get("config", self.version)
         self.backends = message.get("backends", self.backends)
         match message.get("is"):

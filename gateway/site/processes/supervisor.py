@@ -217,7 +217,7 @@ class Serving:
         told: dict[str, Any] = {"config": self._reloading.config.version, "processes": processes}
         if self._reloading.refused is not None:
             told["config_refused"] = self._reloading.refused
-        return all(each.well for each in self._all()), told
+        return all(each.is_responsive for each in self._all()), told
 
     async def _readiness(self) -> tuple[bool, dict[str, Any]]:
         """Able to do the work: all processes up, a commit goes through, a block can be stored and read."""
