@@ -84,7 +84,10 @@ class Misconfigured(BackendError):
 
 
 def remarks(error: BaseException) -> str:
-    """The notes (PEP 678) of *error* and of what caused it, as a suffix for a message: a `TimeoutError` of
-    `asyncio.timeout` has those of the `CancelledError` that it replaces."""
-    notes = [*getattr(error, "__notes__", ()), *getattr(error.__cause__, "__notes__", ())]
+    """Return the notes (PEP 678) of *error* and of its cause, as a suffix for a message.
+
+    The `TimeoutError` of `asyncio.timeout` replaces a `CancelledError`, which has the notes. It names that error as its
+    cause, or, before Python 3.11.3, as its context only."""
+    cause = error.__cause__ or error.__context__
+    notes = [*getattr(error, "__notes__", ()), *getattr(cause, "__notes__", ())]
     return "".join(f"; {note}" for note in notes)

@@ -35,7 +35,7 @@ class Nothing:
     put = drop = None
 
 
-HANDLERS = {**COMMANDS, **ring_key_commands.HANDLERS}
+HANDLERS = {**COMMANDS, **ring_key_commands.COMMANDS}
 
 
 class Desk:
