@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gateway.errors import InvalidArgument
 from gateway.journal.apply.work import unpack_ids
-from gateway.journal.columns import Rewritten, extents, pieces
+from gateway.journal.columns import Rewritten, unpack_extents, unpack_pieces
 from gateway.journal.commands import Command, CommandTable, Tx, command
 from gateway.journal.records.bytes import (
     BlocksForgotten,
@@ -78,13 +78,13 @@ def _prefetch_contents(tx: Tx, releases: list[QueuedRelease], most_pieces: dict[
             runs.append(row.content)
         elif (body := tx.get(BODY, (row.content,))) is not None and body.refs == 1:
             upto = row.cursor + max(1, most_pieces[row.id])
-            runs.extend(piece.run for piece in pieces(body.pieces)[row.cursor : upto])
+            runs.extend(piece.run for piece in unpack_pieces(body.pieces)[row.cursor : upto])
     tx.prefetch([(RUN, (run,)) for run in runs])
     keys: list[RowKey] = []
     for run_id in dict.fromkeys(runs):
         run = tx.get(RUN, (run_id,))
         if run is not None and run.refs <= runs.count(run_id):
-            for extent in extents(run.extents):
+            for extent in unpack_extents(run.extents):
                 keys += [(BLOCK, (extent.block,)), (MEMBER, (extent.block, run_id))]
     tx.prefetch(keys)
 
@@ -191,7 +191,7 @@ def _are_held_by(tx: Tx, blocks: set[bytes], sets: dict[bytes, int]) -> bool:
 def _is_unchanged(tx: Tx, run: int, copies: list[Rewritten]) -> bool:
     """Return whether the extents of *run* are those that *copies* were made of."""
     row = tx.get(RUN, (run,))
-    present = extents(row.extents) if row is not None else []
+    present = unpack_extents(row.extents) if row is not None else []
     return all(copy.nth < len(present) and present[copy.nth] == copy.before for copy in copies)
 
 

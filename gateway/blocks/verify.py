@@ -8,7 +8,7 @@ from backends.base import Buffer, crc32c_of
 from gateway import errors
 from gateway.blocks.protocols import Tables
 from gateway.crypto.sealing import HEADER_BYTES, BlockKeys, check_header, frames_of, sealed_length
-from gateway.journal.columns import extents
+from gateway.journal.columns import unpack_extents
 
 RUNS = 64
 """Runs that are looked up, and whose extents are opened, between two turns of the event loop. A pack may have thousands
@@ -30,7 +30,7 @@ async def verify_copy(store: Tables, keys: BlockKeys, block: bytes, ring_key: in
     while True:
         runs = store.query(_RUNS, (block, last, RUNS))
         for last, packed in runs:  # noqa: B007 (the next page begins after it)
-            for extent in extents(packed):
+            for extent in unpack_extents(packed):
                 if extent.block == block:
                     frames = sealed[extent.offset : extent.offset + sealed_length(extent.length)]
                     opener.open(frames, extent.length, extent.frame)

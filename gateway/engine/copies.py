@@ -15,7 +15,7 @@ from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, M
 from gateway.engine.writes import CRC64, FULL
 from gateway.errors import Busy, Invalid, SourceChanged
 from gateway.journal.apply.bytes import stretch_of
-from gateway.journal.columns import Checksum, Piece, checksum, checksums, pack_map
+from gateway.journal.columns import Checksum, Piece, first_checksum, pack_map, unpack_checksums
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
 from gateway.namespace.commands.copy import Copied, CopyObject, CopyPart, MoveObject, Source
@@ -168,7 +168,7 @@ class Copies(Rewriting):
 
         A copy is one object and not parts put together, so S3 shows the checksum of all its bytes. A composite digest
         that nobody asked to have changed stays, for bytes would have to be read."""
-        known = checksums(file.checksums)
+        known = unpack_checksums(file.checksums)
         shown = known[0] if known else None
         wanted = algorithm or (shown.algorithm if shown else None)
         if wanted is None or (shown and (shown.algorithm, shown.type) == (wanted, FULL)):
@@ -201,7 +201,7 @@ class Copies(Rewriting):
     def _known(self, file: Content, start: int, length: int, algorithm: str) -> tuple[str, int, str] | None:
         """The digests of a stretch that is a whole plain object, or exactly one of an object's parts."""
         if file.shape == Shape.RUN and start == 0 and length == file.size and "-" not in file.etag:
-            values = {each.algorithm: each.value for each in checksums(file.checksums) if each.type == FULL}
+            values = {each.algorithm: each.value for each in unpack_checksums(file.checksums) if each.type == FULL}
             if CRC64 in values and (not algorithm or algorithm in values):
                 crc64nvme = int.from_bytes(base64.b64decode(values[CRC64]), "big")
                 return file.etag, crc64nvme, values.get(algorithm, "")
@@ -230,4 +230,4 @@ def _check_size(size: int, most_bytes: int | None) -> None:
 
 
 def _stored(copied: Copied) -> Stored:
-    return Stored(copied.etag, copied.version, copied.size, copied.modified_ns, checksum(copied.checksums))
+    return Stored(copied.etag, copied.version, copied.size, copied.modified_ns, first_checksum(copied.checksums))

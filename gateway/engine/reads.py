@@ -23,7 +23,7 @@ from gateway.engine.types import (
     Opened,
 )
 from gateway.errors import DeleteMarker, NoSuchKey, NoSuchPart, NoSuchVersion
-from gateway.journal.columns import PartSummary, extents, parts, unpack_map
+from gateway.journal.columns import PartSummary, unpack_extents, unpack_map, unpack_parts
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
 from gateway.namespace.conditions import Preconditions, Seen, check_read
@@ -128,12 +128,12 @@ class Reads(Counter):
         if file.shape != Shape.BODY:
             return []
         row = self._store.one("SELECT parts FROM body WHERE id = ?", (file.content,))
-        return parts(row[0]) if row is not None else []
+        return unpack_parts(row[0]) if row is not None else []
 
     def _wants(self, found: Found, file: Content, start: int, length: int) -> Iterable[ReadRange]:
         """The stretches to read; lazily where there may be many."""
         if file.shape == Shape.RUN and found.extents:
-            run = extents(found.extents)
+            run = unpack_extents(found.extents)
             if len(run) == 1 and found.block is not None and 0 < length <= run[0].length - start:
                 return (ReadRange(run[0], start, length, file.content, 0, BlockFacts._make(found.block)),)
             return read_plan.plan_run(file.content, run, start, length)

@@ -15,7 +15,7 @@ from gateway.engine.base import pack_checksums, preconditions
 from gateway.engine.reads import Reads
 from gateway.engine.types import Caller, Conditions, Meta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL, Writes
-from gateway.journal.columns import Checksum, checksums, pack_map
+from gateway.journal.columns import Checksum, pack_map, unpack_checksums
 from gateway.journal.tables import Shape
 from gateway.namespace.commands.objects import PutObject
 from gateway.namespace.commands.uploads import PutPart
@@ -46,7 +46,7 @@ class Rewriting(Reads, Writes):
         meta: Meta | None, tags: bytes, conditions: Conditions, algorithm: str | None,
     ) -> Stored:  # fmt: skip
         """The object's bytes, stored as *key* under *stamp*, with the headers of *meta* or its own."""
-        known = checksums(file.checksums)
+        known = unpack_checksums(file.checksums)
         shown = algorithm or (known[0].algorithm if known else CRC64)
         digests = Digests(shown)
         with self._journal.reading():

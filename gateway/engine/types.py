@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.journal.columns import Checksum, PartSummary, checksum
+from gateway.journal.columns import Checksum, PartSummary, first_checksum
 from gateway.namespace.read.pages import (
     Listed,
     ListedVersion,
@@ -121,7 +121,7 @@ class ObjectInfo(NamedTuple):
     @property
     def checksum(self) -> Checksum | None:
         """The one to show. Few ask, so it is unpacked for them alone."""
-        return checksum(self.checksums)
+        return first_checksum(self.checksums)
 
 
 class Opened(NamedTuple):

@@ -17,7 +17,7 @@ from gateway.engine.types import (
     WantedPart,
 )
 from gateway.errors import Busy
-from gateway.journal.columns import checksum, pack_map
+from gateway.journal.columns import first_checksum, pack_map
 from gateway.journal.turns import Turns
 from gateway.namespace import keys
 from gateway.namespace.commands import complete, complete_prepared
@@ -95,7 +95,7 @@ class Uploads(Counter):
         )  # fmt: skip
         finished = await self._complete(caller, command)
         return Stored(
-            finished.etag, finished.version, finished.size, finished.modified_ns, checksum(finished.checksums)
+            finished.etag, finished.version, finished.size, finished.modified_ns, first_checksum(finished.checksums)
         )
 
     async def _complete(self, caller: Caller, command: CompleteUpload) -> complete.Finished:

@@ -108,11 +108,11 @@ def unpack_map(packed: bytes) -> dict[Any, Any]:
     return unpack(packed) or {}
 
 
-def extents(packed: bytes) -> list[Extent]:
+def unpack_extents(packed: bytes) -> list[Extent]:
     return [Extent._make(each) for each in unpack(packed) or ()]
 
 
-def rewritten(packed: bytes) -> list[Rewritten]:
+def unpack_rewritten(packed: bytes) -> list[Rewritten]:
     return [
         Rewritten(run, nth, Extent._make(before), Extent._make(after))
         for run, nth, before, after in unpack(packed) or ()
@@ -147,7 +147,7 @@ UNPACKED_AT_ONCE = 32 << 10
 """How many bytes are unpacked in one call at most, which no other thread interrupts."""
 
 
-def pieces(packed: bytes) -> list[Piece]:
+def unpack_pieces(packed: bytes) -> list[Piece]:
     """Many of them are unpacked one after the other, so that other threads can run in between."""
     if len(packed) <= UNPACKED_AT_ONCE:
         return [Piece._make(each) for each in unpack(packed) or ()]
@@ -156,21 +156,21 @@ def pieces(packed: bytes) -> list[Piece]:
     return [Piece._make(unpacker.unpack()) for _ in range(unpacker.read_array_header())]
 
 
-def staged(packed: bytes) -> Staged:
+def unpack_staged(packed: bytes) -> Staged:
     return Staged._make(unpack(packed) or Staged())
 
 
-def parts(packed: bytes) -> list[PartSummary]:
+def unpack_parts(packed: bytes) -> list[PartSummary]:
     return [PartSummary._make(each) for each in unpack(packed) or ()]
 
 
-def checksum(packed: bytes) -> Checksum | None:
+def first_checksum(packed: bytes) -> Checksum | None:
     """The first checksum in a file's packed column."""
-    found = checksums(packed)
+    found = unpack_checksums(packed)
     return found[0] if found else None
 
 
-def checksums(packed: bytes) -> list[Checksum]:
+def unpack_checksums(packed: bytes) -> list[Checksum]:
     return [Checksum._make(each) for each in unpack(packed) or ()]
 
 

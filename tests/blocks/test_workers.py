@@ -30,7 +30,7 @@ from gateway.blocks.digests import Digests
 from gateway.blocks.maintenance import release
 from gateway.blocks.maintenance.sweeper import Sweeper
 from gateway.blocks.types import block_id_of
-from gateway.journal.columns import Rewritten, extents
+from gateway.journal.columns import Rewritten, unpack_extents
 from gateway.timing import parse_timing
 from tests.blocks.site import Site
 from tests.blocks.world import chunks
@@ -197,7 +197,7 @@ async def test_a_run_that_changed_meanwhile_is_not_moved_and_its_new_pack_goes(s
 async def test_a_move_of_extents_that_are_not_as_they_were_read_is_not_made(site: Site) -> None:
     await site.put(b"k", b"data")
     ((run, packed),) = site.store.query("SELECT id, extents FROM run")
-    (extent,) = extents(packed)
+    (extent,) = unpack_extents(packed)
     stored = await site.writer.store(site.stamp(), chunks(b"data", 4), 4, Digests())
     (block,) = stored.blocks
     right = Rewritten(run, 0, extent, stored.extents[0])

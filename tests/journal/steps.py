@@ -24,7 +24,7 @@ from gateway.crypto import ring_key_commands
 from gateway.identity import users
 from gateway.journal import session_commands as site
 from gateway.journal.apply.work import unpack_ids
-from gateway.journal.columns import Extent, Rewritten, UploadAt, extents, rewritten, staged, unpack
+from gateway.journal.columns import Extent, Rewritten, UploadAt, unpack, unpack_extents, unpack_rewritten, unpack_staged
 from gateway.journal.records.bytes import NewBlock
 from gateway.journal.tables import (
     ACCESS_KEY,
@@ -229,7 +229,7 @@ def _prepared(h: History, r: random.Random, asked: complete.CompleteUpload, row:
     bodies = {each.id: each.pieces for each in h.shown.dump(BODY)}
     slices, completion = complete_prepared.commands(asked, row, parts, checksums, bodies)
     if r.randrange(4):
-        found = staged(row.staged)
+        found = unpack_staged(row.staged)
         done = len(found.bodies) if slices and found.digest == slices[0].digest else 0
         return slices[done] if done < len(slices) else completion
     return r.choice([*slices, completion])
@@ -348,7 +348,7 @@ def compact(h: History, r: random.Random, b: Any, who: Any) -> Any:
     run = h.pick(RUN)
     if run is None:
         return None
-    before = extents(run.extents)
+    before = unpack_extents(run.extents)
     nths = tuple(sorted(r.sample(range(len(before)), r.randrange(1, len(before) + 1))))
     h.drawn += 1
     block = h.session.to_bytes(8, "big") + h.drawn.to_bytes(16, "big")
@@ -368,7 +368,7 @@ def go_on_compacting(h: History, r: random.Random, b: Any, who: Any) -> Any:
         return PlaceRewrite(row.block, h.at_ns, block.backends)
     olds = (h.pick(BLOCK, lambda each, old=old: each.id == old) for old in unpack(row.sources))
     sources = tuple((old.id, old.backends) for old in olds if old is not None)
-    move = MoveRewritten(row.block, row.placed_ns, tuple(rewritten(row.copies)), sources)
+    move = MoveRewritten(row.block, row.placed_ns, tuple(unpack_rewritten(row.copies)), sources)
     backend = h.pick(BACKEND)
     return r.choice([move, move, EndRewrite(row.block, (backend.id,) if backend else ())])
 

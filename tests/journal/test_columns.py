@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.journal import columns
-from gateway.journal.columns import PACKED_AT_ONCE, UNPACKED_AT_ONCE, Piece, pack, pack_list, pieces
+from gateway.journal.columns import PACKED_AT_ONCE, UNPACKED_AT_ONCE, Piece, pack, pack_list, unpack_pieces
 
 MANY = [Piece(10**9 + number, number * 100, 5_000_000) for number in range(99_900)]
 
@@ -16,7 +16,7 @@ MANY = [Piece(10**9 + number, number * 100, 5_000_000) for number in range(99_90
 def test_pieces_are_packed_to_the_same_bytes_and_read_back_however_many_they_are(count: int) -> None:
     column = pack_list(iter(MANY[:count]))
     assert column == (pack(MANY[:count]) if count else b"")
-    assert pieces(column) == MANY[:count]
+    assert unpack_pieces(column) == MANY[:count]
 
 
 def test_no_call_packs_or_unpacks_very_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,5 +35,5 @@ def test_no_call_packs_or_unpacks_very_many_pieces(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(columns, "pack", counted_pack)
     monkeypatch.setattr(columns, "unpack", counted_unpack)
     for count in (PACKED_AT_ONCE, 99_900):
-        assert pieces(pack_list(MANY[:count])) == MANY[:count]
+        assert unpack_pieces(pack_list(MANY[:count])) == MANY[:count]
     assert max(sizes) <= PACKED_AT_ONCE

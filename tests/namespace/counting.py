@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gateway.journal.columns import extents, in_ranges, pieces, staged, unpack
+from gateway.journal.columns import in_ranges, unpack, unpack_extents, unpack_pieces, unpack_staged
 from gateway.journal.tables import Shape
 from gateway.namespace import depth
 from tests.namespace.world import World
@@ -128,19 +128,19 @@ def _check_content(world: World) -> None:
     for row in [*tables["file"].values(), *parts, *tables["freed"].values()]:
         held[(row.shape, row.content)] += 1
     for upload in tables["upload"].values():
-        held.update((Shape.BODY, body) for body in staged(upload.staged).bodies)
+        held.update((Shape.BODY, body) for body in unpack_staged(upload.staged).bodies)
     cut = {row.content: row.cursor for row in tables["freed"].values() if row.shape == Shape.BODY}
     for body in tables["body"].values():
         assert body.refs == held[(Shape.BODY, body.id)], body
-        for piece in pieces(body.pieces)[cut.get(body.id, 0) :]:
+        for piece in unpack_pieces(body.pieces)[cut.get(body.id, 0) :]:
             held[(Shape.RUN, piece.run)] += 1
     live: Counter[bytes] = Counter()
     members: Counter[bytes] = Counter()
     for run in tables["run"].values():
         assert run.refs == held[(Shape.RUN, run.id)] > 0, run
-        for extent in extents(run.extents):
+        for extent in unpack_extents(run.extents):
             live[extent.block] += extent.length
-        for block in {extent.block for extent in extents(run.extents)}:
+        for block in {extent.block for extent in unpack_extents(run.extents)}:
             members[block] += 1
             assert (block, run.id) in tables["member"]
     for block in tables["block"].values():

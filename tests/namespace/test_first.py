@@ -8,7 +8,7 @@ import hashlib
 import pytest
 
 from gateway.errors import AccessDenied, InvalidArgument, NoSuchKey, PreconditionFailed
-from gateway.journal.columns import parts
+from gateway.journal.columns import unpack_parts
 from gateway.namespace.commands.complete import CompleteUpload, WantedPart
 from gateway.namespace.commands.complete_prepared import prepared
 from gateway.namespace.commands.copy import CopyObject, CopyPart, MoveObject, Source
@@ -122,4 +122,4 @@ def test_parts_become_an_object_and_a_repeat_has_the_same_answer():
     lists = list(lookups.resolve(world.mirror, found, 5 * MIB - 1, 6 * MIB))
     assert sum(length for listed in lists for _, _, length in listed) == 6 * MIB
     ((packed,),) = world.mirror.query("SELECT parts FROM body WHERE id = ?", (found.file.content,))
-    assert [fact.number for fact in parts(packed)] == [1, 2, 3]
+    assert [fact.number for fact in unpack_parts(packed)] == [1, 2, 3]

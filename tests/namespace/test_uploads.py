@@ -25,7 +25,7 @@ from gateway.errors import (
     PreconditionFailed,
 )
 from gateway.journal.apply.bytes import stretch_of
-from gateway.journal.columns import checksums, pieces
+from gateway.journal.columns import unpack_checksums, unpack_pieces
 from gateway.journal.records.bytes import ContentReleased
 from gateway.namespace.commands.complete import CompleteUpload, WantedPart
 from gateway.namespace.commands.complete_prepared import Prepared, prepared
@@ -94,9 +94,10 @@ def test_the_whole_has_the_etag_and_checksums_of_its_bytes(world):
         done = complete(world, upload, *parts, promised_algorithm=algorithm, promised_value=b64(of(whole), width))
         md5s = b"".join(hashlib.md5(each).digest() for each in data)
         assert done[2] == hashlib.md5(md5s).hexdigest() + "-3"
-        assert checksums(done[4]) == [(algorithm, "FULL_OBJECT", b64(of(whole), width))]
+        assert unpack_checksums(done[4]) == [(algorithm, "FULL_OBJECT", b64(of(whole), width))]
         stored_checksums = {
-            each.algorithm: each.value for each in checksums(lookups.find(world.mirror, "b", b"k").file.checksums)
+            each.algorithm: each.value
+            for each in unpack_checksums(lookups.find(world.mirror, "b", b"k").file.checksums)
         }
         assert stored_checksums["CRC64NVME"] == b64(crc.crc64nvme(whole), 8)
 
@@ -117,7 +118,7 @@ def test_a_composite_checksum_is_that_of_the_parts_checksums(world):
     with pytest.raises(Invalid):
         complete(world, upload, *parts, promised_type="FULL_OBJECT")
     done = complete(world, upload, *parts, promised_algorithm="SHA256", promised_value=value)
-    assert checksums(done[4])[0] == ("SHA256", "COMPOSITE", value + "-2")
+    assert unpack_checksums(done[4])[0] == ("SHA256", "COMPOSITE", value + "-2")
 
 
 def test_what_s3_refuses_is_refused_and_changes_nothing(world):
@@ -211,7 +212,7 @@ def test_a_copied_part_whose_pieces_are_known_does_not_load_the_body(world):
     complete(world, source, *(put(world, source, n, bytes(5 * MIB)) for n in (1, 2, 3)))
     upload = begin(world)
     file = lookups.find(world.mirror, "b", b"k").file
-    found = stretch_of(pieces(world.rows.tables["body"][(file.content,)].pieces), 1, 7 * MIB)
+    found = stretch_of(unpack_pieces(world.rows.tables["body"][(file.content,)].pieces), 1, 7 * MIB)
     source = Source("b", b"k", node=file.id, content=file.content)
     asked = CopyPart(*ASK, upload, 1, source, 1, 7 * MIB, "a" * 32, 0, "")
     world.cold()
@@ -318,7 +319,7 @@ def test_what_is_prepared_is_what_one_command_makes_of_the_parts(world):
         done = finish(world, asyncio.run(prepared(world.mirror, asked))) if ready else world.run(asked)
         file = lookups.find(world.mirror, "b", b"k").file
         body = world.rows.tables["body"][(file.content,)]
-        lengths = [(piece.offset, piece.length) for piece in pieces(body.pieces)]
+        lengths = [(piece.offset, piece.length) for piece in unpack_pieces(body.pieces)]
         made.append((done[2:], file.size, file.etag, file.checksums, body.size, lengths, body.parts))
     assert made[0] == made[1]
     check(world)

@@ -17,7 +17,7 @@ from typing import Any
 from gateway.blocks.fsck.findings import FsckReport, Severity
 from gateway.blocks.fsck.statements import CHECKS, FILLING, TEMPORARY, TableCheck
 from gateway.errors import Corrupted
-from gateway.journal.columns import in_ranges, staged, unpack
+from gateway.journal.columns import in_ranges, unpack, unpack_staged
 
 BATCH = 2_000
 """Rows that are unpacked at a time."""
@@ -62,7 +62,7 @@ def _tally_staged(connection: sqlite3.Connection, report: FsckReport) -> None:
     for rows in _batches(connection.execute("SELECT staged FROM upload WHERE staged <> x''")):
         connection.executemany(
             "INSERT INTO body_refs VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET refs = refs + 1",
-            ((body,) for (packed,) in rows for body in staged(packed).bodies),
+            ((body,) for (packed,) in rows for body in unpack_staged(packed).bodies),
         )
 
 

@@ -67,7 +67,7 @@ from gateway.blocks.protocols import Tables, WantedBackends, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.types import BlockFacts, Target
 from gateway.journal.apply.work import unpack_ids
-from gateway.journal.columns import Rewritten, rewritten, unpack
+from gateway.journal.columns import Rewritten, unpack, unpack_rewritten
 from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.placement.backend_backoff import BackendBackoff
 from gateway.timing import Timing
@@ -316,7 +316,7 @@ class Rewrites:
         *confirmed*: the backends that have just confirmed the new pack."""
         failpoints.reach("compaction-confirmed")
         ((packed,),) = self._store.query("SELECT copies FROM rewrite WHERE block = ?", (row.block,)) or ((b"",),)
-        for copies in _slices(rewritten(packed)):
+        for copies in _slices(unpack_rewritten(packed)):
             placement = self._placement_now(row.block)
             if placement is None or not placement.is_met or not placement.backends <= confirmed:
                 return False

@@ -11,7 +11,7 @@ from backends.base import Backend
 from gateway.blocks.protocols import TableReader
 from gateway.blocks.types import BlockFacts, Target
 from gateway.errors import Corrupted
-from gateway.journal.columns import Extent, extents, unpack
+from gateway.journal.columns import Extent, unpack, unpack_extents
 from gateway.placement.routes import Routes
 
 
@@ -60,12 +60,12 @@ class Lookup:
         rows = self._store.query("SELECT extents FROM run WHERE id = ?", (run,))
         if not rows:
             raise Corrupted(f"the journal has no run {run}")
-        return extents(rows[0][0])
+        return unpack_extents(rows[0][0])
 
     def extent_at(self, run: int, nth: int) -> Extent | None:
         """Return the *nth* extent of a run as the journal has it now; None if the run is deleted."""
         rows = self._store.query("SELECT extents FROM run WHERE id = ?", (run,))
-        run_extents = extents(rows[0][0]) if rows else []
+        run_extents = unpack_extents(rows[0][0]) if rows else []
         return run_extents[nth] if nth < len(run_extents) else None
 
     def pieces_of(self, body: int) -> Sequence[tuple[int, int, int]]:

@@ -16,7 +16,7 @@ from typing import assert_never
 
 from gateway.journal.apply.counts import count_content
 from gateway.journal.apply.work import pack_ids
-from gateway.journal.columns import Extent, Piece, extents, pack, pack_list, pieces
+from gateway.journal.columns import Extent, Piece, pack, pack_list, unpack_extents, unpack_pieces
 from gateway.journal.records.bytes import (
     BlocksForgotten,
     BodyMade,
@@ -155,7 +155,7 @@ def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: I
 
 def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
     run = require(rows, RUN, (record.run,))
-    placed = extents(run.extents)
+    placed = unpack_extents(run.extents)
     left = [placed[index] for index in record.indexes]
     for index, extent in zip(record.indexes, record.extents, strict=True):
         placed[index] = extent
@@ -177,7 +177,7 @@ def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> 
     """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
     if shape == Shape.RUN:
         return [Piece(content, offset, length)] if length else []
-    return stretch_of(pieces(require(rows, BODY, (content,)).pieces), offset, length)
+    return stretch_of(unpack_pieces(require(rows, BODY, (content,)).pieces), offset, length)
 
 
 def stretch_of(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
@@ -210,7 +210,7 @@ def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
     if run.refs > by:
         rows.put(RUN, run._replace(refs=run.refs - by))
         return
-    _leave(rows, run_id, extents(run.extents), number)
+    _leave(rows, run_id, unpack_extents(run.extents), number)
     rows.drop(RUN, (run_id,))
 
 
@@ -220,7 +220,7 @@ def _release_body(rows: Rows, freed: QueuedRelease, most: int, number: int) -> N
         rows.put(BODY, body._replace(refs=body.refs - 1))
         rows.drop(RELEASE_QUEUE, (freed.id,))
         return
-    all_pieces = pieces(body.pieces)
+    all_pieces = unpack_pieces(body.pieces)
     upto = min(len(all_pieces), freed.cursor + most)
     for run, count in Counter(piece.run for piece in all_pieces[freed.cursor : upto]).items():
         _release_run(rows, run, number, count)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from gateway.journal.apply.counts import count_content
-from gateway.journal.columns import Piece, Staged, in_ranges, pack, pack_list, pieces, staged, unpack
+from gateway.journal.columns import Piece, Staged, in_ranges, pack, pack_list, unpack, unpack_pieces, unpack_staged
 from gateway.journal.records.uploads import (
     PartPut,
     PartsDropped,
@@ -112,7 +112,7 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
         if part.shape == Shape.RUN:
             joined.append(Piece(part.content, 0, part.size))
         elif part.shape == Shape.BODY:
-            inner = pieces(require(rows, BODY, (part.content,)).pieces)
+            inner = unpack_pieces(require(rows, BODY, (part.content,)).pieces)
             for piece in inner:
                 count_content(rows, Shape.RUN, piece.run, 1)
             joined.extend(inner)
@@ -126,10 +126,10 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
 
 def _pieces_staged(record: PiecesStaged, rows: Rows) -> None:
     key = (record.bucket, record.key, record.upload)
-    if staged(require(rows, UPLOAD, key).staged).digest != record.digest:
+    if unpack_staged(require(rows, UPLOAD, key).staged).digest != record.digest:
         _let_go_of_staged(rows, key)
     upload = require(rows, UPLOAD, key)
-    bodies = (*staged(upload.staged).bodies, record.id)
+    bodies = (*unpack_staged(upload.staged).bodies, record.id)
     rows.put(UPLOAD, upload._replace(staged=pack(Staged(record.digest, bodies))))
     count_content(rows, Shape.BODY, record.id, 1)
 
@@ -137,7 +137,7 @@ def _pieces_staged(record: PiecesStaged, rows: Rows) -> None:
 def _let_go_of_staged(rows: Rows, key: tuple[str, bytes, int]) -> None:
     upload = require(rows, UPLOAD, key)
     if upload.staged:
-        for body in staged(upload.staged).bodies:
+        for body in unpack_staged(upload.staged).bodies:
             rows.put(RELEASE_QUEUE, QueuedRelease(body, Shape.BODY, body, 0))
         rows.put(UPLOAD, upload._replace(staged=b""))
 
@@ -148,7 +148,7 @@ def _parts_taken_over(record: PartsTakenOver, rows: Rows) -> None:
     rows.put(BODY, Body(record.id, 0, record.size, record.pieces, record.facts))
     upload = require(rows, UPLOAD, (record.bucket, record.key, record.upload))
     if record.with_staged:
-        for body in staged(upload.staged).bodies:
+        for body in unpack_staged(upload.staged).bodies:
             rows.drop(BODY, (body,))
         upload = upload._replace(staged=b"")
     rows.put(UPLOAD, upload._replace(joined=record.joined))

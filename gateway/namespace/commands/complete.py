@@ -23,7 +23,7 @@ from gateway.errors import (
     InvalidPartOrder,
     NoSuchUpload,
 )
-from gateway.journal.columns import Checksum, Completed, PartSummary, checksum, pack, pack_list, unpack
+from gateway.journal.columns import Checksum, Completed, PartSummary, first_checksum, pack, pack_list, unpack
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.uploads import PartsJoined, UploadEnded
 from gateway.journal.rows import require
@@ -214,7 +214,7 @@ def finish(
         headers=upload.headers, checksums=checksums, tags=upload.tags,
     )  # fmt: skip
     number = None if version is None else parse(version)
-    shown_first = checksum(checksums)
+    shown_first = first_checksum(checksums)
     result = Completed(etag, number or 0, number is None, shown_first, digest, size)
     done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
     tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))

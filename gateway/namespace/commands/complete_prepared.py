@@ -30,7 +30,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from gateway.errors import InvalidArgument, NoSuchUpload
-from gateway.journal.columns import Checksum, Piece, pack_list, pack_ranges, pieces, staged
+from gateway.journal.columns import Checksum, Piece, pack_list, pack_ranges, unpack_pieces, unpack_staged
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import BodyMade
 from gateway.journal.records.uploads import PartsTakenOver, PiecesStaged
@@ -105,7 +105,7 @@ def stage_pieces(asked: StagePieces, tx: Tx) -> int | None:
     upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     if upload.state != UploadState.OPEN or upload.last_part != asked.last_part:
         return None
-    before = staged(upload.staged)
+    before = unpack_staged(upload.staged)
     done = len(before.bodies) if before.digest == asked.digest else 0
     if asked.nth != done:
         return done if asked.nth < done else None
@@ -162,7 +162,7 @@ def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
         return repeated(asked, asked.digest, upload, tx)
     if upload.last_part != asked.last_part:
         return None
-    before = staged(upload.staged)
+    before = unpack_staged(upload.staged)
     if asked.slices and (before.digest, len(before.bodies)) != (asked.staged, asked.slices):
         return None
     place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
@@ -280,7 +280,7 @@ async def _gather_bodies(reads: Reads, copied: Sequence[int], pieces_max: int) -
             return None
         found[body] = rows[0][0]
         await asyncio.sleep(0)
-    counts = await asyncio.to_thread(lambda: {body: len(pieces(packed)) for body, packed in found.items()})
+    counts = await asyncio.to_thread(lambda: {body: len(unpack_pieces(packed)) for body, packed in found.items()})
     if sum(counts[body] for body in copied) > pieces_max:
         raise _too_many()
     return found
@@ -333,7 +333,7 @@ def _pieces_of(parts: Iterable[Part], bodies: Mapping[int, bytes], shapes: Seque
             if part.shape == Shape.RUN:
                 yield Piece(part.content, 0, part.size)
             else:
-                yield from pieces(bodies[part.content])
+                yield from unpack_pieces(bodies[part.content])
 
 
 def _digest_of_slices(slices: Iterable[tuple[Piece, ...]]) -> bytes:

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from gateway.errors import Corrupted, NoSuchBucket
-from gateway.journal.columns import FIRST_BLOCK_SQL, Extent, extents, pieces
+from gateway.journal.columns import FIRST_BLOCK_SQL, Extent, unpack_extents, unpack_pieces
 from gateway.journal.tables import Bucket, Part, Shape, Upload
 from gateway.namespace.keys import split
 from gateway.namespace.version_ids import parse, shown, text_of
@@ -320,7 +320,7 @@ def resolve(reads: Reads, found: Found, start: int, length: int) -> Iterator[lis
     if file is None or length <= 0:
         return
     if file.shape == Shape.RUN:
-        yield stretches(extents(found.extents), start, length)
+        yield stretches(unpack_extents(found.extents), start, length)
     elif file.shape == Shape.BODY:
         yield from _resolve_body(reads, file.content, start, length)
 
@@ -330,7 +330,7 @@ def _resolve_body(reads: Reads, body: int, start: int, length: int) -> Iterator[
     if not rows:
         raise Corrupted(f"a read came too late: body {body} is taken apart")
     at, end = 0, start + length
-    for piece in pieces(rows[0][0]):
+    for piece in unpack_pieces(rows[0][0]):
         low, high = max(start, at), min(end, at + piece.length)
         if low < high:
             yield run_stretches(reads, piece.run, piece.offset + low - at, high - low)
@@ -344,7 +344,7 @@ def run_stretches(reads: Reads, run: int, start: int, length: int) -> list[Stret
     rows = reads.query("SELECT extents FROM run WHERE id = ?", (run,))
     if not rows:
         raise Corrupted(f"a read came too late: run {run} is taken apart")
-    return stretches(extents(rows[0][0]), start, length)
+    return stretches(unpack_extents(rows[0][0]), start, length)
 
 
 def stretches(all_extents: Sequence[Extent], start: int, length: int) -> list[Stretch]:

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from gateway.blocks.maintenance.remaining_copies import RemainingCopies, check_remaining_copies
 from gateway.blocks.protocols import Progress, no_progress
 from gateway.errors import InvalidArgument
-from gateway.journal.columns import pieces, unpack
+from gateway.journal.columns import unpack, unpack_pieces
 from gateway.journal.paths import JournalPaths
 from gateway.journal.tables import WorkState
 from gateway.namespace.version_ids import spell as spell_version
@@ -152,7 +152,7 @@ def _search(path: Path, which: str, absent: Sequence[bytes]) -> tuple[int, int, 
         runs = connection.execute(f"SELECT run FROM member WHERE block IN (SELECT id FROM block WHERE {inside})")
         contents = {(1, run) for (run,) in runs}
         for body, packed in connection.execute("SELECT id, pieces FROM body"):
-            if any((1, piece.run) in contents for piece in pieces(packed)):
+            if any((1, piece.run) in contents for piece in unpack_pieces(packed)):
                 contents.add((2, body))
         return count, size, tuple(sorted(set(_names(connection, contents)))) if contents else ()
     finally:
