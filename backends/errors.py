@@ -1,26 +1,29 @@
-"""Every error that a backend raises, as one small tree. No errno and no HTTP status in it: each driver translates.
+"""The errors that backends raise, as one hierarchy. They know neither errno nor HTTP: each driver translates.
 
     BackendError
-    ├── NotFound        no value under that key
-    ├── Damaged         what came back, or was handed in, is not what it should be: short, or its checksum differs
-    ├── Full            no room left
-    ├── ReadOnly        the medium takes no writes
-    ├── Denied          we lack the permission
-    ├── Foreign         the place bears the marker of another site, or of a later incarnation of this one
-    ├── Unavailable     may work if tried again: timeouts, I/O errors, throttling, a lost connection
-    └── Misconfigured   will not work however often it is tried: a wrong path, a file where a folder should be
+    ├── NotFound            no value is stored under the key
+    ├── Corrupted           a value is short, or differs from its checksum
+    ├── Full                no space is left
+    ├── ReadOnly            the storage accepts no writes
+    ├── Denied              this site lacks a permission
+    ├── OwnedByAnotherSite  the marker names another site, or a later incarnation of this one
+    ├── Unavailable         a retry may succeed: timeouts, I/O errors, throttling, a lost connection
+    └── Misconfigured       no retry succeeds until somebody changes something: a wrong path, a missing bucket
 
-An error keeps its source as `__cause__`. A malformed key or range is a caller's mistake: a plain `ValueError`.
+An error keeps its source as `__cause__`. A malformed key or range is a mistake of the caller: a plain `ValueError`.
 """
 
 from __future__ import annotations
 
 
 class BackendError(Exception):
-    """The root of the tree. `backend` names the place, `key` the value, where there is one; `retry_after_s` is how long
-    the place asked to be left alone, where it did."""
+    """The root of the hierarchy.
 
-    word = "error"  # how metrics spell the outcome
+    `backend` is the backend's name, `key` the value's key (None where the error is about no value). `retry_after_s` is
+    the number of seconds that the server asked to wait; None where it did not ask.
+    """
+
+    outcome = "error"  # the label of this error in metrics; a stable name, whatever the class is called
 
     def __init__(self, message: str, *, backend: str = "", key: str | None = None) -> None:
         super().__init__(message)
@@ -30,60 +33,60 @@ class BackendError(Exception):
         self.retry_after_s: float | None = None
 
     def __str__(self) -> str:
-        where = f"backend {self.backend!r}: " if self.backend else ""
-        what = f" (key {self.key})" if self.key is not None else ""
-        return f"{where}{self.message}{what}"
+        backend = f"backend {self.backend!r}: " if self.backend else ""
+        key = f" (key {self.key})" if self.key is not None else ""
+        return f"{backend}{self.message}{key}"
 
 
 class NotFound(BackendError):
-    """No value under that key."""
+    """No value is stored under the key."""
 
-    word = "not_found"
+    outcome = "not_found"
 
 
 class Corrupted(BackendError):
     """Bytes are missing or differ from their checksum."""
 
-    word = "damaged"
+    outcome = "damaged"
 
 
 class Full(BackendError):
-    """No room left; deletes still work."""
+    """No space is left; deletes still work."""
 
-    word = "full"
+    outcome = "full"
 
 
 class ReadOnly(BackendError):
-    """The medium takes no writes; reads still work."""
+    """The storage accepts no writes; reads still work."""
 
-    word = "read_only"
+    outcome = "read_only"
 
 
 class Denied(BackendError):
-    """We lack the permission."""
+    """This site lacks a permission."""
 
-    word = "denied"
+    outcome = "denied"
 
 
 class OwnedByAnotherSite(BackendError):
-    """The place belongs to another site, or to a later incarnation of this one."""
+    """The backend belongs to another site, or to a later incarnation of this one."""
 
-    word = "foreign"
+    outcome = "foreign"
 
 
 class Unavailable(BackendError):
-    """Transient: the same call may succeed later."""
+    """A transient failure: the same call may succeed later."""
 
-    word = "unavailable"
+    outcome = "unavailable"
 
 
 class Misconfigured(BackendError):
-    """Permanent until somebody changes the configuration or the place."""
+    """A permanent failure, until somebody changes the configuration or the storage."""
 
-    word = "misconfigured"
+    outcome = "misconfigured"
 
 
-def remarks(error: BaseException) -> str:
+def notes_suffix(error: BaseException) -> str:
     """Return the notes (PEP 678) of *error* and of its cause, as a suffix for a message.
 
     The `TimeoutError` of `asyncio.timeout` replaces a `CancelledError`, which has the notes. It names that error as its

@@ -52,7 +52,7 @@ Fetch = Callable[[str, str], Awaitable[bytes]]
 async def listed(fetch: Fetch, root: str, wanted: str, after: str, name: str) -> AsyncIterator[Listed]:
     """The values below *root* whose key, without it, begins with *wanted* and is greater than *after*. *fetch* gets
     the pages of what begins with both; *name* is the backend's, for errors. If it is cancelled after it has passed over
-    names that are no keys, the `CancelledError` has a note that says how many (`backends.errors.remarks`)."""
+    names that are no keys, the `CancelledError` has a note that says how many (`backends.errors.notes_suffix`)."""
     progress, token = _Progress(root, root + wanted), ""
     while True:
         try:

@@ -1,9 +1,9 @@
-"""A backend that fails as planned: errors, delays, torn answers, lies. For tests, of this and of every other room.
+"""A backend that fails as planned: errors, delays, truncated, altered and false answers. For tests of every package.
 
-    plan = Plan([Fault(Kind.FLIP, verb="get", nth=3), Fault(Kind.ERROR, share=0.1, error=Unavailable)], seed=7)
+    plan = FaultPlan([Fault(FaultKind.FLIP, "get", nth=3), Fault(FaultKind.ERROR, share=0.1)], seed=7)
     backend = Faulty(Memory(), plan)
 
-The same plan, seed and sequence of calls give the same faults.
+The same plan, seed and sequence of calls cause the same faults.
 """
 
 from __future__ import annotations
@@ -11,35 +11,55 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple, TypeVar, cast
 
 from backends import errors
-from backends.base import Backend, Buffer, Listed, Marker, Stat, crc32c_of
+from backends.base import Backend, Buffer, Listed, crc32c_of
+from backends.wrappers import Wrapper
+
+T = TypeVar("T")
 
 
 class FaultKind(Enum):
     """What goes wrong."""
 
     ERROR = auto()  # the call raises and has no effect
-    ERROR_AFTER = auto()  # the call takes effect, and raises all the same: its answer was lost
-    DELAY = auto()  # the call takes `seconds` longer (`get_now` has nothing at hand instead)
+    ERROR_AFTER = auto()  # the call takes effect and raises: its answer was lost
+    DELAY = auto()  # the call takes `seconds` longer; `get_now` returns None instead
     SHORT = auto()  # get: the answer lacks its second half. list: it ends here
     FLIP = auto()  # get: one bit of the answer differs
     STALE = auto()  # get: bytes of the right length that were never put
-    DROP = auto()  # put: says yes and stores nothing. delete: says yes and keeps it
-    HALF = auto()  # put: says yes and stores the first half
-    GONE = auto()  # get, stat: says that there is no such value. list: leaves it out
+    DROP = auto()  # put: returns and stores nothing. delete, claim: returns and changes nothing
+    HALF = auto()  # put: returns and stores the first half
+    GONE = auto()  # get, stat: `NotFound`. list: the value is left out
+
+
+_ANY = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind.DELAY})
+_ALTERING = frozenset({FaultKind.SHORT, FaultKind.FLIP, FaultKind.STALE})
+_KINDS = {
+    "put": _ANY | {FaultKind.DROP, FaultKind.HALF},
+    "get": _ANY | _ALTERING | {FaultKind.GONE},
+    "get_now": _ANY | _ALTERING | {FaultKind.GONE},
+    "stat": _ANY | {FaultKind.GONE},
+    "delete": _ANY | {FaultKind.DROP},
+    "list": _ANY | {FaultKind.SHORT, FaultKind.GONE},
+    "marker": _ANY,
+    "claim": _ANY | {FaultKind.DROP},
+    "close": frozenset[FaultKind](),
+}
+"""The faults that each operation can have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong. It may strike where *verb* (None: any) and *key* (a pattern as of `fnmatch`) fit.
+    """One thing that goes wrong in the calls of *verb* (None: any) whose key matches *key*, a pattern of `fnmatch`.
 
-    *nth*: only the nth such call, from 1 on. *share*: with this probability. *times*: at most so often.
-    Verbs are the methods' names; `get_now` is struck as `get` too. *kind* must suit the verb; it is passed over where
-    it means nothing.
+    *nth*: only in the nth matching call, counted from 1. *share*: with this probability. *times*: at most so often.
+    *verb* is a method's name; a fault of `get` strikes `get_now` too. A fault does nothing in an operation that cannot
+    have its *kind*.
     """
 
     kind: FaultKind
@@ -52,52 +72,67 @@ class Fault:
     seconds: float = 0.01
 
 
+class Strike(NamedTuple):
+    """A fault that struck a call."""
+
+    verb: str
+    key: str
+    kind: FaultKind
+
+
 class FaultPlan:
-    """Faults, and how often each has met a call that fits and struck."""
+    """A list of faults, with counts of the calls that each matched and struck. `struck` lists all strikes."""
 
     def __init__(self, faults: Sequence[Fault] = (), seed: int = 0) -> None:
         self.faults = list(faults)
-        self.struck: list[tuple[str, str, FaultKind]] = []  # (verb, key, kind) of each strike, for assertions
+        self.struck: list[Strike] = []
         self._random = random.Random(seed)  # noqa: S311 (repeatable on purpose)
-        self._met: dict[int, int] = {}
+        self._matched: dict[int, int] = {}
         self._struck: dict[int, int] = {}
 
     def add(self, fault: Fault) -> None:
-        """One more from now on."""
+        """Add *fault* to the plan, for calls from now on."""
         self.faults.append(fault)
 
     def clear(self) -> None:
-        """From now on nothing goes wrong."""
+        """Remove all faults and counts; `struck` stays."""
         self.faults.clear()
-        self._met.clear()
+        self._matched.clear()
         self._struck.clear()
 
-    def strike(self, verb: str, key: str, kinds: frozenset[FaultKind]) -> Fault | None:
-        """The first fault that strikes this call, if any; it must be one of *kinds*."""
+    def strike(self, verb: str, key: str) -> Fault | None:
+        """Return the first fault that strikes this call; None where none does."""
         for number, fault in enumerate(self.faults):
-            if fault.kind in kinds and self._strikes(number, fault, verb, key):
-                self.struck.append((verb, key, fault.kind))
+            if fault.kind in _KINDS[verb] and self._strikes(number, fault, verb, key):
+                self.struck.append(Strike(verb, key, fault.kind))
                 return fault
         return None
 
-    def flipped(self, value: Buffer) -> Buffer:
-        """*value* with one bit turned over; an empty one as it is."""
-        torn = bytearray(value)
-        if torn:
-            torn[self._random.randrange(len(torn))] ^= 1 << self._random.randrange(8)
-        return torn
+    def alter(self, value: Buffer, kind: FaultKind) -> Buffer:
+        """Return *value* as a fault of *kind* leaves it."""
+        match kind:
+            case FaultKind.SHORT:
+                return value[: len(value) // 2]
+            case FaultKind.FLIP:
+                return self._flip_a_bit(value)
+            case FaultKind.STALE:
+                return self._random.randbytes(len(value))
+            case _:
+                return value
 
-    def noise(self, size: int) -> Buffer:
-        """Bytes that nobody put."""
-        return self._random.randbytes(size)
+    def _flip_a_bit(self, value: Buffer) -> Buffer:
+        flipped = bytearray(value)
+        if flipped:
+            flipped[self._random.randrange(len(flipped))] ^= 1 << self._random.randrange(8)
+        return flipped
 
     def _strikes(self, number: int, fault: Fault, verb: str, key: str) -> bool:
         if fault.verb not in (None, verb) and not (fault.verb == "get" and verb == "get_now"):
             return False
         if not fnmatch.fnmatchcase(key, fault.key):
             return False
-        self._met[number] = self._met.get(number, 0) + 1
-        if fault.nth not in (None, self._met[number]):
+        self._matched[number] = self._matched.get(number, 0) + 1
+        if fault.nth not in (None, self._matched[number]):
             return False
         if fault.times is not None and self._struck.get(number, 0) >= fault.times:
             return False
@@ -107,93 +142,57 @@ class FaultPlan:
         return True
 
 
-_ANY = frozenset({FaultKind.ERROR, FaultKind.ERROR_AFTER, FaultKind.DELAY})
-_PUT = _ANY | {FaultKind.DROP, FaultKind.HALF}
-_GET = _ANY | {FaultKind.SHORT, FaultKind.FLIP, FaultKind.STALE, FaultKind.GONE}
-
-
-class Faulty(Backend):
-    """*inner*, but for what *plan* lets go wrong."""
+class Faulty(Wrapper):
+    """Behaves as *inner*, except for the faults of *plan*."""
 
     def __init__(self, inner: Backend, plan: FaultPlan) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._plan = plan
 
-    @property
-    def name(self) -> str:
-        return self._inner.name
+    async def _around(self, operation: str, key: str | None, call: Callable[[], Awaitable[T]]) -> T:
+        fault = await self._begin(operation, key or "")
+        if fault is None:
+            return await call()
+        if fault.kind is FaultKind.GONE:
+            raise errors.NotFound("no such value, as planned", backend=self.name, key=key)
+        if fault.kind is FaultKind.DROP:
+            return cast("T", None)  # only operations without a result are dropped
+        result = await call()
+        self._end(operation, key or "", fault)
+        return cast("T", self._plan.alter(cast("Buffer", result), fault.kind)) if fault.kind in _ALTERING else result
 
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
-        fault = await self._begin("put", key, _PUT)
-        if fault is None:
-            await self._inner.put(key, value, crc32c)
-        elif fault.kind is FaultKind.HALF:
+        fault = await self._begin("put", key)
+        if fault is not None and fault.kind is FaultKind.HALF:
             whole = b"".join(value)
-            half = whole[: len(whole) // 2]
-            await self._inner.put(key, [half], crc32c_of([half]))
-        elif fault.kind is not FaultKind.DROP:
+            value = [whole[: len(whole) // 2]]
+            crc32c = crc32c_of(value)
+        if fault is None or fault.kind is not FaultKind.DROP:
             await self._inner.put(key, value, crc32c)
             self._end("put", key, fault)
-
-    async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
-        fault = await self._begin("get", key, _GET)
-        if fault is not None and fault.kind is FaultKind.GONE:
-            raise errors.NotFound("no such value, as planned", backend=self.name, key=key)
-        value = await self._inner.get(key, start, length)
-        self._end("get", key, fault)
-        return self._spoilt(value, fault)
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
         value = self._inner.get_now(key, start, length)
         if value is None:
             return None
-        fault = self._plan.strike("get_now", key, _GET)
-        if fault is not None and fault.kind not in (FaultKind.SHORT, FaultKind.FLIP, FaultKind.STALE):
-            return None
-        return self._spoilt(value, fault)
-
-    async def stat(self, key: str) -> Stat:
-        fault = await self._begin("stat", key, _ANY | {FaultKind.GONE})
-        if fault is not None and fault.kind is FaultKind.GONE:
-            raise errors.NotFound("no such value, as planned", backend=self.name, key=key)
-        found = await self._inner.stat(key)
-        self._end("stat", key, fault)
-        return found
-
-    async def delete(self, key: str) -> None:
-        fault = await self._begin("delete", key, _ANY | {FaultKind.DROP})
-        if fault is None or fault.kind is not FaultKind.DROP:
-            await self._inner.delete(key)
-            self._end("delete", key, fault)
+        fault = self._plan.strike("get_now", key)
+        if fault is None:
+            return value
+        return self._plan.alter(value, fault.kind) if fault.kind in _ALTERING else None
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
-        async for line in self._inner.list(prefix, after):
-            fault = await self._begin("list", line.key, _ANY | {FaultKind.SHORT, FaultKind.GONE})
+        async for value in self._inner.list(prefix, after):
+            fault = await self._begin("list", value.key)
             if fault is not None and fault.kind is FaultKind.SHORT:
                 return
             if fault is not None and fault.kind is FaultKind.GONE:
                 continue
-            yield line
-            self._end("list", line.key, fault)
+            yield value
+            self._end("list", value.key, fault)
 
-    async def marker(self) -> Marker | None:
-        fault = await self._begin("marker", "", _ANY)
-        found = await self._inner.marker()
-        self._end("marker", "", fault)
-        return found
-
-    async def claim(self, marker: Marker) -> None:
-        fault = await self._begin("claim", "", _ANY | {FaultKind.DROP})
-        if fault is None or fault.kind is not FaultKind.DROP:
-            await self._inner.claim(marker)
-            self._end("claim", "", fault)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-    async def _begin(self, verb: str, key: str, kinds: frozenset[FaultKind]) -> Fault | None:
-        """What strikes this call, once what comes before the call is done: an error or a delay."""
-        fault = self._plan.strike(verb, key, kinds)
+    async def _begin(self, verb: str, key: str) -> Fault | None:
+        """Return the fault that strikes this call, after the part that precedes the call: an error or a delay."""
+        fault = self._plan.strike(verb, key)
         if fault is None:
             return None
         if fault.kind is FaultKind.ERROR:
@@ -203,16 +202,6 @@ class Faulty(Backend):
         return fault
 
     def _end(self, verb: str, key: str, fault: Fault | None) -> None:
+        """Raise the error of a fault that loses the answer of a call that took effect."""
         if fault is not None and fault.kind is FaultKind.ERROR_AFTER:
             raise fault.error(f"the answer to {verb} is lost, as planned", backend=self.name, key=key or None)
-
-    def _spoilt(self, value: Buffer, fault: Fault | None) -> Buffer:
-        match fault.kind if fault is not None else None:
-            case FaultKind.SHORT:
-                return value[: len(value) // 2]
-            case FaultKind.FLIP:
-                return self._plan.flipped(value)
-            case FaultKind.STALE:
-                return self._plan.noise(len(value))
-            case _:
-                return value

@@ -244,7 +244,7 @@ async def check_backends(site: Site) -> dict[str, str]:
         try:
             held = await backend.marker()
         except BackendError as error:
-            return backend.name, f"{error.word}: {error.message}"
+            return backend.name, f"{error.outcome}: {error.message}"
         if held is None or held.site != site.id:
             return backend.name, "it does not bear this site's marker"
         return backend.name, f"answers in {(time.perf_counter() - began) * 1000:.1f} ms"

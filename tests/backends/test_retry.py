@@ -67,11 +67,14 @@ async def all_verbs(backend: Backend) -> None:
 @pytest.mark.parametrize("verb", ["put", "get", "stat", "list", "claim", "marker", "delete"])
 async def test_every_verb_is_tried_again(world: World, verb: str, kind: FaultKind) -> None:
     plan = FaultPlan([Fault(kind, verb, times=2)])
-    told: list[str] = []
-    await all_verbs(world.around(Faulty(Memory(), plan), told=lambda what, *_: told.append(what)))
-    once = kind is FaultKind.ERROR_AFTER and verb in ("claim", "list")  # a look finds the claim; the line was told
+    retried: list[str] = []
+    await all_verbs(world.around(Faulty(Memory(), plan), on_retry=lambda operation, *_: retried.append(operation)))
+    once = kind is FaultKind.ERROR_AFTER and verb in (
+        "claim",
+        "list",
+    )  # the marker shows the claim; the value was yielded
     expected = 1 if once else 2
-    assert told == [verb] * expected
+    assert retried == [verb] * expected
     assert len(world.slept) == expected
 
 

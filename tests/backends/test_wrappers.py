@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
 
 import pytest
 
@@ -13,20 +14,22 @@ from backends.retry import Retrying
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from backends.timing import DriverTiming
-from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited
+from backends.wrappers import ConcurrencyLimited, Metered, TimeLimited, Wrapper
 from gateway.site.storage.marker_guard import MarkerGuard
 from gateway.site.storage.pending_backend import PendingBackend
 from gateway.timing import Timing, parse_timing
 from tests.backends.contract import SITE, Contract, key, listed, put
 
+T = TypeVar("T")
 
-class TestLimited(Contract):
+
+class TestConcurrencyLimited(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
         yield ConcurrencyLimited(Memory(), 2)
 
 
-class TestDeadlined(Contract):
+class TestTimeLimited(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
         yield TimeLimited(Memory(), 60)
@@ -50,7 +53,7 @@ class TestAllAtOnce(Contract):
         yield Metered(TimeLimited(ConcurrencyLimited(Faulty(Memory(), FaultPlan()), 3), 60), lambda *_: None)
 
 
-class TestAllAroundADistantOne(Contract):
+class TestAllAroundARemoteOne(Contract):
     """A tenth of all calls fail before they take effect, a tenth after."""
 
     @pytest.fixture
@@ -66,15 +69,15 @@ class TestAllAroundADistantOne(Contract):
         yield Metered(TimeLimited(tries, 60), lambda *_: None)
 
 
-class TestGuarded(Contract):
-    """As long as nobody has looked at the marker."""
+class TestMarkerGuard(Contract):
+    """Before anybody has checked the marker."""
 
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
         yield MarkerGuard(Memory(), 3, seconds=60, timing=Timing())
 
 
-class TestAbsentOnceItIsThere(Contract):
+class TestPendingBackendOnceOpened(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
         async def reopen() -> Backend:
@@ -88,11 +91,44 @@ class TestAbsentOnceItIsThere(Contract):
         await pending.close()
 
 
-WRAPPERS = [ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend]
+class Recording(Wrapper):
+    """Records what passes through `_around`."""
+
+    def __init__(self, inner: Backend) -> None:
+        super().__init__(inner)
+        self.operations: list[tuple[str, str | None]] = []
+
+    async def _around(self, operation: str, key: str | None, call: Callable[[], Awaitable[T]]) -> T:
+        self.operations.append((operation, key))
+        return await call()
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_a_wrapper_overrides_every_method(wrapper: type[Backend]) -> None:
+class TestRecording(Contract):
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        yield Recording(Memory())
+
+
+async def test_every_method_but_get_now_goes_through_around() -> None:
+    backend = Recording(Memory())
+    await put(backend, key(1), b"x")
+    await backend.get(key(1))
+    await backend.stat(key(1))
+    await listed(backend.list())
+    await backend.claim(Marker(SITE, 1, 1))
+    await backend.marker()
+    await backend.delete(key(1))
+    await backend.close()
+    with_key = [("put", key(1)), ("get", key(1)), ("stat", key(1))]
+    listing = [("list", None), ("list", None)]  # a value, and the end
+    without = [("claim", None), ("marker", None), ("delete", key(1)), ("close", None)]
+    assert backend.operations == [*with_key, *listing, *without]
+    methods = {operation for operation, _ in backend.operations} | {"get_now", "name"}
+    assert methods == Backend.__abstractmethods__
+
+
+@pytest.mark.parametrize("wrapper", [Wrapper, MarkerGuard, PendingBackend])
+def test_a_class_that_forwards_overrides_every_method(wrapper: type[Backend]) -> None:
     assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
 
 

@@ -150,7 +150,7 @@ async def _list(backend: Backend, timing: Timing) -> AsyncIterator[Listed]:
                     listed = await anext(listing, None)
             except TimeoutError as error:
                 message = f"its listing was given up after {last!r}: {count} keys took more than {allowed:.0f} s"
-                raise UnusableListing(message + backend_errors.remarks(error), backend=backend.name) from None
+                raise UnusableListing(message + backend_errors.notes_suffix(error), backend=backend.name) from None
             except backend_errors.Corrupted as error:
                 raise UnusableListing(error.message, backend=backend.name) from error
             if listed is None:

@@ -229,7 +229,7 @@ class Sweeper(Worker):
             async with asyncio.timeout(self._timing.sweeper.list_seconds):
                 await self._sweep_prefix(session, backend_id, backend, listed)
         except TimeoutError as error:
-            more = backend_errors.remarks(error)
+            more = backend_errors.notes_suffix(error)
             _log.warning("session %x has more on backend %r than one step lists%s", session, backend.name, more)
         except backend_errors.BackendError as error:
             _log.warning("the blocks of session %x are not swept for now: %s", session, error)

@@ -84,7 +84,7 @@ class HedgedReader:
             now = self._clock()
             if isinstance(error, (backend_errors.NotFound, backend_errors.Corrupted)):
                 self._log_recovery(self._routes.record_refusal(backend_id, now), copy)
-            elif self._routes.record_failure(backend_id, error.word, now):
+            elif self._routes.record_failure(backend_id, error.outcome, now):
                 _log.warning("backend %r is tried last from now on: %s", backend.name, error)
             raise
         now = self._clock()
