@@ -81,7 +81,7 @@ async def test_a_place_without_our_marker_takes_nothing_until_it_bears_it_again(
         path.write_text("no marker" if lost == "spoilt" else ours.replace(SITE, "cd" * 16))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            await backend.look(Rows())
+            await backend.check(Rows())
     assert [record.levelname for record in caplog.records] == ["ERROR"], "once, and not each time"
     await refuses(backend, "it takes nothing: ")
     assert bytes(await backend.get("held")) == b"held"
@@ -89,7 +89,7 @@ async def test_a_place_without_our_marker_takes_nothing_until_it_bears_it_again(
     path.write_text(ours)
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            await backend.look(Rows())
+            await backend.check(Rows())
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
     with pytest.raises(errors.NotFound):
@@ -100,10 +100,10 @@ async def test_a_folder_that_another_one_stands_in_for_takes_nothing(at: Path, l
     """As where its disk was unmounted: the empty mount point shows."""
     backend = await guarded(local)
     at.rename(at.with_name("elsewhere"))
-    await backend.look(Rows())
+    await backend.check(Rows())
     await refuses(backend, "nothing stands there since it was opened")
     at.mkdir()
-    await backend.look(Rows())
+    await backend.check(Rows())
     await refuses(backend, "another folder stands there since it was opened")
     assert os.listdir(at) == []
 
@@ -111,10 +111,10 @@ async def test_a_folder_that_another_one_stands_in_for_takes_nothing(at: Path, l
 async def test_a_disk_that_is_mounted_over_it_takes_nothing_until_it_is_gone(at: Path, local: Local) -> None:
     backend = await guarded(local)
     with mounted(at, "-t", "tmpfs", "-o", "size=4m", "tmpfs"):
-        await backend.look(Rows())
+        await backend.check(Rows())
         await refuses(backend, "another folder stands there")
         assert os.listdir(at) == []
-    await backend.look(Rows())
+    await backend.check(Rows())
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
 
 
@@ -130,10 +130,10 @@ async def test_a_disk_that_comes_back_as_another_file_system_is_opened_anew(at: 
     backend._reopen = reopen
     at.rename(at.with_name("elsewhere"))
     at.mkdir()
-    await backend.look(Rows())
+    await backend.check(Rows())
     await refuses(backend, "another folder stands there")
     shutil.copytree(at.with_name("elsewhere"), at, dirs_exist_ok=True)
-    await backend.look(Rows())
+    await backend.check(Rows())
     assert backend.why == ""
     assert bytes(await backend.get("held")) == b"held"
     assert backend.get_now("held") in (None, b"held")
@@ -149,7 +149,7 @@ async def test_a_marker_that_cannot_be_seen_at_the_moment_says_nothing() -> None
             raise errors.Unavailable("no answer")
 
     backend = MarkerGuard(Silent(), 7, seconds=1, timing=Timing())
-    await backend.look(Rows())
+    await backend.check(Rows())
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
 
 
@@ -157,11 +157,11 @@ async def test_a_place_of_a_later_incarnation_takes_nothing_until_it_is_ours_aga
     held = Memory()
     backend = await guarded(held)
     held._marker = MARKER._replace(incarnation=2, backend=9)
-    await backend.look(Rows())
+    await backend.check(Rows())
     assert isinstance(backend.elsewhere, RestoredElsewhere)
     await refuses(backend, "incarnation 2")
     held._marker = MARKER
-    await backend.look(Rows())
+    await backend.check(Rows())
     assert backend.elsewhere is None
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
 

@@ -162,10 +162,10 @@ async def test_a_disk_that_lost_its_marker_and_left_the_config_does_not_end_the_
     found = await stood(BackendPlace("far", "local", "here", 8, 60.0, path=str(tmp_path)))
     doors.opened[0].held = None
     (guarded,) = found.backends.values()
-    await guarded.look(Rows())
+    await guarded.check(Rows())
     assert list(found.refusing()) == ["far"]
     await found.close_removed(topology())
-    await guarded.look(Rows())
+    await guarded.check(Rows())
     assert guarded.why
     await found.close()
 
@@ -260,7 +260,7 @@ async def test_a_look_at_what_was_replaced_meanwhile_says_nothing_about_what_rep
         return None
 
     monkeypatch.setattr(doors.opened[0], "marker", slowly)
-    look = asyncio.create_task(guarded.look(Rows()))
+    look = asyncio.create_task(guarded.check(Rows()))
     await asked.wait()
     await found.renew(topology(replace(place, calls=9)))
     answer.set()

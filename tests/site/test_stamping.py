@@ -97,7 +97,7 @@ async def block(place: Memory, session: int) -> str:
 
 async def is_set_aside(backend: MarkerGuard, history: History) -> bool:
     """Whether *backend*, looked at now, takes nothing since another copy has stamped it."""
-    await backend.look(history.rows)
+    await backend.check(history.rows)
     return isinstance(backend.elsewhere, StampedElsewhere) and "another copy of this site's folder" in backend.why
 
 
@@ -119,7 +119,7 @@ async def test_nothing_is_deleted_on_a_place_that_was_not_stamped_but_what_this_
         await backend.delete("no block")
     await backend.delete(own)
     assert [line.key async for line in backend.list()] == [others]
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     await backend.delete(others)
     assert [line async for line in backend.list()] == []
 
@@ -128,31 +128,31 @@ async def test_a_process_that_stamps_nothing_deletes_where_another_one_stamped(o
     looks = MarkerGuard(
         place, 3, seconds=2.0, fencing=Fencing(ours.rows, lambda: 0, SystemClock(), stamps=False), timing=Timing()
     )
-    await looks.look(ours.rows)
+    await looks.check(ours.rows)
     assert not looks.covers(0)
-    await over(place, ours).look(ours.rows)
-    await looks.look(ours.rows)
+    await over(place, ours).check(ours.rows)
+    await looks.check(ours.rows)
     assert looks.covers(0)
 
 
 async def test_the_next_start_deletes_nothing_before_it_has_stamped(ours: History, place: Memory) -> None:
     backend = over(place, ours)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert backend.covers(0)
     ours.start()
     assert not backend.covers(0)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert backend.covers(ours.number)
 
 
 async def test_what_died_waits_until_the_place_says_how_far_the_journal_has_come(ours: History, place: Memory) -> None:
     backend = over(place, ours)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     died = ours.grow()
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert await number_on(place) < died, "it was stamped a moment ago"
     assert not backend.covers(died)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert backend.covers(died)
     assert await number_on(place) == died
 
@@ -160,13 +160,13 @@ async def test_what_died_waits_until_the_place_says_how_far_the_journal_has_come
 async def test_a_place_is_stamped_anew_as_the_journal_grows_and_not_otherwise(ours: History, place: Memory) -> None:
     plan = FaultPlan()
     backend = over(Faulty(place, plan), ours, timing=parse_timing("markers.stamp_seconds=0"))
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     plan.add(Fault(FaultKind.ERROR, "claim"))
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert plan.struck == [], "nothing was written"
     plan.clear()
     grown = ours.grow()
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert await number_on(place) == grown
 
 
@@ -176,12 +176,12 @@ async def test_an_older_copy_sets_the_place_aside_and_the_one_that_is_ahead_goes
     histories.append(older := ours.copy("older.db"))
     backend = over(place, ours)
     ours.grow()
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     older.start()
     for _ in range(3):  # also once it has as many records
         assert await is_set_aside(over(place, older), older)
         older.grow()
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert backend.covers(0)
 
 
@@ -189,10 +189,10 @@ async def test_of_two_copies_that_are_alike_the_last_to_start_goes_on_and_the_ot
     histories: list[History], ours: History, place: Memory
 ) -> None:
     backend = over(place, ours)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     histories.append(younger := ours.copy("younger.db"))
     younger.start()
-    await over(place, younger).look(younger.rows)
+    await over(place, younger).check(younger.rows)
     ours.grow()
     assert await is_set_aside(backend, ours)
     with pytest.raises(errors.Unavailable):
@@ -208,7 +208,7 @@ async def test_two_that_bear_one_token_are_told_apart_by_what_they_wrote(
     histories.append(twin := ours.copy("twin.db"))
     for each in (ours, twin):
         each.grow()
-    await over(place, ours).look(ours.rows)
+    await over(place, ours).check(ours.rows)
     assert await is_set_aside(over(place, twin), twin)
 
 
@@ -220,7 +220,7 @@ async def test_who_is_overtaken_between_looking_and_stamping_does_not_win(
 
     class Overtaken(Memory):
         async def claim(self, marker: Marker) -> None:
-            await over(place, younger).look(younger.rows)
+            await over(place, younger).check(younger.rows)
             await place.claim(marker)
 
         async def marker(self) -> Marker | None:
@@ -236,14 +236,14 @@ async def test_two_processes_of_one_site_that_stamp_at_once_both_find_it_stamped
 ) -> None:
     class Busy(Memory):
         async def claim(self, marker: Marker) -> None:
-            await over(place, ours).look(ours.rows)
+            await over(place, ours).check(ours.rows)
             await place.claim(marker)
 
         async def marker(self) -> Marker | None:
             return await place.marker()
 
     backend = over(Busy("disk"), ours)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert backend.covers(ours.number)
     assert caplog.records == []
 
@@ -253,7 +253,7 @@ async def test_a_place_that_cannot_be_stamped_keeps_everything_and_says_so_once(
 ) -> None:
     backend = over(Faulty(place, FaultPlan([Fault(FaultKind.ERROR, "claim", error=errors.Denied)])), ours)
     for _ in range(3):
-        await backend.look(ours.rows)
+        await backend.check(ours.rows)
     assert len(caplog.records) == 1
     with pytest.raises(errors.Unavailable, match="claim fails, as planned"):
         await backend.delete(await block(place, OTHER))
@@ -263,9 +263,9 @@ async def test_a_place_that_cannot_be_stamped_keeps_everything_and_says_so_once(
 async def test_a_stamp_whose_answer_was_lost_is_found_by_looking(ours: History, place: Memory) -> None:
     plan = FaultPlan([Fault(FaultKind.ERROR_AFTER, "claim", times=1)])
     backend = over(Faulty(place, plan), ours)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert not backend.covers(0)
-    await backend.look(ours.rows)
+    await backend.check(ours.rows)
     assert backend.covers(0)
     assert backend.unstamped == ""
 
@@ -277,7 +277,7 @@ async def test_a_claim_that_an_operator_has_ended_is_replaced(
     common = ours.number
     younger.start()
     younger.grow()
-    await over(place, younger).look(younger.rows)
+    await over(place, younger).check(younger.rows)
     ours.grow()
     held = await place.marker()
     assert held is not None
@@ -285,7 +285,7 @@ async def test_a_claim_that_an_operator_has_ended_is_replaced(
     assert common_record(ours.rows, held.fence) == (common, True)
     ours.start(held.fence.counter, (held.fence.nonce,))
     assert ours.fencing.classify(held.fence) is Relation.EARLIER
-    await over(place, ours).look(ours.rows)
+    await over(place, ours).check(ours.rows)
     backend = over(place, younger)
     assert await is_set_aside(backend, younger)
     assert f"token {held.fence.counter + 1}" in backend.why
@@ -324,6 +324,6 @@ async def test_where_they_part_is_found_after_both_have_started_often(
 async def test_a_journal_without_a_token_stamps_and_deletes_nothing(histories: list[History], place: Memory) -> None:
     """As one that an older version still serves."""
     backend = over(place, histories[0])
-    await backend.look(histories[0].rows)
+    await backend.check(histories[0].rows)
     assert (await place.marker()) == Marker(SITE, 3, 1)
     assert not backend.covers(0)

@@ -1,4 +1,4 @@
-"""Small files: private ones are written whole and durably, watched ones are told apart by their stamps."""
+"""Small files: written atomically and durably, and compared by their attributes to detect changes."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ from gateway.journal.paths import sync_folder
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Put *content* at *path*, readable by the owner alone; whoever looks finds all of it or what was there before."""
-    making = path.with_name(temporary_name(path.name))
-    making.unlink(missing_ok=True)
+    """Write *content* to *path*, durably and readable by the owner alone. A reader finds either all of it or the file
+    that was there before."""
+    temporary = path.with_name(temporary_name(path.name))
+    temporary.unlink(missing_ok=True)
     raw = content.encode() if isinstance(content, str) else content
-    with open(os.open(making, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(raw)
         file.flush()
         os.fsync(file.fileno())
-    making.replace(path)
+    temporary.replace(path)
     sync_folder(path.parent)
 
 
 def temporary_name(name: str) -> str:
-    """The name under which a file of this name is written before it has its own."""
+    """Return the name under which `write_file` writes a file before it gets its own *name*."""
     return f".{name}.new"
 
 
 def file_stamp(path: Path) -> tuple[int, int, int]:
-    """What is another one once the file has changed; zeros where there is none."""
+    """Return a value that differs once the file has changed: time of modification in ns, size, inode. Zeros if there is
+    no file."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return 0, 0, 0
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

@@ -1,10 +1,30 @@
-"""The backends of a process: opened, checked to be this site's, and replaced by a placeholder until that succeeds.
+"""The backends of a process: opened, checked, replaced by placeholders while they are away, and reopened after changes.
 
-A place that bears no marker, or another site's, is not the one that was claimed: a disk that is not mounted, a bucket
-of that name somewhere else. Nothing is written there, and nothing could be read. One that bears this site's marker in a
-later incarnation, or with the fence of another copy of this site's folder, says that the site goes on elsewhere: where
-the places agree on that (`agreement`), nothing here goes on. `guarded` has the same for what becomes such a place while
-it is open.
+Theory of operation
+-------------------
+`backends` maps the journal's id of each backend to its `MarkerGuard`, which stays the same object while the config
+names the backend. What is inside the guard changes:
+
+- *Open*: the driver with its wrappers. It was opened and its marker was checked (`checked_opening.py`).
+- *Pending*: a `PendingBackend`, if opening failed. It retries in the background and then passes calls on.
+
+Who changes what:
+
+- `open` adds guards for backends that the topology names and the pool does not have yet.
+- `renew` (on a reload) and `_follow_files` (periodically) compare the parameters with which each backend was opened
+  (`connection_params.py`) with those of now. A backend whose parameters have changed is opened again and replaces the
+  old one inside its guard. If that fails, the old one stays in use and the next period tries again.
+- `close_removed` removes guards that the topology no longer names.
+- The guard itself changes between usable and unusable (`marker_guard.py`). `watch` runs its checks.
+
+Invariants:
+
+- A place that bears no marker, or another site's, is not the one that was claimed (a disk that is not mounted, a bucket
+  of that name elsewhere). It is never opened: what is written there nobody would find.
+- Once the places agree that another instance of this site has taken over (`agreement.py`), all guards are unusable, and
+  the method that finds out raises `Misconfigured`. That ends the process.
+- A backend that leaves the pool is closed only after the calls that were under way have ended or had their time.
+- One backend that is slow, broken or hostile delays no other one, and ends no process.
 """
 
 from __future__ import annotations
@@ -20,12 +40,7 @@ from backends.base import Backend
 from backends.local.marker import bears_marker
 from gateway.errors import EntrepotError, Misconfigured
 from gateway.metrics import gauge
-from gateway.site.storage.agreement import (
-    ActiveElsewhere,
-    RestoredElsewhere,
-    StampedElsewhere,
-    require_active_here,
-)
+from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere, StampedElsewhere, require_active_here
 from gateway.site.storage.checked_opening import CheckedOpener, known_id
 from gateway.site.storage.connection_params import ConnectionParams, connection_params, without_placement
 from gateway.site.storage.fencing import Fencing
@@ -45,13 +60,13 @@ REFUSING = gauge(
 
 ELSEWHERE = gauge(
     "entrepot_backend_restored_elsewhere",
-    "Processes to which a backend's marker says that this site was restored elsewhere.",
+    "Processes that read in a backend's marker that this site was restored elsewhere.",
     ("backend",),
 )
 
 STAMPED = gauge(
     "entrepot_backend_stamped_elsewhere",
-    "Processes to which a backend's marker says that another copy of this site's folder goes on.",
+    "Processes that read in a backend's marker the fence of another copy of this site's folder.",
     ("backend",),
 )
 
@@ -65,206 +80,173 @@ class BackendPool:
         self, rows: JournalTables, *, timing: Timing, writes_much: bool, fencing: Fencing | None = None
     ) -> None:
         self.backends = OpenBackends()
-        """The same mapping for good; a reload adds to it and takes from it."""
+        """This mapping is never replaced; reloads add to it and remove from it."""
         self._rows = rows
         self._timing = timing
         self._fencing = fencing
-        self._opening = CheckedOpener(rows, timing=timing, writes_much=writes_much, fencing=fencing)
+        self._opener = CheckedOpener(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         self._ids: dict[str, int] = {}
         self._places: dict[str, BackendPlace] = {}
-        """As the config in force has them."""
+        """The places of the config in force, by name."""
         self._params: dict[str, ConnectionParams] = {}
-        """How each was when it was opened."""
+        """The parameters with which each backend was opened, by name."""
         self._warned: dict[str, str] = {}
-        """Why one could not be opened anew, as it was said."""
+        """By name, the reason that was logged last why a backend could not be opened again."""
         self._leaving: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
 
-    async def open(self, topology: Topology, *, strict: bool) -> None:
-        """Open those of *topology* that do not stand yet. *strict*: raises `Misconfigured` where no policy could be
-        met without those that fail; otherwise, and where one could, they count as not available until they are.
+    # ---- opening -----------------------------------------------------------------------------------------------------
 
-        Raises `Misconfigured` also where the site goes on elsewhere, and for a backend that the journal has not met."""
+    async def open(self, topology: Topology, *, strict: bool) -> None:
+        """Open the backends of *topology* that the pool does not have yet. Those that fail become pending.
+
+        *strict*: raise `Misconfigured` if no policy could be met without those that fail. Raises `Misconfigured` also
+        if another instance of the site has taken over, and for a backend that the journal does not know."""
         wanted = {name: place for name, place in topology.backends.items() if name not in self._ids}
         self._ids |= {name: known_id(self._rows, name) for name in wanted}
         self._places |= wanted
         self._params |= {name: connection_params(place) for name, place in wanted.items()}
-        failures: dict[str, backend_errors.BackendError] = {}
-        opened = await asyncio.gather(*(self._opening.open(place) for place in wanted.values()), return_exceptions=True)
-        for place, outcome in zip(wanted.values(), opened, strict=True):
-            if isinstance(outcome, Backend):
-                self._add(place, outcome)
-            elif isinstance(outcome, backend_errors.BackendError):
-                failures[place.name] = outcome
-        for outcome in opened:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, backend_errors.BackendError):
-                raise outcome
-        self._see_that_it_goes_on_here()
+        failures = await self._open_all(wanted.values())
+        self._require_active_here()
         if failures and strict and not any(_can_write(topology, policy, failures) for policy in topology.policies):
             first = next(iter(failures.values()))
             raise Misconfigured(str(first)) from first
         for name, error in failures.items():
             _log.error("backend %r is not available: %s", name, error)
-            self._add(
-                wanted[name],
-                PendingBackend(name, error.message, functools.partial(self._try_named, name), self._timing),
-            )
+            reopen = functools.partial(self._open_named, name)
+            self._add(wanted[name], PendingBackend(name, error.message, reopen, self._timing))
         if self._fencing is not None and self._fencing.stamps:
             await self._check_markers([self.backends[self._ids[name]] for name in wanted if name not in failures])
 
-    async def stamp(self) -> None:
-        """Stamp every backend that can be reached with the token of the committer that started last, and how far its
-        journal has come, before this process deletes there. Raises as `watch`."""
-        if self._fencing is not None:
-            self._fencing.stamps = True
-            await self._check_markers(self.backends.values())
-
-    def covers(self, place: int, number: int) -> bool:
-        """Whether what died at record *number* may be deleted on the backend of this id (`MarkerGuard.covers`)."""
-        backend = self.backends.get(place)
-        return backend is not None and backend.covers(number)
-
-    async def _check_markers(self, backends: Iterable[MarkerGuard]) -> None:
-        """Look at these and stamp them. One that is silent takes no longer than its opening may. Raises as `watch`."""
-
-        async def look(backend: MarkerGuard) -> None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._timing.backends.open_seconds):
-                    await backend.look(self._rows, stamp=True)
-
-        await asyncio.gather(*map(look, backends))
-        self._see_that_it_goes_on_here()
-
-    async def renew(self, topology: Topology) -> None:
-        """Open those anew that *topology* reaches in another way, or whose files were replaced. Where that fails, what
-        was opened before goes on, and `watch` tries again."""
-        self._places |= {name: place for name, place in topology.backends.items() if name in self._ids}
-        await asyncio.gather(*map(self._renew, self._changed()))
+    async def _open_all(self, places: Iterable[BackendPlace]) -> dict[str, backend_errors.BackendError]:
+        """Open *places*, all at once, and add those that succeed. Returns the errors of the others by name. Raises an
+        error that is no backend's own, after all others have ended."""
+        wanted = list(places)
+        failures: dict[str, backend_errors.BackendError] = {}
+        outcomes = await asyncio.gather(*(self._opener.open(place) for place in wanted), return_exceptions=True)
+        for place, outcome in zip(wanted, outcomes, strict=True):
+            if isinstance(outcome, Backend):
+                self._add(place, outcome)
+            elif isinstance(outcome, backend_errors.BackendError):
+                failures[place.name] = outcome
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, backend_errors.BackendError):
+                raise outcome
+        return failures
 
     async def check_openable(self, topology: Topology) -> None:
-        """See that those of *topology* can be opened that do not stand yet, or are reached in another way than the
-        config in force says, and let go of them; where only a file was replaced, no edit waits for that. Raises
-        `TemporarilyRejected`, which says the key path of the first that cannot, and `Misconfigured` for one that the
-        journal has not met."""
+        """Check that the backends of *topology* can be opened which are new, or whose entry in the config has changed,
+        and close them again. A file that was replaced is not checked, so that no edit waits for it.
+
+        Raises `TemporarilyRejected`, with the key path of the first backend that fails, and `Misconfigured` for one
+        that the journal does not know."""
         for name, place in topology.backends.items():
             if name not in self._places or without_placement(self._places[name]) != without_placement(place):
                 try:
-                    await close_all([await self._opening.open(place)])
+                    await close_all([await self._opener.open(place)])
                 except backend_errors.BackendError as error:
                     if name in self.pending() and isinstance(error, backend_errors.Unavailable):
-                        continue  # it is away, however it is reached
+                        continue  # it is away, whatever its parameters are
                     raise TemporarilyRejected(f"backends.{name}: {error.message}") from error
 
+    def _add(self, place: BackendPlace, backend: Backend) -> None:
+        number, local, pauses = self._ids[place.name], place.s3 is None, self._timing.markers
+        self.backends[number] = MarkerGuard(
+            backend,
+            number,
+            seconds=pauses.local_seconds if local else pauses.distant_seconds,
+            reopen=functools.partial(self._reopen_local, place.name) if local else None,
+            fencing=self._fencing,
+            timing=self._timing,
+        )
+
+    def _place(self, name: str) -> BackendPlace:
+        """Return the place of *name* in the config in force. Raises `backends.errors.Misconfigured` if it is not there:
+        a backend that is being removed may still try to reopen."""
+        if name not in self._places:
+            raise backend_errors.Misconfigured("the config in force does not name it", backend=name)
+        return self._places[name]
+
+    async def _open_named(self, name: str) -> Backend:
+        """Open the backend with the parameters of now, and check it."""
+        place = self._place(name)
+        self._params[name] = connection_params(place)
+        return await self._opener.open(place)
+
+    async def _reopen_local(self, name: str) -> Backend:
+        """Open a local backend that was in use before. An empty mount point is not even opened, since opening
+        writes."""
+        if not await asyncio.to_thread(bears_marker, self._place(name).path):
+            raise backend_errors.Misconfigured("it bears no marker", backend=name)
+        return await self._open_named(name)
+
+    # ---- changes of the config and of files --------------------------------------------------------------------------
+
+    async def renew(self, topology: Topology) -> None:
+        """Open those backends again whose parameters in *topology* have changed, or whose files were replaced. If that
+        fails, the old one stays in use, and `watch` tries again."""
+        self._places |= {name: place for name, place in topology.backends.items() if name in self._ids}
+        await asyncio.gather(*map(self._renew, self._changed()))
+
     async def close_removed(self, topology: Topology) -> None:
-        """Let go of those that *topology* has no more, once their calls under way have had their time."""
+        """Remove the backends that *topology* does not name, and close them once their calls have ended."""
         for name in [name for name in self._ids if name not in topology.backends]:
             backend = self.backends.pop(self._ids.pop(name), None)
             del self._places[name]
             self._warned.pop(name, None)
-            self._opening.elsewhere.pop(name, None)
-            reached = self._params.pop(name)
+            self._opener.elsewhere.pop(name, None)
+            params = self._params.pop(name)
             if backend is not None:
-                self._close_after_calls(backend, reached)
-
-    def pending(self) -> dict[str, str]:
-        """Those that could not be opened yet, and why."""
-        inside = [each.inner for each in self.backends.values()]
-        found = {each.name: each.why for each in inside if isinstance(each, PendingBackend)}
-        return {name: why for name, why in found.items() if why}
-
-    def refusing(self) -> dict[str, str]:
-        """Those that take nothing since they do not bear this site's marker any more, and why."""
-        return {each.name: each.why for each in self.backends.values() if each.why}
-
-    def unstamped(self) -> dict[str, str]:
-        """Those on which nothing is deleted since they could not be stamped, and why."""
-        told = "nothing is deleted there, since it could not be stamped"
-        return {each.name: f"{told}: {each.unstamped}" for each in self.backends.values() if each.unstamped}
-
-    def count(self) -> None:
-        """Bring what is not there to the metrics."""
-        gone, refusing, say_so = self.pending(), self.refusing(), self._elsewhere()
-        MISSING.only({name: int(name in gone) for name in self._ids})
-        REFUSING.only({name: int(name in refusing) for name in self._ids})
-        ELSEWHERE.only({name: int(isinstance(say_so.get(name), RestoredElsewhere)) for name in self._ids})
-        STAMPED.only({name: int(isinstance(say_so.get(name), StampedElsewhere)) for name in self._ids})
-
-    async def watch(self) -> None:
-        """Look at the marker of each every so often; until cancelled. Raises `Misconfigured`, of which
-        `HistoriesDiverged`, once
-        they agree that this site goes on elsewhere; from then on none of them is written on."""
-        watching: dict[MarkerGuard, asyncio.Task[None]] = {}
-        following = asyncio.create_task(self._follow_files(), name="files of backends")
-        try:
-            while True:
-                standing = set(self.backends.values())
-                for gone in watching.keys() - standing:
-                    watching.pop(gone).cancel()
-                for new in standing - watching.keys():
-                    watching[new] = asyncio.create_task(new.watch(self._rows), name=f"marker of {new.name}")
-                if watching:
-                    done, _ = await asyncio.wait(
-                        watching.values(),
-                        timeout=self._timing.markers.local_seconds,
-                        return_when=asyncio.FIRST_COMPLETED,
-                    )
-                    for task in done:
-                        await task  # it ends only by a mistake of its own: raise that
-                else:
-                    await self._timing.clock.sleep(self._timing.markers.local_seconds)
-                self._see_that_it_goes_on_here()
-        finally:
-            for task in (following, *watching.values()):
-                task.cancel()
-            await asyncio.gather(following, *watching.values(), return_exceptions=True)
+                self._close_after_calls(backend, params)
 
     async def _follow_files(self) -> None:
-        """Open anew, every so often, what is reached otherwise by now."""
+        """Open backends again, periodically, whose parameters have changed. Runs until cancelled."""
         while True:
             await self._timing.clock.sleep(self._timing.markers.files_seconds)
             changed = await asyncio.to_thread(self._changed)
             await asyncio.gather(*map(self._renew, changed))
 
     def _changed(self) -> list[str]:
-        """Those that stand and were opened in another way than they would be now. Looks at files."""
-        pending = self.pending()  # which tries by itself, with what holds then
+        """Return the names of the open backends whose parameters have changed since they were opened. Reads the
+        attributes of files."""
+        pending = self.pending()  # these try by themselves, with the parameters of then
         places = list(self._places.items())
         return [
             name for name, place in places if name not in pending and self._params.get(name) != connection_params(place)
         ]
 
     async def _renew(self, name: str) -> None:
-        """Open it as it is reached now, and go on with that; unless it left the config meanwhile."""
+        """Open a backend with the parameters of now, and use that, unless the config has changed again meanwhile."""
         place = self._places.get(name)
         if place is None:
             return
-        reach = connection_params(place)
+        params = connection_params(place)
         try:
-            opened = await self._opening.open(place)
+            opened = await self._opener.open(place)
         except (backend_errors.BackendError, EntrepotError) as error:
             self._warn_once(name, str(error))
             return
         except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
             self._warn_once(name, f"{type(error).__name__}: {error}")
             return
-        standing = self.backends.get(self._ids.get(name, 0))
-        if standing is None or self._places.get(name) != place:
+        guard = self.backends.get(self._ids.get(name, 0))
+        if guard is None or self._places.get(name) != place:
             await close_all([opened])
             return
-        before, self._params[name] = self._params[name], reach
+        before, self._params[name] = self._params[name], params
         self._warned.pop(name, None)
-        self._close_after_calls(standing.replace_inner(opened), before)
+        self._close_after_calls(guard.replace_inner(opened), before)
         _log.info("backend %r was opened anew", name)
 
     def _warn_once(self, name: str, why: str) -> None:
-        """Once, and not at each try."""
+        """Log that a backend could not be opened again, unless the same reason was logged last."""
         if name in self._places and self._warned.get(name) != why:
             _log.warning("backend %r goes on as it was opened, since it cannot be opened anew: %s", name, why)
             self._warned[name] = why
 
-    def _close_after_calls(self, backend: Backend, reached: ConnectionParams) -> None:
-        """Close it once each call that is under way there has ended, or had its time."""
-        seconds = max(self._timing.backends.close_seconds, reached.place.deadline_seconds)
+    def _close_after_calls(self, backend: Backend, params: ConnectionParams) -> None:
+        """Close *backend* in the background, once each call that is under way has ended or had its time."""
+        seconds = max(self._timing.backends.close_seconds, params.place.deadline_seconds)
         task = asyncio.create_task(self._close_later(backend, seconds))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -275,14 +257,66 @@ class BackendPool:
                 await self._closing.wait()
         await close_all([backend])
 
-    def _elsewhere(self) -> dict[str, ActiveElsewhere]:
-        """Those whose marker says that this site goes on elsewhere, and what each says."""
-        return self._opening.elsewhere | {
-            each.name: each.elsewhere for each in self.backends.values() if each.elsewhere
-        }
+    # ---- markers -----------------------------------------------------------------------------------------------------
 
-    def _see_that_it_goes_on_here(self) -> None:
-        """Raises as `watch` where the places agree that it does not: then nothing is written on any of them."""
+    async def watch(self) -> None:
+        """Check the marker of each backend periodically, and follow changed files. Runs until cancelled. Raises
+        `Misconfigured` (or its subclass `HistoriesDiverged`) once the places agree on a takeover."""
+        watching: dict[MarkerGuard, asyncio.Task[None]] = {}
+        following = asyncio.create_task(self._follow_files(), name="files of backends")
+        try:
+            while True:
+                guards = set(self.backends.values())
+                for removed in watching.keys() - guards:
+                    watching.pop(removed).cancel()
+                for new in guards - watching.keys():
+                    watching[new] = asyncio.create_task(new.watch(self._rows), name=f"marker of {new.name}")
+                if watching:
+                    done, _ = await asyncio.wait(
+                        watching.values(),
+                        timeout=self._timing.markers.local_seconds,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                    for task in done:
+                        await task  # it ends only through a bug: raise that
+                else:
+                    await self._timing.clock.sleep(self._timing.markers.local_seconds)
+                self._require_active_here()
+        finally:
+            for task in (following, *watching.values()):
+                task.cancel()
+            await asyncio.gather(following, *watching.values(), return_exceptions=True)
+
+    async def stamp(self) -> None:
+        """Stamp every backend that can be reached with the current token and the journal's end. A process calls this
+        before it deletes blocks. Raises as `watch`."""
+        if self._fencing is not None:
+            self._fencing.stamps = True
+            await self._check_markers(self.backends.values())
+
+    def covers(self, place: int, number: int) -> bool:
+        """Whether blocks that died at record *number* may be deleted on the backend *place* (`MarkerGuard.covers`)."""
+        backend = self.backends.get(place)
+        return backend is not None and backend.covers(number)
+
+    async def _check_markers(self, backends: Iterable[MarkerGuard]) -> None:
+        """Check and stamp *backends*. One that does not answer takes no longer than opening it may. Raises as
+        `watch`."""
+
+        async def check(backend: MarkerGuard) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._timing.backends.open_seconds):
+                    await backend.check(self._rows, stamp=True)
+
+        await asyncio.gather(*map(check, backends))
+        self._require_active_here()
+
+    def _elsewhere(self) -> dict[str, ActiveElsewhere]:
+        """Return, by name, the takeovers that markers report."""
+        return self._opener.elsewhere | {each.name: each.elsewhere for each in self.backends.values() if each.elsewhere}
+
+    def _require_active_here(self) -> None:
+        """Make all backends unusable, and raise as `watch`, if the places agree on a takeover."""
         try:
             require_active_here(self._places, self._elsewhere())
         except Misconfigured as error:
@@ -290,7 +324,35 @@ class BackendPool:
                 each.why = each.why or str(error)
             raise
 
+    # ---- reports -----------------------------------------------------------------------------------------------------
+
+    def pending(self) -> dict[str, str]:
+        """Return, by name, why backends could not be opened yet."""
+        inner = [each.inner for each in self.backends.values()]
+        reasons = {each.name: each.why for each in inner if isinstance(each, PendingBackend)}
+        return {name: why for name, why in reasons.items() if why}
+
+    def refusing(self) -> dict[str, str]:
+        """Return, by name, why backends take nothing: they do not bear this site's marker any more."""
+        return {each.name: each.why for each in self.backends.values() if each.why}
+
+    def unstamped(self) -> dict[str, str]:
+        """Return, by name, why nothing is deleted on backends: they could not be stamped."""
+        text = "nothing is deleted there, since it could not be stamped"
+        return {each.name: f"{text}: {each.unstamped}" for each in self.backends.values() if each.unstamped}
+
+    def count(self) -> None:
+        """Update the metrics of backends that cannot be used."""
+        pending, refusing, elsewhere = self.pending(), self.refusing(), self._elsewhere()
+        MISSING.only({name: int(name in pending) for name in self._ids})
+        REFUSING.only({name: int(name in refusing) for name in self._ids})
+        ELSEWHERE.only({name: int(isinstance(elsewhere.get(name), RestoredElsewhere)) for name in self._ids})
+        STAMPED.only({name: int(isinstance(elsewhere.get(name), StampedElsewhere)) for name in self._ids})
+
+    # ---- closing -----------------------------------------------------------------------------------------------------
+
     async def close(self) -> None:
+        """Stamp a last time, and close all backends."""
         self._closing.set()
         try:
             await self._stamp_a_last_time()
@@ -299,45 +361,17 @@ class BackendPool:
             await close_all(self.backends.values())
 
     async def _stamp_a_last_time(self) -> None:
-        """So that an older copy of this journal, started next, finds how far this one came."""
+        """Stamp the end of the journal, so that an older copy of this journal, if started next, finds how far this one
+        has come."""
         if self._fencing is not None and self._fencing.stamps:
             with suppress(TimeoutError, EntrepotError):
                 async with asyncio.timeout(self._timing.markers.last_stamp_seconds):
-                    well = [each for each in self.backends.values() if not each.why]
-                    await asyncio.gather(*(each.look(self._rows, stamp=True) for each in well))
-
-    def _place(self, name: str) -> BackendPlace:
-        """As the config in force has it. Raises `Misconfigured` where it has it no more: who is on his way out looks
-        for his backend until he is gone."""
-        if name not in self._places:
-            raise backend_errors.Misconfigured("the config in force does not name it", backend=name)
-        return self._places[name]
-
-    async def _try_named(self, name: str) -> Backend:
-        """Open it as it is reached now, and check it."""
-        place = self._place(name)
-        self._params[name] = connection_params(place)
-        return await self._opening.open(place)
-
-    def _add(self, place: BackendPlace, backend: Backend) -> None:
-        number, local, looks = self._ids[place.name], place.s3 is None, self._timing.markers
-        self.backends[number] = MarkerGuard(
-            backend,
-            number,
-            seconds=looks.local_seconds if local else looks.distant_seconds,
-            reopen=functools.partial(self._try_again, place.name) if local else None,
-            fencing=self._fencing,
-            timing=self._timing,
-        )
-
-    async def _try_again(self, name: str) -> Backend:
-        """As `_try_named`, of a local one that was in use already: into an empty mount point nothing is written."""
-        if not await asyncio.to_thread(bears_marker, self._place(name).path):
-            raise backend_errors.Misconfigured("it bears no marker", backend=name)
-        return await self._try_named(name)
+                    usable = [each for each in self.backends.values() if not each.why]
+                    await asyncio.gather(*(each.check(self._rows, stamp=True) for each in usable))
 
 
-def _can_write(topology: Topology, policy: str, pending: Mapping[str, object]) -> bool:
-    found = topology.policies[policy]
-    there = [name for name in topology.acked_on(found) if name not in pending]
-    return len(there) >= topology.copies_before_answer(found)
+def _can_write(topology: Topology, policy_name: str, absent: Mapping[str, object]) -> bool:
+    """Whether writes of a policy can be answered without the backends *absent*."""
+    policy = topology.policies[policy_name]
+    present = [name for name in topology.acked_on(policy) if name not in absent]
+    return len(present) >= topology.copies_before_answer(policy)

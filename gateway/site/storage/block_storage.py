@@ -1,4 +1,4 @@
-"""The part of a site where bytes lie: its backends, what picks among them, and what writes and reads blocks there."""
+"""The block storage of one process: the backends of the site, and what chooses, writes and reads copies on them."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from gateway.site.storage.write_targets import WriteTargets
 from gateway.timing import Timing
 from gateway.topology import Topology
 
-CACHED = counter("entrepot_cache_lookups_total", "Look-ups in caches, and whether it was there.", ("cache", "outcome"))
-IN_FLIGHT = gauge("entrepot_bytes_in_flight", "Bytes that requests under way hold.", ("direction",))
+CACHED = counter("entrepot_cache_lookups_total", "Look-ups in caches, by outcome.", ("cache", "outcome"))
+IN_FLIGHT = gauge("entrepot_bytes_in_flight", "Bytes that running requests hold.", ("direction",))
 
 WRITING_SHARE = 0.6
-"""Of a process's bytes in flight; reading has the rest."""
+"""Share of a process's bytes in flight that writes may use. Reads use the rest."""
 
 
 class BlockStorage:
-    """What a process writes and reads blocks with."""
+    """Writes and reads blocks for one process. Made by `open`."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class BlockStorage:
         wait_seconds: float | None,
         timing: Timing,
     ) -> None:
-        """Only `open` makes one."""
+        """Use `open` instead."""
         self.topology = topology
         self.backends: OpenBackends = pool.backends
-        """By the journal's ids; the same mapping for good, while a reload adds to it and takes from it."""
+        """Backends by the journal's ids. The mapping is never replaced; reloads add to it and remove from it."""
         self.write_targets = WriteTargets(rows, pool.backends, topology, timing)
         self.routes = Routes(
             _placed_backends(rows, topology).values(), topology.home, topology.lines, timing=timing.routes
@@ -65,11 +65,11 @@ class BlockStorage:
         self._clock = timing.clock
         self._keys = BlockKeys(keyring.sealing)
         self._reading = Budget(bytes_in_flight - writing)
-        self._suspecting = SuspectReporter(journal, timing)
+        self._suspect_reporter = SuspectReporter(journal, timing)
         lookup = self.lookup
         copies = CopyReader(
             lookup.facts, lookup.copies_of, self._keys, lookup.extent_at,
-            routes=self.routes, report=self._suspecting, timing=timing,
+            routes=self.routes, report=self._suspect_reporter, timing=timing,
         )  # fmt: skip
         self.reader = Reader(copies, self._reading)
 
@@ -88,8 +88,10 @@ class BlockStorage:
         strict: bool = True,
         stamps: bool = False,
     ) -> BlockStorage:
-        """Open every backend and see that it is this site's. *wait_seconds*: the writer's. *stamps*: as of `Fencing`.
-        *strict*, and what is raised: as `BackendPool.open`."""
+        """Open every backend and check that it is this site's.
+
+        *writes_much*: see `open_backend`. *wait_seconds*: how long a write waits for memory (`Writer`). *stamps*: see
+        `Fencing`. *strict* and the errors raised: see `BackendPool.open`."""
         fencing = Fencing(rows, lambda: journal.session, timing.clock, stamps=stamps)
         pool = BackendPool(rows, timing=timing, writes_much=writes_much, fencing=fencing)
         try:
@@ -101,12 +103,12 @@ class BlockStorage:
 
     @property
     def keys(self) -> BlockKeys:
-        """What opens blocks."""
+        """The keys that open blocks."""
         return self._keys
 
     @property
     def targets(self) -> Targets:
-        """Where the policy `default` puts blocks."""
+        """The targets of writes under the policy `default`."""
         return self.write_targets.default
 
     async def check_openable(self, topology: Topology) -> None:
@@ -114,20 +116,22 @@ class BlockStorage:
         await self._pool.check_openable(topology)
 
     def backends_with_old_writes(self, names: Iterable[str]) -> list[str]:
-        """Those of these backends to which a write goes that began under an older topology."""
+        """Return those of the backends *names* to which writes still go that began under an older topology."""
         self.writer.drop_idle_packers()
         ids = dict(self._rows.query("SELECT name, id FROM backend"))
         if any(self.write_targets.has_writes_to(ids[name]) for name in names if name in ids):
-            gc.collect()  # what failed may be held by its own error alone
+            gc.collect()  # a failed write may be kept alive only by the traceback of its own error
         return [name for name in names if name in ids and self.write_targets.has_writes_to(ids[name])]
 
     async def open_new_backends(self, topology: Topology) -> None:
-        """Open the backends that *topology* names anew: they can be read from here on."""
+        """Open the backends that only the new *topology* names. They can be read from now on, and are not written
+        to."""
         await self._pool.open(topology, strict=False)
         self._update_routes(topology)
 
     async def adopt(self, topology: Topology) -> None:
-        """Go on under another topology, whose names the journal knows. What is under way goes on as it began."""
+        """Switch to another topology, whose names the journal knows. Running writes keep the targets they began
+        with."""
         await self._pool.open(topology, strict=False)
         await self._pool.renew(topology)
         self.topology = topology
@@ -136,31 +140,31 @@ class BlockStorage:
         await self._pool.close_removed(topology)
 
     def _update_routes(self, to: Topology) -> None:
-        """The ways to the backends that *to* names, over the lines of the topology in force."""
+        """Let the routes lead to the backends that *to* names, over the lines of the topology in force."""
         self.routes.set_topology(_placed_backends(self._rows, to).values(), self.topology.home, self.topology.lines)
 
     async def stamp(self) -> None:
-        """As `BackendPool.stamp`."""
+        """See `BackendPool.stamp`."""
         await self._pool.stamp()
 
     def covers(self, place: int, number: int) -> bool:
-        """As `BackendPool.covers`."""
+        """See `BackendPool.covers`."""
         return self._pool.covers(place, number)
 
     def pending(self) -> dict[str, str]:
-        """Backends that could not be opened yet, by name, and why."""
+        """See `BackendPool.pending`."""
         return self._pool.pending()
 
     def problems(self) -> dict[str, str]:
-        """Backends that cannot be used, or not be written on, by name, and why."""
+        """Return, by name, why backends cannot be used, or only be read."""
         return self._pool.unstamped() | self._pool.pending() | self._pool.refusing()
 
     async def watch_markers(self) -> None:
-        """As `BackendPool.watch`."""
+        """See `BackendPool.watch`."""
         await self._pool.watch()
 
     def count(self) -> None:
-        """Bring what its parts counted themselves to the metrics."""
+        """Update the metrics from the counters of the parts."""
         info = self._keys.opener.cache_info()
         CACHED.reach(info.hits, "block keys", "hit")
         CACHED.reach(info.misses, "block keys", "miss")
@@ -170,9 +174,9 @@ class BlockStorage:
         set_circuits(self.routes.health_by_name(self._clock.monotonic()))
 
     async def close(self) -> None:
-        """Store what is on its way, and let go of the backends, whatever becomes of that."""
+        """Finish the writes that are under way, and close the backends even if that fails."""
         try:
-            await self._suspecting.close()
+            await self._suspect_reporter.close()
             await self.writer.close()
         finally:
             await self._pool.close()

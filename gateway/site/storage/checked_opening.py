@@ -1,4 +1,4 @@
-"""Opening a backend and checking that it is this site's, in bounded time and whatever its server answers."""
+"""Opens a backend and checks that it is this site's, in bounded time and whatever its server returns."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class CheckedOpener:
     def __init__(self, rows: JournalTables, *, timing: Timing, writes_much: bool, fencing: Fencing | None) -> None:
         self._rows, self._timing, self._writes_much, self._fencing = rows, timing, writes_much, fencing
         self.elsewhere: dict[str, ActiveElsewhere] = {}
-        """By name, the backends whose marker said, when they were tried last, that this site goes on elsewhere."""
+        """By name, the takeovers that markers reported when the backends were tried last."""
 
     async def open(self, place: BackendPlace) -> Backend:
-        """The backend at *place*, checked. One that stays silent counts as away after `open_seconds`; the time that
-        this process takes to load its driver does not count.
+        """Return the backend at *place*, opened and checked. A backend that does not answer within `open_seconds`
+        counts as away. The time that this process takes to load its driver does not count.
 
-        Raises what the driver raises, `ActiveElsewhere`, and `Misconfigured` for one that the journal has not met."""
+        Raises what the driver raises, `ActiveElsewhere`, and `Misconfigured` for one that the journal does not know."""
         await load_driver(place)
         seconds = self._timing.backends.open_seconds
         try:
@@ -43,7 +43,7 @@ class CheckedOpener:
             raise backend_errors.Unavailable(message, backend=place.name) from error
         except (backend_errors.BackendError, EntrepotError):
             raise
-        except Exception as error:  # a mistake about what one place answers must not keep the others from opening
+        except Exception as error:  # a bug in handling one place's answer must not keep the others from opening
             _log.exception("opening backend %r failed", place.name)
             message = f"opening it failed: {type(error).__name__}: {error}"
             raise backend_errors.Unavailable(message, backend=place.name) from error
@@ -62,8 +62,8 @@ class CheckedOpener:
 
 
 def known_id(rows: JournalTables, name: str) -> int:
-    """The journal's id of the backend *name*. Raises `Misconfigured` where it has none."""
-    found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
-    if not found:
-        raise Misconfigured(f"the journal has not met the backend {name!r} that the config names")
-    return int(found[0][0])
+    """Return the journal's id of the backend *name*. Raises `Misconfigured` if it has none."""
+    ids = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
+    if not ids:
+        raise Misconfigured(f"the journal does not know the backend {name!r} that the config names")
+    return int(ids[0][0])

@@ -1,5 +1,7 @@
-"""How a backend is reached: what the config says of that, and the files that it names. With another key, address or
-limit it is opened anew; that it is the same place then, its marker shows."""
+"""The parameters with which a backend is opened: its entry in the config, and the state of the files that it names.
+
+A backend whose key, address or limits have changed is opened again. Its marker then proves that it is the same place.
+"""
 
 from __future__ import annotations
 
@@ -14,33 +16,34 @@ from gateway.topology import BackendPlace
 FileStamp = tuple[int, int, int]
 
 _SHARED = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
-"""Where AWS's tools look for profiles: the variables that say so, and where it is without them."""
+"""Where AWS's tools read profiles: environment variables with a path, and the paths without these variables."""
 
 
 class ConnectionParams(NamedTuple):
-    """Equal for two openings that would come to the same."""
+    """Two openings with equal parameters have the same result."""
 
     place: BackendPlace
-    """As `without_placement` tells it."""
+    """The entry in the config, as `without_placement` returns it."""
     files: tuple[FileStamp, ...]
-    """Of the files that it names: what stands in them may be replaced while the config stays as it is."""
+    """The stamps of the files that it names, since their content may change while the config does not."""
 
 
 def without_placement(place: BackendPlace) -> BackendPlace:
-    """But for what does not matter to who opens it."""
+    """Return *place* without the fields that do not matter for opening it."""
     return replace(place, cluster="", drain=False)
 
 
 def connection_params(place: BackendPlace) -> ConnectionParams:
-    """How *place* is reached now. Looks at its files, without reading them."""
+    """Return the parameters with which *place* would be opened now. Reads the attributes of its files, not their
+    content."""
     return ConnectionParams(without_placement(place), tuple(file_stamp(Path(each)) for each in credential_files(place)))
 
 
 def credential_files(place: BackendPlace) -> list[str]:
-    """The files that say how *place* is reached, whether they are there or not."""
+    """Return the paths of the files that decide how *place* is opened, whether they exist or not."""
     if place.s3 is None:
         return []
-    found = [place.s3.secret_key_file, place.s3.ca_file]
-    if not place.s3.access_key and not place.s3.access_key_env:  # then a profile may have the keys
-        found += [os.path.expanduser(os.environ.get(name, usual)) for name, usual in _SHARED.items()]
-    return [each for each in found if each]
+    paths = [place.s3.secret_key_file, place.s3.ca_file]
+    if not place.s3.access_key and not place.s3.access_key_env:  # then the keys may be in a profile
+        paths += [os.path.expanduser(os.environ.get(name, usual)) for name, usual in _SHARED.items()]
+    return [path for path in paths if path]

@@ -1,5 +1,7 @@
 """Fencing: only the committer that started last may have anything deleted on a backend.
 
+Theory of operation
+-------------------
 **The rule.** Each start of a committer draws a token (`DrawToken`). The keeper, and any other process that writes or
 deletes for that committer, stamps the token into the marker of each backend by compare-and-set. A stamp (a *fence*)
 also holds the number and the hash of the journal's end at that moment, and is renewed as the journal grows. A block on
@@ -54,7 +56,7 @@ _BATCH = "SELECT number + records_count - 1, hash FROM journal WHERE number <= ?
 
 
 class Relation(Enum):
-    """How a fence is related to this journal's history."""
+    """How a fence is related to the history of this journal."""
 
     NONE = "never stamped"
     CURRENT = "stamped by the committer that started last here"
@@ -74,7 +76,7 @@ class Fencing:
     """Compares backends' fences with this journal, and makes the fences that this process stamps."""
 
     def __init__(self, rows: JournalTables, session: Callable[[], int], clock: Clock, *, stamps: bool) -> None:
-        """*session* answers this process's current session; 0: it has none. *stamps*: this process stamps backends."""
+        """*session*: returns the id of this process's current session, or 0. *stamps*: this process stamps backends."""
         self._rows = rows
         self._session = session
         self._clock = clock
@@ -82,17 +84,17 @@ class Fencing:
         self._has_tokens = False
 
     def token(self) -> tuple[int, str] | None:
-        """The token (counter and nonce) of the committer that started last. None if no committer ever drew one, as in
-        a journal that an older version made and still serves."""
+        """Return the token (counter and nonce) of the committer that started last. None if no committer ever drew one,
+        as in a journal that an older version made and still serves."""
         if not self._has_tokens:
             self._has_tokens = bool(self._rows.query(_HAS_TOKENS))
         if not self._has_tokens:
             return None
-        found = self._rows.query("SELECT counter, nonce FROM token")
-        return (int(found[0][0]), str(found[0][1])) if found else None
+        rows = self._rows.query("SELECT counter, nonce FROM token")
+        return (int(rows[0][0]), str(rows[0][1])) if rows else None
 
     def classify(self, fence: Fence | None) -> Relation:
-        """How *fence* is related to this journal."""
+        """Return how *fence* is related to this journal."""
         token = self.token()
         if fence is None or token is None:
             return Relation.NONE
@@ -102,11 +104,12 @@ class Fencing:
         return Relation.EARLIER if ended else Relation.DIVERGED
 
     def head(self) -> Position:
-        """Where the journal ends."""
+        """Return the end of the journal."""
         return head(self._rows)
 
     def with_fence(self, marker: Marker) -> Marker | None:
-        """*marker*, as read, with a new fence: the current token and the journal's end. None if there is no token."""
+        """Return *marker*, as read, with a new fence of the current token and the journal's end. None if there is no
+        token."""
         token = self.token()
         if token is None:
             return None
@@ -121,35 +124,35 @@ class Fencing:
 
 
 def head(rows: JournalTables) -> Position:
-    """Where the journal ends."""
+    """Return the end of the journal."""
     number, hashed = rows.query("SELECT number, hash FROM head")[0]
     return Position(int(number), hashed.hex())
 
 
 def contains(rows: JournalTables, number: int, hashed: str) -> bool:
     """Whether the journal's running hash after record *number* is *hashed* (hex)."""
-    found = rows.query(_BATCH, (number,))
-    return bool(found) and found[0][0] == number and found[0][1].hex() == hashed
+    batches = rows.query(_BATCH, (number,))
+    return bool(batches) and batches[0][0] == number and batches[0][1].hex() == hashed
 
 
 def lineage(rows: JournalTables) -> tuple[IssuedToken, ...]:
-    """The latest tokens of this journal, oldest first, each with the end of the batch before its record."""
-    found = rows.query("SELECT lineage FROM token")
-    drawn = unpack(found[0][0])[-LINEAGE_MAX:] if found else ()
+    """Return the latest tokens of this journal, oldest first, each with the end of the batch before its record."""
+    token = rows.query("SELECT lineage FROM token")
+    drawn = unpack(token[0][0])[-LINEAGE_MAX:] if token else ()
     return tuple(IssuedToken(counter, nonce, *_before(rows, number)) for counter, nonce, number in drawn)
 
 
 def _before(rows: JournalTables, number: int) -> Position:
-    """The end of the batch before the one that holds record *number*."""
-    found = rows.query(_BATCH, (number,))
-    return Position(int(found[1][0]), found[1][1].hex()) if len(found) == 2 else Position(0, "0" * 64)
+    """Return the end of the batch before the one that holds record *number*."""
+    batches = rows.query(_BATCH, (number,))
+    return Position(int(batches[1][0]), batches[1][1].hex()) if len(batches) == 2 else Position(0, "0" * 64)
 
 
 def require_own_fence(fencing: Fencing, backend: str, fence: Fence | None) -> None:
-    """Raises `StampedElsewhere` where *fence*, found on *backend*, is another history's."""
+    """Raise `StampedElsewhere` if *fence*, read from *backend*, belongs to another history."""
     if fencing.classify(fence) is Relation.DIVERGED and fence is not None:
         message = (
             f"it was stamped by another copy of this site's folder (token {fence.counter}): this folder is older than "
-            "that one, or the two have parted"
+            "that one, or the two have diverged"
         )
         raise StampedElsewhere(message, backend=backend)

@@ -1,7 +1,7 @@
-"""The key ring of a site as one process holds it: master keys from their file, ring keys and secrets from the journal.
+"""The key ring of a site in one process: master keys from their file, ring keys and secrets from the journal.
 
-The master key file is read again when something is wrapped under a key that was not in it: `entrepot keys rotate` has
-added one meanwhile. Ring keys that were opened once are kept, since rewrapping does not change them.
+The master key file is read again if something is wrapped under a key that it did not have: `entrepot keys rotate` has
+added one meanwhile. Unwrapped ring keys are cached for good, since rewrapping does not change them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODE_WORDS = {mode: word for word, mode in MODES.items()}
 
 
 class JournalTables(Protocol):
-    """What is needed of the store that is read."""
+    """Read access to the journal's tables."""
 
     def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]: ...
 
@@ -30,7 +30,7 @@ class JournalTables(Protocol):
 
 
 class Keyring:
-    """Opens what is wrapped."""
+    """Unwraps ring keys and secrets, and adds master keys."""
 
     def __init__(self, master_path: Path, rows: JournalTables) -> None:
         """Raises `Misconfigured` if the master key file cannot be used."""
@@ -45,7 +45,7 @@ class Keyring:
         return self._masters
 
     def master(self, master_id: str) -> MasterKey:
-        """The master key of that id, after another look at the file if need be. Raises `Misconfigured`."""
+        """Return the master key of that id, and read the file again if it is not known yet. Raises `Misconfigured`."""
         try:
             return self._masters.by_id(master_id)
         except Misconfigured:
@@ -53,14 +53,14 @@ class Keyring:
             return self._masters.by_id(master_id)
 
     def add_master(self) -> MasterKey:
-        """A new master key, durable in the file, under which everything is wrapped from now on."""
+        """Add a new master key to the file, durably, and return it. Everything is wrapped under it from now on."""
         self._masters = master.add(self._path)
         return self._masters.current
 
     def ring_key(self, ring_key_id: int) -> ActiveKey:
-        """The ring key of that id. Raises `Corrupted` if there is none or it does not open."""
-        found = self._opened.get(ring_key_id)
-        if found is None:
+        """Return the ring key of that id. Raises `Corrupted` if there is none or it does not unwrap."""
+        key = self._opened.get(ring_key_id)
+        if key is None:
             rows = self._rows.query(
                 "SELECT t.name, r.wrapped, r.master FROM ring_key r JOIN tenant t ON t.id = r.tenant WHERE r.id = ?",
                 (ring_key_id,),
@@ -68,17 +68,17 @@ class Keyring:
             if not rows:
                 raise Corrupted(f"the journal has no ring key {ring_key_id:016x}")
             tenant, wrapped, master_id = rows[0]
-            found = unwrap_ring_key(self.master(master_id), ring_key_id, tenant, wrapped)
-            self._opened[ring_key_id] = found
-        return found
+            key = unwrap_ring_key(self.master(master_id), ring_key_id, tenant, wrapped)
+            self._opened[ring_key_id] = key
+        return key
 
     def sealing(self, ring_key_id: int) -> tuple[bytes, int]:
-        """A ring key's bytes and the mode of its blocks."""
-        found = self.ring_key(ring_key_id)
-        return found.key, found.mode
+        """Return the bytes of a ring key and the sealing mode of its blocks."""
+        key = self.ring_key(ring_key_id)
+        return key.key, key.mode
 
     def active(self, tenant: int) -> ActiveKey:
-        """The ring key that seals what the tenant (by id) writes now. Raises `Corrupted` if it has none."""
+        """Return the ring key that seals what *tenant* (an id) writes now. Raises `Corrupted` if it has none."""
         version = self._rows.data_version()
         known = self._active.get(tenant)
         if known is not None and known[0] == version:
@@ -86,10 +86,11 @@ class Keyring:
         rows = self._rows.query("SELECT ring_key FROM tenant WHERE id = ?", (tenant,))
         if not rows or not rows[0][0]:
             raise Corrupted(f"tenant {tenant:016x} has no ring key")
-        found = self.ring_key(rows[0][0])
-        self._active[tenant] = (version, found)
-        return found
+        key = self.ring_key(rows[0][0])
+        self._active[tenant] = (version, key)
+        return key
 
     def unseal(self, access_key: str, sealed: bytes, master_id: str) -> str:
-        """A user's secret. Raises `Corrupted` if it does not open, `Misconfigured` without its master key."""
+        """Return a user's secret. Raises `Corrupted` if it does not open, and `Misconfigured` if its master key is
+        missing."""
         return open_secret(self.master(master_id), access_key, sealed)

@@ -1,19 +1,39 @@
-"""A backend that lost its marker takes nothing until it bears it again: no writes, and no word that a value is gone.
+"""Guards a backend: it takes no writes and no deletes unless it bears this site's marker.
 
-What was opened and checked may become another place while it is in use: its disk is unmounted and an empty folder shows
-below, another disk is mounted over it, its bucket is removed and made anew, another site claims it. What would be
-written then nobody would find: whoever opens the place next refuses it, for it bears no marker of this site, and when
-the disk comes back it hides what was written below it. So writes are refused, and where a policy's `ack` needs them,
-answered 503. Deletes are refused as well: where nothing is, everything counts as deleted, and the journal would forget
-bytes that come back with the disk. Reads go on, since every block is opened under its own key; but that something is
-absent there says nothing, so that nobody believes a block to be lost because a disk is.
+Theory of operation
+-------------------
+A backend that was opened and checked may become another place while it is in use. Its disk is unmounted and an empty
+folder appears at its path, another disk is mounted over it, its bucket is deleted and created again, another site
+claims it. `MarkerGuard` therefore reads the marker again every so often (`watch`). It is in one of these states:
 
-Between the loss and its being noticed pass some seconds. What is written meanwhile goes where the place was opened: a
-local one through the descriptor of its folder, whatever is mounted over it since.
+| state     | `why` | `elsewhere` | put, delete, list    | get, stat                                |
+|-----------|-------|-------------|----------------------|------------------------------------------|
+| usable    | empty | None        | passed on            | passed on                                |
+| unusable  | set   | None        | raise `Unavailable`  | passed on, but "absent" is `Unavailable` |
+| set aside | set   | set         | as above             | as above                                 |
 
-It also obeys the fence in the marker (`fencing`): only where that bears the current token is anything deleted that this
-process did not write itself, and where it bears another history's, the place takes nothing either. Whether the process
-ends over that, all places together decide (`agreement`).
+`check` changes the state. The marker of another place, or none, makes the backend unusable, unless it is local and the
+right folder can be opened again at its path (a disk that was mounted again). A marker that reports a
+takeover sets it aside (`agreement.py`). This site's marker makes it usable again. A marker that cannot be read at the
+moment changes nothing. `BackendPool` makes all backends unusable once they agree on a takeover, and `replace_inner`
+makes a backend usable that was opened anew.
+
+Why each operation behaves as it does in an unusable backend:
+
+- *Writes* are refused, because nobody would find them: whoever opens the place next refuses it, and when the disk comes
+  back it hides what was written below it. If a policy's `ack` needs the backend, its clients get 503.
+- *Deletes* are refused. On an empty disk every delete succeeds, and the journal would forget bytes that come back with
+  the disk.
+- *Reads* are passed on, since every block is opened under its own key. But a missing block proves nothing, so that no
+  block counts as lost because a disk is away.
+
+A few seconds pass between the loss and its detection. What is written meanwhile goes where the place was opened: a
+local backend writes through the descriptor of its folder, whatever has been mounted over it since.
+
+**Deletes also need a fence** (`fencing.py`). A block that this process did not write itself is deleted only while the
+marker bears the current token; `covers` says whether it does. If this process stamps, `check` stamps the marker when
+that
+is due. If the marker changes between the read and the stamp, somebody else has stamped it, and `check` starts again.
 """
 
 from __future__ import annotations
@@ -32,9 +52,9 @@ from gateway.site.storage.keyring import JournalTables
 from gateway.timing import Timing
 
 STAMP_TRIES = 3
-"""How often a place is looked at and stamped at once, where others stamp it meanwhile."""
+"""How often one check reads and stamps the marker if others stamp it meanwhile."""
 REQUESTED_SHARE = 0.25
-"""Of the time between two looks: when one comes that somebody asked for."""
+"""Fraction of the time between two checks after which a requested check takes place."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,19 +62,22 @@ Reopen = Callable[[], Awaitable[Backend]]
 
 
 def site_row(rows: JournalTables) -> tuple[str, int]:
-    """The site's id and incarnation. Raises `Misconfigured` if it was never founded."""
-    found = rows.query("SELECT id, incarnation FROM site")
-    if not found:
-        raise Misconfigured("the journal is empty: the site was not founded")
-    return found[0][0], found[0][1]
+    """Return the site's id and incarnation. Raises `Misconfigured` if the site was never created."""
+    site = rows.query("SELECT id, incarnation FROM site")
+    if not site:
+        raise Misconfigured("the journal is empty: the site was not created")
+    return site[0][0], site[0][1]
 
 
 async def check_marker(
     backend: Backend, backend_id: int, rows: JournalTables, fencing: Fencing | None = None
 ) -> Marker:
-    """See that *backend* bears the marker of this site, and answer it. Raises `backends.errors` if it bears none or
-    another one, of which `RestoredElsewhere` if that is this site's in a later incarnation, and `StampedElsewhere` if
-    another copy of this site's folder has stamped it."""
+    """Check that *backend* bears the marker of this site, and return the marker.
+
+    Raises what `Backend.marker` raises; `backends.errors.Misconfigured` if there is no marker; `RestoredElsewhere` if
+    it
+    is this site's in a later incarnation; `StampedElsewhere` if another copy of this site's folder has stamped it; and
+    `backends.errors.OwnedByAnotherSite` for any other marker."""
     site, incarnation = site_row(rows)
     wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
     if held is not None and held.bare == wanted:
@@ -74,7 +97,7 @@ async def check_marker(
 
 
 def _mismatch(held: Marker, wanted: Marker, rows: JournalTables) -> str:
-    """Of a place that is not to be used as *wanted* says."""
+    """Return a phrase that says how the marker *held* differs from *wanted*."""
     if held.site != wanted.site:
         return f"belongs to site {held.site}, and this is site {wanted.site}: two sites cannot share a place"
     named = rows.query("SELECT name FROM backend WHERE id = ?", (held.backend,))
@@ -87,7 +110,7 @@ def _mismatch(held: Marker, wanted: Marker, rows: JournalTables) -> str:
 
 
 class MarkerGuard(Backend):
-    """*inner*, as long as it bears this site's marker, which `watch` looks at."""
+    """A backend that is used only while it bears this site's marker."""
 
     def __init__(
         self,
@@ -99,16 +122,17 @@ class MarkerGuard(Backend):
         fencing: Fencing | None = None,
         timing: Timing,
     ) -> None:
-        """*seconds*: between two looks. *reopen*: opens, and checks, what stands at that place now. Without *fencing*
-        no fence is looked at, as for a place that one process has to itself."""
+        """*seconds*: the time between two checks. *reopen*: opens and checks what is at that place now. Without
+        *fencing* no fence is checked, as for a place that only one process uses."""
         self.inner = inner
         self.why = ""
-        """Why it takes nothing; empty while it does."""
+        """Why the backend takes neither writes nor deletes; empty while it is usable."""
         self.unstamped = ""
-        """Why it could not be stamped, so that nothing is deleted there; empty where it was, or nobody tried."""
+        """Why the last attempt to stamp failed, so that nothing is deleted there; empty if it succeeded or there was no
+        attempt."""
         self.elsewhere: ActiveElsewhere | None = None
-        """What its marker says, where that is that this site goes on elsewhere."""
-        self.get_now = inner.get_now  # type: ignore[method-assign] # in the way of every small read: no call between
+        """The takeover that its marker reports; None if it reports none."""
+        self.get_now = inner.get_now  # type: ignore[method-assign] # on the path of every small read: save a call
         self._id = backend_id
         self._seconds = seconds
         self._reopen = reopen
@@ -117,7 +141,7 @@ class MarkerGuard(Backend):
         self._clock = timing.clock
         self._stamp_seconds = timing.markers.stamp_seconds
         self._fence: Fence | None = None
-        """As it was seen last, where it was of a committer of this journal."""
+        """The fence of the last check, if it bore the current token."""
         self._stamped = float("-inf")
         self._check_requested = asyncio.Event()
         self._requested_number = 0
@@ -160,8 +184,8 @@ class MarkerGuard(Backend):
         await self.inner.delete(key)
 
     def covers(self, number: int) -> bool:
-        """Whether the place bears the token of the committer that started last, stamped when its journal had reached
-        record *number*: then what died there may be deleted. Otherwise it is looked at, or stamped, soon."""
+        """Whether the place bears the current token, stamped when the journal had reached record *number* or a later
+        one: then blocks that died at *number* may be deleted. Otherwise this requests a check, which may stamp."""
         if self._fencing is None:
             return True
         fence = self._fence
@@ -188,16 +212,17 @@ class MarkerGuard(Backend):
         await self.inner.close()
 
     def replace_inner(self, inner: Backend) -> Backend:
-        """Use *inner* from here on, which was found to bear the marker. Answers what was used until now."""
+        """Use *inner* from now on. The caller has checked its marker, and closes the returned backend, which was used
+        until now."""
         before, self.inner, self.get_now = self.inner, inner, inner.get_now  # type: ignore[method-assign]
         self._fence = None
         self._set_usable()
         return before
 
-    # ---- looking ---------------------------------------------------------------------------------------------------
+    # ---- checks ----------------------------------------------------------------------------------------------------
 
     async def watch(self, rows: JournalTables) -> None:
-        """Look at the marker every so often, and when asked to; until cancelled."""
+        """Check the marker periodically and on request. Runs until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._seconds):
@@ -206,38 +231,40 @@ class MarkerGuard(Backend):
             except TimeoutError:
                 pass
             self._check_requested.clear()
-            await self.look(rows)
+            await self.check(rows)
 
-    async def look(self, rows: JournalTables, *, stamp: bool = False) -> None:
-        """Look now, and stamp the place where this process does that and it is due, or *stamp* asks for it. A marker
-        that cannot be read at the moment changes nothing, and neither does a driver that fails over what it reads: one
-        place must not end the process. `why` and `elsewhere` tell what was found."""
+    async def check(self, rows: JournalTables, *, stamp: bool = False) -> None:
+        """Check the marker now, and set `why` and `elsewhere`. Stamp the place if this process stamps and that is due,
+        or if *stamp* is set.
+
+        A marker that cannot be read at the moment changes nothing. Neither does a driver that raises an unexpected
+        error over what it reads, since one place must not end the process."""
         for _ in range(STAMP_TRIES):
             if not await self._check_once(rows, stamp=stamp):
                 return
 
     async def _check_once(self, rows: JournalTables, *, stamp: bool) -> bool:
-        """Look once. Answers whether somebody else stamped the place between the look and the stamp: another process of
-        this site, or another copy of it, which the next look tells."""
-        looked_at = self.inner
+        """Check once. Returns whether somebody else stamped the place between the check and the stamp: another process
+        of this site or another copy of it. The next check finds out which."""
+        checked = self.inner
         try:
-            held = await check_marker(looked_at, self._id, rows, self._fencing)
+            held = await check_marker(checked, self._id, rows, self._fencing)
         except (errors.OwnedByAnotherSite, errors.Misconfigured) as error:
-            if not await self._reopened() and self.inner is looked_at:  # and not what was opened anew meanwhile
+            if not await self._reopened() and self.inner is checked:  # it was not replaced meanwhile
                 self._set_unusable(error.message)
                 self.elsewhere = error if isinstance(error, ActiveElsewhere) else None
         except errors.BackendError:
             pass
-        except Exception:  # noqa: BLE001 (whatever it was, the next look is in some seconds)
-            _log.exception("the marker of backend %r cannot be looked at", self.name)
+        except Exception:  # noqa: BLE001 (whatever it was, the next check is in some seconds)
+            _log.exception("the marker of backend %r cannot be checked", self.name)
         else:
             self._set_usable()
-            if self._fencing is not None and self.inner is looked_at:
+            if self._fencing is not None and self.inner is checked:
                 return await self._update_fence(held, self._fencing, stamp=stamp)
         return False
 
     async def _update_fence(self, held: Marker, fencing: Fencing, *, stamp: bool) -> bool:
-        """Remember the fence that the place bears, and replace it where that is due. Answers as `_stamp`."""
+        """Remember the fence in the marker *held*, and replace it if that is due. Returns as `_stamp`."""
         current = fencing.classify(held.fence) is Relation.CURRENT
         self._fence = held.fence if current else None
         if current:
@@ -253,7 +280,8 @@ class MarkerGuard(Backend):
         return stamp or self._requested_number > fence.number or passed >= self._stamp_seconds
 
     async def _stamp(self, held: Marker, fencing: Fencing) -> bool:
-        """Compare and set. Answers whether somebody was faster; where it fails otherwise, nothing is deleted there."""
+        """Replace the fence in the marker by compare-and-set. Returns whether somebody else was faster. After any other
+        failure nothing is deleted on the place."""
         wanted = fencing.with_fence(held)
         if wanted is None:
             return False
@@ -271,14 +299,14 @@ class MarkerGuard(Backend):
         return False
 
     async def _reopened(self) -> bool:
-        """Whether what stands at that place now is the right one: a disk that was mounted again."""
+        """Whether the right folder is at that place now, as after a disk was mounted again. If so, use it."""
         if self._reopen is None:
             return False
         try:
-            found = await self._reopen()
+            opened = await self._reopen()
         except (errors.BackendError, Misconfigured):
             return False
-        leaving = asyncio.create_task(self.replace_inner(found).close())  # its calls under way come to their end
+        leaving = asyncio.create_task(self.replace_inner(opened).close())  # calls that are under way may end
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)
         return True

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class OpenBackends(dict[int, MarkerGuard]):
-    """Backends by the journal's ids. Who walks over them while some come or go sees those of when it began."""
+    """Backends by the journal's ids. Iterating is safe while backends are added or removed: it sees those that were
+    there when it began."""
 
     def __iter__(self) -> Iterator[int]:
         return iter(dict(super().items()))
@@ -32,7 +33,7 @@ class OpenBackends(dict[int, MarkerGuard]):
 
 
 async def close_all(backends: Iterable[Backend]) -> None:
-    """All of them, whatever one of them raises."""
+    """Close all *backends*. Errors of backends are ignored; another error is raised after all of them were closed."""
     async with AsyncExitStack() as held:
         for backend in backends:
             held.push_async_callback(_close_one, backend)

@@ -1,4 +1,4 @@
-"""A backend that could not be opened stands in as one that is not available, and is tried again until it can be."""
+"""A placeholder for a backend that could not be opened. It raises `Unavailable`, and tries again until it succeeds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _log = logging.getLogger(__name__)
 
 
 class PendingBackend(Backend):
-    """Raises `Unavailable`, with why it could not be opened, until *reopen* succeeds; from then on it is that backend.
-    For one event loop, whose task it holds until it is closed."""
+    """Raises `Unavailable`, with the reason, until *reopen* succeeds. From then on it passes all calls on to the
+    backend that *reopen* returned. For one event loop, on which it runs a task until it is open or closed."""
 
     def __init__(self, name: str, why: str, reopen: Callable[[], Awaitable[Backend]], timing: Timing) -> None:
         self.why = why
-        """Why it could not be opened the last time; empty once it was."""
+        """Why the last attempt to open it failed; empty once it is open."""
         self.present: Callable[[], None] = lambda: None
-        """Called once it was opened."""
+        """Called once it is open."""
         self._name = name
         self._reopen = reopen
         self._inner: Backend | None = None
