@@ -1,4 +1,4 @@
-"""What tests of the background's work begin with."""
+"""Fixtures of the tests of blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.blocks.site import Site
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """An empty one, with its workers."""
+    """An empty site with its workers."""
     made = Site(tmp_path)
     yield made
     made.close()

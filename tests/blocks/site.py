@@ -1,4 +1,4 @@
-"""A site in one process for the tests of workers: the real tables, commands and read-only store, without a socket."""
+"""A site in one process for the tests of workers: real tables, commands and read-only store, without sockets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TIMING = parse_timing("scale=0.01")
 
 
 class Client:
-    """A process's journal client."""
+    """The journal client of one process."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -83,15 +83,15 @@ class Client:
             self.held.remove(number)
 
 
-class Rash(Client):
-    """Says that nobody reads."""
+class IgnoringReaders(Client):
+    """A client that acts as if nobody read."""
 
     async def horizons(self, *, pins: bool = True) -> int:
         return self._site.store.head()
 
 
-class AsHeld:
-    """Blocks should be held by those backends that hold them."""
+class WantedAsHeld:
+    """Policies that want each block where it is."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -108,7 +108,7 @@ class AsHeld:
 
 
 class Site:
-    """One bucket `b` of one user."""
+    """A site with one bucket `b` of one user."""
 
     def __init__(self, folder: Path, *places: Backend, timing: Timing = TIMING) -> None:
         folder.mkdir(exist_ok=True)
@@ -121,10 +121,10 @@ class Site:
         self.places = places or (Memory(),)
         self.clients: list[Client] = []
         self.recheck_seconds = 0.0
-        self.settled = True
-        """Blocks that lie on all places lie where they should."""
+        self.is_final = True
+        """Blocks that are on all backends need no further work."""
         self.pins: list[int] = []
-        """Numbers of backups whose blocks must stay."""
+        """Record numbers of backups, whose blocks must stay."""
         self.journal = self.client()
         tenant = self.committer.run(AddTenant("default"))
         self.user = self.committer.run(AddUser("alice", "default", True, "", b"", ""))
@@ -140,7 +140,7 @@ class Site:
         copies = CopyReader(self.lookup.facts, self.lookup.copies_of, opened, self.lookup.extent_at, timing=timing)
         self.reader = Reader(copies, Budget(64 << 20))
         self.writer = self.new_writer(self.journal)
-        self.wanted: WantedBackends = AsHeld(self)
+        self.wanted: WantedBackends = WantedAsHeld(self)
         self.worker_journal = self.client()
         journal = self.worker_journal
         self.releaser = ContentReleaser(self.store, journal, timing=timing, remember_seconds=3600)
@@ -152,7 +152,7 @@ class Site:
             self.lookup,
             self.reader,
             self.new_writer(journal),
-            lambda _, policy, wanted: self.stamp(policy),
+            lambda _, policy, wanted: self.write_context(policy),
             self.wanted,
             timing=timing,
         )
@@ -173,27 +173,27 @@ class Site:
     def new_writer(self, journal: Client, **options: int) -> Writer:
         return Writer(lambda: journal.session, journal.reading, Budget(96 << 20), timing=self.timing, **options)
 
-    def stamp(self, policy: int = 0) -> WriteContext:
+    def write_context(self, policy: int = 0) -> WriteContext:
         copies = tuple(Target(place, number) for number, place in self.backends.items())
-        return WriteContext(self.keys[self.active], Targets(policy or self.policy, self.set_id, copies, self.settled))
+        return WriteContext(self.keys[self.active], Targets(policy or self.policy, self.set_id, copies, self.is_final))
 
     async def work(self) -> None:
-        """Everything that the workers find to do."""
+        """Let the workers step until none of them has more to do."""
         while any([await worker.step() for worker in self.workers]):
             pass
         await self.compactor._writer.close()
 
     async def release_at_once(self) -> None:
-        """Take apart what waits, whoever reads."""
-        releaser = ContentReleaser(self.store, Rash(self), timing=self.timing, remember_seconds=3600)
+        """Release all queued content, whoever reads."""
+        releaser = ContentReleaser(self.store, IgnoringReaders(self), timing=self.timing, remember_seconds=3600)
         while await releaser.step():
             pass
 
-    # --- what the front desk does ------------------------------------------------------------------------------------
+    # ---- the operations of clients ----------------------------------------------------------------------------------
 
     async def put(self, key: bytes, data: bytes, **more: Any) -> None:
         digests = Digests()
-        async with self.writer.storing(self.stamp(), chunks(data, 1 << 20), len(data), digests) as stored:
+        async with self.writer.storing(self.write_context(), chunks(data, 1 << 20), len(data), digests) as stored:
             await self.journal.send(self.put_command(key, stored, **more))
 
     def put_command(self, key: bytes, stored: StoredRun, **more: Any) -> PutObject:
@@ -213,7 +213,7 @@ class Site:
 
     async def part(self, key: bytes, upload: str, number: int, data: bytes) -> str:
         digests = Digests()
-        async with self.writer.storing(self.stamp(), chunks(data, 1 << 20), len(data), digests) as stored:
+        async with self.writer.storing(self.write_context(), chunks(data, 1 << 20), len(data), digests) as stored:
             await digests.finish()
             etag = digests.md5.hex()
             await self.journal.send(
@@ -229,7 +229,7 @@ class Site:
         await self.journal.send(CompleteUpload("b", key, self.user, True, upload, parts))
 
     def open(self, key: bytes) -> AsyncIterator[Any]:
-        """The object's bytes; looked up now, read later."""
+        """Look the object up now. Returns an iterator that reads its bytes later."""
         found = lookups.find(self.store, "b", key)
         assert found is not None and found.file is not None, key
         file = found.file
@@ -241,7 +241,7 @@ class Site:
         return b"".join([bytes(piece) async for piece in self.open(key)])
 
     async def stored(self, place: int = 0) -> dict[str, int]:
-        """Keys and their sizes in bytes."""
+        """Return the keys on a backend, and the sizes of their values in bytes."""
         return {listed.key: listed.size async for listed in self.places[place].list()}
 
     def rows(self, table: str) -> int:

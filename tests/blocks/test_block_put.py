@@ -1,4 +1,4 @@
-"""Writes that are answered before all of their copies are there: what the journal is told, and what goes on."""
+"""Writes that are answered before all copies are made: what the row says, and which puts go on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Slow(Memory):
         await super().put(key, value, crc32c)
 
 
-def stamp(world: World, *, is_final: bool = True, needed: int = 1) -> WriteContext:
+def write_context(world: World, *, is_final: bool = True, needed: int = 1) -> WriteContext:
     copies = tuple(Target(place, number) for number, place in enumerate(world.places, 1))
     return WriteContext(world.keys[5], Targets(1, 3, copies, is_final, needed, SETS))
 
@@ -53,7 +53,7 @@ async def store(world: World, data: bytes, at: WriteContext) -> StoredRun:
 async def test_one_of_two_is_enough_and_the_other_goes_on_behind_the_answer() -> None:
     slow = Slow()
     world = World(Memory(), slow)
-    stored = await store(world, b"x" * 1000, stamp(world))
+    stored = await store(world, b"x" * 1000, write_context(world))
     (block,) = stored.blocks
     assert block.backends == SETS[frozenset({1})]
     assert block.due > 0
@@ -68,16 +68,16 @@ async def test_one_of_two_is_enough_and_the_other_goes_on_behind_the_answer() ->
 async def test_whichever_is_first_counts() -> None:
     slow = Slow()
     world = World(slow, Memory())
-    stored = await store(world, b"x" * (3 << 20), stamp(world))
+    stored = await store(world, b"x" * (3 << 20), write_context(world))
     assert {block.backends for block in stored.blocks} == {SETS[frozenset({2})]}
     slow.may.set()
 
 
 async def test_what_lies_on_all_of_its_targets_is_due_only_where_more_is_to_be_kept() -> None:
     world = World(Memory(), Memory())
-    (settled,) = (await store(world, b"x", stamp(world, needed=2))).blocks
+    (settled,) = (await store(world, b"x", write_context(world, needed=2))).blocks
     assert (settled.backends, settled.due) == (3, 0)
-    (unsettled,) = (await store(world, b"x", stamp(world, is_final=False, needed=2))).blocks
+    (unsettled,) = (await store(world, b"x", write_context(world, is_final=False, needed=2))).blocks
     assert unsettled.backends == 3
     assert unsettled.due > 0
 
@@ -92,21 +92,21 @@ def half_gone() -> World:
 
 
 async def test_one_that_fails_is_made_good_by_the_other(half_gone: World) -> None:
-    (block,) = (await store(half_gone, b"x", stamp(half_gone))).blocks
+    (block,) = (await store(half_gone, b"x", write_context(half_gone))).blocks
     assert block.backends == SETS[frozenset({2})]
     assert block.due > 0
 
 
 async def test_where_too_many_fail_nothing_is_left_behind(half_gone: World) -> None:
     with pytest.raises(Unavailable, match="gone"):
-        await store(half_gone, b"x", stamp(half_gone, needed=2))
+        await store(half_gone, b"x", write_context(half_gone, needed=2))
     assert await half_gone.keys_stored(1) == []
 
 
 async def test_a_block_that_nobody_named_goes_only_once_nobody_puts_it_any_more() -> None:
     slow = Slow()
     world = World(Memory(), slow)
-    stored = await store(world, b"x", stamp(world))
+    stored = await store(world, b"x", write_context(world))
     world.writer.abort(stored)
     await asyncio.sleep(0)
     assert len(await world.keys_stored(0)) == 1
@@ -120,7 +120,7 @@ async def test_copies_that_nobody_awaits_hold_a_bounded_share_of_memory() -> Non
     slow = Slow()
     world = World(Memory(), slow, budget_bytes=32 << 20)
     for _ in range(4):
-        world.writer.commit(await store(world, b"x" * (4 << 20), stamp(world)))
+        world.writer.commit(await store(world, b"x" * (4 << 20), write_context(world)))
     await asyncio.sleep(0)
     assert slow.cancelled == 3, "a quarter of 32 MiB holds one block of 4 MiB and its seal, not two"
     slow.may.set()
@@ -131,7 +131,7 @@ async def test_copies_that_nobody_awaits_hold_a_bounded_share_of_memory() -> Non
 async def test_a_write_that_is_given_up_stops_its_puts() -> None:
     slow, other = Slow(), Slow()
     world = World(slow, other)
-    task = asyncio.create_task(store(world, b"x" * (9 << 20), stamp(world)))
+    task = asyncio.create_task(store(world, b"x" * (9 << 20), write_context(world)))
     await until_true(lambda: slow.asked and other.asked)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Users who wait for bytes in flight take turns."""
+"""The budget of bytes: users that wait take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads that end without their clients: those that nobody came back to, and those whose bucket is gone."""
+"""Uploads that end without their clients: those that nobody touched for long, and those of deleted buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backends in trouble, and everything at once: what was acknowledged is read back, and nothing stays behind."""
+"""Faulty backends, and everything at once: what was acknowledged can be read, and no garbage stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a site, and what could go: a whole site is clean, and each thing that is wrong is found, and named."""
+"""The check of a site and the garbage survey: a sound site is clean, and each kind of damage is found and named."""
 
 from __future__ import annotations
 
@@ -264,11 +264,11 @@ async def test_whoever_mends_is_told_which_copies_are_no_good(site: Site, how: s
 
 async def test_what_a_live_session_has_in_flight_is_no_finding_and_what_others_left_is_waste(site: Site) -> None:
     await site.work()
-    await site.writer.store(site.stamp(), chunks(b"in flight", 9), None, Digests())
+    await site.writer.store(site.write_context(), chunks(b"in flight", 9), None, Digests())
     report = await checked(site)
     assert (report.status, report.counted["in_flight"]) == (0, 2)
     other = site.client()
-    await site.new_writer(other).store(site.stamp(), chunks(b"left", 9), None, Digests())
+    await site.new_writer(other).store(site.write_context(), chunks(b"left", 9), None, Digests())
     site.end(other)
     for place in site.places:
         await place.put("00000000000000ff/" + "ab" * 16, [b"?"], crc(b"?"))
@@ -320,7 +320,7 @@ async def test_a_survey_counts_the_uploads_of_a_bucket_that_is_gone(site: Site) 
 
 async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site) -> None:
     other = site.client()
-    await site.new_writer(other).store(site.stamp(), chunks(b"left", 9), None, Digests())
+    await site.new_writer(other).store(site.write_context(), chunks(b"left", 9), None, Digests())
     site.end(other)
     for place in site.places:
         await place.put("00000000000000ff/" + "ab" * 16, [b"?"], crc(b"?"))

@@ -1,4 +1,4 @@
-"""Going over to another copy in the middle of an object: on errors, absence, damage and slowness, unnoticed."""
+"""Reads that go on with another copy in the middle of an object: on errors, absence, damage and slowness."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gateway.placement.breaker import State
 from gateway.placement.policy import PlacedBackend
 from gateway.placement.routes import HEDGED_BURST, Routes
 from gateway.timing import Timing
-from tests.blocks.places import Gated
+from tests.blocks.gated_backends import Gated
 from tests.blocks.site import Site
 from tests.blocks.world import World
 from tests.clocks import ManualClock

@@ -1,4 +1,4 @@
-"""`fsck` and `gc` come to an end whatever a backend lists, and check the other backends all the same."""
+"""Inventories of backends whose listings do not end: `fsck` and `gc` end, and check the other backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a pack leaves, and who comes along."""
+"""When a pack starts, and which bodies are in it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def test_however_a_command_went_its_body_is_no_longer_under_way(how: str) 
     world = World(place, timing=parse_timing("blocks.gather_seconds=3600"))
 
     async def store() -> StoredRun:
-        return await world.writer.store(world.stamp(), chunks(b"x", 1), 1, Digests())
+        return await world.writer.store(world.write_context(), chunks(b"x", 1), 1, Digests())
 
     stored = await store()
     waiting = asyncio.create_task(world.put(os.urandom(100)))

@@ -1,4 +1,4 @@
-"""Reading: only the frames that are needed, from whichever copy is whole, ahead of the client, within the budget."""
+"""Reading: only the frames that are needed, from whichever copy is good, with read-ahead, within the budget."""
 
 from __future__ import annotations
 

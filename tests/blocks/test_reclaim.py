@@ -1,4 +1,4 @@
-"""Who holds bytes is asked for them while others wait, and the loop goes on meanwhile."""
+"""Bytes are reclaimed from bodies while others wait, one body in each turn of the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extents move to a new pack, and the old pack goes, only once the new one was kept for a while where it should be."""
+"""Rewrites: extents move to a new pack only once the new pack was kept for a while where it should be."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Packed(Site):
             self.lookup,
             self.reader,
             self.new_writer(self.worker_journal),
-            lambda _, policy, wanted: self.restamp(policy, wanted),
+            lambda _, policy, wanted: self.rewrite_context(policy, wanted),
             self.wanted,
             timing=self.timing,
         )
@@ -63,8 +63,8 @@ class Packed(Site):
             self.compactor
         )
 
-    def restamp(self, policy: int, wanted: frozenset[int]) -> WriteContext:
-        return self.stamp(policy)
+    def rewrite_context(self, policy: int, wanted: frozenset[int]) -> WriteContext:
+        return self.write_context(policy)
 
     def values(self, place: int) -> dict[str, bytes]:
         return self.inner[place]._values
@@ -230,10 +230,10 @@ async def test_what_was_stored_beside_a_write_that_failed_goes_and_holds_no_floo
         pass
     store = site.compactor._writer.store_packed
 
-    async def fail_at_one(stamp: WriteContext, data: Buffer) -> StoredRun:
+    async def fail_at_one(write_context: WriteContext, data: Buffer) -> StoredRun:
         if len(data) == 10 * len(DATA):
             raise Unavailable("no answer")
-        return await store(stamp, data)
+        return await store(write_context, data)
 
     site.compactor._writer.store_packed = fail_at_one  # type: ignore[method-assign]
     with pytest.raises(Unavailable):

@@ -1,4 +1,4 @@
-"""One fetch for all who want the same bytes: started once, charged once, alive while anybody waits."""
+"""Shared fetches: started once, charged once, alive while a reader waits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.blocks.read.reader import SMALL_PIECE_BYTES
 from gateway.blocks.read.shared_fetch import SharedFetches
 from gateway.blocks.write.writer import StoredRun
 from gateway.crypto.sealing import FRAME_PLAIN, sealed_length
-from tests.blocks.places import Gated
+from tests.blocks.gated_backends import Gated
 from tests.blocks.world import World
 from tests.waiting import until_true
 

@@ -1,4 +1,4 @@
-"""A backend whose listing fails, hangs, or has no end holds up the sweeper nowhere else."""
+"""A backend whose listing fails, hangs, or does not end delays only its own blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.blocks.types import block_path, session_prefix
 from gateway.placement.backend_backoff import REJECTED_BLOCKS
 from gateway.timing import parse_timing
 from tests.blocks.site import Client, Site
-from tests.blocks.test_rewrites_apart import BOTH, FIRST, Apart
+from tests.blocks.test_rewrites_held_up import BOTH, FIRST, Apart
 from tests.blocks.world import chunks
 
 
@@ -63,7 +63,7 @@ def site(tmp_path: Path, odd: Odd) -> Iterator[Site]:
 async def left_behind(site: Site) -> Client:
     """An ended session that left a block unnamed on both."""
     client = site.client()
-    await site.new_writer(client).store(site.stamp(), chunks(b"x", 1), None, Digests())
+    await site.new_writer(client).store(site.write_context(), chunks(b"x", 1), None, Digests())
     site.end(client)
     return client
 

@@ -1,4 +1,4 @@
-"""The workers: what nobody names goes, what somebody may read stays, and packs that are mostly dead are rewritten."""
+"""The workers: unnamed blocks are deleted, blocks that may be read stay, and sparse packs are rewritten."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ async def test_a_move_of_extents_that_are_not_as_they_were_read_is_not_made(site
     await site.put(b"k", b"data")
     ((run, packed),) = site.store.query("SELECT id, extents FROM run")
     (extent,) = unpack_extents(packed)
-    stored = await site.writer.store(site.stamp(), chunks(b"data", 4), 4, Digests())
+    stored = await site.writer.store(site.write_context(), chunks(b"data", 4), 4, Digests())
     (block,) = stored.blocks
     right = Rewritten(run, 0, extent, stored.extents[0])
     rewrite = RewritePack(block, site.policy, (extent.block,), (right,))
@@ -308,9 +308,9 @@ async def test_a_damaged_pack_is_left_as_it_is_and_the_others_are_compacted(site
 async def test_what_an_ended_session_left_unnamed_goes_and_what_it_named_stays(site: Site) -> None:
     other = site.client()
     writer = site.new_writer(other)
-    named = await writer.store(site.stamp(), chunks(DATA[: 9 * MIB], MIB), None, Digests())
+    named = await writer.store(site.write_context(), chunks(DATA[: 9 * MIB], MIB), None, Digests())
     await other.send(site.put_command(b"k", named))
-    await writer.store(site.stamp(), chunks(DATA[: 9 * MIB], MIB), None, Digests())
+    await writer.store(site.write_context(), chunks(DATA[: 9 * MIB], MIB), None, Digests())
     await site.work()
     assert len(await site.stored()) == 4, "a live session's blocks may be named yet"
     site.end(other)
@@ -325,7 +325,7 @@ async def test_what_landed_late_goes_when_the_session_is_listed_a_last_time(site
     site.end(other)
     await site.work()
     assert site.store.query("SELECT state FROM session WHERE id = ?", (other.session,)) == [(2,)]
-    await writer.store(site.stamp(), chunks(b"late", 4), None, Digests())
+    await writer.store(site.write_context(), chunks(b"late", 4), None, Digests())
     await site.work()
     assert len(await site.stored()) == 1
     an_hour_later = parse_timing("wall_offset_seconds=3601")
@@ -336,7 +336,7 @@ async def test_what_landed_late_goes_when_the_session_is_listed_a_last_time(site
 
 async def test_an_ended_session_can_name_nothing_any_more(site: Site) -> None:
     other = site.client()
-    stored = await site.new_writer(other).store(site.stamp(), chunks(b"x", 1), None, Digests())
+    stored = await site.new_writer(other).store(site.write_context(), chunks(b"x", 1), None, Digests())
     site.end(other)
     with pytest.raises(errors.SessionExpired):
         await site.journal.send(site.put_command(b"k", stored))
@@ -349,7 +349,7 @@ async def test_an_ended_session_can_name_nothing_any_more(site: Site) -> None:
 async def test_a_pack_that_died_and_is_still_to_be_named_stays(site: Site) -> None:
     """Two bodies share a pack: the first is named, deleted and taken apart before the second is named."""
     first, second = await asyncio.gather(
-        *(site.writer.store(site.stamp(), chunks(data, 9), None, Digests()) for data in (b"first", b"second"))
+        *(site.writer.store(site.write_context(), chunks(data, 9), None, Digests()) for data in (b"first", b"second"))
     )
     assert first.blocks[0].id == second.blocks[0].id
     await site.journal.send(site.put_command(b"1", first))
@@ -369,7 +369,9 @@ async def test_a_session_that_waits_for_an_answer_keeps_the_blocks_of_its_pack_f
     """The same with deaths between any two of many, and somebody else asking the sweeper each time."""
     writer = site.new_writer(site.journal)
     bodies = [b"body %d" % n for n in range(12)]
-    stored = await asyncio.gather(*(writer.store(site.stamp(), chunks(data, 9), None, Digests()) for data in bodies))
+    stored = await asyncio.gather(
+        *(writer.store(site.write_context(), chunks(data, 9), None, Digests()) for data in bodies)
+    )
     assert len({each.blocks[0].id for each in stored}) == 1
     for n, run in enumerate(stored):
         await site.journal.send(site.put_command(b"k%d" % n, run))

@@ -1,4 +1,4 @@
-"""Writing: what was stored is what was given, in blocks and packs, within the budget."""
+"""Writing: what is read back is what was written, in blocks and packs, within the budget."""
 
 from __future__ import annotations
 
@@ -132,11 +132,11 @@ async def test_packs_hold_at_most_a_block_and_one_stamp() -> None:
     bodies = [DATA[at * MIB : at * MIB + 3 * MIB] for at in range(6)]
 
     async def put(number: int) -> tuple[int, object]:
-        stamp = world.stamp(key=5 + number % 2)
-        stored = await world.writer.store(stamp, chunks(bodies[number], MIB), None, Digests())
+        write_context = world.write_context(key=5 + number % 2)
+        stored = await world.writer.store(write_context, chunks(bodies[number], MIB), None, Digests())
         world.name(stored)
         assert await world.get(stored.extents) == bodies[number]
-        return stamp.key.id, stored.extents[0].block
+        return write_context.key.id, stored.extents[0].block
 
     found = await asyncio.gather(*map(put, range(6)))
     by_block: dict[object, list[int]] = {}
@@ -159,7 +159,7 @@ async def test_a_block_is_stored_while_the_next_one_comes_in_but_no_more_than_al
             taken += MIB
             yield DATA[at : at + MIB]
 
-    task = asyncio.create_task(world.writer.store(world.stamp(), body(), None, Digests()))
+    task = asyncio.create_task(world.writer.store(world.write_context(), body(), None, Digests()))
     for _ in range(60):
         await asyncio.sleep(0.01)
     assert place.most >= 2
@@ -179,7 +179,9 @@ async def test_clients_that_stall_under_pressure_do_not_lock_the_others_out() ->
         yield DATA[:70_000]
         await never.wait()
 
-    stalled = [asyncio.create_task(world.writer.store(world.stamp(), stalls(), 5 * MIB, Digests())) for _ in range(8)]
+    stalled = [
+        asyncio.create_task(world.writer.store(world.write_context(), stalls(), 5 * MIB, Digests())) for _ in range(8)
+    ]
     await settle()
     stored = await asyncio.gather(*(world.put(DATA[: 5 * MIB]) for _ in range(8)))
     for each in stored:
@@ -202,7 +204,9 @@ async def test_clients_that_hold_everything_and_stall_are_asked_to_let_go() -> N
         await go_on.wait()
         yield DATA[MIB : 2 * MIB]
 
-    stalled = [asyncio.create_task(world.writer.store(world.stamp(), stalls(), 2 * MIB, Digests())) for _ in range(8)]
+    stalled = [
+        asyncio.create_task(world.writer.store(world.write_context(), stalls(), 2 * MIB, Digests())) for _ in range(8)
+    ]
     await settle()
     assert world.budget.used == world.budget.limit
     async with asyncio.timeout(60):
@@ -239,7 +243,7 @@ async def test_a_slow_client_is_not_asked_while_nobody_waits() -> None:
             yield DATA[at : at + MIB]
             await asyncio.sleep(0.01)
 
-    stored = await world.writer.store(world.stamp(), slow(), 4 * MIB, Digests())
+    stored = await world.writer.store(world.write_context(), slow(), 4 * MIB, Digests())
     assert len(stored.extents) == 1
     world.writer.commit(stored)
 
@@ -257,7 +261,7 @@ async def test_a_stream_of_a_gibibyte_stays_within_its_memory() -> None:
 
     tracemalloc.start()
     try:
-        stored = await world.writer.store(world.stamp(), body(), 1 << 30, Digests())
+        stored = await world.writer.store(world.write_context(), body(), 1 << 30, Digests())
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -272,7 +276,7 @@ async def test_a_stream_of_a_gibibyte_stays_within_its_memory() -> None:
 async def test_a_refused_command_gives_its_blocks_back() -> None:
     world = World()
     with pytest.raises(errors.PreconditionFailed):
-        async with world.writer.storing(world.stamp(), chunks(DATA, MIB), None, Digests()):
+        async with world.writer.storing(world.write_context(), chunks(DATA, MIB), None, Digests()):
             raise errors.PreconditionFailed("If-Match")
     await world.writer.close()
     assert await world.keys_stored() == []
@@ -282,7 +286,7 @@ async def test_a_refused_command_gives_its_blocks_back() -> None:
 async def test_after_an_unknown_outcome_the_blocks_stay() -> None:
     world = World()
     with pytest.raises(errors.CommitterGone):
-        async with world.writer.storing(world.stamp(), chunks(DATA, MIB), None, Digests()):
+        async with world.writer.storing(world.write_context(), chunks(DATA, MIB), None, Digests()):
             raise errors.CommitterGone("no answer")
     await world.writer.close()
     assert len(await world.keys_stored()) == 3
@@ -291,18 +295,20 @@ async def test_after_an_unknown_outcome_the_blocks_stay() -> None:
 async def test_a_pack_whose_outcome_is_unknown_keeps_its_token() -> None:
     world = World()
     with pytest.raises(errors.CommitterGone):
-        async with world.writer.storing(world.stamp(), chunks(b"x", MIB), None, Digests()):
+        async with world.writer.storing(world.write_context(), chunks(b"x", MIB), None, Digests()):
             raise errors.CommitterGone("no answer")
     assert world.tokens == 1, "its command may still stand in the committer's queue"
 
 
 async def test_a_pack_goes_only_when_all_that_is_in_it_was_refused() -> None:
     world = World()
-    async with world.writer.storing(world.stamp(), chunks(b"one", 3), None, Digests()):
+    async with world.writer.storing(world.write_context(), chunks(b"one", 3), None, Digests()):
         pass
     await world.writer.close()
     (kept,) = await world.keys_stored()
-    one, two = await asyncio.gather(*(world.writer.store(world.stamp(), chunks(b"x", 1), 1, Digests()) for _ in "ab"))
+    one, two = await asyncio.gather(
+        *(world.writer.store(world.write_context(), chunks(b"x", 1), 1, Digests()) for _ in "ab")
+    )
     assert one.extents[0].block == two.extents[0].block
     world.writer.abort(one)
     await world.writer.close()
@@ -322,7 +328,7 @@ async def test_a_client_that_vanishes_leaves_nothing() -> None:
         raise ConnectionResetError("gone")
 
     with pytest.raises(ConnectionResetError):
-        await world.writer.store(world.stamp(), body(), 20 * MIB, Digests())
+        await world.writer.store(world.write_context(), body(), 20 * MIB, Digests())
     await world.writer.close()
     await settle()
     await world.writer.close()
@@ -337,7 +343,7 @@ async def test_cancelled_at_any_moment_nothing_stays_behind(
 ) -> None:
     world = World(budget_bytes=4 * MIB, pack_bytes=MIB)
     tasks = [
-        asyncio.create_task(world.writer.store(world.stamp(), chunks(DATA[:size], 300_000), size, Digests()))
+        asyncio.create_task(world.writer.store(world.write_context(), chunks(DATA[:size], 300_000), size, Digests()))
         for size in sizes
     ]
     for _ in range(turns):

@@ -1,4 +1,4 @@
-"""A small world for the tests of blocks: backends, keys, a writer and a reader, and the facts that a journal holds."""
+"""Backends, keys, a writer and a reader for the tests of blocks, without a journal."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SET = 3
 
 
 async def chunks(data: Buffer, size: int) -> AsyncIterator[Buffer]:
-    """*data* as a client sends it."""
+    """Yield *data* in chunks of *size* bytes."""
     for at in range(0, len(data), size):
         yield data[at : at + size]
 
 
 class World:
-    """Everything but the journal, which is a dictionary here."""
+    """What writing and reading need. Dictionaries stand for the tables of the journal."""
 
     def __init__(
         self,
@@ -65,18 +65,18 @@ class World:
         extents = self.runs.get(run)
         return extents[nth] if extents else None
 
-    def stamp(self, key: int = 5, policy: int = 1) -> WriteContext:
+    def write_context(self, key: int = 5, policy: int = 1) -> WriteContext:
         copies = tuple(Target(place, number) for number, place in enumerate(self.places, 1))
         return WriteContext(self.keys[key], Targets(policy, SET, copies))
 
     async def put(self, data: Buffer, chunk: int = 65_536, digests: Digests | None = None) -> StoredRun:
-        """Store *data* and name it."""
-        stored = await self.writer.store(self.stamp(), chunks(data, chunk), len(data), digests or Digests())
+        """Store *data*, and name it."""
+        stored = await self.writer.store(self.write_context(), chunks(data, chunk), len(data), digests or Digests())
         self.name(stored)
         return stored
 
     def name(self, stored: StoredRun, run: int = 0) -> None:
-        """What a command would do."""
+        """Do what a command would do: record the blocks' facts, and the extents of *run*."""
         for block in stored.blocks:
             self.facts[block.id] = BlockFacts(block.ring_key, block.size, block.backends)
         if run:

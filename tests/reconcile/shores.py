@@ -44,7 +44,7 @@ class Shores(Site):
             policies={"default": Policy("default", ("b0",), ("b0",)), "all": Policy("all", ("b0",), ("b0",))},
             recheck_seconds=0.0,
         )
-        self.settled = False
+        self.is_final = False
         """What is written is said to lie where it should."""
         self.targets = PlacementTargets(self.store, lambda: self.topology)
         self.planner = self.new_planner()
@@ -61,7 +61,7 @@ class Shores(Site):
             self.lookup,
             self.reader,
             self.new_writer(self.worker_journal),
-            lambda _, policy, wanted: self.stamp(policy),
+            lambda _, policy, wanted: self.write_context(policy),
             self.targets,
             timing=self.timing,
         )
@@ -86,9 +86,9 @@ class Shores(Site):
         rest = {each: place for each, place in self.topology.backends.items() if each != name}
         self.topology = replace(self.topology, backends=rest)
 
-    def stamp(self, policy: int = 0) -> WriteContext:
+    def write_context(self, policy: int = 0) -> WriteContext:
         copies = (Target(self.backends[self.ids[0]], self.ids[0]),) if hasattr(self, "ids") else ()
-        return WriteContext(self.keys[self.active], Targets(policy or self.policy, self.first, copies, self.settled))
+        return WriteContext(self.keys[self.active], Targets(policy or self.policy, self.first, copies, self.is_final))
 
     async def plan(self) -> None:
         while await self.planner.step():

@@ -13,7 +13,7 @@ __all__ = ["site"]
 
 
 async def test_a_lost_block_whose_copy_came_back_is_found_when_somebody_asks(site: Shores) -> None:
-    site.settled = True
+    site.is_final = True
     await fill(site)
     memory = site.places[0]
     key = next(iter(memory._values))

@@ -59,7 +59,7 @@ def site(tmp_path: Path, second: Second) -> Iterator[Shores]:
     some = {frozenset({one}): made.first, frozenset({two}): made.committer.run(NameBackendSet((two,)))}
     copies = (Target(made.backends[one], one), Target(made.backends[two], two))
     targets = Targets(made.policy, both, copies, True, 1, some)
-    made.stamp = lambda policy=0: WriteContext(made.keys[made.active], targets)  # type: ignore[method-assign]
+    made.write_context = lambda policy=0: WriteContext(made.keys[made.active], targets)  # type: ignore[method-assign]
     made.keep("b0", "b1")
     yield made
     made.close()

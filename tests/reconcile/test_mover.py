@@ -26,7 +26,7 @@ def plans() -> list[FaultPlan]:
 @pytest.fixture
 def site(tmp_path: Path, plans: list[FaultPlan]) -> Iterator[Shores]:
     made = Shores(tmp_path, *(Faulty(Memory(f"b{n}"), plan) for n, plan in enumerate(plans)), timing=PATIENT)
-    made.settled = True
+    made.is_final = True
     yield made
     made.close()
 
@@ -47,7 +47,7 @@ def recover(site: Shores, plans: list[FaultPlan]) -> None:
 
 async def test_nothing_moves_before_the_planner_has_begun_under_what_should_be_now(site: Shores) -> None:
     site.keep("b0", "b1")
-    site.settled = False
+    site.is_final = False
     await site.put(b"k", DATA)
     assert not await site.mover.step()
     assert not values(site, 1)
@@ -118,7 +118,7 @@ async def test_a_good_copy_is_kept_until_the_bad_one_that_should_stay_is_mended(
     site: Shores, plans: list[FaultPlan]
 ) -> None:
     site.keep("b0", "b1")
-    site.settled = False
+    site.is_final = False
     await site.put(b"k", DATA)
     await site.move()
     ((key, good),) = values(site, 1).items()

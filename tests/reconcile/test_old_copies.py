@@ -49,7 +49,7 @@ class Waiting(Shores):
         places = [Faulty(inner, plan) for inner, plan in zip(self.inner, self.plans, strict=True)]
         super().__init__(folder, *places, timing=replace(TIMING, clock=self.clock))
         self.topology = replace(self.topology, recheck_seconds=WAIT_SECONDS)
-        self.settled = True
+        self.is_final = True
         self.mover = self.restarted()
 
     def restarted(self, timing: Timing | None = None) -> Mover:
@@ -371,7 +371,7 @@ async def test_what_lay_on_a_lost_backend_waits_for_nothing(site: Waiting) -> No
 
 async def test_other_blocks_are_copied_while_some_wait(site: Waiting) -> None:
     await moved(site, "b1")
-    site.settled = False
+    site.is_final = False
     await site.put(b"other", DATA[1:])
     await site.settle()
     assert site.held() == [(0, 1), (0, 1)]

@@ -27,7 +27,7 @@ PLANNER = Timing().planner
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Shores]:
     made = Shores(tmp_path)
-    made.settled = True
+    made.is_final = True
     yield made
     made.close()
 

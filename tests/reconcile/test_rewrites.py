@@ -45,7 +45,7 @@ class Compacting(Shores):
         self.away = [FaultPlan(), FaultPlan(), FaultPlan()]
         super().__init__(folder, *map(Faulty, self.inner, self.away), timing=timing)
         self.topology = replace(self.topology, recheck_seconds=WAIT_SECONDS)
-        self.settled = True
+        self.is_final = True
         self.compactor = self.new_compactor()
 
     async def fill(self) -> None:
@@ -161,7 +161,7 @@ async def test_a_policy_that_changes_while_a_new_pack_is_confirmed_stops_the_mov
 async def test_a_place_that_is_away_holds_up_nothing_that_has_no_copy_there(site: Compacting) -> None:
     await site.leave(1)
     site.keep("b0", "b1")
-    site.settled = False
+    site.is_final = False
     await site.settle()
     await site.empty()
     await site.settle()
@@ -180,7 +180,7 @@ async def test_a_copy_on_a_place_that_is_away_is_given_up_only_once_the_place_is
     site.keep("b0", "b1")
     await site.settle()
     await site.leave(1)
-    site.settled = False
+    site.is_final = False
     await site.empty()
     for _ in range(3):
         await site.later(WAIT_SECONDS + 60)
@@ -198,7 +198,7 @@ async def test_a_copy_on_a_place_that_is_away_is_given_up_only_once_the_place_is
 async def test_extents_stay_in_an_old_pack_of_which_more_copies_exist_than_of_the_new_one(site: Compacting) -> None:
     site.keep("b0", "b1")
     await site.settle()
-    site.settled = False
+    site.is_final = False
     await site.leave(2)
     site.keep("b0", "b2")  # the copy on b1 is kept until b2 has one
     await site.settle()

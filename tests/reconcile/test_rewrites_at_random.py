@@ -59,7 +59,7 @@ class World(Shores):
     def start_workers(self) -> None:
         self.mover, self.planner, self.compactor = self.new_mover(at_once=1), self.new_planner(), self.new_compactor()
 
-    def stamp(self, policy: int = 0) -> WriteContext:
+    def write_context(self, policy: int = 0) -> WriteContext:
         """Writes wait for the first place of the policy."""
         place = list(self.backends)[int(self.kept[0][1:])]
         set_id = self.committer.run(NameBackendSet((place,)))

@@ -58,7 +58,7 @@ async def test_what_was_answered_on_one_backend_comes_to_lie_on_all_that_keep_it
 
 
 async def test_what_lies_where_it_should_makes_no_work(site: Shores) -> None:
-    site.settled = True
+    site.is_final = True
     await fill(site)
     assert site.work_rows() == []
     await site.settle()
@@ -66,7 +66,7 @@ async def test_what_lies_where_it_should_makes_no_work(site: Shores) -> None:
 
 
 async def test_another_policy_moves_what_is_there_and_the_old_bytes_go_behind_the_last_reader(site: Shores) -> None:
-    site.settled = True
+    site.is_final = True
     await fill(site)
     site.keep("b1")
     with site.journal.reading():
@@ -84,7 +84,7 @@ async def test_another_policy_moves_what_is_there_and_the_old_bytes_go_behind_th
 
 
 async def test_a_backup_holds_the_old_bytes_too(site: Shores) -> None:
-    site.settled = True
+    site.is_final = True
     await fill(site)
     site.keep("b1")
     site.pins = [site.store.head()]
@@ -103,7 +103,7 @@ async def test_a_reader_who_ends_while_it_is_asked_who_reads_is_not_taken_for_a_
     site: Shores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For a backup the old bytes wait for ten minutes."""
-    site.settled = True
+    site.is_final = True
     await fill(site)
     site.keep("b1")
     reading = ExitStack()
@@ -142,7 +142,7 @@ async def test_a_backend_that_drains_empties(site: Shores) -> None:
 
 
 async def test_a_plan_that_changed_back_leaves_everything_where_it_was(site: Shores) -> None:
-    site.settled = True
+    site.is_final = True
     await fill(site)
     site.keep("b1")
     await site.plan()
@@ -170,7 +170,7 @@ async def test_a_damaged_copy_that_somebody_met_is_mended_from_a_good_one(site: 
 
 
 async def test_a_good_copy_that_was_suspected_is_left_alone(site: Shores) -> None:
-    site.settled = True
+    site.is_final = True
     await fill(site)
     block = block_id_of(next(iter(await site.stored(0))))
     assert await site.journal.send(SuspectCopy(block, site.ids[0], "damaged"))
@@ -181,7 +181,7 @@ async def test_a_good_copy_that_was_suspected_is_left_alone(site: Shores) -> Non
 
 
 async def test_a_block_without_a_good_copy_is_shown_as_lost_and_found_again_when_one_comes_back(site: Shores) -> None:
-    site.settled = True
+    site.is_final = True
     await fill(site)
     memory = site.places[0]
     key = next(iter(memory._values))
@@ -295,7 +295,7 @@ async def test_a_walk_goes_on_where_it_was_cut_short(site: Shores, monkeypatch: 
     monkeypatch.setattr(planning, "SLICE_BLOCKS", 2)
     monkeypatch.setattr(planning, "MAX_ROWS", 1)
     monkeypatch.setattr("gateway.blocks.write.writer.WHOLE_FROM", 1, raising=False)
-    site.settled = True
+    site.is_final = True
     for n in range(6):
         await site.put(b"%d" % n, DATA[: 5 << 20])
     site.keep("b1")
@@ -386,7 +386,7 @@ async def test_what_lay_on_a_lost_backend_alone_is_taken_from_there_as_long_as_i
     """Written there a moment after it was given up, or given up too early: its copies do not count, but they exist."""
     plan = FaultPlan()
     site = Shores(tmp_path, Faulty(Memory("b0"), plan), Memory("b1"))
-    site.settled = True
+    site.is_final = True
     await fill(site)
     await site.journal.send(LoseBackend("b0"))
     site.keep("b0", "b1")

@@ -31,7 +31,7 @@ from gateway.reconcile.throttle import (
     share_of,
 )
 from gateway.timing import Timing
-from tests.blocks.places import Silent
+from tests.blocks.gated_backends import Silent
 from tests.clocks import ManualClock, manual_timing
 from tests.reconcile.shores import Shores
 

@@ -18,7 +18,7 @@ from gateway.journal.client import Journal
 from gateway.site.processes.readiness import LEFT_MAX, Probing
 from gateway.timing import parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
-from tests.blocks.places import Silent
+from tests.blocks.gated_backends import Silent
 from tests.endpoint import started
 from tests.new_sites import new_site
 from tests.servers.moto import moto, silent

@@ -44,24 +44,29 @@ async def check_remaining_copies(
     store: Tables,
     backends: Mapping[int, Backend],
     backend_id: int,
-    gone: Collection[int],
+    excluded: Collection[int],
     progress: Progress = no_progress,
 ) -> RemainingCopies:
     """Look for every block of the backend *backend_id* on the other backends that should have it.
 
-    *gone*: the ids of backends that do not count as others, including *backend_id*. Blocks that the journal names on no
-    other backend are skipped."""
-    return await _Check(store, backends, backend_id, frozenset(gone), progress).run()
+    *excluded*: the ids of backends that do not count as others, including *backend_id*. Blocks that the journal names
+    on no other backend are skipped."""
+    return await _Check(store, backends, backend_id, frozenset(excluded), progress).run()
 
 
 class _Check:
     def __init__(
-        self, store: Tables, backends: Mapping[int, Backend], backend_id: int, gone: frozenset[int], progress: Progress
+        self,
+        store: Tables,
+        backends: Mapping[int, Backend],
+        backend_id: int,
+        excluded: frozenset[int],
+        progress: Progress,
     ) -> None:
         self._store = store
         self._backends = backends
         self._lookup = Lookup(store, backends)
-        self._gone = gone
+        self._excluded = excluded
         self._progress = progress
         self._names = dict(store.query("SELECT id, name FROM backend"))
         self._sets = [each for each in sets_containing(store, backend_id) if self._others(each)]
@@ -87,7 +92,7 @@ class _Check:
 
     def _others(self, set_id: int) -> list[int]:
         """Return the members of a set that count as others."""
-        return [each for each in self._lookup.members(set_id) if each not in self._gone]
+        return [each for each in self._lookup.members(set_id) if each not in self._excluded]
 
     async def _check(self, block_id: bytes, size: int, set_id: int) -> None:
         """Look for one block on its other backends, and count it."""

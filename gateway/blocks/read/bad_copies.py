@@ -32,14 +32,14 @@ class BadCopyReporter:
         self._allowed = REPORTS_PER_SECOND  # a token bucket that holds the reports of one second
         self._refilled_s = self._clock()
 
-    def report(self, block_id: bytes, backend_id: int, word: str) -> None:
-        """Count the copy of a block on a backend as bad, and report it if that is due. *word*: `ABSENT` or
+    def report(self, block_id: bytes, backend_id: int, fault: str) -> None:
+        """Count the copy of a block on a backend as bad, and report it if that is due. *fault*: `ABSENT` or
         `DAMAGED`."""
-        metrics.BAD.add(1, word)
+        metrics.BAD.add(1, fault)
         if self._report is None or not self._is_due((block_id, backend_id)):
             return
         try:
-            self._report(block_id, backend_id, word)
+            self._report(block_id, backend_id, fault)
         except Exception:  # noqa: BLE001 (a failing report must not fail a read)
             _log.exception("a bad copy could not be reported")
 

@@ -282,11 +282,11 @@ class CopyReader:
         _log.warning("backend %r: %s", copy.backend.name, error)
         self._report(block_id, copy, DAMAGED)
 
-    def _report(self, block_id: bytes, copy: Target, word: str) -> None:
+    def _report(self, block_id: bytes, copy: Target, fault: str) -> None:
         """Report a bad copy, if the journal still names it."""
         facts = self._facts(block_id)
         if facts is not None and any(copy.id == each.id for each in self._copies_of(facts)):
-            self._reporter.report(block_id, copy.id, word)
+            self._reporter.report(block_id, copy.id, fault)
 
 
 def _sealed_range(read_range: ReadRange, start: int, length: int) -> SealedRange:

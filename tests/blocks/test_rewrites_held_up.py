@@ -1,4 +1,4 @@
-"""Rewrites that a place holds up: it is left alone, others go on, and what has moved there already is mended."""
+"""Rewrites that a backend holds up: it is left alone, others go on, and what has moved already is mended."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Apart(Packed):
         self.count = BOTH
         self.restart()
 
-    def stamp(self, policy: int = 0) -> WriteContext:
+    def write_context(self, policy: int = 0) -> WriteContext:
         count = getattr(self, "count", BOTH)
         copies = tuple(Target(self.backends[each], each) for each in list(self.backends)[:count])
         set_id = self.sets[count] if hasattr(self, "sets") else self.set_id
         return WriteContext(self.keys[self.active], Targets(policy or self.policy, set_id, copies))
 
-    def restamp(self, policy: int, wanted: frozenset[int]) -> WriteContext:
+    def rewrite_context(self, policy: int, wanted: frozenset[int]) -> WriteContext:
         self.count = len(wanted)
-        return self.stamp(policy)
+        return self.write_context(policy)
 
     async def pack(self, name: bytes, count: int) -> None:
         """A pack on so many of the backends, half of which is deleted."""

@@ -1,4 +1,4 @@
-"""What another copy of this journal may still name is kept for a while: by the sweeper, and by `gc`."""
+"""Blocks that another copy of this journal may still name: the sweeper and `gc` keep them for the grace period."""
 
 from __future__ import annotations
 

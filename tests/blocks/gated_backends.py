@@ -1,4 +1,4 @@
-"""Backends that tests hold up: a gate, and what went through it."""
+"""Backends that answer only when a test lets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backends.testing.memory import Memory
 
 
 class Gated(Memory):
-    """Has nothing at hand, and answers a read once its gate is open."""
+    """Has nothing at hand, and answers reads only while its gate is open. Counts them."""
 
     def __init__(self, name: str = "gated", *, is_open: bool = True) -> None:
         super().__init__(name)
@@ -34,7 +34,7 @@ class Gated(Memory):
 
 
 class Silent(Memory):
-    """Answers its first *answered* puts, and no other until it is told to."""
+    """Answers its first *answered* puts, and the others only once `answers` is set."""
 
     def __init__(self, name: str, answered: int = 0) -> None:
         super().__init__(name)
