@@ -1,8 +1,19 @@
-"""A process's connection to the committer: its session, its commands, the horizon of its reads.
+"""A process's connection to the committer: its session, its commands, and the horizon of its reads.
 
-A command is sent under a slot of the session and a number that the slot never used before. When the connection is
-lost it is sent again to whoever commits then, under the same (session, slot, number), and so it is answered once.
-What waits is bounded, in commands and in bytes; past that a command is refused with `Busy`.
+**Theory of operation.** The client connects, and connects again whenever the connection is lost. After `HELLO` the
+committer answers `WELCOME`, with a new session or with the one that the client had, or `OVER` if that session has
+ended. In the latter case the client opens a new session.
+
+A command is sent under a slot of the session and a number that the slot has never had before. All commands of one turn
+of the event loop are sent in one frame. The slot is occupied until the command is answered, even if its caller is
+cancelled. When the connection is lost, unanswered commands are sent again after the next `WELCOME` of the same session,
+under the same (session, slot, number). The committer stores the last answer of each slot, so each command is run once.
+
+Invariants: a command is sent only under the session under which it was first sent. If that session has ended, it is not
+known whether the command was committed, and its caller gets `SessionExpired`. A caller that gets `Busy` or `DiskFull`
+may assume that the command was not committed (`_error_for_caller`).
+
+The commands that wait are bounded, in number and in bytes; beyond that a command is refused with `Busy`.
 """
 
 from __future__ import annotations
@@ -31,29 +42,30 @@ log = logging.getLogger(__name__)
 
 BYTES_MAX = 64 << 20
 HEAVY_SLOTS = 64
-"""Slots that heavy commands (`job_queue`) may take: the others are left to light ones, which are done sooner."""
-CLOSED = "this connection to who commits was closed"
+"""Slots that heavy commands (`commands.HEAVY_WEIGHT`) may occupy. The others are left for light commands, which are
+answered sooner."""
+CLOSED = "this connection to the committer was closed"
 
 
 class _PendingCommand:
     """A command that waits for its answer."""
 
-    __slots__ = ("answer", "number", "packed", "session", "since", "written")
+    __slots__ = ("answer", "number", "packed", "session", "since", "times_sent")
 
     def __init__(self, number: int, packed: bytes, answer: asyncio.Future[Any], since: float) -> None:
         self.number = number
         self.packed = packed
         self.answer = answer
         self.session = 0
-        """Under which it was first sent; 0: it never was."""
+        """The session under which the command was first sent; 0: it has not been sent yet."""
         self.since = since
-        self.written = 0
-        """How often it went out."""
+        """When `send` was called, in seconds, by the monotonic clock."""
+        self.times_sent = 0
 
 
 class Journal(asyncio.Protocol):
-    """`await Journal.open(folder, kind)`; then `await journal.send(command)`. For one event loop of one process: a
-    forked child opens its own."""
+    """The client of a journal's committer: `journal = await Journal.open(folder, kind)`, then
+    `await journal.send(command)`. For one event loop of one process; a forked child must open its own."""
 
     def __init__(self, folder: Path, kind: str, timing: Timing) -> None:
         self.timing = timing
@@ -61,10 +73,10 @@ class Journal(asyncio.Protocol):
         self._kind = kind
         self._pid = os.getpid()
         self.session = 0
-        """The session's id, with which the ids of this process's blocks begin. Changes when a session is lost; 0 while
-        there is none."""
+        """The session's id, with which the ids of this process's blocks begin. It changes when a session is lost; it is
+        0 while there is none."""
         self.on_session_lost: list[Callable[[int], None]] = []
-        """Called with the id of a session that is over; a new one is opened by itself."""
+        """Functions that are called with the id of a session that has ended. The client opens a new one by itself."""
         self._refused = ""
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader()
@@ -75,9 +87,9 @@ class Journal(asyncio.Protocol):
         self._sent: dict[int, _PendingCommand] = {}
         self._sent_bytes = 0
         self._outgoing: list[_PendingCommand] = []
-        self._asked: dict[int, asyncio.Future[Any]] = {}
-        self._asks = 0
-        self._seen = 0
+        self._requests: dict[int, asyncio.Future[Any]] = {}
+        self._requests_count = 0
+        self._head = 0  # the greatest number of a durable record that the committer has reported
         self._reads: Counter[int] = Counter()
         self._lease_seconds = 30.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,41 +97,42 @@ class Journal(asyncio.Protocol):
 
     @classmethod
     async def open(cls, folder: Path, kind: str, timing: Timing | None = None) -> Journal:
-        """Open a session. *timing*: what the environment says, unless given.
+        """Connect to the committer of *folder* and open a session. *timing* defaults to what the environment sets.
 
-        Raises `CommitterGone` if nobody commits within some seconds."""
+        Raises `CommitterGone` if no committer answers within `answer_seconds`."""
         timing = timing or timing_from_environment()
         journal = cls(folder, kind, timing)
-        journal._tasks += (asyncio.create_task(journal._stay()), asyncio.create_task(journal._beat()))
+        journal._tasks += (asyncio.create_task(journal._keep_connected()), asyncio.create_task(journal._beat()))
         try:
             async with asyncio.timeout(timing.journal.answer_seconds):
                 await journal._welcome
         except BaseException as error:
             await journal.close()
             if isinstance(error, TimeoutError):
-                raise CommitterGone(f"nobody commits to {folder}") from None
+                raise CommitterGone(f"no committer answers for {folder}") from None
             raise
         return journal
 
     @property
     def connected(self) -> bool:
-        """Whether a committer is there, and knows this session."""
+        """Whether a committer is connected and knows this session."""
         return self._transport is not None and self._welcome.done()
 
     async def wait_until_lost(self) -> None:
-        """Return once the connection to the committer is lost; at once if there is none."""
+        """Wait until the connection to the committer is lost. Returns at once if there is none."""
         if self._transport is not None:
             await self._lost.wait()
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
     async def send(self, command: Command[R]) -> R:
-        """The command's answer, once it is durable. Raises what it was refused with; `Busy` where too many wait,
-        `CommitterGone` where no answer comes (it may be committed yet), `SessionExpired` where the session ended before
-        it was known to commit. Where this was closed, that is `CommitterGone` as well; after `refuse`, it is
-        `Misconfigured`."""
+        """Send *command* and return its answer once it is durable. A NamedTuple is returned as such.
+
+        Raises the error that refused the command; `Busy` if too many commands wait; `CommitterGone` if no answer
+        arrives (the command may still be committed), or after `close`; `SessionExpired` if the session ended before an
+        answer arrived; `Misconfigured` after `refuse`."""
         if os.getpid() != self._pid:
-            raise CommitterGone("this connection was opened before a fork: open another")
+            raise CommitterGone("this connection was opened before a fork: open another one")
         if weight_of(command) < HEAVY_WEIGHT:
             return await self._send(command)
         slot = await self._heavy.acquire(_user_of(command), self.timing.journal.slot_seconds)
@@ -148,25 +161,26 @@ class Journal(asyncio.Protocol):
         if not self._outgoing:
             loop.call_soon(self._flush)
         self._outgoing.append(sent)
-        # A caller that goes away, which cancels the future and nothing else, leaves its command on its way; the slot is
-        # free only once it was answered.
+        # If the caller is cancelled, only the future is: the command may be on its way, and its slot is released when
+        # the committer answers it.
         answer = await sent.answer
         convert = type(command).ANSWER
         return answer if convert is None else convert(answer)  # type: ignore[no-any-return]
 
     def refuse(self, why: str) -> None:
-        """Send nothing from here on: this journal must not grow. *why*: what callers are told."""
+        """Send no commands from now on, since this journal must not grow. *why* is the message that callers get."""
         self._refused = why
 
-    def _done(self, slot: int) -> _PendingCommand:
-        """Its slot is free again."""
+    def _release(self, slot: int) -> _PendingCommand:
+        """Remove the command of *slot*, and release the slot."""
         sent = self._sent.pop(slot)
         self._sent_bytes -= len(sent.packed)
         self._slots.release(slot)
         return sent
 
     def _flush(self) -> None:
-        """Send what came in this tick in one frame. Before a welcome nothing goes out; then everything does."""
+        """Send the commands of this turn of the event loop in one frame. Before a `WELCOME` nothing is sent; then all
+        pending commands are."""
         outgoing, self._outgoing = self._outgoing, []
         if self._transport is not None and self._welcome.done():
             self._write_commands(outgoing)
@@ -177,96 +191,100 @@ class Journal(asyncio.Protocol):
             sent.session = sent.session or self.session
         mine = [sent for sent in outgoing if sent.session == self.session]
         for sent in mine:
-            sent.written += 1
+            sent.times_sent += 1
         for framed in send_frames([sent.packed for sent in mine]):
             self._transport.write(framed)
 
-    def _answers(self, answers: Any) -> None:
-        for slot, number, name, payload in answers:
+    def _receive_answers(self, answers: Any) -> None:
+        for slot, number, code, payload in answers:
             sent = self._sent.get(slot)
             if sent is None or sent.number != number:
                 continue
-            self._done(slot)
+            self._release(slot)
             if not sent.answer.done():
-                if name:
-                    sent.answer.set_exception(_judged(sent, decode_error(name, payload)))
+                if code:
+                    sent.answer.set_exception(_error_for_caller(sent, decode_error(code, payload)))
                 else:
                     sent.answer.set_result(payload)
 
-    def _give_up(self) -> None:
-        """Tell those that waited too long."""
+    def _fail_overdue(self) -> None:
+        """Raise `CommitterGone` in callers that have waited for `answer_seconds`."""
         latest = self.timing.clock.monotonic() - self.timing.journal.answer_seconds
         for sent in self._sent.values():
             if sent.since < latest and not sent.answer.done():
-                sent.answer.set_exception(CommitterGone(f"no answer from who commits to {self._paths.folder}"))
+                sent.answer.set_exception(CommitterGone(self._no_answer()))
+
+    def _no_answer(self) -> str:
+        return f"no answer from the committer of {self._paths.folder} within {self.timing.journal.answer_seconds:g} s"
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by descent
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         self._frames = FrameReader()
         self._transport.write(frame(FrameKind.HELLO, self._kind, self.session))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        asked, self._asked = self._asked, {}
-        for answer in asked.values():
+        requests, self._requests = self._requests, {}
+        for answer in requests.values():
             if not answer.done():
-                answer.set_exception(CommitterGone("the committer went away"))
+                answer.set_exception(CommitterGone("the connection to the committer was lost"))
         self._lost.set()
 
     def data_received(self, data: bytes) -> None:
         for _, (kind, *values) in self._frames.feed(data):
             match kind:
                 case FrameKind.ANSWERS:
-                    self._answers(values[0])
+                    self._receive_answers(values[0])
                 case FrameKind.BEATEN:
-                    self._seen = max(self._seen, values[0])
+                    self._head = max(self._head, values[0])
                 case FrameKind.WELCOME:
                     self._welcomed(*values)
                 case FrameKind.OVER:
-                    self._over(values[0])
+                    self._session_ended(values[0])
                 case FrameKind.DONE | FrameKind.FAILED:
-                    asked = self._asked.pop(values[0], None)
-                    if asked is not None and not asked.done():
+                    answer = self._requests.pop(values[0], None)
+                    if answer is not None and not answer.done():
                         if kind == FrameKind.DONE:
-                            asked.set_result(values[1])
+                            answer.set_result(values[1])
                         else:
-                            asked.set_exception(decode_error(values[1], values[2]))
+                            answer.set_exception(decode_error(values[1], values[2]))
 
     def _welcomed(self, session: int, lease_seconds: float, head: int) -> None:
         self.session = session
         self._lease_seconds = lease_seconds
-        self._seen = max(self._seen, head)
+        self._head = max(self._head, head)
         if not self._welcome.done():
             self._welcome.set_result(None)
-        # Those whose callers were told that nobody commits are not sent again; nor, as late, those whose callers went.
+        # A command is not sent again if its caller already got `CommitterGone`, or was cancelled as long ago as that
+        # takes.
         latest = self.timing.clock.monotonic() - self.timing.journal.answer_seconds
         for slot, sent in list(self._sent.items()):
             if sent.answer.done() and (sent.since < latest or not sent.answer.cancelled()):
-                self._done(slot)
+                self._release(slot)
         self._outgoing.clear()
         self._write_commands(list(self._sent.values()))
 
-    def _over(self, session: int) -> None:
-        """The session ended without us. What it sent and got no answer for may or may not have been committed."""
+    def _session_ended(self, session: int) -> None:
+        """The committer has ended *session*. Its unanswered commands may or may not have been committed."""
         if session != self.session:
             return
-        log.warning("the session %x is over; what it wrote and did not name is lost", session)
+        log.warning("the session %x is over; what it wrote and did not commit is lost", session)
         self.session = 0
         for slot, sent in list(self._sent.items()):
             if sent.session == session:
-                self._done(slot)
+                self._release(slot)
                 if not sent.answer.done():
                     sent.answer.set_exception(SessionExpired(session))
-        for told in self.on_session_lost:
-            told(session)
+        for callback in self.on_session_lost:
+            callback(session)
         if self._transport is not None and not self._closing:
             self._welcome = asyncio.get_running_loop().create_future()
             self._transport.write(frame(FrameKind.HELLO, self._kind, 0))
 
-    async def _stay(self) -> None:
-        """Connect, and whenever the connection is lost, again."""
+    async def _keep_connected(self) -> None:
+        """Connect, and connect again whenever the connection is lost, until `close`."""
         loop = asyncio.get_running_loop()
         while not self._closing:
             self._lost.clear()
@@ -283,66 +301,71 @@ class Journal(asyncio.Protocol):
     # --- reads --------------------------------------------------------------------------------------------------------
 
     def reading(self) -> ReadHorizon:
-        """A read in flight: nothing that was alive when it began is deleted before it ends."""
-        return ReadHorizon(self._reads, self._seen)
+        """Return a context for a read: nothing that was alive on entry is deleted before the exit."""
+        return ReadHorizon(self._reads, self._head)
 
     async def _beat(self) -> None:
-        """Renew the lease and raise the horizon, several times a lease."""
+        """Renew the lease and report the horizon, several times per lease, until cancelled."""
         while True:
             await self.timing.clock.sleep(min(self.timing.journal.beat_seconds, self._lease_seconds / 5))
-            self._give_up()
+            self._fail_overdue()
             if self._transport is not None and self.session:
-                self._transport.write(frame(FrameKind.BEAT, min(self._reads, default=self._seen)))
+                self._transport.write(frame(FrameKind.BEAT, min(self._reads, default=self._head)))
 
     async def horizons(self, *, pins: bool = True) -> int:
-        """The lowest number at which anybody may still read: what died at it or before is out of everybody's sight.
-        Without *pins*, backups are not asked: they read nothing before they are restored."""
-        return int(await self._ask(FrameKind.HORIZONS, pins))
+        """Return the lowest record number at which any session may still read. What died at it or before is not read
+        any more. Without *pins*, the pins of backups do not count: a backup reads no block until it is restored."""
+        return int(await self._request(FrameKind.HORIZONS, pins))
 
     async def pin(self, name: str, number: int, until_ns: int) -> None:
-        """Keep the bytes of what dies behind *number* until then: the backup *name* refers to them."""
-        await self._ask(FrameKind.PIN, name, number, until_ns)
+        """Keep the bytes of what dies after record *number* until *until_ns* by the wall clock, since the backup *name*
+        refers to them."""
+        await self._request(FrameKind.PIN, name, number, until_ns)
 
-    async def _ask(self, kind: FrameKind, *values: Any) -> Any:
+    async def _request(self, kind: FrameKind, *values: Any) -> Any:
+        """Send a frame that is not a command, and return the answer to it. Raises `CommitterGone`."""
         if self._transport is None:
-            raise CommitterGone("the committer went away")
+            raise CommitterGone("the connection to the committer was lost")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asks = number = self._asks + 1
-        asked = self._asked
-        asked[number] = answer
+        self._requests_count = number = self._requests_count + 1
+        requests = self._requests
+        requests[number] = answer
         self._transport.write(frame(kind, number, *values))
         try:
-            # Not wait_for: Python 3.11's drops a cancellation that comes with the answer, as where the supervisor and
-            # the committer die at once, and a process that should end goes on for ever.
+            # Not asyncio.wait_for: that of Python 3.11 loses a cancellation that arrives together with the answer, as
+            # it
+            # does if the supervisor and the committer die at once. A process that should end would then run on forever.
             async with asyncio.timeout(self.timing.journal.answer_seconds):
                 return await answer
         except TimeoutError:
-            raise CommitterGone("the committer does not answer") from None
+            raise CommitterGone(self._no_answer()) from None
         finally:
-            asked.pop(number, None)
+            requests.pop(number, None)
 
     async def close(self) -> None:
-        """Say goodbye: the session ends, and what it did not name may go. Who still waits for an answer is told that
-        none comes. Cut short, it lets go of everything all the same."""
+        """End the session and close the connection. Blocks that the session did not name may be deleted then. Callers
+        that still wait for an answer get `CommitterGone`. If `close` is cancelled, it releases everything all the
+        same."""
         self._closing = True
         try:
             with contextlib.suppress(EntrepotError):
                 if self._transport is not None and self.session:
-                    await self._ask(FrameKind.GOODBYE)
+                    await self._request(FrameKind.GOODBYE)
         finally:
             for task in self._tasks:
                 task.cancel()
             if self._transport is not None:
                 self._transport.close()
             for slot, sent in list(self._sent.items()):
-                self._done(slot)
+                self._release(slot)
                 if not sent.answer.done():
                     sent.answer.set_exception(CommitterGone(CLOSED))
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class ReadHorizon:
-    """Holds the horizon at a number while it is entered. A plain class: each GET makes one."""
+    """Holds the horizon at a record number while it is entered. Not a generator-based context, since each GET makes one
+    and a class is faster."""
 
     __slots__ = ("_number", "_reads")
 
@@ -354,22 +377,23 @@ class ReadHorizon:
         self._reads[self._number] += 1
 
     def __exit__(self, *_: object) -> None:
-        left = self._reads[self._number] - 1
-        if left:
-            self._reads[self._number] = left
+        others = self._reads[self._number] - 1
+        if others:
+            self._reads[self._number] = others
         else:
             del self._reads[self._number]
 
 
 def _user_of(command: Any) -> Hashable:
-    """For whom *command* is sent; 0 where it is nobody's in particular."""
+    """The user for whom *command* is sent; 0 if it is sent for no particular user."""
     user: Hashable = getattr(command, "user", 0)
     return user
 
 
-def _judged(sent: _PendingCommand, error: EntrepotError) -> EntrepotError:
-    """What the caller is told. `Busy` and `DiskFull` say that this time it was not even looked at; if it went out
-    before, that one may have been committed, or may yet be, so its caller must not take it for refused."""
-    if sent.written > 1 and isinstance(error, Busy | DiskFull):
-        return CommitterGone(f"no answer when it was first sent, and then: {error}")
+def _error_for_caller(sent: _PendingCommand, error: EntrepotError) -> EntrepotError:
+    """Return the error that the caller of a refused command gets. `Busy` and `DiskFull` mean that the committer did not
+    run the command when it was last sent. If it had been sent before, it may have been committed then, or may still be
+    committed, so the caller must not regard it as refused."""
+    if sent.times_sent > 1 and isinstance(error, Busy | DiskFull):
+        return CommitterGone(f"no answer when the command was first sent, and then: {error}")
     return error

@@ -1,4 +1,4 @@
-"""The values inside packed columns: small tuples, stored as msgpack arrays, new fields last. Pure."""
+"""The values of packed columns: small tuples, stored as msgpack arrays. New fields come last. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgpack
 
 
 class Extent(NamedTuple):
-    """A stretch of plain bytes, and the frames of a block that hold it."""
+    """A range of plain bytes, and the frames of a block that contain it."""
 
     block: bytes
     offset: int
-    """Where its first frame begins in the sealed block, in bytes."""
+    """The position of its first frame in the sealed block, in bytes."""
     frame: int
-    """The number of its first frame in the block."""
+    """The index of its first frame in the block."""
     length: int
-    """Plain bytes."""
+    """In plain bytes."""
 
 
 class Piece(NamedTuple):
@@ -34,14 +34,14 @@ class Rewritten(NamedTuple):
 
     run: int
     nth: int
-    """Which of the run's extents."""
+    """The index of the extent in the run."""
     before: Extent
-    """As it was read."""
+    """The extent as it was when it was read."""
     after: Extent
 
 
 class PartSummary(NamedTuple):
-    """What a completed object remembers of each of its parts."""
+    """A part of a completed object."""
 
     number: int
     size: int
@@ -51,19 +51,20 @@ class PartSummary(NamedTuple):
 
 
 class UploadAt(NamedTuple):
-    """An upload in a bucket that is known."""
+    """An upload in a bucket that the context names."""
 
     key: bytes
     id: int
 
 
 class Staged(NamedTuple):
-    """Bodies that an upload holds until its completion takes over what they hold (`namespace/preparing.py`)."""
+    """Staged bodies: those that an upload holds until its completion takes over what they hold
+    (`namespace/commands/complete_prepared.py`)."""
 
     digest: bytes = b""
-    """BLAKE2b-128 over all pieces that the completion needs counted."""
+    """BLAKE2b-128 over all pieces whose runs the completion needs to be counted."""
     bodies: tuple[int, ...] = ()
-    """Their ids. The n-th holds the n-th slice of these pieces."""
+    """Their ids. The n-th body has the n-th slice of these pieces."""
 
 
 class Checksum(NamedTuple):
@@ -74,33 +75,33 @@ class Checksum(NamedTuple):
     type: str
     """COMPOSITE or FULL_OBJECT."""
     value: str
-    """Base64, with `-N` behind it when composite."""
+    """Base64, followed by `-N` if it is composite."""
 
 
 class Completed(NamedTuple):
-    """What a completion answered."""
+    """The answer to a completed upload, stored for repeated requests."""
 
     etag: str
     version: int
     null: bool
     checksum: Checksum | None
     digest: bytes
-    """BLAKE2b-128 over the part list that was asked for: a repeat must ask for the same."""
+    """BLAKE2b-128 over the part list of the request: a repeated request must have the same."""
     size: int = 0
 
 
 def pack(value: Any) -> bytes:
-    """*value* as msgpack; tuples become arrays."""
+    """Encode *value* with msgpack; tuples become arrays."""
     return msgpack.packb(value)  # type: ignore[no-any-return]
 
 
 def unpack(packed: bytes) -> Any:
-    """The value in *packed*, arrays as tuples; None for an empty column."""
+    """Decode a packed column, arrays as tuples. Returns None for an empty column."""
     return msgpack.unpackb(packed, use_list=False, strict_map_key=False) if packed else None
 
 
 def pack_map(values: Mapping[Any, Any]) -> bytes:
-    """A map for a packed column; the empty map is the empty column."""
+    """Encode a map for a packed column; the empty map becomes the empty column."""
     return pack(dict(values)) if values else b""
 
 
@@ -120,7 +121,7 @@ def unpack_rewritten(packed: bytes) -> list[Rewritten]:
 
 
 def pack_ranges(numbers: Iterable[int]) -> bytes:
-    """Ascending *numbers* for a packed column, as a list of [first, last] of each stretch without a gap."""
+    """Encode ascending *numbers* for a packed column, as a list of [first, last] of each range without a gap."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:
@@ -131,7 +132,7 @@ def pack_ranges(numbers: Iterable[int]) -> bytes:
 
 
 def in_ranges(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    """Whether *number* is one of those that were packed; *ranges*: unpacked."""
+    """Whether *number* is in the unpacked *ranges* of `pack_ranges`."""
     at = bisect_right(ranges, (number, _ABOVE)) - 1
     return at >= 0 and number <= ranges[at][1]
 
@@ -139,16 +140,18 @@ def in_ranges(number: int, ranges: Sequence[tuple[int, int]]) -> bool:
 _ABOVE = 1 << 63
 
 FIRST_BLOCK_SQL = "substr({}, 5, 24)"
-"""In SQL, the block of the first of a column's packed extents, where they are less than sixteen: an array's head, its
-first element's head, the two bytes before a blob of 24. Of more extents it is no block's id."""
+"""In SQL, the block id of the first of a column's packed extents, if they are fewer than sixteen: it follows the head
+of
+the array, the head of its first element and the two bytes before a blob of 24. If there are more, the result is not the
+id of a block."""
 
 
 UNPACKED_AT_ONCE = 32 << 10
-"""How many bytes are unpacked in one call at most, which no other thread interrupts."""
+"""The most bytes that are unpacked in one call, during which no other thread can run."""
 
 
 def unpack_pieces(packed: bytes) -> list[Piece]:
-    """Many of them are unpacked one after the other, so that other threads can run in between."""
+    """Decode pieces. If there are many, they are decoded one by one, so that other threads can run in between."""
     if len(packed) <= UNPACKED_AT_ONCE:
         return [Piece._make(each) for each in unpack(packed) or ()]
     unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=len(packed))
@@ -165,9 +168,9 @@ def unpack_parts(packed: bytes) -> list[PartSummary]:
 
 
 def first_checksum(packed: bytes) -> Checksum | None:
-    """The first checksum in a file's packed column."""
-    found = unpack_checksums(packed)
-    return found[0] if found else None
+    """Return the first checksum of a packed column, None if it has none."""
+    checksums = unpack_checksums(packed)
+    return checksums[0] if checksums else None
 
 
 def unpack_checksums(packed: bytes) -> list[Checksum]:
@@ -175,12 +178,12 @@ def unpack_checksums(packed: bytes) -> list[Checksum]:
 
 
 PACKED_AT_ONCE = 1_000
-"""How many tuples are packed in one call at most, which no other thread interrupts."""
+"""The most tuples that are packed in one call, during which no other thread can run."""
 
 
 def pack_list(values: Iterable[tuple[Any, ...]]) -> bytes:
-    """A list of tuples for a packed column; none is the empty column. Packs one tuple after the other, so that other
-    threads can run in between: packing 100,000 in one call would keep them waiting."""
+    """Encode tuples for a packed column; no tuple becomes the empty column. Many tuples are encoded one by one, so that
+    other threads can run in between: encoding 100,000 in one call would delay them."""
     listed = list(values)
     if len(listed) <= PACKED_AT_ONCE:
         return pack(listed) if listed else b""
@@ -192,21 +195,21 @@ def pack_list(values: Iterable[tuple[Any, ...]]) -> bytes:
 
 
 CHECKSUM_KIND_BYTES = 24
-"""A kind's greatest length."""
+"""The greatest length of a kind."""
 
 
 def checksum_kind(packed: bytes | None) -> bytes:
-    """Of packed checksums, or of no less than their first `CHECKSUM_KIND_BYTES`, what tells the first one's algorithm
-    and type; empty where there is none. See `kind_names`."""
+    """Return the prefix of packed checksums that contains the algorithm and the type of the first one; empty if there
+    is none. *packed* may be cut after `CHECKSUM_KIND_BYTES`. `kind_names` decodes the result."""
     if not packed:
         return b""
-    # an array of arrays of short texts: a byte of length before each
+    # an array of arrays of short texts, each preceded by one byte with its length
     middle = 3 + (packed[2] & 31)
     return packed[: middle + 1 + (packed[middle] & 31)]
 
 
 def kind_names(kind: bytes) -> tuple[str, str]:
-    """Algorithm and type of a kind; empty for none."""
+    """Return the algorithm and the type of a kind; both empty for an empty kind."""
     if not kind:
         return "", ""
     middle = 3 + (kind[2] & 31)

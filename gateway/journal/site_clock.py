@@ -1,16 +1,16 @@
 """The site's own clock. It measures the age of everything that is deleted because it is old.
 
-The machine's wall clock may be wrong by years, for a while or for good. If stored wall-clock times were compared with
-the present one, everything could expire at once: backups' pins, uploads, and what ended sessions left. The site's clock
-only goes forward, and by no more than the time that has passed:
+The machine's wall clock may be wrong by years, for a while or permanently. If stored wall-clock times were compared
+with the present one, everything could expire at once: backups' pins, uploads, and the blocks of ended sessions. The
+site's clock only goes forward, and by no more than the time that has passed:
 
-- While the machine runs, it advances by CLOCK_BOOTTIME, which counts seconds, sleep included, and which nobody sets.
+- While the machine runs, it advances by CLOCK_BOOTTIME, which counts seconds, includes suspension, and cannot be set.
 - For the time that the machine was off, it advances by what the wall clock says has passed since the site's clock was
   last stored, but by at most `OFF_MOST_NS`.
 
 So a wrong wall clock advances the site's clock by at most a day too much, once for each start of the machine. If a
-machine was off for longer than a day, whatever waits to be deleted is kept for longer. The clock begins with the wall
-clock's time. So its timestamps can be compared with those that older versions took from the journal's time.
+machine was off for longer than a day, what is to be deleted is kept for longer. The clock starts at the wall clock's
+time, so its timestamps can be compared with those that older versions took from the journal's time.
 
 The committer stores the clock in the journal's file (table `clock`, scratch). Any process on the same machine that can
 read the file can tell the time. Times that people see are the wall clock's.
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 OFF_MOST_NS = 24 * 3600 * 10**9
 """How far the site's clock advances, at most, for the time that the machine was off."""
-KEEP_NS = 3600 * 10**9
+STORE_INTERVAL_NS = 3600 * 10**9
 """How often the committer stores the clock."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""This file holds another text after each start of the machine (random(4))."""
+"""The contents of this file change with each start of the machine (random(4))."""
 
 _CLOCK = "SELECT site_ns, wall_ns, boot, boot_ns FROM clock"
 _HEAD = "SELECT at_ns FROM head"
@@ -55,28 +55,28 @@ class ClockReadings(NamedTuple):
 
 
 class ClockAnchor(NamedTuple):
-    """The site's time at some moment, with the readings of the machine's clocks then: the row of `clock`."""
+    """The site's time at some moment, and the readings of the machine's clocks at that moment: the row of `clock`."""
 
     site_ns: int
     wall_ns: int
     boot: str
     boot_ns: int
 
-    def at(self, moment: ClockReadings) -> int:
-        """The site's time at a later *moment*."""
-        if moment.boot == self.boot:
-            return self.site_ns + max(0, moment.boot_ns - self.boot_ns)
-        return self.site_ns + min(max(0, moment.wall_ns - self.wall_ns), OFF_MOST_NS)
+    def at(self, now: ClockReadings) -> int:
+        """Return the site's time at a later moment, whose readings are *now*."""
+        if now.boot == self.boot:
+            return self.site_ns + max(0, now.boot_ns - self.boot_ns)
+        return self.site_ns + min(max(0, now.wall_ns - self.wall_ns), OFF_MOST_NS)
 
 
 def clock_reader(clock: Clock) -> Callable[[], ClockReadings]:
-    """A function that reads *clock* at each call."""
+    """Return a function that reads the machine's clocks through *clock*."""
     return lambda: ClockReadings(clock.wall_ns(), _boot(), int(clock.boottime() * 1e9))
 
 
 @cache
 def _boot() -> str:
-    """The kernel's id of this start of the machine; a random one for this process if the kernel has none."""
+    """Return the kernel's id of this start of the machine. If the kernel has none, it is random for this process."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -86,46 +86,46 @@ def _boot() -> str:
 class SiteClock:
     """The site's clock for processes that only read it: each call reads the table `clock`."""
 
-    def __init__(self, query: Query, moment: Callable[[], ClockReadings]) -> None:
-        """*query* runs a statement on the site's tables; *moment* is one of `clock_reader`."""
+    def __init__(self, query: Query, read_clocks: Callable[[], ClockReadings]) -> None:
+        """*query* runs a statement on the site's tables. *read_clocks* is made by `clock_reader`."""
         self._query = query
-        self._moment = moment
+        self._read_clocks = read_clocks
 
     def now_ns(self) -> int:
-        """The site's time in nanoseconds. In a file in which no committer has stored it yet, it is the wall clock's
+        """Return the site's time in nanoseconds. If no committer has stored it in the file yet, it is the wall clock's
         time, but at most `OFF_MOST_NS` later than the last batch."""
-        moment = self._moment()
+        now = self._read_clocks()
         for row in self._query(_CLOCK):
-            return ClockAnchor._make(row).at(moment)
+            return ClockAnchor._make(row).at(now)
         for (last_ns,) in self._query(_HEAD):
-            return min(moment.wall_ns, int(last_ns) + OFF_MOST_NS)
-        return moment.wall_ns
+            return min(now.wall_ns, int(last_ns) + OFF_MOST_NS)
+        return now.wall_ns
 
 
 class CommitterClock:
     """The site's clock for the committer, which also stores it. At most one exists at a time for each file."""
 
-    def __init__(self, store: SqliteStore, moment: Callable[[], ClockReadings] | None = None) -> None:
-        """*moment* is one of `clock_reader`; None: it reads the machine's clocks."""
-        moment = moment or clock_reader(SystemClock())
+    def __init__(self, store: SqliteStore, read_clocks: Callable[[], ClockReadings] | None = None) -> None:
+        """*read_clocks* is made by `clock_reader`; None: it reads the machine's clocks."""
+        read_clocks = read_clocks or clock_reader(SystemClock())
         self._store = store
-        self._moment = moment
-        self._anchor = self._now(SiteClock(store.query, moment).now_ns())
+        self._read_clocks = read_clocks
+        self._anchor = self._anchor_at(SiteClock(store.query, read_clocks).now_ns())
         self._write()
 
     def now_ns(self) -> int:
-        """The site's time in nanoseconds."""
-        return self._anchor.at(self._moment())
+        """Return the site's time in nanoseconds."""
+        return self._anchor.at(self._read_clocks())
 
     def store_if_due(self) -> None:
-        """Store the clock if that is due. Called by the thread that writes the store."""
-        if self.now_ns() - self._anchor.site_ns >= KEEP_NS:
-            self._anchor = self._now(self.now_ns())
+        """Store the clock if it was last stored `STORE_INTERVAL_NS` ago. Called by the thread that writes the store."""
+        if self.now_ns() - self._anchor.site_ns >= STORE_INTERVAL_NS:
+            self._anchor = self._anchor_at(self.now_ns())
             self._write()
 
-    def _now(self, site_ns: int) -> ClockAnchor:
-        return ClockAnchor(site_ns, *self._moment())
+    def _anchor_at(self, site_ns: int) -> ClockAnchor:
+        return ClockAnchor(site_ns, *self._read_clocks())
 
     def _write(self) -> None:
-        with contextlib.suppress(DiskFull):  # the clock is known all the same, until the machine starts again
+        with contextlib.suppress(DiskFull):  # the anchor in memory is valid until the machine restarts
             self._store.store_clock(*self._anchor)

@@ -1,4 +1,4 @@
-"""The slots under which a process's commands are on their way: so many at once; users take turns for the others."""
+"""The slots under which the commands of a process are sent. Users take turns with them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Hashable
 from gateway.journal.turns import Turns
 
 SLOTS = 256
-"""Commands of one process that may be on their way."""
+"""The most commands of one process that are sent and not answered."""
 WAITERS_MAX = 8192
-"""And those that wait for a slot; of one user half as many."""
+"""The most commands of one process that wait for a slot; one user may have half as many."""
 TOO_MANY = "commands of this process"
 
 
 class Slots:
-    """For one event loop."""
+    """The slots of one session. For one event loop."""
 
     def __init__(self) -> None:
         self._turns = Turns(deque(range(SLOTS)), WAITERS_MAX, TOO_MANY)
@@ -23,20 +23,20 @@ class Slots:
 
     @property
     def free(self) -> int:
-        """How many nobody has."""
+        """How many slots are free."""
         return self._turns.free
 
     @property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """How many commands wait for a slot."""
         return self._turns.waiting
 
     async def acquire(self, user: Hashable, wait_seconds: float) -> tuple[int, int]:
-        """A slot that is free, and a number that it never had before. Raises as `Turns.take`."""
+        """Return a free slot, and a number that the slot has never had before. Raises as `Turns.acquire`."""
         slot = await self._turns.acquire(user, wait_seconds)
         number = self._numbers[slot] = self._numbers[slot] + 1
         return slot, number
 
     def release(self, slot: int) -> None:
-        """As `Turns.release`."""
+        """Release *slot*, as `Turns.release`."""
         self._turns.release(slot)

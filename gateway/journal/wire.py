@@ -1,22 +1,24 @@
-"""What travels between the committer and its clients: frames over a Unix socket. Pure.
+"""The wire protocol between the committer and its clients: frames over a Unix socket. Pure.
 
 A frame is its length (4 bytes, big-endian) and a msgpack array that begins with its kind. From a client:
 
-    HELLO kind session     open a session (0), or come back to one
-    SEND  [[slot, number, command], …]   in no order
-    BEAT  horizon            still here; the lowest number that this session still reads at
-    HORIZONS ask pins        ask for the lowest horizon of all sessions, and pin of all backups
-    PIN   ask name number until_ns   keep what dies behind *number* until then
-    GOODBYE ask            end the session
+    HELLO kind session                      open a session (session 0), or reconnect to one
+    SEND [[slot, number, command], …]       commands, in no order
+    BEAT horizon                            renew the lease; the lowest record number at which this session still reads
+    HORIZONS request pins                   query the lowest horizon of all sessions and, if *pins*, of all pins
+    PIN request name number until_ns        keep what dies after record *number* until then
+    GOODBYE request                         end the session
 
 and from the committer:
 
-    WELCOME session lease_s head
-    OVER    session        the session has ended
-    ANSWERS [[slot, number, error, value], …]   error: nothing, or its class's name; value then its arguments
-    BEATEN  head
-    DONE    ask value      what was asked for: a horizon, or nothing for a PIN or a GOODBYE
-    FAILED  ask error args
+    WELCOME session lease_seconds head      the session is open; the number of the last durable record
+    OVER session                            the session has ended
+    ANSWERS [[slot, number, code, value], …]   code: "", or the error's wire code; then the value is its arguments
+    BEATEN head                             the answer to BEAT
+    DONE request value                      the answer to HORIZONS, or None for a PIN or a GOODBYE
+    FAILED request code args                the error of a PIN
+
+A client numbers its requests; the answer has the same number.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from gateway.errors import BY_WIRE_CODE, EntrepotError, Refused
 
 FRAME_BYTES_MAX = 64 << 20
 COMMAND_BYTES_MAX = 32 << 20
-"""The greatest single command: some 600,000 extents."""
+"""The most bytes of one command: about 600,000 extents."""
 SEND_BYTES = 4 << 20
-"""About how much of commands goes into one frame."""
+"""About how many bytes of commands are sent in one frame."""
 SLOTS_MAX = 4096
-"""Slots of one session."""
+"""The most slots of one session."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -56,7 +58,7 @@ class FrameKind(IntEnum):
 
 
 def frame(kind: FrameKind, *values: Any) -> bytes:
-    """A frame, ready to send. Raises `ValueError` for one that is too long."""
+    """Encode a frame. Raises `ValueError` if it is too long."""
     packed: bytes = msgpack.packb((int(kind), *values))
     if len(packed) > FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {len(packed)} bytes")
@@ -64,7 +66,7 @@ def frame(kind: FrameKind, *values: Any) -> bytes:
 
 
 def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
-    """Frames of commands, each packed by `pack_command` already; more than one where that would be too long."""
+    """Yield SEND frames with these commands, each encoded by `pack_command`. A frame has about `SEND_BYTES`."""
     at = 0
     while at < len(packed):
         end, size = at, 0
@@ -77,39 +79,40 @@ def send_frames(packed: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def pack_command(slot: int, number: int, flat: tuple[Any, ...]) -> bytes:
-    """A command ready to travel. Raises `Refused` for one that is too long."""
+    """Encode a command for `send_frames`. Raises `Refused` if it is too long."""
     packed: bytes = msgpack.packb((slot, number, flat))
     if len(packed) > COMMAND_BYTES_MAX:
-        raise Refused(f"a command of {len(packed)} bytes; the committer takes {COMMAND_BYTES_MAX}")
+        raise Refused(f"a command of {len(packed)} bytes; the committer accepts {COMMAND_BYTES_MAX}")
     return packed
 
 
 class FrameReader:
-    """Cuts what comes over a connection into frames."""
+    """Splits the bytes that arrive on a connection into frames."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[tuple[int, tuple[Any, ...]]]:
-        """The frames that are whole now, each with its length in bytes. Raises `ValueError` for bytes that are none."""
-        held = self._held
-        held += data
-        found = []
+        """Add *data*, and return the frames that are complete now: the length in bytes and the values of each. Raises
+        `ValueError` for invalid bytes."""
+        buffer = self._buffer
+        buffer += data
+        frames = []
         at = 0
-        while len(held) - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(held, at)
+        while len(buffer) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(buffer, at)
             if length > FRAME_BYTES_MAX:
                 raise ValueError(f"a frame of {length} bytes")
             end = at + _LENGTH.size + length
-            if len(held) < end:
+            if len(buffer) < end:
                 break
-            view = memoryview(held)[at + _LENGTH.size : end]
-            found.append((length, msgpack.unpackb(view, use_list=False, strict_map_key=False)))
+            view = memoryview(buffer)[at + _LENGTH.size : end]
+            frames.append((length, msgpack.unpackb(view, use_list=False, strict_map_key=False)))
             view.release()
             at = end
         if at:
-            del held[:at]
-        return found
+            del buffer[:at]
+        return frames
 
 
 def encode_error(error: EntrepotError) -> tuple[str, tuple[Any, ...]]:
@@ -119,5 +122,5 @@ def encode_error(error: EntrepotError) -> tuple[str, tuple[Any, ...]]:
 
 
 def decode_error(code: str, args: tuple[Any, ...]) -> EntrepotError:
-    """Decode an error. A code that is not known here becomes `Refused`."""
+    """Decode an error. An unknown code becomes `Refused`."""
     return BY_WIRE_CODE.get(code, Refused)(*args)

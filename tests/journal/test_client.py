@@ -26,9 +26,9 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
     told: list[type[BaseException]] = []
     for slot, written in enumerate((1, 2)):
         sent = _PendingCommand(1, b"", asyncio.get_running_loop().create_future(), 0.0)
-        sent.written = written
+        sent.times_sent = written
         journal._sent[slot] = sent
-        journal._answers([(slot, 1, refusal, ("full",))])
+        journal._receive_answers([(slot, 1, refusal, ("full",))])
         with pytest.raises(errors.EntrepotError) as raised:
             await sent.answer
         told.append(raised.type)
@@ -64,15 +64,15 @@ async def test_a_slot_that_is_free_again_is_for_who_waits_for_it(tmp_path: Path)
     assert len(journal._sent) == SLOTS
     assert journal._slots.waiting == 1
     late = asyncio.create_task(journal.send(EndSession(SLOTS + 1)))  # its step comes before that of who waits
-    journal._answers([(7, 1, "", None)])
+    journal._receive_answers([(7, 1, "", None)])
     await sending[7]
     await asyncio.sleep(0)
     assert journal._slots.waiting == 1
     assert journal._sent[7].number == 2
-    journal._answers([(7, 2, "", "waited")])
+    journal._receive_answers([(7, 2, "", "waited")])
     assert await waiting == "waited"
     await asyncio.sleep(0)
-    journal._answers([(7, 3, "", "late")])
+    journal._receive_answers([(7, 3, "", "late")])
     assert await late == "late"
     for each in sending:
         each.cancel()
@@ -111,7 +111,7 @@ async def test_heavy_commands_leave_slots_to_the_light_ones(tmp_path: Path) -> N
     await asyncio.sleep(0)
     assert len(journal._sent) == HEAVY_SLOTS + 1
     done = [slot for slot in journal._sent if slot < HEAVY_SLOTS][:10]
-    journal._answers([(slot, journal._sent[slot].number, "", None) for slot in done])
+    journal._receive_answers([(slot, journal._sent[slot].number, "", None) for slot in done])
     for _ in range(3):
         await asyncio.sleep(0)
     assert len(journal._sent) == HEAVY_SLOTS + 1, "those that waited took the turns of those that were answered"
@@ -131,7 +131,7 @@ async def test_users_take_turns_with_the_slots_of_a_process(tmp_path: Path, key:
     await asyncio.sleep(0)
     assert len(journal._sent) == at_once
     for slot, number in [(slot, sent.number) for slot, sent in journal._sent.items()][:2]:
-        journal._answers([(slot, number, "", "done")])
+        journal._receive_answers([(slot, number, "", "done")])
         for _ in range(5):
             await asyncio.sleep(0)
     flat = COMMAND_CODEC.to_tuple(bob)

@@ -193,7 +193,7 @@ async def test_a_beat_behind_the_goodbye_opens_no_new_session(folder: Path) -> N
     journal = await Journal.open(folder, "worker")
     assert journal._transport is not None
     journal._closing = True
-    goodbye = asyncio.create_task(journal._ask(FrameKind.GOODBYE))
+    goodbye = asyncio.create_task(journal._request(FrameKind.GOODBYE))
     await asyncio.sleep(0)
     journal._transport.write(frame(FrameKind.BEAT, 0) * 3)
     await goodbye

@@ -16,7 +16,7 @@ from gateway.journal.server.batch import STEP_NS, BatchTimes
 from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.server.server import CommitterSettings, Server
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
-from gateway.journal.site_clock import KEEP_NS, OFF_MOST_NS, ClockReadings, CommitterClock, SiteClock
+from gateway.journal.site_clock import OFF_MOST_NS, STORE_INTERVAL_NS, ClockReadings, CommitterClock, SiteClock
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.timing import Clock, Timing
 from tests.clocks import AheadClock
@@ -89,11 +89,11 @@ def test_where_the_clock_stands_is_written_down_every_so_often(store: SqliteStor
     kept = CommitterClock(store, machine)
     written = []
     for _ in range(4):
-        machine.wait(KEEP_NS // 2)
+        machine.wait(STORE_INTERVAL_NS // 2)
         kept.store_if_due()
         written += [row[0] for row in store.query("SELECT site_ns FROM clock")]
-    assert written == [NOON, NOON + KEEP_NS, NOON + KEEP_NS, NOON + 2 * KEEP_NS]
-    assert kept.now_ns() == NOON + 2 * KEEP_NS
+    assert written == [NOON, NOON + STORE_INTERVAL_NS, NOON + STORE_INTERVAL_NS, NOON + 2 * STORE_INTERVAL_NS]
+    assert kept.now_ns() == NOON + 2 * STORE_INTERVAL_NS
 
 
 @pytest.mark.parametrize(("ahead", "begins"), [(0, 0), (2 * HOUR, 2 * HOUR), (YEARS, OFF_MOST_NS), (-YEARS, -YEARS)])
