@@ -115,3 +115,26 @@ def test_every_threat_has_a_defence_and_a_test():
             _, threat, defence, test, _ = (each.strip() for each in re.split(r"(?<!\\)\|", line))
             assert threat and defence, line
             assert re.search(r"`[a-z0-9_/]+\.py(::\w+)?`", test), f"docs/threats.md names no test for: {threat}"
+
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+CODE = [path for top in ("gateway", "backends", "s3api", "tests") for path in (ROOT / top).rglob("*.py")]
+
+
+def test_every_file_that_the_architecture_page_names_exists() -> None:
+    files = {f"/{path.relative_to(ROOT).as_posix()}" for path in CODE}
+    named = set(re.findall(r"`([\w/]+\.py)`", ARCHITECTURE.read_text()))
+    missing = [each for each in named if not any(file.endswith(f"/{each}") for file in files)]
+    assert named and not missing
+
+
+def test_every_class_that_the_architecture_page_names_exists() -> None:
+    classes = {name for path in CODE for name in re.findall(r"^(?:class )?([A-Z]\w+)", path.read_text(), re.MULTILINE)}
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)(?:\.\w+)?`", ARCHITECTURE.read_text()))
+    assert named and named - classes == set()
+
+
+def test_the_glossary_has_at_most_twenty_terms_of_our_own() -> None:
+    glossary = ARCHITECTURE.read_text().partition("## Glossary")[2].partition("\n## ")[0]
+    terms = re.findall(r"^\| (\w+) \|", glossary, re.MULTILINE)
+    assert "block" in terms and len(terms) - 1 <= 20  # the first row is the heading
