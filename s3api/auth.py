@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway.engine.types import Caller
-from gateway.identity.sigv4 import SignedRequest, Verified, is_anonymous, verify
+from gateway.identity.sigv4 import SignedRequest, VerifiedRequest, is_anonymous, verify
 from gateway.timing import Clock
 from s3api.errors import S3Error
 from s3api.format.request_target import to_bytes
@@ -16,7 +16,7 @@ from s3api.settings import S3Settings
 if TYPE_CHECKING:
     from gateway.engine.engine import Engine
 
-Payload = Verified
+Payload = VerifiedRequest
 """How a request's body is vouched for, and the key that its chunks are signed with."""
 _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 

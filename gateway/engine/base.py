@@ -13,7 +13,7 @@ from gateway.blocks.write.writer import Writer
 from gateway.crypto.ring import ActiveKey
 from gateway.engine.types import NO_CONDITIONS, Caller, Conditions
 from gateway.errors import AccessDenied, NoSuchBucket
-from gateway.identity.credentials import Credentials
+from gateway.identity.credentials import CredentialCache
 from gateway.journal.client import Journal
 from gateway.journal.columns import Checksum, pack_list
 from gateway.journal.commands import Command
@@ -59,7 +59,7 @@ class Counter:
         lookup: Lookup,
         ring: Keys,
         placing: Placing,
-        credentials: Credentials,
+        credentials: CredentialCache,
         region: str,
     ) -> None:
         self._journal = journal

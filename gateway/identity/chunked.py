@@ -18,12 +18,12 @@ from typing import NamedTuple
 from gateway.identity import canonical
 from gateway.identity.canonical import EMPTY_SHA256
 from gateway.identity.signature_errors import (
-    IncompleteBody,
+    IncompleteBodyError,
     MalformedTrailerError,
     SignatureDoesNotMatch,
     SignatureError,
 )
-from gateway.identity.sigv4 import PayloadKind, Verified
+from gateway.identity.sigv4 import PayloadKind, VerifiedRequest
 
 LINE_MOST = 1024
 TRAILERS_MOST = 8192
@@ -51,7 +51,7 @@ class End(NamedTuple):
 Event = Data | Trailer | End
 
 
-class State(Enum):
+class ChunkState(Enum):
     """What comes next."""
 
     HEADER = 1
@@ -69,7 +69,7 @@ class ChunkedParser:
 
     *decoded_length* is x-amz-decoded-content-length: exactly so many bytes must come out. Raises a `SignatureError`."""
 
-    def __init__(self, verified: Verified, decoded_length: int) -> None:
+    def __init__(self, verified: VerifiedRequest, decoded_length: int) -> None:
         self._signed = verified.payload in (PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER)
         self._trailing = verified.payload in (PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER)
         self._key = verified.signing_key
@@ -80,23 +80,23 @@ class ChunkedParser:
         self._chunk_left = 0
         self._chunk_signature = ""
         self._chunk_hash = hashlib.sha256()
-        self._state = State.HEADER
+        self._state = ChunkState.HEADER
         self._trailers: list[tuple[str, str]] = []
         self._trailer_bytes = 0
         self._blank_is_due = False
 
     @property
     def ended(self) -> bool:
-        return self._state is State.ENDED
+        return self._state is ChunkState.ENDED
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Event]:
         """The events in what came; must be iterated to its end. `Data` events are views of *data*."""
         view = memoryview(data)
         at = 0
         while at < len(view):
-            if self._state is State.ENDED:
-                raise IncompleteBody("There is more behind the end of the body.")
-            if self._state is State.DATA:
+            if self._state is ChunkState.ENDED:
+                raise IncompleteBodyError("There is more behind the end of the body.")
+            if self._state is ChunkState.DATA:
                 taken = view[at : at + self._chunk_left]
                 at += len(taken)
                 self._take(taken)
@@ -111,9 +111,9 @@ class ChunkedParser:
                     yield from self._on_line(line)
 
     def finish(self) -> None:
-        """Nothing more comes. Raises `IncompleteBody` unless the body had ended."""
+        """Nothing more comes. Raises `IncompleteBodyError` unless the body had ended."""
         if not self.ended:
-            raise IncompleteBody("The request body terminated unexpectedly")
+            raise IncompleteBodyError("The request body terminated unexpectedly")
 
     def _gather(self, view: memoryview, at: int) -> int:
         """Add to the line that is being read, up to its end; answers how far that was."""
@@ -131,27 +131,27 @@ class ChunkedParser:
         self._line.clear()
         if line.endswith(b"\r\n"):
             return line[:-2]
-        if self._state is not State.TRAILERS or line == b"\n":
+        if self._state is not ChunkState.TRAILERS or line == b"\n":
             raise self._malformed("A line does not end in CR LF.")
         self._blank_is_due = True
         return line[:-1]
 
     def _malformed(self, message: str) -> SignatureError:
-        kind = MalformedTrailerError if self._state is State.TRAILERS else IncompleteBody
+        kind = MalformedTrailerError if self._state is ChunkState.TRAILERS else IncompleteBodyError
         return kind(message)
 
     def _on_line(self, line: bytes) -> Iterator[Event]:
         match self._state:
-            case State.HEADER:
+            case ChunkState.HEADER:
                 self._header(line)
-            case State.GAP:
+            case ChunkState.GAP:
                 if line:
-                    raise IncompleteBody("A chunk is longer than it says.")
-                self._state = State.HEADER
-            case State.LAST:
+                    raise IncompleteBodyError("A chunk is longer than it says.")
+                self._state = ChunkState.HEADER
+            case ChunkState.LAST:
                 if line:
-                    raise IncompleteBody("There is more behind the last chunk.")
-                self._state = State.ENDED
+                    raise IncompleteBodyError("There is more behind the last chunk.")
+                self._state = ChunkState.ENDED
                 yield End()
             case _:
                 yield from self._trailer(line)
@@ -159,24 +159,24 @@ class ChunkedParser:
     def _header(self, line: bytes) -> None:
         digits, found, signature = line.partition(_SIGNATURE)
         if not 0 < len(digits) <= 16 or not _HEX.issuperset(digits):
-            raise IncompleteBody("A chunk's size is no hexadecimal number.")
+            raise IncompleteBodyError("A chunk's size is no hexadecimal number.")
         if self._signed:
             if not found or len(signature) != 64:
-                raise IncompleteBody("A chunk has no signature.")
+                raise IncompleteBodyError("A chunk has no signature.")
             self._chunk_signature = signature.decode("ascii", "replace")
         size = int(digits, 16)
         if size > self._left:
-            raise IncompleteBody("More bytes came than x-amz-decoded-content-length says.")
+            raise IncompleteBodyError("More bytes came than x-amz-decoded-content-length says.")
         self._chunk_left = size
         if self._signed:
             self._chunk_hash = hashlib.sha256()
         if size:
-            self._state = State.DATA
+            self._state = ChunkState.DATA
             return
         if self._left:
-            raise IncompleteBody("Fewer bytes came than x-amz-decoded-content-length says.")
+            raise IncompleteBodyError("Fewer bytes came than x-amz-decoded-content-length says.")
         self._verify_chunk()
-        self._state = State.TRAILERS if self._trailing else State.LAST
+        self._state = ChunkState.TRAILERS if self._trailing else ChunkState.LAST
 
     def _take(self, taken: memoryview) -> None:
         self._chunk_left -= len(taken)
@@ -185,7 +185,7 @@ class ChunkedParser:
             self._chunk_hash.update(taken)
         if not self._chunk_left:
             self._verify_chunk()
-            self._state = State.GAP
+            self._state = ChunkState.GAP
 
     def _verify_chunk(self) -> None:
         if not self._signed:
@@ -208,7 +208,7 @@ class ChunkedParser:
         self._verify_trailers()
         for name, value in self._trailers:
             yield Trailer(name, value)
-        self._state = State.ENDED
+        self._state = ChunkState.ENDED
         yield End()
 
     def _parse_trailer(self, line: bytes) -> tuple[str, str]:

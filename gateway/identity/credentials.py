@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-REMEMBERED_MAX = 4_096
+CACHE_ENTRIES_MOST = 4_096
 
 _FIND = (
     "SELECT k.secret, k.master, u.name, u.id, u.tenant, u.root FROM access_key k JOIN user u ON u.name = k.user"
@@ -18,7 +18,7 @@ _FIND = (
 )
 
 
-class Store(Protocol):
+class QueryStore(Protocol):
     """What is needed of a store that others write to."""
 
     def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]: ...
@@ -41,19 +41,19 @@ class Credential(NamedTuple):
         return f"Credential({self.user!r})"
 
 
-class _Known(NamedTuple):
+class _CachedCredential(NamedTuple):
     version: int
     row: tuple[Any, ...]
     credential: Credential
 
 
-class Credentials:
+class CredentialCache:
     """*unseal* opens a secret: from access key, sealed secret and master key's id. It raises if it cannot."""
 
-    def __init__(self, store: Store, unseal: Callable[[str, bytes, str], str]) -> None:
+    def __init__(self, store: QueryStore, unseal: Callable[[str, bytes, str], str]) -> None:
         self._store = store
         self._unseal = unseal
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedCredential] = {}
         self.opened = 0
         """Secrets so far; every other look-up spared that."""
 
@@ -69,9 +69,9 @@ class Credentials:
             return None
         row = rows[0]
         credential = known.credential if known is not None and known.row == row else self._open(access_key, row)
-        if len(self._known) >= REMEMBERED_MAX:
+        if len(self._known) >= CACHE_ENTRIES_MOST:
             self._known.clear()
-        self._known[access_key] = _Known(version, row, credential)
+        self._known[access_key] = _CachedCredential(version, row, credential)
         return credential
 
     def _open(self, access_key: str, row: tuple[Any, ...]) -> Credential:

@@ -68,11 +68,11 @@ class InvalidRequest(SignatureError):
     code = "InvalidRequest"
 
 
-class InvalidArgument(SignatureError):
+class InvalidArgumentError(SignatureError):
     code = "InvalidArgument"
 
 
-class IncompleteBody(SignatureError):
+class IncompleteBodyError(SignatureError):
     code = "IncompleteBody"
 
 

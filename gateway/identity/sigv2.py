@@ -15,7 +15,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_plus
 
 from gateway.identity.canonical import UNSIGNED_PAYLOAD, to_bytes
-from gateway.identity.signature_errors import AccessDeniedError, InvalidArgument, InvalidToken
+from gateway.identity.signature_errors import AccessDeniedError, InvalidArgumentError, InvalidToken
 from gateway.identity.sigv4_parse import SignedRequest
 
 SIGNED_PARAMETERS = frozenset(
@@ -35,7 +35,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HEADER = re.compile(r"x-amz-[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 
-class Asked(NamedTuple):
+class ParsedSigV2(NamedTuple):
     """What an address says, and what must have been signed for it."""
 
     access_key: str
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     """What x-amz-content-sha256 says, or what stands for it."""
 
 
-def read(request: SignedRequest, now: float) -> Asked:
+def parse(request: SignedRequest, now: float) -> ParsedSigV2:
     """What *request* asks for at *now*, seconds since 1970; its headers may stand in its query or come as headers.
 
     Raises a `SignatureError` unless it is whole and in time."""
@@ -55,7 +55,7 @@ def read(request: SignedRequest, now: float) -> Asked:
         if name in BODY_HEADERS or name.startswith("x-amz-"):
             value = sent.strip()
             if headers.setdefault(name, value) != value:
-                raise InvalidArgument("A header and a parameter of the same name differ.", ArgumentName=name)
+                raise InvalidArgumentError("A header and a parameter of the same name differ.", ArgumentName=name)
     if "x-amz-security-token" in headers:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
     lines = [request.method, headers.pop("content-md5", ""), headers.pop("content-type", ""), own["Expires"]]
@@ -63,7 +63,7 @@ def read(request: SignedRequest, now: float) -> Asked:
     signed = "&".join([resource[name] for name in sorted(resource)])
     lines.append(f"{_path(request)}?{signed}" if signed else _path(request))
     content = headers.get("x-amz-content-sha256", UNSIGNED_PAYLOAD)
-    return Asked(own["AWSAccessKeyId"], own["Signature"], "\n".join(lines), content)
+    return ParsedSigV2(own["AWSAccessKeyId"], own["Signature"], "\n".join(lines), content)
 
 
 def _sorted_out(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
@@ -86,20 +86,20 @@ def _sorted_out(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[st
         else:
             place, name, said = headers, _header_name(name), value.strip()
         if name in place:
-            raise InvalidArgument("A parameter is given more than once.", ArgumentName=name)
+            raise InvalidArgumentError("A parameter is given more than once.", ArgumentName=name)
         if _CONTROL.search(value):
-            raise InvalidArgument("A parameter holds a control character.", ArgumentName=name)
+            raise InvalidArgumentError("A parameter holds a control character.", ArgumentName=name)
         place[name] = said
     return own, resource, headers
 
 
 def _check_resource(name: str, value: str) -> None:
-    """Raise `InvalidArgument` where the signed resource could be read in two ways.
+    """Raise `InvalidArgumentError` where the signed resource could be read in two ways.
 
     Its parameters are signed decoded and joined by `&`: `tagging=a&uploadId=b` may be two parameters, or one whose
     value holds an `&`. A piece of a value that begins with no known name can only be part of the value."""
     if "&" in value and any(piece.partition("=")[0] in SIGNED_PARAMETERS for piece in value.split("&")[1:]):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "The value of a parameter reads like a further parameter, from which Signature Version 2 cannot tell it. "
             "Please use AWS4-HMAC-SHA256.",
             ArgumentName=name,

@@ -20,7 +20,7 @@ from gateway.identity.signature_errors import (
     AuthorizationHeaderMalformed,
     AuthorizationQueryParametersError,
     InvalidAccessKeyId,
-    InvalidArgument,
+    InvalidArgumentError,
     InvalidRequest,
     InvalidToken,
     RequestTimeTooSkewed,
@@ -28,14 +28,14 @@ from gateway.identity.signature_errors import (
     SignatureError,
 )
 from gateway.identity.sigv4_parse import (
-    Claim,
-    Form,
+    ParsedSignature,
     PayloadKind,
+    SignatureLocation,
     SignedRequest,
-    claim_in_header,
-    claim_in_query,
-    form_of,
-    payload_of,
+    parse_authorization_header,
+    parse_content_sha256,
+    parse_presigned_query,
+    signature_location,
 )
 
 __all__ = ["PayloadKind", "SignedRequest", "Verified", "is_anonymous", "verify"]
@@ -50,7 +50,7 @@ _NO_MATCH = (
 _UNSIGNED_HEADERS = "There were headers present in the request which were not signed"
 
 
-class Verified(NamedTuple):
+class VerifiedRequest(NamedTuple):
     """A request whose signature holds."""
 
     access_key: str
@@ -70,7 +70,7 @@ class Verified(NamedTuple):
 
 def is_anonymous(request: SignedRequest) -> bool:
     """No signature of any kind. Raises a `SignatureError` for one of two kinds."""
-    return form_of(request) is Form.NOWHERE
+    return signature_location(request) is SignatureLocation.NONE
 
 
 def verify(
@@ -79,26 +79,26 @@ def verify(
     now: float,
     region: str,
     service: str = "s3",
-) -> Verified:
+) -> VerifiedRequest:
     """Check *request*, at *now* (seconds since 1970), against the secret that *secret_of* knows for an access key.
 
     Raises a `SignatureError`; an anonymous request is an `AccessDeniedError`."""
-    form = form_of(request)
-    if form is Form.HEADER:
+    form = signature_location(request)
+    if form is SignatureLocation.HEADER:
         return _verify_header(request, request.headers["authorization"], secret_of, now, region, service)
-    if form is Form.QUERY:
+    if form is SignatureLocation.QUERY:
         return _verify_query(request, secret_of, now, region, service)
-    if form is Form.OLD_QUERY:
+    if form is SignatureLocation.V2_QUERY:
         return _verify_old_query(request, secret_of, now)
-    if form is Form.OLD_HEADER:
+    if form is SignatureLocation.V2_HEADER:
         raise InvalidRequest(_OLD)
     raise AccessDeniedError("Access Denied: the request is not signed")
 
 
 def _verify_header(
     request: SignedRequest, header: str, secret_of: Callable[[str], str | None], now: float, region: str, service: str
-) -> Verified:
-    claim, signature = claim_in_header(header, request.headers, region, service)
+) -> VerifiedRequest:
+    claim, signature = parse_authorization_header(header, request.headers, region, service)
     if abs(_seconds(claim.amz_date, AuthorizationHeaderMalformed) - now) > SKEW_SECONDS:
         raise RequestTimeTooSkewed(
             "The difference between the request time and the current time is too large.",
@@ -109,36 +109,38 @@ def _verify_header(
     content = request.headers.get("x-amz-content-sha256")
     if content is None:
         raise InvalidRequest("Missing required header for this request: x-amz-content-sha256")
-    kind, sha256 = payload_of(content)
+    kind, sha256 = parse_content_sha256(content)
     _check_signed(claim.signed, request.headers)
     query = canonical.canonical_query(request.raw_query)
     key = _check(request, claim, signature, query, content, secret_of)
-    return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, False)
+    return VerifiedRequest(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, False)
 
 
 def _verify_query(
     request: SignedRequest, secret_of: Callable[[str], str | None], now: float, region: str, service: str
-) -> Verified:
-    (fields, claim, query), signature = claim_in_query(request.raw_query, region, service)
+) -> VerifiedRequest:
+    (fields, claim, query), signature = parse_presigned_query(request.raw_query, region, service)
     signed_at, expires_at = _validity(claim.amz_date, fields["Expires"])
     if not signed_at - SKEW_SECONDS <= now <= expires_at:
         raise _untimely(signed_at, expires_at, fields["Expires"], now)
     in_query, in_header = fields.get("Content-Sha256"), request.headers.get("x-amz-content-sha256")
     if in_query and in_header and in_query != in_header:
-        raise InvalidArgument("A header and a parameter of the same name differ.", ArgumentName="x-amz-content-sha256")
+        raise InvalidArgumentError(
+            "A header and a parameter of the same name differ.", ArgumentName="x-amz-content-sha256"
+        )
     content = in_query or in_header or UNSIGNED_PAYLOAD
-    kind, sha256 = payload_of(content)
+    kind, sha256 = parse_content_sha256(content)
     if "Security-Token" in fields:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
     _check_signed(claim.signed, request.headers)
     key = _check(request, claim, signature, query, content, secret_of)
-    return Verified(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, True)
+    return VerifiedRequest(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, True)
 
 
-def _verify_old_query(request: SignedRequest, secret_of: Callable[[str], str | None], now: float) -> Verified:
+def _verify_old_query(request: SignedRequest, secret_of: Callable[[str], str | None], now: float) -> VerifiedRequest:
     """Version 2, where it is the address that is signed; compared in constant time."""
-    asked = sigv2.read(request, now)
-    kind, sha256 = payload_of(asked.content)
+    asked = sigv2.parse(request, now)
+    kind, sha256 = parse_content_sha256(asked.content)
     if kind not in (PayloadKind.UNSIGNED, PayloadKind.SIGNED):
         raise InvalidRequest(_OLD)  # there is no key that chunks could be signed with
     own = sigv2.sign(_secret(asked.access_key, secret_of), asked.to_sign)
@@ -149,7 +151,7 @@ def _verify_old_query(request: SignedRequest, secret_of: Callable[[str], str | N
             StringToSign=asked.to_sign,
             SignatureProvided=asked.signature,
         )
-    return Verified(asked.access_key, kind, sha256, b"", "", "", asked.signature, True)
+    return VerifiedRequest(asked.access_key, kind, sha256, b"", "", "", asked.signature, True)
 
 
 @lru_cache(256)
@@ -202,7 +204,7 @@ def _check_signed(signed: tuple[str, ...], headers: Mapping[str, str]) -> None:
         if name not in signed and name != "x-amz-content-sha256":
             raise AccessDeniedError(_UNSIGNED_HEADERS, HeadersNotSigned=name)
         if not name.startswith("x-amz-meta-") and canonical.has_folded_blanks(value):
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "Signatures do not cover how many blanks follow each other in a header; percent-encode them.",
                 ArgumentName=name,
             )
@@ -221,7 +223,7 @@ def _secret(access_key: str, secret_of: Callable[[str], str | None]) -> str:
 
 def _check(
     request: SignedRequest,
-    claim: Claim,
+    claim: ParsedSignature,
     signature: str,
     query: str,
     content: str,

@@ -17,7 +17,7 @@ from gateway.identity.signature_errors import (
     AccessDeniedError,
     AuthorizationHeaderMalformed,
     AuthorizationQueryParametersError,
-    InvalidArgument,
+    InvalidArgumentError,
 )
 
 _HEX64 = re.compile(r"[0-9a-f]{64}")
@@ -53,7 +53,7 @@ class SignedRequest(NamedTuple):
     """The bucket, where the host names it and not the path."""
 
 
-class Claim(NamedTuple):
+class ParsedSignature(NamedTuple):
     """What a request says of its own signature, but for the signature itself."""
 
     access_key: str
@@ -67,12 +67,12 @@ class Claim(NamedTuple):
     amz_date: str
 
 
-class Presigned(NamedTuple):
+class PresignedQuery(NamedTuple):
     """What a presigned query says, but for its signature."""
 
     fields: Mapping[str, str]
     """The X-Amz- parameters, without that prefix."""
-    claim: Claim
+    claim: ParsedSignature
     canonical_query: str
 
 
@@ -84,49 +84,53 @@ bounded in bytes, whatever clients send. It is the reading that is remembered, n
 REMEMBERED = 1024
 
 
-class Form(Enum):
+class SignatureLocation(Enum):
     """Where a request's signature is."""
 
-    NOWHERE = 0
+    NONE = 0
     HEADER = 1
     QUERY = 2
-    OLD_HEADER = 3
+    V2_HEADER = 3
     """AWS's Signature Version 2, which is not taken there."""
-    OLD_QUERY = 4
+    V2_QUERY = 4
 
 
-def has_old_query(raw_query: str) -> bool:
+def has_sigv2_query(raw_query: str) -> bool:
     """Whether the query is signed by Signature Version 2."""
     query = "&" + raw_query
     return "&Signature=" in query and "&AWSAccessKeyId=" in query
 
 
-def form_of(request: SignedRequest) -> Form:
-    """Where the signature is. Raises `InvalidArgument` if it is in two places."""
+def signature_location(request: SignedRequest) -> SignatureLocation:
+    """Where the signature is. Raises `InvalidArgumentError` if it is in two places."""
     query = "&" + request.raw_query
     # The one that SDKs write first is looked for first.
     in_query = "&X-Amz-Algorithm=" in query or "&X-Amz-Signature=" in query or "&X-Amz-Credential=" in query
     header = request.headers.get("authorization", "").strip()
-    old_in_query = has_old_query(request.raw_query)
+    old_in_query = has_sigv2_query(request.raw_query)
     if header or (in_query and old_in_query):
         if in_query or old_in_query:
-            raise InvalidArgument(
+            raise InvalidArgumentError(
                 "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string "
                 "parameter or the Authorization header should be specified",
                 ArgumentName="Authorization",
             )
-        return Form.OLD_HEADER if header.startswith("AWS ") else Form.HEADER
+        return SignatureLocation.V2_HEADER if header.startswith("AWS ") else SignatureLocation.HEADER
     if in_query:
-        return Form.QUERY
-    return Form.OLD_QUERY if old_in_query else Form.NOWHERE
+        return SignatureLocation.QUERY
+    return SignatureLocation.V2_QUERY if old_in_query else SignatureLocation.NONE
 
 
-def claim_in_header(header: str, headers: Mapping[str, str], region: str, service: str) -> tuple[Claim, str]:
+def parse_authorization_header(
+    header: str, headers: Mapping[str, str], region: str, service: str
+) -> tuple[ParsedSignature, str]:
     """The claim in an authorization header, and its signature. Raises a `SignatureError` unless it is whole and meant
     for us."""
     word, _, rest = header.partition(" ")
     if word != ALGORITHM:
-        raise InvalidArgument(f"Unsupported Authorization Type. Please use {ALGORITHM}.", ArgumentName="Authorization")
+        raise InvalidArgumentError(
+            f"Unsupported Authorization Type. Please use {ALGORITHM}.", ArgumentName="Authorization"
+        )
     fields: dict[str, str] = {}
     for item in rest.split(","):
         name, equals, value = item.strip().partition("=")
@@ -164,7 +168,7 @@ def _claim(
     region: str,
     service: str,
     error: type[AuthorizationHeaderMalformed | AuthorizationQueryParametersError],
-) -> Claim:
+) -> ParsedSignature:
     """What both forms say of themselves, checked for its form and for being meant for us; else raises *error*."""
     words = credential.rsplit("/", 4)
     if len(words) != 5 or words[4] != "aws4_request" or not words[0]:
@@ -183,7 +187,7 @@ def _claim(
     if names != sorted(set(names)) or "" in names or signed != signed.lower():
         raise error(f"{error.prefix}; SignedHeaders is not a sorted list of lower-case names.")
     scope = f"{date}/{region}/{service}/aws4_request"
-    return Claim(access_key, date, region, service, scope, tuple(names), signed, amz_date)
+    return ParsedSignature(access_key, date, region, service, scope, tuple(names), signed, amz_date)
 
 
 _claim_short = lru_cache(REMEMBERED)(_claim)
@@ -195,7 +199,7 @@ def _signature(text: str, error: type[AuthorizationHeaderMalformed | Authorizati
     return text
 
 
-def claim_in_query(raw_query: str, region: str, service: str) -> tuple[Presigned, str]:
+def parse_presigned_query(raw_query: str, region: str, service: str) -> tuple[PresignedQuery, str]:
     """What a presigned query says, and its signature. Raises a `SignatureError` unless it is whole and meant for us."""
     rest, found, signature = raw_query.rpartition("&X-Amz-Signature=")
     if not found or "&" in signature:
@@ -214,7 +218,7 @@ def _without_signature(raw_query: str) -> tuple[str, str]:
     return "&".join(items), signatures[0].partition("=")[2]
 
 
-def _presigned(rest: str, region: str, service: str) -> Presigned:
+def _presigned(rest: str, region: str, service: str) -> PresignedQuery:
     fields = _query_fields(rest)
     for name in _QUERY_NAMES:
         if name not in fields:
@@ -223,7 +227,7 @@ def _presigned(rest: str, region: str, service: str) -> Presigned:
         raise AuthorizationQueryParametersError(f"X-Amz-Algorithm only supports {ALGORITHM}")
     error = AuthorizationQueryParametersError
     claim = _claim(fields["Credential"], fields["SignedHeaders"], fields["Date"], region, service, error)
-    return Presigned(fields, claim, canonical_query(rest))
+    return PresignedQuery(fields, claim, canonical_query(rest))
 
 
 _presigned_short = lru_cache(REMEMBERED)(_presigned)
@@ -249,13 +253,13 @@ def _missing(name: str) -> AuthorizationQueryParametersError:
     )
 
 
-def payload_of(content: str) -> tuple[PayloadKind, str]:
-    """What x-amz-content-sha256 says, and the hash if it is one. Raises `InvalidArgument`."""
+def parse_content_sha256(content: str) -> tuple[PayloadKind, str]:
+    """What x-amz-content-sha256 says, and the hash if it is one. Raises `InvalidArgumentError`."""
     kind = _KINDS.get(content)
     if kind is not None:
         return kind, ""
     if not _HEX_HASH.fullmatch(content):
-        raise InvalidArgument(
+        raise InvalidArgumentError(
             "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, its -TRAILER, "
             "STREAMING-UNSIGNED-PAYLOAD-TRAILER, or a valid sha256 value.",
             ArgumentName="x-amz-content-sha256",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from gateway.config import Config
 from gateway.errors import Misconfigured
-from gateway.identity.credentials import Credentials
+from gateway.identity.credentials import CredentialCache
 from gateway.journal.client import Journal
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
@@ -58,7 +58,7 @@ class Site:
         self.journal = journal
         self.store = store
         self.keyring = keyring
-        self.credentials = Credentials(store, keyring.unseal)
+        self.credentials = CredentialCache(store, keyring.unseal)
         self.id, self.incarnation = site_row(store)
         self._committer = committer
         self._held = AsyncExitStack()

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from gateway.identity.sigv2 import BODY_HEADERS
-from gateway.identity.sigv4_parse import has_old_query
+from gateway.identity.sigv4_parse import has_sigv2_query
 from s3api.errors import S3Error
 from s3api.format.checksums import HEADERS
 from s3api.format.metadata import as_text
@@ -29,7 +29,7 @@ def hoisted(target: Target, headers: Mapping[str, str]) -> Mapping[str, str]:
 
     Raises S3Error InvalidArgument for a parameter that could not have come as a header, one that comes in two
     spellings, and one that says something else than the header of its name."""
-    old = has_old_query(target.raw_query)
+    old = has_sigv2_query(target.raw_query)
     if not old and "X-Amz-Signature=" not in target.raw_query:
         return {}
     found: dict[str, str] = {}

@@ -9,7 +9,7 @@ from functools import partial
 
 from gateway.engine.types import Body, Buffer
 from gateway.identity.chunked import ChunkedParser, Data, Event, Trailer
-from gateway.identity.sigv4 import PayloadKind, Verified
+from gateway.identity.sigv4 import PayloadKind, VerifiedRequest
 from s3api.errors import S3Error
 from s3api.format import checksums
 from s3api.format.xml_reader import Element, read_xml
@@ -129,7 +129,7 @@ class ChunkedBody(Body):
 
     __slots__ = ("_events", "_events_in_turn", "_exchange", "_idle_seconds", "_parser", "_promised", "_trailing")
 
-    def __init__(self, call: Call, payload: Verified, size: int) -> None:
+    def __init__(self, call: Call, payload: VerifiedRequest, size: int) -> None:
         self._exchange = call.exchange
         self._idle_seconds = call.settings.body_idle_seconds
         self._parser = ChunkedParser(payload, size)
@@ -176,7 +176,7 @@ class ChunkedBody(Body):
         return self._trailing
 
 
-def _chunked(call: Call, payload: Verified) -> tuple[Body, int, None]:
+def _chunked(call: Call, payload: VerifiedRequest) -> tuple[Body, int, None]:
     size = declared_bytes(call, "x-amz-decoded-content-length")
     if size is None:
         raise S3Error("MissingContentLength", "You must provide the x-amz-decoded-content-length HTTP header.")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.identity import canonical, signing
 from gateway.identity import signature_errors as errors
 from gateway.identity.chunked import ChunkedParser, Data, End, Event, Trailer
-from gateway.identity.sigv4 import PayloadKind, Verified, verify
+from gateway.identity.sigv4 import PayloadKind, VerifiedRequest, verify
 from tests.identity import amazon
 from tests.identity.amazon import CHUNKED_BODY, DATE, NOW, REGION, SCOPE, TRAILER_BODY
 
@@ -21,8 +21,8 @@ KINDS = [PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER, PayloadKind.STREA
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
-def verified(kind: PayloadKind) -> Verified:
-    return Verified(amazon.ACCESS_KEY, kind, "", KEY, SCOPE, DATE, SEED, False)
+def verified(kind: PayloadKind) -> VerifiedRequest:
+    return VerifiedRequest(amazon.ACCESS_KEY, kind, "", KEY, SCOPE, DATE, SEED, False)
 
 
 def encoded(kind: PayloadKind, chunks: Iterable[bytes], trailers: dict[str, str] | None = None) -> bytes:
@@ -142,20 +142,20 @@ def test_a_body_cut_short_anywhere_is_incomplete(kind: PayloadKind) -> None:
         parser = ChunkedParser(verified(kind), 18)
         for event in parser.feed(body[:end]):
             assert not isinstance(event, End)
-        with pytest.raises(errors.IncompleteBody):
+        with pytest.raises(errors.IncompleteBodyError):
             parser.finish()
 
 
 @EACH_KIND
 @pytest.mark.parametrize("length", [0, 9, 11])
 def test_the_declared_length_is_kept_exactly(kind: PayloadKind, length: int) -> None:
-    refused(kind, encoded(kind, [b"ten", b" bytes."]), length, errors.IncompleteBody)
+    refused(kind, encoded(kind, [b"ten", b" bytes."]), length, errors.IncompleteBodyError)
 
 
 @EACH_KIND
 def test_bytes_behind_the_end_are_refused(kind: PayloadKind) -> None:
     parser = ChunkedParser(verified(kind), 3)
-    with pytest.raises(errors.IncompleteBody):
+    with pytest.raises(errors.IncompleteBodyError):
         list(parser.feed(encoded(kind, [b"abc"]) + b"0\r\n\r\n"))
 
 
@@ -186,21 +186,21 @@ def test_a_chunk_without_its_signature_is_refused(kind: PayloadKind, line: bytes
     ],
 )  # fmt: skip
 def test_a_size_that_is_no_plain_hexadecimal_number_is_refused(kind: PayloadKind, line: bytes) -> None:
-    refused(kind, line + b"abc\r\n0\r\n\r\n", 3, errors.IncompleteBody)
+    refused(kind, line + b"abc\r\n0\r\n\r\n", 3, errors.IncompleteBodyError)
 
 
 def test_lines_end_as_they_should() -> None:
     good = encoded(PayloadKind.STREAMING_UNSIGNED_TRAILER, [b"abc"])
     bare = good.replace(b"3\r\n", b"3\n")
-    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, bare, 3, errors.IncompleteBody)
+    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, bare, 3, errors.IncompleteBodyError)
     longer = good.replace(b"abc", b"abcd")
-    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, longer, 3, errors.IncompleteBody)
+    refused(PayloadKind.STREAMING_UNSIGNED_TRAILER, longer, 3, errors.IncompleteBodyError)
 
 
 @EACH_KIND
 def test_a_line_without_end_is_refused_before_it_fills_memory(kind: PayloadKind) -> None:
     parser = ChunkedParser(verified(kind), 3)
-    with pytest.raises(errors.IncompleteBody):
+    with pytest.raises(errors.IncompleteBodyError):
         for _ in range(3):
             list(parser.feed(b"0" * 512))
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.identity import credentials
-from gateway.identity.credentials import Credentials
+from gateway.identity.credentials import CredentialCache
 
 ROW = (b"sealed", "m1", "ada", 7, 1, 0)
 
 
-class Store:
+class QueryStore:
     """Rows by access key, and a version that whoever commits raises."""
 
     def __init__(self) -> None:
@@ -31,45 +31,45 @@ class Store:
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store()
+def store() -> QueryStore:
+    return QueryStore()
 
 
 def unseal(access_key: str, sealed: bytes, master: str) -> str:
     return f"secret of {access_key} {sealed.decode()} {master}"
 
 
-def test_a_known_key_answers_secret_and_user(store: Store) -> None:
-    found = Credentials(store, unseal).find("ADAKEY")
+def test_a_known_key_answers_secret_and_user(store: QueryStore) -> None:
+    found = CredentialCache(store, unseal).find("ADAKEY")
     assert found is not None
     assert found == ("secret of ADAKEY sealed m1", "ada", 7, 1, False)
     assert "secret" not in repr(found)
 
 
-def test_nothing_is_asked_twice_while_nothing_was_committed(store: Store) -> None:
-    known = Credentials(store, unseal)
+def test_nothing_is_asked_twice_while_nothing_was_committed(store: QueryStore) -> None:
+    known = CredentialCache(store, unseal)
     assert known.find("ADAKEY") == known.find("ADAKEY")
     assert (store.queries, known.opened) == (1, 1)
 
 
-def test_behind_a_commit_the_row_is_read_again_but_its_secret_not_opened(store: Store) -> None:
-    known = Credentials(store, unseal)
+def test_behind_a_commit_the_row_is_read_again_but_its_secret_not_opened(store: QueryStore) -> None:
+    known = CredentialCache(store, unseal)
     known.find("ADAKEY")
     store.version += 1
     known.find("ADAKEY")
     assert (store.queries, known.opened) == (2, 1)
 
 
-def test_a_removed_key_is_unknown_with_the_next_look_up(store: Store) -> None:
-    known = Credentials(store, unseal)
+def test_a_removed_key_is_unknown_with_the_next_look_up(store: QueryStore) -> None:
+    known = CredentialCache(store, unseal)
     known.find("ADAKEY")
     del store.rows["ADAKEY"]
     store.version += 1
     assert known.find("ADAKEY") is None
 
 
-def test_a_resealed_secret_is_opened_anew(store: Store) -> None:
-    known = Credentials(store, unseal)
+def test_a_resealed_secret_is_opened_anew(store: QueryStore) -> None:
+    known = CredentialCache(store, unseal)
     known.find("ADAKEY")
     store.rows["ADAKEY"] = (b"again", "m2", *ROW[2:])
     store.version += 1
@@ -79,10 +79,10 @@ def test_a_resealed_secret_is_opened_anew(store: Store) -> None:
 
 
 def test_what_is_remembered_is_bounded_and_strangers_are_not_remembered(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: QueryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credentials, "REMEMBERED_MAX", 10)
-    known = Credentials(store, unseal)
+    monkeypatch.setattr(credentials, "CACHE_ENTRIES_MOST", 10)
+    known = CredentialCache(store, unseal)
     for number in range(50):
         known.find(f"STRANGER{number}")
         store.rows[f"KEY{number}"] = ROW

@@ -5,13 +5,13 @@ from urllib.parse import quote
 import pytest
 from botocore.auth import HmacV1Auth, HmacV1QueryAuth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
+from botocore.credentials import CredentialCache
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.identity import signature_errors as errors
 from gateway.identity.sigv2 import SIGNED_PARAMETERS
-from gateway.identity.sigv4 import PayloadKind, SignedRequest, Verified, is_anonymous, verify
+from gateway.identity.sigv4 import PayloadKind, SignedRequest, VerifiedRequest, is_anonymous, verify
 from tests.identity import amazon
 from tests.identity.amazon import ACCESS_KEY, NOW, REGION, SECRET_KEY
 
@@ -37,12 +37,12 @@ def signed(
     """What a client sends that botocore has presigned the address for, with *headers* in the address."""
     url = f"http://{HOST}/bucket/{quote(key, safe='/-_.~')}" + (f"?{query}" if query else "")
     request = AWSRequest(method, url, headers=dict(headers or {}))
-    HmacV1QueryAuth(Credentials(ACCESS_KEY, secret, token), expires).add_auth(request)
+    HmacV1QueryAuth(CredentialCache(ACCESS_KEY, secret, token), expires).add_auth(request)
     path, _, text = request.url.removeprefix(f"http://{HOST}").partition("?")
     return SignedRequest(method, path, text, {"host": HOST})
 
 
-def checked(request: SignedRequest, now: float = NOW) -> Verified:
+def checked(request: SignedRequest, now: float = NOW) -> VerifiedRequest:
     return verify(request, amazon.secret_of, now, REGION)
 
 
@@ -67,7 +67,7 @@ def test_whatever_botocore_presigns_holds_until_a_value_is_another(key: str, val
     query = "&".join(f"{name}={quote(value, safe='')}" for name, value in values.items())
     request = signed("PUT", key, query, {"x-amz-meta-a": meta.strip()})
     if any(piece.partition("=")[0] in SIGNED_PARAMETERS for value in values.values() for piece in value.split("&")[1:]):
-        with pytest.raises(errors.InvalidArgument):
+        with pytest.raises(errors.InvalidArgumentError):
             checked(request)
         return
     checked(request)
@@ -91,7 +91,7 @@ def test_signed_headers_may_stay_in_the_query_or_come_as_headers_or_both() -> No
     with pytest.raises(errors.SignatureDoesNotMatch):
         checked(request._replace(raw_query=kept))
     for name, value in TYPED.items():
-        with pytest.raises(errors.InvalidArgument, match="differ"):
+        with pytest.raises(errors.InvalidArgumentError, match="differ"):
             checked(request._replace(headers={"host": HOST, name: "other"}))
         with pytest.raises(errors.SignatureDoesNotMatch):
             checked(signed("PUT")._replace(headers={"host": HOST, name: value}))
@@ -138,24 +138,24 @@ def test_a_parameter_that_is_never_signed_is_refused(added: str) -> None:
 def test_a_parameter_comes_once(name: str) -> None:
     request = signed(query="versionId=1", headers={"x-amz-meta-a": "1"})
     added = name.replace("X-AMZ", "x-amz").replace("meta", "META")
-    with pytest.raises(errors.InvalidArgument, match="more than once"):
+    with pytest.raises(errors.InvalidArgumentError, match="more than once"):
         checked(request._replace(raw_query=f"{request.raw_query}&{added}=1"))
 
 
 @pytest.mark.parametrize("added", ["x-amz-meta-a=1%0Ax-amz-meta-b:2", "versionId=1%00", "content-type=a%0D"])
 def test_a_line_end_cannot_make_two_things_of_one(added: str) -> None:
     request = signed("PUT")
-    with pytest.raises(errors.InvalidArgument, match="control character"):
+    with pytest.raises(errors.InvalidArgumentError, match="control character"):
         checked(request._replace(raw_query=f"{request.raw_query}&{added}"))
 
 
 @pytest.mark.parametrize("added", ["X-Amz-Algorithm=AWS4-HMAC-SHA256", "X-Amz-Signature=0", "X-Amz-Credential=a"])
 def test_two_versions_are_not_mixed(added: str) -> None:
     request = signed()
-    with pytest.raises(errors.InvalidArgument, match="Only one auth mechanism"):
+    with pytest.raises(errors.InvalidArgumentError, match="Only one auth mechanism"):
         checked(request._replace(raw_query=f"{request.raw_query}&{added}"))
     for header in ("AWS AKIA:x", amazon.GET_RANGE.request().headers["authorization"]):
-        with pytest.raises(errors.InvalidArgument, match="Only one auth mechanism"):
+        with pytest.raises(errors.InvalidArgumentError, match="Only one auth mechanism"):
             checked(request._replace(headers={"host": HOST, "authorization": header}))
 
 
@@ -227,7 +227,7 @@ def test_a_value_that_reads_like_two_parameters_is_refused(legitimate: str, forg
     checked(request)
     kept = request.raw_query.partition("AWSAccessKeyId")[2]
     swapped = request._replace(raw_query=f"{forged}&AWSAccessKeyId{kept}")
-    with pytest.raises(errors.InvalidArgument, match="reads like a further parameter"):
+    with pytest.raises(errors.InvalidArgumentError, match="reads like a further parameter"):
         checked(swapped)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.identity import signature_errors as errors
-from gateway.identity.sigv4 import PayloadKind, SignedRequest, Verified, is_anonymous, verify
+from gateway.identity.sigv4 import PayloadKind, SignedRequest, VerifiedRequest, is_anonymous, verify
 from tests.identity import amazon
 from tests.identity.amazon import ACCESS_KEY, DATE, NOW, PRESIGNED, REGION, SCOPE, Example
 
@@ -23,7 +23,7 @@ EXAMPLES = {
 EACH_EXAMPLE = pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES.keys())
 
 
-def checked(request: SignedRequest, now: float = NOW, region: str = REGION) -> Verified:
+def checked(request: SignedRequest, now: float = NOW, region: str = REGION) -> VerifiedRequest:
     return verify(request, amazon.secret_of, now, region)
 
 
@@ -187,8 +187,8 @@ def test_a_wrong_region_is_told_the_right_one() -> None:
         (",Signature", ",Signature=1,Signature", errors.AuthorizationHeaderMalformed, "malformed"),
         ("SignedHeaders=", "Headers=", errors.AuthorizationHeaderMalformed, "exactly Credential"),
         ("Credential=", "Credential", errors.AuthorizationHeaderMalformed, "malformed"),
-        ("AWS4-HMAC-SHA256", "Bearer", errors.InvalidArgument, "Unsupported Authorization Type"),
-        ("AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256", errors.InvalidArgument, "Unsupported Authorization Type"),
+        ("AWS4-HMAC-SHA256", "Bearer", errors.InvalidArgumentError, "Unsupported Authorization Type"),
+        ("AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256", errors.InvalidArgumentError, "Unsupported Authorization Type"),
         ("AWS4-HMAC-SHA256 ", "AWS ", errors.InvalidRequest, "Please use AWS4-HMAC-SHA256"),
     ],
 )
@@ -203,8 +203,8 @@ def test_a_header_that_says_nonsense_is_told_so(
     ("name", "value", "error", "said"),
     [
         ("x-amz-content-sha256", None, errors.InvalidRequest, "x-amz-content-sha256"),
-        ("x-amz-content-sha256", "abc", errors.InvalidArgument, "valid sha256"),
-        ("x-amz-content-sha256", "STREAMING-WHATEVER", errors.InvalidArgument, "valid sha256"),
+        ("x-amz-content-sha256", "abc", errors.InvalidArgumentError, "valid sha256"),
+        ("x-amz-content-sha256", "STREAMING-WHATEVER", errors.InvalidArgumentError, "valid sha256"),
         ("x-amz-meta-late", "1", errors.AccessDeniedError, "not signed"),
         ("x-amz-date", "2013-05-24", errors.AccessDeniedError, "valid Date"),
         ("x-amz-date", "20130524T250000Z", errors.AuthorizationHeaderMalformed, "is none"),
@@ -275,7 +275,7 @@ def test_a_presigned_request_may_not_bring_x_amz_headers_that_were_not_signed() 
 
 def test_one_request_is_signed_in_one_way() -> None:
     both = with_header(PRESIGNED, "authorization", amazon.GET_RANGE.request().headers["authorization"])
-    with pytest.raises(errors.InvalidArgument, match="Only one auth mechanism"):
+    with pytest.raises(errors.InvalidArgumentError, match="Only one auth mechanism"):
         checked(both)
 
 

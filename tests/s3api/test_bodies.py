@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.identity.sigv4 import PayloadKind, Verified
+from gateway.identity.sigv4 import PayloadKind, VerifiedRequest
 from s3api.format.checksums import compute
 from s3api.http.bodies import ChunkedBody
 from s3api.settings import S3Settings
@@ -202,7 +202,7 @@ async def test_a_body_of_tiny_chunks_lets_others_run_between_them():
             data, wire = wire, b""
             return data
 
-    payload = Verified("AK", PayloadKind.STREAMING_UNSIGNED_TRAILER, "", b"", "", "", "", False)
+    payload = VerifiedRequest("AK", PayloadKind.STREAMING_UNSIGNED_TRAILER, "", b"", "", "", "", False)
     call = SimpleNamespace(exchange=Exchange(), settings=S3Settings(), headers={})
     body = ChunkedBody(call, payload, count)
     turns = 0
