@@ -1,4 +1,4 @@
-"""Who asks: tenants, users, access keys, and AWS's signatures over plain values."""
+"""Tenants, users, access keys, and the verification of AWS signatures over plain values."""
 
 from gateway.identity import users
 from gateway.journal.commands import CommandTable
@@ -11,4 +11,4 @@ COMMANDS: CommandTable = {
     users.RemoveAccessKey: users.remove_access_key,
     users.ResealAccessKeys: users.reseal_access_keys,
 }
-"""What the committer runs for this room."""
+"""The commands of this package, for the committer."""

@@ -1,7 +1,8 @@
-"""AWS's canonical request, string to sign and signing key. Pure. Source: the S3 API reference, "Authenticating
-requests (AWS Signature Version 4)". S3 does not normalise paths and encodes them once.
+"""AWS's canonical request, string to sign and signing key. Pure.
 
-Text off the wire may hold surrogates that stand for bytes which are no UTF-8: what is signed is those bytes.
+Source: the S3 API reference, "Authenticating requests (AWS Signature Version 4)". S3 does not normalise paths and
+encodes them once. Text from the wire may contain surrogates that stand for bytes which are not UTF-8: the signature
+covers those bytes.
 """
 
 from __future__ import annotations
@@ -20,29 +21,29 @@ EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 _SAFE = "-_.~"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~-]*")
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
-_REMEMBERED_LENGTH = 256
+_CACHED_CHARS_MOST = 256
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes that came over the wire as *text*."""
+    """Return the bytes that arrived over the wire as *text*."""
     return text.encode("utf-8", "surrogateescape")
 
 
 def encode(text: bytes | str) -> str:
-    """AWS's UriEncode, the slash too."""
+    """Encode as AWS's UriEncode does, slashes included."""
     return quote(text, safe=_SAFE)
 
 
 def canonical_path(raw_path: str) -> str:
-    """The path as it is signed: what came over the wire, decoded, then encoded by AWS's rules, slashes kept."""
+    """Return the path as it is signed: decoded, then encoded by AWS's rules, with slashes kept."""
     if _PLAIN_PATH.fullmatch(raw_path):
         return raw_path
     return quote(unquote_to_bytes(to_bytes(raw_path)), safe="/" + _SAFE)
 
 
 def canonical_query(raw_query: str) -> str:
-    """The query as it is signed: decoded, encoded by AWS's rules, sorted by name and value. That of a presigned request
-    comes here without its signature."""
+    """Return the query as it is signed: decoded, encoded by AWS's rules, sorted by name and value. The caller removes
+    the signature of a presigned request."""
     if not raw_query:
         return ""
     pairs = []
@@ -57,8 +58,8 @@ def canonical_query(raw_query: str) -> str:
 def _recode(text: str) -> str:
     if text.isalnum() and text.isascii():
         return text
-    # What is remembered is bounded in bytes, too, whatever clients send.
-    return _recode_short(text) if len(text) <= _REMEMBERED_LENGTH else _recode_any(text)
+    # Only short texts are cached, so the cache is bounded in bytes, too.
+    return _recode_short(text) if len(text) <= _CACHED_CHARS_MOST else _recode_any(text)
 
 
 def _recode_any(text: str) -> str:
@@ -70,7 +71,8 @@ _recode_short = lru_cache(4096)(_recode_any)
 
 
 def canonical_headers(headers: Mapping[str, str], signed: Iterable[str]) -> str:
-    """One line for each signed header, its runs of blanks folded, as SDKs do; an absent header counts as empty."""
+    """Return one line for each signed header, with runs of blanks folded, as SDKs do. An absent header counts as
+    empty."""
     lines = []
     for name in signed:
         value = headers.get(name, "")
@@ -81,22 +83,25 @@ def canonical_headers(headers: Mapping[str, str], signed: Iterable[str]) -> str:
 
 
 def has_folded_blanks(value: str) -> bool:
-    """Whether a header's value has blanks that its canonical form has not."""
+    """Whether a header's value contains blanks that its canonical form does not."""
     return "  " in value or "\t" in value or value[:1] == " " or value[-1:] == " "
 
 
 def canonical_request(method: str, path: str, query: str, headers: str, signed: str, payload: str) -> str:
-    """*signed* is the semicolon-joined list of signed headers, *payload* the payload's hash or its stand-in."""
+    """Return the canonical request. *signed*: the names of the signed headers, joined by semicolons. *payload*: the
+    hash of the body, or the text that replaces it."""
     return f"{method}\n{path}\n{query}\n{headers}\n{signed}\n{payload}"
 
 
 def string_to_sign(amz_date: str, scope: str, request: str) -> str:
+    """Return the string to sign for a canonical request."""
     return f"{ALGORITHM}\n{amz_date}\n{scope}\n{hashlib.sha256(to_bytes(request)).hexdigest()}"
 
 
 @lru_cache(1024)
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """The key of one day, region and service. Kept for those used lately; verdicts never are."""
+    """Return the key for one day, region and service. Recent keys are cached; the results of verifications never
+    are."""
     key = digest(b"AWS4" + secret.encode(), date.encode(), "sha256")
     for word in (region, service, "aws4_request"):
         key = digest(key, word.encode(), "sha256")
@@ -104,6 +109,7 @@ def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
 
 
 def sign(key: bytes, text: str) -> str:
+    """Return the HMAC-SHA256 of *text*, in hex."""
     keyed = _keyed(key).copy()
     keyed.update(text.encode())
     return keyed.hexdigest()
@@ -111,5 +117,5 @@ def sign(key: bytes, text: str) -> str:
 
 @lru_cache(1024)
 def _keyed(key: bytes) -> hmac.HMAC:
-    """An HMAC that has taken the key in: a copy of it costs half of a new one."""
+    """Return an HMAC that has processed the key: copying it takes half the time of creating one."""
     return hmac.new(key, digestmod="sha256")

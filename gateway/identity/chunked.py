@@ -1,10 +1,17 @@
-"""The aws-chunked body, as an incremental parser: bytes in, events out, no I/O. Source: the S3 API reference,
-"Signature calculations for the Authorization header: transferring payload in multiple chunks", and its trailer form.
+"""Incremental parser of aws-chunked bodies: bytes in, events out, no I/O.
 
-Bytes are handed on as they come, before the signature of their chunk can be known; `End` comes only once everything
-was verified, and a caller commits nothing before it. A line may have 1 KiB, the trailers 8 KiB together.
+Source: the S3 API reference, "Signature calculations for the Authorization header: transferring payload in multiple
+chunks", and the page on its form with trailers.
 
-Whatever is wrong with how the chunks are put together is an incomplete body: S3 tells no other code for it.
+**Theory of operation.** A body is a sequence of chunks, each a header line, its data and a line end. The last chunk is
+empty; an empty line or the trailers follow it. `ChunkState` names what the parser expects next; only `feed` changes it.
+Invariants:
+
+- `Data` events are emitted as bytes arrive, before the signature of their chunk can be verified. `End` is emitted only
+  once all signatures and lengths are verified, so a caller must commit nothing before it.
+- The parser holds at most one line (1 KiB) and the trailers (8 KiB together).
+
+A body whose chunks are malformed is reported as IncompleteBody: S3 has no other code for it.
 """
 
 from __future__ import annotations
@@ -32,42 +39,43 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 
 
 class Data(NamedTuple):
-    """Some of the body's own bytes."""
+    """A part of the decoded body."""
 
     data: memoryview
 
 
 class Trailer(NamedTuple):
-    """A field behind the body; names in lower case."""
+    """A field after the body. Its name is in lower case."""
 
     name: str
     value: str
 
 
 class End(NamedTuple):
-    """The body is whole, and all signatures hold."""
+    """The body is complete and all its signatures are valid."""
 
 
 Event = Data | Trailer | End
 
 
 class ChunkState(Enum):
-    """What comes next."""
+    """What the parser expects next."""
 
     HEADER = 1
     DATA = 2
     GAP = 3
-    """The line end behind a chunk's bytes."""
+    """The line end after a chunk's data."""
     TRAILERS = 4
     LAST = 5
-    """The empty line behind the empty chunk of a body without trailers."""
+    """The empty line after the empty chunk of a body without trailers."""
     ENDED = 6
 
 
 class ChunkedParser:
-    """One body. `feed` it what came; `finish` it when nothing more comes. Nothing but what came is held.
+    """Parses one body: call `feed` with the bytes that arrive, and `finish` at the end of the input.
 
-    *decoded_length* is x-amz-decoded-content-length: exactly so many bytes must come out. Raises a `SignatureError`."""
+    *decoded_length*: the value of x-amz-decoded-content-length, which must equal the number of decoded bytes. Both
+    methods raise a `SignatureError`."""
 
     def __init__(self, verified: VerifiedRequest, decoded_length: int) -> None:
         self._signed = verified.payload in (PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER)
@@ -83,57 +91,60 @@ class ChunkedParser:
         self._state = ChunkState.HEADER
         self._trailers: list[tuple[str, str]] = []
         self._trailer_bytes = 0
-        self._blank_is_due = False
+        self._expects_blank_line = False
 
     @property
     def ended(self) -> bool:
+        """Whether `End` was emitted."""
         return self._state is ChunkState.ENDED
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Event]:
-        """The events in what came; must be iterated to its end. `Data` events are views of *data*."""
+        """Yield the events in *data*; the caller must exhaust the iterator. `Data` events are views of *data*."""
         view = memoryview(data)
         at = 0
         while at < len(view):
             if self._state is ChunkState.ENDED:
-                raise IncompleteBodyError("There is more behind the end of the body.")
+                raise IncompleteBodyError("There are more bytes after the end of the body.")
             if self._state is ChunkState.DATA:
-                taken = view[at : at + self._chunk_left]
-                at += len(taken)
-                self._take(taken)
-                yield Data(taken)
+                part = view[at : at + self._chunk_left]
+                at += len(part)
+                self._on_data(part)
+                yield Data(part)
                 continue
-            at = self._gather(view, at)
+            at = self._extend_line(view, at)
             if self._line.endswith(b"\n"):
                 line = self._take_line()
-                if not line and self._blank_is_due:
-                    self._blank_is_due = False
+                if not line and self._expects_blank_line:
+                    self._expects_blank_line = False
                 else:
                     yield from self._on_line(line)
 
     def finish(self) -> None:
-        """Nothing more comes. Raises `IncompleteBodyError` unless the body had ended."""
+        """Signal the end of the input. Raises `IncompleteBodyError` if the body has not ended."""
         if not self.ended:
             raise IncompleteBodyError("The request body terminated unexpectedly")
 
-    def _gather(self, view: memoryview, at: int) -> int:
-        """Add to the line that is being read, up to its end; answers how far that was."""
+    def _extend_line(self, view: memoryview, at: int) -> int:
+        """Append bytes to the current line, up to its end. Returns the offset after them."""
         piece = bytes(view[at : at + LINE_MOST + 2])
         end = piece.find(b"\n") + 1
         self._line += piece[:end] if end else piece
         if len(self._line) > LINE_MOST:
-            raise self._malformed("A line around the chunks is too long.")
+            raise self._malformed("A chunk header or a trailer is too long.")
         return at + (end or len(piece))
 
     def _take_line(self) -> bytes:
-        """The line that was gathered, without its end: CR LF; of a trailer, as some clients write it (minio-go, after
-        AWS's own page), also LF, and then CR LF once more behind the last of them."""
+        """Return and clear the current line, without its line end.
+
+        A line ends in CR LF. A trailer may also end in LF, with CR LF once more after the last one: some clients write
+        that (minio-go, after AWS's own page)."""
         line = bytes(self._line)
         self._line.clear()
         if line.endswith(b"\r\n"):
             return line[:-2]
         if self._state is not ChunkState.TRAILERS or line == b"\n":
             raise self._malformed("A line does not end in CR LF.")
-        self._blank_is_due = True
+        self._expects_blank_line = True
         return line[:-1]
 
     def _malformed(self, message: str) -> SignatureError:
@@ -143,30 +154,30 @@ class ChunkedParser:
     def _on_line(self, line: bytes) -> Iterator[Event]:
         match self._state:
             case ChunkState.HEADER:
-                self._header(line)
+                self._on_header(line)
             case ChunkState.GAP:
                 if line:
-                    raise IncompleteBodyError("A chunk is longer than it says.")
+                    raise IncompleteBodyError("A chunk is longer than its header states.")
                 self._state = ChunkState.HEADER
             case ChunkState.LAST:
                 if line:
-                    raise IncompleteBodyError("There is more behind the last chunk.")
+                    raise IncompleteBodyError("There are more bytes after the last chunk.")
                 self._state = ChunkState.ENDED
                 yield End()
             case _:
-                yield from self._trailer(line)
+                yield from self._on_trailer(line)
 
-    def _header(self, line: bytes) -> None:
-        digits, found, signature = line.partition(_SIGNATURE)
+    def _on_header(self, line: bytes) -> None:
+        digits, separator, signature = line.partition(_SIGNATURE)
         if not 0 < len(digits) <= 16 or not _HEX.issuperset(digits):
-            raise IncompleteBodyError("A chunk's size is no hexadecimal number.")
+            raise IncompleteBodyError("A chunk's size is not a hexadecimal number.")
         if self._signed:
-            if not found or len(signature) != 64:
+            if not separator or len(signature) != 64:
                 raise IncompleteBodyError("A chunk has no signature.")
             self._chunk_signature = signature.decode("ascii", "replace")
         size = int(digits, 16)
         if size > self._left:
-            raise IncompleteBodyError("More bytes came than x-amz-decoded-content-length says.")
+            raise IncompleteBodyError("The body is longer than x-amz-decoded-content-length states.")
         self._chunk_left = size
         if self._signed:
             self._chunk_hash = hashlib.sha256()
@@ -174,15 +185,15 @@ class ChunkedParser:
             self._state = ChunkState.DATA
             return
         if self._left:
-            raise IncompleteBodyError("Fewer bytes came than x-amz-decoded-content-length says.")
+            raise IncompleteBodyError("The body is shorter than x-amz-decoded-content-length states.")
         self._verify_chunk()
         self._state = ChunkState.TRAILERS if self._trailing else ChunkState.LAST
 
-    def _take(self, taken: memoryview) -> None:
-        self._chunk_left -= len(taken)
-        self._left -= len(taken)
+    def _on_data(self, data: memoryview) -> None:
+        self._chunk_left -= len(data)
+        self._left -= len(data)
         if self._signed:
-            self._chunk_hash.update(taken)
+            self._chunk_hash.update(data)
         if not self._chunk_left:
             self._verify_chunk()
             self._state = ChunkState.GAP
@@ -198,7 +209,7 @@ class ChunkedParser:
             raise SignatureDoesNotMatch("A chunk's signature does not match.")
         self._previous = expected
 
-    def _trailer(self, line: bytes) -> Iterator[Event]:
+    def _on_trailer(self, line: bytes) -> Iterator[Event]:
         self._trailer_bytes += len(line)
         if self._trailer_bytes > TRAILERS_MOST:
             raise MalformedTrailerError("The trailers are too long.")

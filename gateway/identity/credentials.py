@@ -1,8 +1,8 @@
-"""From an access key to who asks and with which secret. Synchronous point look-ups, remembered while nothing changed.
+"""Look up the secret and the user of an access key: synchronous point queries with a cache.
 
-Nothing is trusted longer than the store says: every look-up asks for the store's data version (microseconds), and
-when that moved, the rows are read again; only the opening of a secret, which is slow, is spared while its row is the
-same. So a key that was removed is refused with the next request. What is remembered is bounded.
+The cache never outlives the data: each look-up reads the store's data version (this takes microseconds), and once that
+has changed, the row is read again. Only unsealing a secret, which is slow, is skipped while the row is unchanged. So a
+removed key is refused from the next request on. The size of the cache is bounded.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any, NamedTuple, Protocol
 
 CACHE_ENTRIES_MOST = 4_096
 
-_FIND = (
+_SELECT = (
     "SELECT k.secret, k.master, u.name, u.id, u.tenant, u.root FROM access_key k JOIN user u ON u.name = k.user"
     " WHERE k.access_key = ?"
 )
 
 
 class QueryStore(Protocol):
-    """What is needed of a store that others write to."""
+    """The part of a store that look-ups need. Other processes write to it."""
 
     def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]: ...
 
     def data_version(self) -> int:
-        """Another number once anything was committed."""
+        """Return a number that changes with every commit."""
         ...
 
 
 class Credential(NamedTuple):
-    """An access key's secret, and its user."""
+    """The secret of an access key, and the user it belongs to."""
 
     secret: str
     user: str
@@ -48,33 +48,36 @@ class _CachedCredential(NamedTuple):
 
 
 class CredentialCache:
-    """*unseal* opens a secret: from access key, sealed secret and master key's id. It raises if it cannot."""
+    """The credentials of a site. *unseal* returns a secret, given the access key, the sealed secret and the id of the
+    master key; it raises if it cannot."""
 
     def __init__(self, store: QueryStore, unseal: Callable[[str, bytes, str], str]) -> None:
         self._store = store
         self._unseal = unseal
-        self._known: dict[str, _CachedCredential] = {}
+        self._cache: dict[str, _CachedCredential] = {}
         self.opened = 0
-        """Secrets so far; every other look-up spared that."""
+        """How many secrets were unsealed, for tests."""
 
     def find(self, access_key: str) -> Credential | None:
-        """The credential as of now, None if there is no such key."""
+        """Return the current credential of an access key, or None if there is no such key."""
         version = self._store.data_version()
-        known = self._known.get(access_key)
-        if known is not None and known.version == version:
-            return known.credential
-        rows = self._store.query(_FIND, (access_key,))
+        cached = self._cache.get(access_key)
+        if cached is not None and cached.version == version:
+            return cached.credential
+        rows = self._store.query(_SELECT, (access_key,))
         if not rows:
-            self._known.pop(access_key, None)
+            self._cache.pop(access_key, None)
             return None
         row = rows[0]
-        credential = known.credential if known is not None and known.row == row else self._open(access_key, row)
-        if len(self._known) >= CACHE_ENTRIES_MOST:
-            self._known.clear()
-        self._known[access_key] = _CachedCredential(version, row, credential)
+        credential = (
+            cached.credential if cached is not None and cached.row == row else self._unseal_row(access_key, row)
+        )
+        if len(self._cache) >= CACHE_ENTRIES_MOST:
+            self._cache.clear()
+        self._cache[access_key] = _CachedCredential(version, row, credential)
         return credential
 
-    def _open(self, access_key: str, row: tuple[Any, ...]) -> Credential:
+    def _unseal_row(self, access_key: str, row: tuple[Any, ...]) -> Credential:
         secret, master, user, user_id, tenant, root = row
         self.opened += 1
         return Credential(self._unseal(access_key, secret, master), user, user_id, tenant, bool(root))

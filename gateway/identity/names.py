@@ -1,4 +1,4 @@
-"""What users, access keys and secrets may be called, and how new ones are drawn. Pure but for the drawing."""
+"""The syntax of user names, access keys and secrets, and the generation of new keys and secrets."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _SECRET_CHARS = string.ascii_letters + string.digits + "+/"
 
 
 def check_user(name: str) -> str:
-    """*name* itself; else `InvalidArgument`. The characters are those of an IAM user's name."""
+    """Return *name*. Raises `InvalidArgument` unless it has the characters of an IAM user name."""
     if _USER.fullmatch(name) is None:
         raise InvalidArgument(
-            f"{name[:80]!r} cannot be a user's name: 1 to 64 of letters, digits and +=,.@_-, a letter or digit first"
+            f"{name[:80]!r} is not a valid user name: 1 to 64 letters, digits and +=,.@_-, the first no sign"
         )
     return name
 
 
 def check_access_key(access_key: str) -> str:
-    """*access_key* itself; else `InvalidArgument`. It stands in a credential's scope, so it holds no slash."""
+    """Return *access_key*. Raises `InvalidArgument`. It is part of a credential's scope, so it contains no slash."""
     if _ACCESS_KEY.fullmatch(access_key) is None:
         raise InvalidArgument(
-            f"{access_key[:140]!r} cannot be an access key: 3 to 128 letters, digits and _.-, no sign first"
+            f"{access_key[:140]!r} is not a valid access key: 3 to 128 letters, digits and _.-, the first one no sign"
         )
     return access_key
 
 
 def check_secret(secret: str) -> str:
-    """*secret* itself; else `InvalidArgument`, which does not repeat it."""
+    """Return *secret*. Raises `InvalidArgument`, which does not repeat it."""
     if _SECRET.fullmatch(secret) is None:
-        raise InvalidArgument("a secret key is 8 to 128 visible ASCII characters")
+        raise InvalidArgument("a secret key must have 8 to 128 visible ASCII characters")
     return secret
 
 
 def new_access_key() -> str:
-    """20 upper-case letters and digits, like AWS's."""
+    """Return 20 random upper-case letters and digits, like AWS's."""
     return "EK" + "".join(secrets.choice(_UPPER) for _ in range(18))
 
 
 def new_secret() -> str:
-    """40 characters like AWS's, 240 bits."""
+    """Return 40 random characters like AWS's (240 bits)."""
     return "".join(secrets.choice(_SECRET_CHARS) for _ in range(40))

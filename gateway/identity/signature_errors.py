@@ -1,16 +1,17 @@
-"""Why a signature was not accepted. `code` is S3's error code (S3 API reference, "Error responses"). No HTTP here.
+"""Why a signature was refused. `code` is S3's error code (S3 API reference, "Error responses"). Nothing here knows
+HTTP.
 
 SignatureError
-├── AccessDeniedError            "Request has expired", no signature at all, an unsigned header
-├── AuthorizationHeaderMalformed carries the right region
+├── AccessDeniedError            an expired request, no signature at all, or an unsigned header
+├── AuthorizationHeaderMalformed with the region of this endpoint
 ├── AuthorizationQueryParametersError
 ├── InvalidAccessKeyId
-├── SignatureDoesNotMatch        carries what was signed here
+├── SignatureDoesNotMatch        with the string to sign as computed here
 ├── RequestTimeTooSkewed
 ├── InvalidToken
 ├── InvalidRequest
-├── InvalidArgument
-├── IncompleteBody
+├── InvalidArgumentError
+├── IncompleteBodyError
 └── MalformedTrailerError
 """
 
@@ -20,7 +21,7 @@ from typing import ClassVar
 
 
 class SignatureError(Exception):
-    """args: a sentence. `extra` holds further elements of S3's error body."""
+    """args: a sentence. `extra`: further elements of S3's error document."""
 
     code: ClassVar[str] = "AccessDenied"
 
@@ -30,7 +31,7 @@ class SignatureError(Exception):
 
 
 def _utf8(text: str) -> str:
-    """*text*, which may quote the request, as text that can be sent: bytes that were no UTF-8 become U+FFFD."""
+    """Return text, which may quote the request, as valid Unicode: bytes that were not UTF-8 become U+FFFD."""
     return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""Signing requests, as a client does: for the command line, tests and measurements. Pure."""
+"""Sign requests, as a client does. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def presign(
     expires: int,
     query: Mapping[str, str] | None = None,
 ) -> str:
-    """The path and query of a presigned request, for *path* unencoded, valid for *expires* seconds from *now* (UTC)."""
+    """Return the path and the query of a presigned request. *path*: not encoded. The URL is valid for *expires* seconds
+    from *now* (UTC)."""
     amz_date = now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{amz_date[:8]}/{region}/s3/aws4_request"
     fields = {
@@ -35,7 +36,7 @@ def presign(
         "X-Amz-Expires": str(expires),
         "X-Amz-SignedHeaders": "host",
     }
-    # Sorted as they are signed: by their encoded form.
+    # The query is sorted as it is signed: by the encoded names and values.
     pairs = sorted((canonical.encode(name), canonical.encode(value)) for name, value in fields.items())
     raw_query = "&".join([f"{name}={value}" for name, value in pairs])
     raw_path = quote(path, safe="/-_.~")
@@ -58,8 +59,8 @@ def sign_headers(
     now: datetime,
     service: str = "s3",
 ) -> dict[str, str]:
-    """*headers* (lower-case names, `host` among them) and those that sign them. *payload* is the body's SHA-256 in
-    hex, or what stands for it."""
+    """Return *headers* with the headers of the signature. *headers* have lower-case names and include `host`.
+    *payload*: the SHA-256 of the body in hex, or the text that replaces it."""
     amz_date = now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{amz_date[:8]}/{region}/{service}/aws4_request"
     signed = {**headers, "x-amz-date": amz_date, "x-amz-content-sha256": payload}
@@ -81,7 +82,7 @@ def sign_headers(
 
 
 END = b"\r\n"
-"""Behind the empty chunk of a body without trailers."""
+"""Follows the empty chunk of a body without trailers."""
 
 
 class ChunkSigner:
@@ -93,7 +94,7 @@ class ChunkSigner:
         self._previous = seed
 
     def chunk(self, data: bytes) -> bytes:
-        """One chunk with its frame. An empty one comes last, and behind it either `END` or a `trailer`."""
+        """Return a framed chunk. An empty one is the last, followed by `END` or by a `trailer`."""
         text = (
             f"AWS4-HMAC-SHA256-PAYLOAD\n{self._prefix}{self._previous}\n{EMPTY_SHA256}\n"
             f"{hashlib.sha256(data).hexdigest()}"
@@ -103,7 +104,7 @@ class ChunkSigner:
         return f"{len(data):x};chunk-signature={self._previous}\r\n".encode() + data + end
 
     def trailer(self, lines: Mapping[str, str]) -> bytes:
-        """The trailer behind the empty chunk, with its own signature."""
+        """Return the trailers, which follow the empty chunk, with their signature."""
         canonical_lines = "".join(f"{name}:{value}\n" for name, value in lines.items())
         hashed = hashlib.sha256(canonical_lines.encode()).hexdigest()
         text = f"AWS4-HMAC-SHA256-TRAILER\n{self._prefix}{self._previous}\n{hashed}"

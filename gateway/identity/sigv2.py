@@ -1,8 +1,8 @@
-"""Presigned addresses of AWS Signature Version 2, which some SDKs still write. Pure; the secret comes at the end.
+"""Presigned URLs of AWS Signature Version 2, which some SDKs still produce. Pure: `sign` alone needs the secret.
 
 Sources: the S3 developer guide, "Signing and authenticating REST requests" (its section on query strings); the list of
-what is signed is botocore's. Version 2 leaves most parameters unsigned: a request that has one of those is refused,
-for whoever holds an address could have added it. Version 2 in the Authorization header is not read at all.
+signed parameters is botocore's. Version 2 leaves most parameters unsigned. A request with an unsigned parameter is
+refused, since anyone with the URL could have added it. Version 2 in the Authorization header is not supported.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ SIGNED_PARAMETERS = frozenset(
         "storageClass", "tagging", "torrent", "uploadId", "uploads", "versionId", "versioning", "versions", "website",
     }
 )  # fmt: skip
-"""The parameters that are part of the signed resource."""
+"""The parameters that belong to the signed resource."""
 BODY_HEADERS = frozenset({"content-md5", "content-type"})
-"""Signed, and written into the query by SDKs, as x-amz- headers are."""
+"""Signed headers that SDKs may write into the query, as they do with x-amz- headers."""
 _OWN = frozenset({"AWSAccessKeyId", "Expires", "Signature"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _HEADER = re.compile(r"x-amz-[!#$%&'*+\-.^_`|~0-9a-z]+")
 
 
 class ParsedSigV2(NamedTuple):
-    """What an address says, and what must have been signed for it."""
+    """The contents of a presigned URL, and the string that its signature must match."""
 
     access_key: str
     signature: str
-    to_sign: str
-    content: str
-    """What x-amz-content-sha256 says, or what stands for it."""
+    string_to_sign: str
+    content_sha256: str
+    """The value of x-amz-content-sha256, or its default."""
 
 
 def parse(request: SignedRequest, now: float) -> ParsedSigV2:
-    """What *request* asks for at *now*, seconds since 1970; its headers may stand in its query or come as headers.
+    """Parse a presigned request. *now*: seconds since 1970. Headers may be in the query or in the request's head.
 
-    Raises a `SignatureError` unless it is whole and in time."""
-    own, resource, headers = _sorted_out(request.raw_query)
+    Raises a `SignatureError` unless the request is complete and has not expired."""
+    own, resource, headers = _split_query(request.raw_query)
     _check_time(own, now)
     for name, sent in request.headers.items():
         if name in BODY_HEADERS or name.startswith("x-amz-"):
@@ -66,12 +66,12 @@ def parse(request: SignedRequest, now: float) -> ParsedSigV2:
     return ParsedSigV2(own["AWSAccessKeyId"], own["Signature"], "\n".join(lines), content)
 
 
-def _sorted_out(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """The parameters, decoded as the operations decode them: the signature's own, those of the resource as they are
-    signed, and those that stand for headers.
+def _split_query(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """Return the decoded parameters: those of the signature, those of the resource as they are signed, and those that
+    stand for headers. They are decoded as the operations decode them.
 
-    Raises for any other parameter, for a name that comes twice, and for a value with which the signed text could be
-    read in two ways: one with a line end, or with `&` before the name of another parameter of the resource."""
+    Raises for any other parameter, for a repeated name, and for a value that makes the string to sign ambiguous: one
+    with a control character, or with `&` before the name of another parameter of the resource."""
     own: dict[str, str] = {}
     resource: dict[str, str] = {}
     headers: dict[str, str] = {}
@@ -79,25 +79,25 @@ def _sorted_out(raw_query: str) -> tuple[dict[str, str], dict[str, str], dict[st
         raw_name, equals, raw_value = item.partition("=")
         name, value = _decoded(raw_name), _decoded(raw_value)
         if name in _OWN:
-            place, said = own, value
+            group, signed = own, value
         elif name in SIGNED_PARAMETERS:
             _check_resource(name, value)
-            place, said = resource, f"{name}{equals}{value}"
+            group, signed = resource, f"{name}{equals}{value}"
         else:
-            place, name, said = headers, _header_name(name), value.strip()
-        if name in place:
+            group, name, signed = headers, _header_name(name), value.strip()
+        if name in group:
             raise InvalidArgumentError("A parameter is given more than once.", ArgumentName=name)
         if _CONTROL.search(value):
             raise InvalidArgumentError("A parameter holds a control character.", ArgumentName=name)
-        place[name] = said
+        group[name] = signed
     return own, resource, headers
 
 
 def _check_resource(name: str, value: str) -> None:
-    """Raise `InvalidArgumentError` where the signed resource could be read in two ways.
+    """Raise `InvalidArgumentError` if the signed resource could be read in two ways.
 
     Its parameters are signed decoded and joined by `&`: `tagging=a&uploadId=b` may be two parameters, or one whose
-    value holds an `&`. A piece of a value that begins with no known name can only be part of the value."""
+    value contains an `&`. A piece of a value that does not begin with a known name can only be part of the value."""
     if "&" in value and any(piece.partition("=")[0] in SIGNED_PARAMETERS for piece in value.split("&")[1:]):
         raise InvalidArgumentError(
             "The value of a parameter reads like a further parameter, from which Signature Version 2 cannot tell it. "
@@ -110,15 +110,16 @@ def _decoded(text: str) -> str:
     return unquote_plus(text, errors="surrogateescape")
 
 
-def sign(secret: str, to_sign: str) -> str:
-    """The signature of *to_sign*: base64 of an HMAC with SHA-1."""
-    return b64encode(digest(secret.encode(), to_bytes(to_sign), "sha1")).decode()
+def sign(secret: str, string_to_sign: str) -> str:
+    """Return the signature: base64 of an HMAC with SHA-1."""
+    return b64encode(digest(secret.encode(), to_bytes(string_to_sign), "sha1")).decode()
 
 
 def _header_name(name: str) -> str:
-    """The header that a parameter stands for; raises for one that version 2 does not sign."""
+    """Return the name of the header that a parameter stands for. Raises for a parameter that version 2 does not
+    sign."""
     lower = name.lower()
-    # Version 4 writes its own parameters X-Amz-: the two are never mixed.
+    # Parameters of version 4 begin with X-Amz-, so the two are never mixed up.
     if name.isascii() and (lower in BODY_HEADERS or (name.startswith("x-amz-") and _HEADER.fullmatch(lower))):
         return lower
     raise AccessDeniedError(
@@ -129,7 +130,7 @@ def _header_name(name: str) -> str:
 
 
 def _check_time(own: dict[str, str], now: float) -> None:
-    """Expires is a moment, not a length of time, and there is no latest one."""
+    """Raise if the URL has expired. `Expires` is a time, not a duration, and is not limited."""
     if len(own) != len(_OWN):
         raise AccessDeniedError(
             "Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters"
@@ -146,6 +147,7 @@ def _iso(at: float) -> str:
 
 
 def _path(request: SignedRequest) -> str:
-    """The path as it was sent, behind the bucket that the host named. A bucket alone is signed with a slash."""
+    """Return the path as it was sent, after the bucket if the host named that. A bucket alone is signed with a
+    slash."""
     path = f"/{request.virtual_bucket}{request.raw_path}" if request.virtual_bucket else request.raw_path
     return path if "/" in path[1:] or path == "/" else path + "/"

@@ -1,6 +1,7 @@
-"""Whether a request was signed by who it says, by AWS Signature Version 4: in its header or its query; or, in its
-query alone, by Version 2. Pure: no clock, no I/O; verdicts are never remembered. Source: the S3 API reference,
-"Authenticating requests (AWS Signature Version 4)".
+"""Verify that a request was signed by the owner of its access key. Pure: no clock, no I/O; results are never cached.
+
+AWS Signature Version 4 is accepted in the Authorization header and in the query, Version 2 in the query only. Source:
+the S3 API reference, "Authenticating requests (AWS Signature Version 4)".
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from gateway.identity.sigv4_parse import (
     signature_location,
 )
 
-__all__ = ["PayloadKind", "SignedRequest", "Verified", "is_anonymous", "verify"]
+__all__ = ["PayloadKind", "SignedRequest", "VerifiedRequest", "is_anonymous", "verify"]
 
 SKEW_SECONDS = 15 * 60
 EXPIRES_MOST_SECONDS = 7 * 24 * 3600
 _ACCESS_KEY = re.compile(r"[\x21-\x7e]{1,128}")
-_OLD = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
+_V2_NOT_SUPPORTED = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256."
 _NO_MATCH = (
     "The request signature we calculated does not match the signature you provided. Check your key and signing method."
 )
@@ -51,17 +52,17 @@ _UNSIGNED_HEADERS = "There were headers present in the request which were not si
 
 
 class VerifiedRequest(NamedTuple):
-    """A request whose signature holds."""
+    """A request whose signature is valid."""
 
     access_key: str
     payload: PayloadKind
     sha256: str
-    """The promised hash of the body, lower-case hex, where `payload` is SIGNED; else empty."""
+    """The signed hash of the body in lower-case hex if `payload` is SIGNED; otherwise empty."""
     signing_key: bytes
     scope: str
     amz_date: str
     signature: str
-    """The request's own signature, which seeds those of its chunks."""
+    """The signature of the request, which seeds those of its chunks."""
     presigned: bool
 
     def __repr__(self) -> str:
@@ -69,7 +70,7 @@ class VerifiedRequest(NamedTuple):
 
 
 def is_anonymous(request: SignedRequest) -> bool:
-    """No signature of any kind. Raises a `SignatureError` for one of two kinds."""
+    """Whether a request has no signature of any kind. Raises a `SignatureError` if it has two."""
     return signature_location(request) is SignatureLocation.NONE
 
 
@@ -80,29 +81,29 @@ def verify(
     region: str,
     service: str = "s3",
 ) -> VerifiedRequest:
-    """Check *request*, at *now* (seconds since 1970), against the secret that *secret_of* knows for an access key.
+    """Verify a request. *secret_of*: returns the secret of an access key, or None. *now*: seconds since 1970.
 
-    Raises a `SignatureError`; an anonymous request is an `AccessDeniedError`."""
+    Raises a `SignatureError`; for a request without a signature, `AccessDeniedError`."""
     form = signature_location(request)
     if form is SignatureLocation.HEADER:
         return _verify_header(request, request.headers["authorization"], secret_of, now, region, service)
     if form is SignatureLocation.QUERY:
         return _verify_query(request, secret_of, now, region, service)
     if form is SignatureLocation.V2_QUERY:
-        return _verify_old_query(request, secret_of, now)
+        return _verify_v2_query(request, secret_of, now)
     if form is SignatureLocation.V2_HEADER:
-        raise InvalidRequest(_OLD)
+        raise InvalidRequest(_V2_NOT_SUPPORTED)
     raise AccessDeniedError("Access Denied: the request is not signed")
 
 
 def _verify_header(
     request: SignedRequest, header: str, secret_of: Callable[[str], str | None], now: float, region: str, service: str
 ) -> VerifiedRequest:
-    claim, signature = parse_authorization_header(header, request.headers, region, service)
-    if abs(_seconds(claim.amz_date, AuthorizationHeaderMalformed) - now) > SKEW_SECONDS:
+    parsed, signature = parse_authorization_header(header, request.headers, region, service)
+    if abs(_seconds(parsed.amz_date, AuthorizationHeaderMalformed) - now) > SKEW_SECONDS:
         raise RequestTimeTooSkewed(
             "The difference between the request time and the current time is too large.",
-            RequestTime=claim.amz_date,
+            RequestTime=parsed.amz_date,
             ServerTime=_iso(now),
             MaxAllowedSkewMilliseconds=str(SKEW_SECONDS * 1000),
         )
@@ -110,19 +111,19 @@ def _verify_header(
     if content is None:
         raise InvalidRequest("Missing required header for this request: x-amz-content-sha256")
     kind, sha256 = parse_content_sha256(content)
-    _check_signed(claim.signed, request.headers)
+    _check_signed(parsed.signed, request.headers)
     query = canonical.canonical_query(request.raw_query)
-    key = _check(request, claim, signature, query, content, secret_of)
-    return VerifiedRequest(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, False)
+    key = _check_signature(request, parsed, signature, query, content, secret_of)
+    return VerifiedRequest(parsed.access_key, kind, sha256, key, parsed.scope, parsed.amz_date, signature, False)
 
 
 def _verify_query(
     request: SignedRequest, secret_of: Callable[[str], str | None], now: float, region: str, service: str
 ) -> VerifiedRequest:
-    (fields, claim, query), signature = parse_presigned_query(request.raw_query, region, service)
-    signed_at, expires_at = _validity(claim.amz_date, fields["Expires"])
+    (fields, parsed, query), signature = parse_presigned_query(request.raw_query, region, service)
+    signed_at, expires_at = _validity(parsed.amz_date, fields["Expires"])
     if not signed_at - SKEW_SECONDS <= now <= expires_at:
-        raise _untimely(signed_at, expires_at, fields["Expires"], now)
+        raise _validity_error(signed_at, expires_at, fields["Expires"], now)
     in_query, in_header = fields.get("Content-Sha256"), request.headers.get("x-amz-content-sha256")
     if in_query and in_header and in_query != in_header:
         raise InvalidArgumentError(
@@ -132,31 +133,31 @@ def _verify_query(
     kind, sha256 = parse_content_sha256(content)
     if "Security-Token" in fields:
         raise InvalidToken("The provided token is malformed or otherwise invalid.")
-    _check_signed(claim.signed, request.headers)
-    key = _check(request, claim, signature, query, content, secret_of)
-    return VerifiedRequest(claim.access_key, kind, sha256, key, claim.scope, claim.amz_date, signature, True)
+    _check_signed(parsed.signed, request.headers)
+    key = _check_signature(request, parsed, signature, query, content, secret_of)
+    return VerifiedRequest(parsed.access_key, kind, sha256, key, parsed.scope, parsed.amz_date, signature, True)
 
 
-def _verify_old_query(request: SignedRequest, secret_of: Callable[[str], str | None], now: float) -> VerifiedRequest:
-    """Version 2, where it is the address that is signed; compared in constant time."""
-    asked = sigv2.parse(request, now)
-    kind, sha256 = parse_content_sha256(asked.content)
+def _verify_v2_query(request: SignedRequest, secret_of: Callable[[str], str | None], now: float) -> VerifiedRequest:
+    """Verify a presigned URL of Version 2. The comparison takes constant time."""
+    parsed = sigv2.parse(request, now)
+    kind, sha256 = parse_content_sha256(parsed.content_sha256)
     if kind not in (PayloadKind.UNSIGNED, PayloadKind.SIGNED):
-        raise InvalidRequest(_OLD)  # there is no key that chunks could be signed with
-    own = sigv2.sign(_secret(asked.access_key, secret_of), asked.to_sign)
-    if not compare_digest(own.encode(), canonical.to_bytes(asked.signature)):
+        raise InvalidRequest(_V2_NOT_SUPPORTED)  # Version 2 has no signing key for chunks
+    expected = sigv2.sign(_secret(parsed.access_key, secret_of), parsed.string_to_sign)
+    if not compare_digest(expected.encode(), canonical.to_bytes(parsed.signature)):
         raise SignatureDoesNotMatch(
             _NO_MATCH,
-            AWSAccessKeyId=asked.access_key,
-            StringToSign=asked.to_sign,
-            SignatureProvided=asked.signature,
+            AWSAccessKeyId=parsed.access_key,
+            StringToSign=parsed.string_to_sign,
+            SignatureProvided=parsed.signature,
         )
-    return VerifiedRequest(asked.access_key, kind, sha256, b"", "", "", asked.signature, True)
+    return VerifiedRequest(parsed.access_key, kind, sha256, b"", "", "", parsed.signature, True)
 
 
 @lru_cache(256)
 def _validity(amz_date: str, expires: str) -> tuple[float, float]:
-    """From when and until when a presigned request holds, but for the skew of clocks."""
+    """Return the times between which a presigned request is valid, without the allowed clock skew."""
     if not (expires.isascii() and expires.isdigit() and len(expires) < 10):
         raise AuthorizationQueryParametersError("X-Amz-Expires should be a number")
     seconds = int(expires)
@@ -166,7 +167,7 @@ def _validity(amz_date: str, expires: str) -> tuple[float, float]:
     return signed_at, signed_at + seconds
 
 
-def _untimely(signed_at: float, expires_at: float, expires: str, now: float) -> AccessDeniedError:
+def _validity_error(signed_at: float, expires_at: float, expires: str, now: float) -> AccessDeniedError:
     if signed_at - now > SKEW_SECONDS:
         return AccessDeniedError("Request is not valid yet")
     return AccessDeniedError(
@@ -180,7 +181,7 @@ def _seconds(amz_date: str, error: type[SignatureError]) -> float:
     year, month, day = int(text[:4]), int(text[4:6]), int(text[6:8])
     hour, minute, second = int(text[9:11]), int(text[11:13]), int(text[13:15])
     if not (year >= 1970 and 1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
-        raise error(f"The date '{amz_date}' is none.")
+        raise error(f"The date '{amz_date}' is not valid.")
     return timegm((year, month, day, hour, minute, second))
 
 
@@ -189,10 +190,10 @@ def _iso(at: float) -> str:
 
 
 def _check_signed(signed: tuple[str, ...], headers: Mapping[str, str]) -> None:
-    """Check that the signature covers `host` and every x-amz- header, and that each header it covers is there.
+    """Check that the signature covers `host` and every x-amz- header, and that each header it covers is present.
 
-    (x-amz-content-sha256 is a line of its own in what is signed.) An absent header would be signed as an empty one, so
-    an empty one could be removed on the way."""
+    x-amz-content-sha256 is a line of its own in the canonical request. An absent header would be signed like an empty
+    one, so that an empty one could be removed in transit."""
     if "host" not in signed:
         raise AccessDeniedError(_UNSIGNED_HEADERS, HeadersNotSigned="host")
     for name in signed:
@@ -221,32 +222,32 @@ def _secret(access_key: str, secret_of: Callable[[str], str | None]) -> str:
     return secret
 
 
-def _check(
+def _check_signature(
     request: SignedRequest,
-    claim: ParsedSignature,
+    parsed: ParsedSignature,
     signature: str,
     query: str,
     content: str,
     secret_of: Callable[[str], str | None],
 ) -> bytes:
-    """The signing key, once the signature was found to hold; compared in constant time."""
-    secret = _secret(claim.access_key, secret_of)
-    asked = canonical.canonical_request(
+    """Compare the signature in constant time. Returns the signing key. Raises `SignatureDoesNotMatch`."""
+    secret = _secret(parsed.access_key, secret_of)
+    canonical_request = canonical.canonical_request(
         request.method,
         canonical.canonical_path(request.raw_path),
         query,
-        canonical.canonical_headers(request.headers, claim.signed),
-        claim.signed_text,
+        canonical.canonical_headers(request.headers, parsed.signed),
+        parsed.signed_text,
         content,
     )
-    to_sign = canonical.string_to_sign(claim.amz_date, claim.scope, asked)
-    key = canonical.signing_key(secret, claim.date, claim.region, claim.service)
+    to_sign = canonical.string_to_sign(parsed.amz_date, parsed.scope, canonical_request)
+    key = canonical.signing_key(secret, parsed.date, parsed.region, parsed.service)
     if not compare_digest(canonical.sign(key, to_sign), signature):
         raise SignatureDoesNotMatch(
             _NO_MATCH,
-            AWSAccessKeyId=claim.access_key,
+            AWSAccessKeyId=parsed.access_key,
             StringToSign=to_sign,
             SignatureProvided=signature,
-            CanonicalRequest=asked,
+            CanonicalRequest=canonical_request,
         )
     return key

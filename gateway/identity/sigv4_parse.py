@@ -1,5 +1,6 @@
-"""What a request says of its own signature, read and checked for its form: in its header or its query. Pure, and no
-secret is known here. Source: the S3 API reference, "Authenticating requests (AWS Signature Version 4)".
+"""Parse the signature of a request, in its header or its query, and check its syntax. Pure; no secret is needed.
+
+Source: the S3 API reference, "Authenticating requests (AWS Signature Version 4)".
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _QUERY_NAMES = ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders")
 
 
 class PayloadKind(Enum):
-    """How a request's body is vouched for: x-amz-content-sha256."""
+    """How the request's body is verified: the value of x-amz-content-sha256."""
 
     UNSIGNED = UNSIGNED_PAYLOAD
     SIGNED = "a hash"
@@ -48,13 +49,13 @@ class SignedRequest(NamedTuple):
     raw_query: str
     """As on the wire, without the question mark."""
     headers: Mapping[str, str]
-    """Lower-case names; several of one name joined by commas."""
+    """By lower-case name; the values of a repeated header are joined by commas."""
     virtual_bucket: str = ""
-    """The bucket, where the host names it and not the path."""
+    """The bucket, if the host names it and not the path."""
 
 
 class ParsedSignature(NamedTuple):
-    """What a request says of its own signature, but for the signature itself."""
+    """The fields of a request's signature, without the signature itself."""
 
     access_key: str
     date: str
@@ -63,35 +64,35 @@ class ParsedSignature(NamedTuple):
     scope: str
     signed: tuple[str, ...]
     signed_text: str
-    """The same as on the wire."""
+    """`signed` as on the wire."""
     amz_date: str
 
 
 class PresignedQuery(NamedTuple):
-    """What a presigned query says, but for its signature."""
+    """The parsed query of a presigned request, without its signature."""
 
     fields: Mapping[str, str]
     """The X-Amz- parameters, without that prefix."""
-    claim: ParsedSignature
+    signature_fields: ParsedSignature
     canonical_query: str
 
 
 DATE_CHARS = 100
-"""The longest text that is read as a date."""
-REMEMBERED_CHARS = 512
-"""What is read again with each request of a key and a second is read once, unless it is longer: what is remembered is
-bounded in bytes, whatever clients send. It is the reading that is remembered, never whether a signature holds."""
-REMEMBERED = 1024
+"""Longer texts are not parsed as a date."""
+CACHED_CHARS_MOST = 512
+"""Parsing results of texts up to this length are cached, since the same key sends the same text with many requests of a
+second. The limit bounds the cache in bytes. Only parsing is cached, never whether a signature is valid."""
+CACHE_ENTRIES = 1024
 
 
 class SignatureLocation(Enum):
-    """Where a request's signature is."""
+    """Where the signature of a request is."""
 
     NONE = 0
     HEADER = 1
     QUERY = 2
     V2_HEADER = 3
-    """AWS's Signature Version 2, which is not taken there."""
+    """AWS's Signature Version 2, which is not supported there."""
     V2_QUERY = 4
 
 
@@ -102,9 +103,9 @@ def has_sigv2_query(raw_query: str) -> bool:
 
 
 def signature_location(request: SignedRequest) -> SignatureLocation:
-    """Where the signature is. Raises `InvalidArgumentError` if it is in two places."""
+    """Return where the signature is. Raises `InvalidArgumentError` if there are two."""
     query = "&" + request.raw_query
-    # The one that SDKs write first is looked for first.
+    # The parameter that SDKs write first is searched first.
     in_query = "&X-Amz-Algorithm=" in query or "&X-Amz-Signature=" in query or "&X-Amz-Credential=" in query
     header = request.headers.get("authorization", "").strip()
     old_in_query = has_sigv2_query(request.raw_query)
@@ -124,8 +125,8 @@ def signature_location(request: SignedRequest) -> SignatureLocation:
 def parse_authorization_header(
     header: str, headers: Mapping[str, str], region: str, service: str
 ) -> tuple[ParsedSignature, str]:
-    """The claim in an authorization header, and its signature. Raises a `SignatureError` unless it is whole and meant
-    for us."""
+    """Parse an Authorization header. Returns its fields and the signature. Raises a `SignatureError` unless it is
+    complete and meant for this endpoint."""
     word, _, rest = header.partition(" ")
     if word != ALGORITHM:
         raise InvalidArgumentError(
@@ -145,23 +146,24 @@ def parse_authorization_header(
     if not _DATE.fullmatch(amz_date):
         raise AccessDeniedError("AWS authentication requires a valid Date or x-amz-date header")
     credential, signed = fields["Credential"], fields["SignedHeaders"]
-    read = _claim_short if len(header) <= REMEMBERED_CHARS else _claim
-    claim = read(credential, signed, amz_date, region, service, AuthorizationHeaderMalformed)
-    return claim, _signature(fields["Signature"], AuthorizationHeaderMalformed)
+    read = _parse_fields_cached if len(header) <= CACHED_CHARS_MOST else _parse_fields
+    parsed = read(credential, signed, amz_date, region, service, AuthorizationHeaderMalformed)
+    return parsed, _check_hex_signature(fields["Signature"], AuthorizationHeaderMalformed)
 
 
 def _http_date(text: str) -> str:
-    """An HTTP date, or ISO 8601's basic form in the Date header, as SigV4 writes it; empty if it is neither."""
+    """Return a Date header as an x-amz-date. It may be an HTTP date or in the basic form of ISO 8601, as in SigV4.
+    Empty if it is neither."""
     if _DATE.fullmatch(text):
         return text
     try:
         parsed = parsedate(text) if 0 < len(text) <= DATE_CHARS else None
     except (ValueError, IndexError, TypeError, OverflowError):
-        parsed = None  # the standard library promises None for what is no date, and does not always keep to it
+        parsed = None  # documented to return None for an invalid date, but raises these for some
     return "" if parsed is None else "{:04}{:02}{:02}T{:02}{:02}{:02}Z".format(*parsed[:6])
 
 
-def _claim(
+def _parse_fields(
     credential: str,
     signed: str,
     amz_date: str,
@@ -169,18 +171,18 @@ def _claim(
     service: str,
     error: type[AuthorizationHeaderMalformed | AuthorizationQueryParametersError],
 ) -> ParsedSignature:
-    """What both forms say of themselves, checked for its form and for being meant for us; else raises *error*."""
+    """Check the fields that both forms have. Raises *error* if they are malformed or not meant for this endpoint."""
     words = credential.rsplit("/", 4)
     if len(words) != 5 or words[4] != "aws4_request" or not words[0]:
         raise error(
             f"{error.prefix}; the Credential is mal-formed; expecting "
             '"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request".'
         )
-    access_key, date, said_region, said_service, _ = words
-    if said_region != region:
-        raise error(f"{error.prefix}; the region '{said_region}' is wrong; expecting '{region}'", Region=region)
-    if said_service != service:
-        raise error(f'{error.prefix}; incorrect service "{said_service}". This endpoint belongs to "{service}".')
+    access_key, date, given_region, given_service, _ = words
+    if given_region != region:
+        raise error(f"{error.prefix}; the region '{given_region}' is wrong; expecting '{region}'", Region=region)
+    if given_service != service:
+        raise error(f'{error.prefix}; incorrect service "{given_service}". This endpoint belongs to "{service}".')
     if not _DATE.fullmatch(amz_date) or amz_date[:8] != date:
         raise error(f'{error.prefix}; incorrect date "{date}" in the Credential of a request of "{amz_date[:16]}".')
     names = signed.split(";")
@@ -190,26 +192,29 @@ def _claim(
     return ParsedSignature(access_key, date, region, service, scope, tuple(names), signed, amz_date)
 
 
-_claim_short = lru_cache(REMEMBERED)(_claim)
+_parse_fields_cached = lru_cache(CACHE_ENTRIES)(_parse_fields)
 
 
-def _signature(text: str, error: type[AuthorizationHeaderMalformed | AuthorizationQueryParametersError]) -> str:
+def _check_hex_signature(
+    text: str, error: type[AuthorizationHeaderMalformed | AuthorizationQueryParametersError]
+) -> str:
     if not _HEX64.fullmatch(text):
         raise error(f"{error.prefix}; the Signature is not 64 lower-case hex digits.")
     return text
 
 
 def parse_presigned_query(raw_query: str, region: str, service: str) -> tuple[PresignedQuery, str]:
-    """What a presigned query says, and its signature. Raises a `SignatureError` unless it is whole and meant for us."""
+    """Parse a presigned query. Returns its fields and the signature. Raises a `SignatureError` unless it is complete
+    and meant for this endpoint."""
     rest, found, signature = raw_query.rpartition("&X-Amz-Signature=")
     if not found or "&" in signature:
         rest, signature = _without_signature(raw_query)
-    read = _presigned_short if len(rest) <= REMEMBERED_CHARS else _presigned
-    return read(rest, region, service), _signature(signature, AuthorizationQueryParametersError)
+    read = _parse_query_cached if len(rest) <= CACHED_CHARS_MOST else _parse_query
+    return read(rest, region, service), _check_hex_signature(signature, AuthorizationQueryParametersError)
 
 
 def _without_signature(raw_query: str) -> tuple[str, str]:
-    """The query without its signature, wherever in it that stands."""
+    """Return the query without its signature, and the signature, wherever in the query it is."""
     items = raw_query.split("&")
     signatures = [item for item in items if item.startswith("X-Amz-Signature=")]
     if not signatures:
@@ -218,7 +223,7 @@ def _without_signature(raw_query: str) -> tuple[str, str]:
     return "&".join(items), signatures[0].partition("=")[2]
 
 
-def _presigned(rest: str, region: str, service: str) -> PresignedQuery:
+def _parse_query(rest: str, region: str, service: str) -> PresignedQuery:
     fields = _query_fields(rest)
     for name in _QUERY_NAMES:
         if name not in fields:
@@ -226,22 +231,22 @@ def _presigned(rest: str, region: str, service: str) -> PresignedQuery:
     if fields["Algorithm"] != ALGORITHM:
         raise AuthorizationQueryParametersError(f"X-Amz-Algorithm only supports {ALGORITHM}")
     error = AuthorizationQueryParametersError
-    claim = _claim(fields["Credential"], fields["SignedHeaders"], fields["Date"], region, service, error)
-    return PresignedQuery(fields, claim, canonical_query(rest))
+    parsed = _parse_fields(fields["Credential"], fields["SignedHeaders"], fields["Date"], region, service, error)
+    return PresignedQuery(fields, parsed, canonical_query(rest))
 
 
-_presigned_short = lru_cache(REMEMBERED)(_presigned)
+_parse_query_cached = lru_cache(CACHE_ENTRIES)(_parse_query)
 
 
 def _query_fields(rest: str) -> dict[str, str]:
-    """The X-Amz- parameters of a query whose signature was taken out, without that prefix."""
+    """Return the X-Amz- parameters of a query without its signature, without that prefix."""
     fields: dict[str, str] = {}
     for item in rest.split("&"):
         if item.startswith("X-Amz-"):
             name, _, value = item[6:].partition("=")
             if name in fields or name == "Signature":
                 raise AuthorizationQueryParametersError(f"X-Amz-{name} is given more than once.")
-            # As `canonical_query` reads it.
+            # Decoded as `canonical_query` does.
             fields[name] = unquote_plus(value) if "%" in value or "+" in value else value
     return fields
 
@@ -249,12 +254,12 @@ def _query_fields(rest: str) -> dict[str, str]:
 def _missing(name: str) -> AuthorizationQueryParametersError:
     return AuthorizationQueryParametersError(
         "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, X-Amz-Signature, "
-        f"X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters; X-Amz-{name} is not there."
+        f"X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters; X-Amz-{name} is missing."
     )
 
 
 def parse_content_sha256(content: str) -> tuple[PayloadKind, str]:
-    """What x-amz-content-sha256 says, and the hash if it is one. Raises `InvalidArgumentError`."""
+    """Return the meaning of x-amz-content-sha256, and the hash if it is one. Raises `InvalidArgumentError`."""
     kind = _KINDS.get(content)
     if kind is not None:
         return kind, ""

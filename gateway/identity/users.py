@@ -1,6 +1,6 @@
 """Commands on tenants, users and their access keys. Pure: rows in, records out.
 
-Secrets come here sealed; who sends a command has sealed them under a master key.
+Secrets are sealed: the sender of a command has sealed them under a master key.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from gateway.journal.records.site import (
 from gateway.journal.tables import ACCESS_KEY, TENANT, USER, Tenant, User
 
 ACCESS_KEYS_MAX = 100
-"""Of one user."""
+"""The maximum number of access keys of one user."""
 
 
 @command(tag=20)
 class AddTenant(Command[int]):
-    """Make a tenant. Answers its id, also that of one that is there already: `init` may be run again."""
+    """Create a tenant. Returns its id, also if the tenant exists already: `init` may be run again."""
 
     name: str
 
 
 @command(tag=21)
 class AddUser(Command[int]):
-    """Make a user, with a first access key unless *access_key* is empty. Answers its id.
+    """Create a user, with an access key unless *access_key* is empty. Returns its id.
 
     Raises `UserExists`, `AccessKeyExists`, `InvalidArgument`."""
 
@@ -54,15 +54,15 @@ class AddUser(Command[int]):
 
 @command(tag=22)
 class RemoveUser(Command[None]):
-    """The user goes with all its access keys. Raises `NoSuchUser`, `NotEmpty` while it owns buckets, and
-    `AccessDenied` for a root user, without whom nobody could act for the others."""
+    """Remove a user and all its access keys. Raises `NoSuchUser`, `NotEmpty` while it owns buckets, and `AccessDenied`
+    for a root user, without whom nobody could act for the others."""
 
     name: str
 
 
 @command(tag=23)
 class AddAccessKey(Command[None]):
-    """Give a user one more access key. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
+    """Add an access key to a user. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
 
     user: str
     access_key: str
@@ -72,82 +72,83 @@ class AddAccessKey(Command[None]):
 
 @command(tag=24)
 class RemoveAccessKey(Command[None]):
-    """Raises `NoSuchAccessKey`, and `AccessDenied` for a root user's last one."""
+    """Remove an access key. Raises `NoSuchAccessKey`, and `AccessDenied` for the last one of a root user."""
 
     access_key: str
 
 
 @command(tag=25)
 class ResealAccessKeys(Command[int]):
-    """The same secrets under another master key: items of (access key, secret as it was read, secret, master key).
+    """Replace sealed secrets by the same ones under another master key. Returns how many were replaced.
 
-    One that is gone or changed meanwhile is left alone. Answers how many were changed."""
+    *items*: access key, the sealed secret as it was read, the new one, and the id of the new master key. A key that was
+    removed or changed meanwhile is skipped."""
 
     items: tuple[tuple[str, bytes, bytes, str], ...]
 
 
-def add_tenant(asked: AddTenant, tx: Tx) -> int:
-    check_user(asked.name)
-    found = tx.get(TENANT, (asked.name,))
-    if found is not None:
-        return found.id
-    made = TenantMade(asked.name, tx.new_id())
+def add_tenant(command: AddTenant, tx: Tx) -> int:
+    check_user(command.name)
+    tenant = tx.get(TENANT, (command.name,))
+    if tenant is not None:
+        return tenant.id
+    made = TenantMade(command.name, tx.new_id())
     tx.emit(made)
     return made.id
 
 
-def add_user(asked: AddUser, tx: Tx) -> int:
-    check_user(asked.name)
-    tx.prefetch([(TENANT, (asked.tenant,)), (USER, (asked.name,)), (ACCESS_KEY, (asked.access_key,))])
-    if tx.get(USER, (asked.name,)) is not None:
-        raise UserExists(asked.name)
-    tenant = _tenant(tx, asked.tenant)
-    made = UserMade(asked.name, tx.new_id(), tenant.id, int(asked.root), tx.at_ns)
+def add_user(command: AddUser, tx: Tx) -> int:
+    check_user(command.name)
+    tx.prefetch([(TENANT, (command.tenant,)), (USER, (command.name,)), (ACCESS_KEY, (command.access_key,))])
+    if tx.get(USER, (command.name,)) is not None:
+        raise UserExists(command.name)
+    tenant = _tenant(tx, command.tenant)
+    made = UserMade(command.name, tx.new_id(), tenant.id, int(command.root), tx.at_ns)
     tx.emit(made)
-    if asked.access_key:
-        _give_key(tx, asked.name, asked.access_key, asked.secret, asked.master)
+    if command.access_key:
+        _emit_access_key(tx, command.name, command.access_key, command.secret, command.master)
     return made.id
 
 
-def remove_user(asked: RemoveUser, tx: Tx) -> None:
-    user = _user(tx, asked.name)
+def remove_user(command: RemoveUser, tx: Tx) -> None:
+    user = _user(tx, command.name)
     if user.root:
-        raise AccessDenied(f"{asked.name} is the site's root user and stays")
+        raise AccessDenied(f"{command.name} is the site's root user and cannot be removed")
     if user.buckets:
-        raise NotEmpty(f"{asked.name} still owns {user.buckets} bucket(s)")
+        raise NotEmpty(f"{command.name} owns {user.buckets} bucket(s)")
     tx.prefetch([(ACCESS_KEY, (each,)) for each in unpack(user.access_keys)])
-    tx.emit(UserDeleted(asked.name))
+    tx.emit(UserDeleted(command.name))
 
 
-def add_access_key(asked: AddAccessKey, tx: Tx) -> None:
-    user = _user(tx, asked.user)
+def add_access_key(command: AddAccessKey, tx: Tx) -> None:
+    user = _user(tx, command.user)
     if len(unpack(user.access_keys)) >= ACCESS_KEYS_MAX:
-        raise InvalidArgument(f"{asked.user} has {ACCESS_KEYS_MAX} access keys, and more are not allowed")
-    _give_key(tx, asked.user, asked.access_key, asked.secret, asked.master)
+        raise InvalidArgument(f"{command.user} has {ACCESS_KEYS_MAX} access keys, which is the maximum")
+    _emit_access_key(tx, command.user, command.access_key, command.secret, command.master)
 
 
-def remove_access_key(asked: RemoveAccessKey, tx: Tx) -> None:
-    key = tx.get(ACCESS_KEY, (asked.access_key,))
+def remove_access_key(command: RemoveAccessKey, tx: Tx) -> None:
+    key = tx.get(ACCESS_KEY, (command.access_key,))
     if key is None:
-        raise NoSuchAccessKey(asked.access_key)
+        raise NoSuchAccessKey(command.access_key)
     user = _user(tx, key.user)
     if user.root and len(unpack(user.access_keys)) == 1:
-        raise AccessDenied(f"it is the last access key of the root user {user.name}: add another first")
-    tx.emit(AccessKeyDeleted(asked.access_key))
+        raise AccessDenied(f"this is the last access key of the root user {user.name}: add another one first")
+    tx.emit(AccessKeyDeleted(command.access_key))
 
 
-def reseal_access_keys(asked: ResealAccessKeys, tx: Tx) -> int:
-    tx.prefetch([(ACCESS_KEY, (access_key,)) for access_key, *_ in asked.items])
+def reseal_access_keys(command: ResealAccessKeys, tx: Tx) -> int:
+    tx.prefetch([(ACCESS_KEY, (access_key,)) for access_key, *_ in command.items])
     changed = 0
-    for access_key, before, secret, master in asked.items:
-        found = tx.get(ACCESS_KEY, (access_key,))
-        if found is not None and found.secret == before:
+    for access_key, before, secret, master in command.items:
+        key = tx.get(ACCESS_KEY, (access_key,))
+        if key is not None and key.secret == before:
             tx.emit(AccessKeyResealed(access_key, secret, master))
             changed += 1
     return changed
 
 
-def _give_key(tx: Tx, user: str, access_key: str, secret: bytes, master: str) -> None:
+def _emit_access_key(tx: Tx, user: str, access_key: str, secret: bytes, master: str) -> None:
     check_access_key(access_key)
     if tx.get(ACCESS_KEY, (access_key,)) is not None:
         raise AccessKeyExists(access_key)

@@ -58,7 +58,7 @@ def test_the_version_is_the_distributions() -> None:
         (["serve", "SITE", "--workers", "0"], 2, "--workers"),
         (["fsck", "/nonexistent"], 1, "cannot be read: No such file"),
         (["user", "remove", "nobody", "--site", "SITE"], 1, "there is no user nobody"),
-        (["user", "add", "a b", "--site", "SITE"], 1, "cannot be a user's name"),
+        (["user", "add", "a b", "--site", "SITE"], 1, "not a valid user name"),
         (["user", "add", "root", "--site", "SITE"], 1, "there is a user root already"),
         (["user", "add", "x", "--access-key", "ABC", "--site", "SITE"], 1, "go together"),
         (

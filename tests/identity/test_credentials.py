@@ -87,4 +87,4 @@ def test_what_is_remembered_is_bounded_and_strangers_are_not_remembered(
         known.find(f"STRANGER{number}")
         store.rows[f"KEY{number}"] = ROW
         known.find(f"KEY{number}")
-        assert len(known._known) <= 10
+        assert len(known._cache) <= 10

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 import pytest
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import CredentialCache
+from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +19,7 @@ from tests.identity.amazon import ACCESS_KEY, NOW, REGION, SECRET_KEY
 
 HOST = "127.0.0.1:9000"
 THEN = datetime.fromtimestamp(NOW, UTC)
-CREDENTIALS = CredentialCache(ACCESS_KEY, SECRET_KEY)
+CREDENTIALS = Credentials(ACCESS_KEY, SECRET_KEY)
 KEYS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30)
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
 QUERIES = st.dictionaries(

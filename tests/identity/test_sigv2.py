@@ -5,7 +5,7 @@ from urllib.parse import quote
 import pytest
 from botocore.auth import HmacV1Auth, HmacV1QueryAuth
 from botocore.awsrequest import AWSRequest
-from botocore.credentials import CredentialCache
+from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +37,7 @@ def signed(
     """What a client sends that botocore has presigned the address for, with *headers* in the address."""
     url = f"http://{HOST}/bucket/{quote(key, safe='/-_.~')}" + (f"?{query}" if query else "")
     request = AWSRequest(method, url, headers=dict(headers or {}))
-    HmacV1QueryAuth(CredentialCache(ACCESS_KEY, secret, token), expires).add_auth(request)
+    HmacV1QueryAuth(Credentials(ACCESS_KEY, secret, token), expires).add_auth(request)
     path, _, text = request.url.removeprefix(f"http://{HOST}").partition("?")
     return SignedRequest(method, path, text, {"host": HOST})
 

@@ -59,7 +59,7 @@ def test_an_endpoint_is_an_address(endpoint, host):
     [
         ({"endpoint": "gate:9000"}, "form"), ({"endpoint": ""}, "form"), ({"endpoint": "http://h:port"}, "no address"),
         ({"endpoint": "http://user:word@h"}, "form"), ({"endpoint": "http://h/path"}, "has a path"),
-        ({"key": ""}, "together"), ({"secret": ""}, "together"), ({"key": "a b"}, "cannot be an access key"),
+        ({"key": ""}, "together"), ({"secret": ""}, "together"), ({"key": "a b"}, "not a valid access key"),
         ({"secret": "short"}, "8 to 128"), ({"key": "", "secret": ""}, "no credentials"),
     ],
 )  # fmt: skip
