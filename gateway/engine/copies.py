@@ -14,7 +14,7 @@ from gateway.engine.rewrite_copy import Rewriting
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL
 from gateway.errors import Busy, Invalid, SourceChanged
-from gateway.journal.apply.bytes import stretch_of
+from gateway.journal.apply.bytes import slice_pieces
 from gateway.journal.columns import Checksum, Piece, first_checksum, pack_map, unpack_checksums
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
@@ -150,7 +150,7 @@ class Copies(Rewriting):
         or all of the file: then the part has the file's own content."""
         if file.shape != Shape.BODY or length in (0, file.size):
             return ()
-        return tuple(stretch_of(map(Piece._make, self._lookup.pieces_of(file.content)), start, length))
+        return tuple(slice_pieces(map(Piece._make, self._lookup.pieces_of(file.content)), start, length))
 
     def _source(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions

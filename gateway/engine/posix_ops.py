@@ -205,7 +205,7 @@ class Names(Counter):
 
     def _entry(self, parent: int, name: bytes) -> int | None:
         """The node of a live entry."""
-        row = self._store.one("SELECT node FROM entry WHERE parent = ? AND dead = 0 AND name = ?", (parent, name))
+        row = self._store.query_one("SELECT node FROM entry WHERE parent = ? AND dead = 0 AND name = ?", (parent, name))
         return None if row is None else int(row[0])
 
     def _file(self, node: int, path: bytes) -> File:

@@ -127,7 +127,7 @@ class Reads(Counter):
     def _parts(self, file: Content) -> list[PartSummary]:
         if file.shape != Shape.BODY:
             return []
-        row = self._store.one("SELECT parts FROM body WHERE id = ?", (file.content,))
+        row = self._store.query_one("SELECT parts FROM body WHERE id = ?", (file.content,))
         return unpack_parts(row[0]) if row is not None else []
 
     def _wants(self, found: Found, file: Content, start: int, length: int) -> Iterable[ReadRange]:

@@ -88,7 +88,7 @@ async def through_socket(folder: Path, count: int) -> float:
     await found(site_folder)
     async with await Site.open(site_folder) as site:
         journal: Journal = site.journal
-        user, name, tenant = site.store.one("SELECT u.id, u.name, u.tenant FROM user u")
+        user, name, tenant = site.store.query_one("SELECT u.id, u.name, u.tenant FROM user u")
         from gateway.namespace.commands.buckets import MakeBucket
 
         policy = site.storage.targets.policy

@@ -80,8 +80,8 @@ async def _measured(plan: Plan, site_folder: Path, near: Memory) -> list[Row]:
         wanted[0] = both
         for nth in range(1, plan.runs + 1):
             noted.measured.append(await _rate(planner.step, lambda: planner.noted, nth * plan.keys))
-        backends: dict[int, Backend] = {site.store.one("SELECT id FROM backend WHERE name = 'disk'")[0]: near}
-        backends[site.store.one("SELECT id FROM backend WHERE name = 'second'")[0]] = Memory("second")
+        backends: dict[int, Backend] = {site.store.query_one("SELECT id FROM backend WHERE name = 'disk'")[0]: near}
+        backends[site.store.query_one("SELECT id FROM backend WHERE name = 'second'")[0]] = Memory("second")
         mover = Mover(
             site.store, site.journal, site.storage.lookup, backends, site.storage.keys, targets, timing=site.timing
         )

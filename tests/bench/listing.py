@@ -157,7 +157,7 @@ def _fill(site: Path, keys: dict[str, list[bytes]]) -> None:
         store = SqliteStore(paths.database)
         local = InlineCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
         reads = ReadStore(paths.database)
-        user, name, tenant = reads.one("SELECT id, name, tenant FROM user")
+        user, name, tenant = reads.query_one("SELECT id, name, tenant FROM user")
         for bucket, all_keys in keys.items():
             local.run(MakeBucket(bucket, user, name, tenant, "us-east-1", 1))
             random.shuffle(all_keys)

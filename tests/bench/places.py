@@ -109,10 +109,10 @@ def stock(
         reads = ReadStore(paths.database)
         try:
             local = InlineCommitter(store, {**JOURNAL_COMMANDS, **COMMANDS})
-            user, name, tenant = reads.one("SELECT id, name, tenant FROM user")
-            (policy_id,) = reads.one("SELECT id FROM policy WHERE name = ?", (policy,))
-            ids = [reads.one("SELECT id FROM backend WHERE name = ?", (each,))[0] for each in held_by]
-            (set_id,) = reads.one("SELECT id FROM backend_set WHERE members = ?", (pack(sorted(ids)),))
+            user, name, tenant = reads.query_one("SELECT id, name, tenant FROM user")
+            (policy_id,) = reads.query_one("SELECT id FROM policy WHERE name = ?", (policy,))
+            ids = [reads.query_one("SELECT id FROM backend WHERE name = ?", (each,))[0] for each in held_by]
+            (set_id,) = reads.query_one("SELECT id FROM backend_set WHERE members = ?", (pack(sorted(ids)),))
             if not reads.query("SELECT 1 FROM bucket WHERE name = ?", (BUCKET,)):
                 local.run(MakeBucket(BUCKET, user, name, tenant, "us-east-1", policy_id))
             session = local.run(OpenSession("bench"))

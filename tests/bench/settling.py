@@ -30,12 +30,12 @@ class Watch:
         self._reads.close()
 
     def rows_of_work(self) -> int:
-        return int(self._reads.one("SELECT count(*) FROM work")[0])
+        return int(self._reads.query_one("SELECT count(*) FROM work")[0])
 
     def held(self) -> tuple[int, int, int]:
         """Objects, the blocks that they lie in, and the sealed bytes of those."""
-        (objects,) = self._reads.one("SELECT coalesce(sum(objects), 0) FROM bucket")
-        count, size = self._reads.one("SELECT count(*), coalesce(sum(size), 0) FROM block WHERE died = 0")
+        (objects,) = self._reads.query_one("SELECT coalesce(sum(objects), 0) FROM bucket")
+        count, size = self._reads.query_one("SELECT count(*), coalesce(sum(size), 0) FROM block WHERE died = 0")
         return int(objects), int(count), int(size)
 
     def plan(self) -> bytes:

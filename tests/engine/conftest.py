@@ -29,7 +29,7 @@ def engine(site: Site) -> Engine:
 
 @pytest.fixture
 async def root(site: Site) -> Caller:
-    row = site.store.one("SELECT k.access_key FROM access_key k JOIN user u ON u.name = k.user WHERE u.root = 1")
+    row = site.store.query_one("SELECT k.access_key FROM access_key k JOIN user u ON u.name = k.user WHERE u.root = 1")
     found_root = site.engine.credential(row[0])
     assert found_root is not None
     await site.engine.create_bucket(found_root[1], "tree", "")

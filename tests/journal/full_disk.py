@@ -50,7 +50,7 @@ async def scenario(folder: Path) -> None:
 
     # reads go on
     store = ReadStore(JournalPaths(folder).database)
-    assert store.one("SELECT objects FROM bucket")[0] == len(stored)
+    assert store.query_one("SELECT objects FROM bucket")[0] == len(stored)
     # what does not free is refused, also with something to free beside it
     with pytest.raises(DiskFull):
         await journal.send(put(b"another", user))
@@ -60,7 +60,7 @@ async def scenario(folder: Path) -> None:
     other = await Journal.open(folder, "cli")
     for key in stored[:300]:
         await other.send(DeleteObject("b", key, user, False))
-    assert store.one("SELECT objects FROM bucket")[0] == len(stored) - 300
+    assert store.query_one("SELECT objects FROM bucket")[0] == len(stored) - 300
     with pytest.raises(DiskFull):
         await journal.send(put(b"another", user))
 

@@ -34,8 +34,8 @@ async def test_a_session_that_says_goodbye_is_over_at_once(folder: Path, committ
     gone = first.session
     await first.close()
     store = ReadStore(JournalPaths(folder).database)
-    assert store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 1
-    assert store.one("SELECT state FROM session WHERE id = ?", (second.session,))[0] == 0
+    assert store.query_one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 1
+    assert store.query_one("SELECT state FROM session WHERE id = ?", (second.session,))[0] == 0
     await second.close()
     store.close()
 
@@ -80,8 +80,8 @@ async def test_a_successor_gives_the_sessions_that_it_finds_a_whole_lease(folder
     assert await stays.horizons() == 0, "what the other one reads is not known"
     await until_true(lambda: goes._transport is None)
     store = ReadStore(JournalPaths(folder).database)
-    assert store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 0
-    await until_true(lambda: store.one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 1)
+    assert store.query_one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 0
+    await until_true(lambda: store.query_one("SELECT state FROM session WHERE id = ?", (gone,))[0] == 1)
     head = store.head()
     for _ in range(1000):
         if await stays.horizons() >= head:

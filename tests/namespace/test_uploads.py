@@ -24,7 +24,7 @@ from gateway.errors import (
     NoSuchUpload,
     PreconditionFailed,
 )
-from gateway.journal.apply.bytes import stretch_of
+from gateway.journal.apply.bytes import slice_pieces
 from gateway.journal.columns import unpack_checksums, unpack_pieces
 from gateway.journal.records.bytes import ContentReleased
 from gateway.namespace.commands.complete import CompleteUpload, WantedPart
@@ -212,7 +212,7 @@ def test_a_copied_part_whose_pieces_are_known_does_not_load_the_body(world):
     complete(world, source, *(put(world, source, n, bytes(5 * MIB)) for n in (1, 2, 3)))
     upload = begin(world)
     file = lookups.find(world.mirror, "b", b"k").file
-    found = stretch_of(unpack_pieces(world.rows.tables["body"][(file.content,)].pieces), 1, 7 * MIB)
+    found = slice_pieces(unpack_pieces(world.rows.tables["body"][(file.content,)].pieces), 1, 7 * MIB)
     source = Source("b", b"k", node=file.id, content=file.content)
     asked = CopyPart(*ASK, upload, 1, source, 1, 7 * MIB, "a" * 32, 0, "")
     world.cold()

@@ -99,7 +99,7 @@ class Mirror:
             self.db.execute("COMMIT")
 
     @asynccontextmanager
-    async def apart(self) -> AsyncIterator[Mirror]:
+    async def separate_snapshot(self) -> AsyncIterator[Mirror]:
         with self.snapshot():
             yield self
 

@@ -65,7 +65,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
 
 
 async def root(site: Site) -> Caller:
-    row = site.store.one("SELECT k.access_key FROM access_key k JOIN user u ON u.name = k.user WHERE u.root = 1")
+    row = site.store.query_one("SELECT k.access_key FROM access_key k JOIN user u ON u.name = k.user WHERE u.root = 1")
     credential = site.engine.credential(row[0])
     assert credential is not None
     if not site.store.query("SELECT 1 FROM bucket"):

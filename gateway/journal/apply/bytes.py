@@ -75,10 +75,10 @@ def apply_bytes(record: BytesRecord, rows: Rows, number: int) -> None:
 def _run_made(record: RunMade, rows: Rows, number: int) -> None:
     size = sum(extent.length for extent in record.extents)
     rows.put(RUN, Run(record.id, 0, size, record.policy, pack_list(record.extents)))
-    _settle(rows, record.id, record.extents, record.blocks, record.policy, number, new=True)
+    _add_extents(rows, record.id, record.extents, record.blocks, record.policy, number, new=True)
 
 
-def _settle(
+def _add_extents(
     rows: Rows,
     run: int,
     placed: Iterable[Extent],
@@ -96,7 +96,7 @@ def _settle(
     for block_id, length in lengths.items():
         block = rows.get(BLOCK, (block_id,))
         if block is None:
-            block = _new(rows, facts[block_id], policy, number)
+            block = _new_block(rows, facts[block_id], policy, number)
         joins = 1 if new or rows.get(MEMBER, (block_id, run)) is None else 0
         rows.put(
             BLOCK,
@@ -108,7 +108,7 @@ def _settle(
         rows.put(MEMBER, Member(block_id, run))
 
 
-def _new(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
+def _new_block(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
     """The row of a new block without members, which the caller puts; its work, if there is some, is put."""
     if fact.due:
         strays = pack_ids(fact.strays)
@@ -117,7 +117,7 @@ def _new(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
 
 
 def _pack_rewritten(record: PackRewritten, rows: Rows, number: int) -> None:
-    rows.put(BLOCK, _new(rows, record.block, record.policy, number))
+    rows.put(BLOCK, _new_block(rows, record.block, record.policy, number))
     plain = sum(each.after.length for each in record.copies)
     rows.put(
         REWRITE,
@@ -135,7 +135,7 @@ def _rewrite_ended(record: RewriteEnded, rows: Rows, number: int) -> None:
         rows.put(BLOCK, block._replace(plain=max(block.plain, row.plain), died=died))
 
 
-def _leave(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: Iterable[bytes] = ()) -> None:
+def _remove_extents(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: Iterable[bytes] = ()) -> None:
     """These extents of *run* no longer lie where they lay; in the blocks *staying* the run has others still."""
     still = set(staying)
     lengths: dict[bytes, int] = {}
@@ -160,27 +160,27 @@ def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
     for index, extent in zip(record.indexes, record.extents, strict=True):
         placed[index] = extent
     rows.put(RUN, run._replace(extents=pack_list(placed)))
-    _settle(rows, run.id, record.extents, record.blocks, run.policy, number)
-    _leave(rows, run.id, left, number, staying=[extent.block for extent in placed])
+    _add_extents(rows, run.id, record.extents, record.blocks, run.policy, number)
+    _remove_extents(rows, run.id, left, number, staying=[extent.block for extent in placed])
 
 
 def _body_made(record: BodyMade, rows: Rows) -> None:
     made: list[Piece] = []
     for shape, content, offset, length in record.slices:
-        made.extend(slice_of(rows, shape, content, offset, length))
+        made.extend(slice_content(rows, shape, content, offset, length))
     for run, count in Counter(piece.run for piece in made).items():
         count_content(rows, Shape.RUN, run, count)
     rows.put(BODY, Body(record.id, 0, sum(piece.length for piece in made), pack_list(made), b""))
 
 
-def slice_of(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:
+def slice_content(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:
     """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
     if shape == Shape.RUN:
         return [Piece(content, offset, length)] if length else []
-    return stretch_of(unpack_pieces(require(rows, BODY, (content,)).pieces), offset, length)
+    return slice_pieces(unpack_pieces(require(rows, BODY, (content,)).pieces), offset, length)
 
 
-def stretch_of(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
+def slice_pieces(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
     """The pieces that make up *length* plain bytes of a body from *offset* on, where *whole* are all of its pieces."""
     found: list[Piece] = []
     at = 0
@@ -210,7 +210,7 @@ def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
     if run.refs > by:
         rows.put(RUN, run._replace(refs=run.refs - by))
         return
-    _leave(rows, run_id, unpack_extents(run.extents), number)
+    _remove_extents(rows, run_id, unpack_extents(run.extents), number)
     rows.drop(RUN, (run_id,))
 
 

@@ -37,10 +37,10 @@ def count_entry(rows: Rows, parent: int, *, live: int, entries: int, subdirs: in
         entry = require(rows, ENTRY, (directory.parent, directory.name))
         is_live = changed.live > 0
         rows.put(ENTRY, entry._replace(dead=0 if is_live else 1))
-        _climb(rows, directory.parent, 1 if is_live else -1)
+        _propagate_live(rows, directory.parent, 1 if is_live else -1)
 
 
-def _climb(rows: Rows, parent: int, live: int) -> None:
+def _propagate_live(rows: Rows, parent: int, live: int) -> None:
     """A directory above came to live or died with what is in it: its times stay, nobody touched its own entries."""
     while True:
         directory = require(rows, DIR, (parent,))
@@ -80,26 +80,26 @@ def count_content(rows: Rows, shape: int, content: int, by: int) -> None:
 
 _LINKS, _CTIME = File._fields.index("links"), File._fields.index("ctime_ns")
 
-NOTHING_SHOWN = (0, "", 0, b"")
+NO_NODE_SHOWN = (0, "", 0, b"")
 """What a name remembers of no node."""
 
 
-def link(rows: Rows, node: int, at_ns: int) -> tuple[int, str, int, bytes]:
+def add_link(rows: Rows, node: int, at_ns: int) -> tuple[int, str, int, bytes]:
     """One more name points at the file *node*; 0, a delete marker, has none.
 
     Answers what the name remembers of it: size, ETag, owner, kind of checksum."""
     if not node:
-        return NOTHING_SHOWN
+        return NO_NODE_SHOWN
     file = require(rows, FILE, (node,))
-    rows.put(FILE, _linked(file, file.links + 1, at_ns))
+    rows.put(FILE, _with_links(file, file.links + 1, at_ns))
     return file.size, file.etag, file.owner, checksum_kind(file.checksums)
 
 
-def _linked(file: File, links: int, at_ns: int) -> File:
+def _with_links(file: File, links: int, at_ns: int) -> File:
     return File._make((*file[:_LINKS], links, *file[_LINKS + 1 : _CTIME], at_ns, *file[_CTIME + 1 :]))
 
 
-def unlink(rows: Rows, node: int, at_ns: int) -> int:
+def remove_link(rows: Rows, node: int, at_ns: int) -> int:
     """One name fewer points at the file *node*. At none the file goes, and its content waits to be taken apart.
 
     Answers the plain bytes that the name stood for."""
@@ -107,7 +107,7 @@ def unlink(rows: Rows, node: int, at_ns: int) -> int:
         return 0
     file = require(rows, FILE, (node,))
     if file.links > 1:
-        rows.put(FILE, _linked(file, file.links - 1, at_ns))
+        rows.put(FILE, _with_links(file, file.links - 1, at_ns))
     else:
         rows.drop(FILE, (node,))
         if file.shape != Shape.NONE:

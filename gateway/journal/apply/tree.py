@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from gateway.journal.apply import nodes
-from gateway.journal.apply.counts import count_entry, count_versions, link, unlink
+from gateway.journal.apply.counts import add_link, count_entry, count_versions, remove_link
 from gateway.journal.records.tree import (
     BucketDeleted,
     BucketDeletedWithUploads,
@@ -163,7 +163,7 @@ def _name_put(record: NamePut, rows: Rows) -> None:
     parent, name, version = record.parent, record.name, record.version
     directory = require(rows, DIR, (parent,))
     old = rows.get(ENTRY, (parent, name))
-    remembered = link(rows, record.node, record.at_ns)
+    remembered = add_link(rows, record.node, record.at_ns)
     older, null_version = 0, 0
     was_live = False
     if old is not None:
@@ -187,7 +187,7 @@ def _name_put(record: NamePut, rows: Rows) -> None:
     )
     lost = 0
     if old is not None and not record.keep:
-        lost = unlink(rows, old.node, record.at_ns)
+        lost = remove_link(rows, old.node, record.at_ns)
     kept = 1 if old is None or record.keep else 0
     is_live = not dead
     gained = remembered[0] - lost
@@ -240,7 +240,7 @@ def _current_deleted(record: VersionDeleted, entry: Entry, rows: Rows) -> None:
             rows.put(VERSION, below._replace(newer=heir.version))
     else:
         rows.drop(ENTRY, (parent, name))
-    lost = unlink(rows, entry.node, record.at_ns)
+    lost = remove_link(rows, entry.node, record.at_ns)
     live = int(is_live) - int(was_live)
     count_versions(rows, directory.bucket, objects=live, versions=-1, size=-lost)
     entries = 0 if entry.older else -1
@@ -263,7 +263,7 @@ def _noncurrent_deleted(record: VersionDeleted, entry: Entry, rows: Rows) -> Non
         entry = entry._replace(null_version=0)
     rows.put(ENTRY, entry)
     bucket = require(rows, DIR, (parent,)).bucket
-    lost = unlink(rows, gone.node, record.at_ns)
+    lost = remove_link(rows, gone.node, record.at_ns)
     count_versions(rows, bucket, objects=0, versions=-1, size=-lost)
 
 

@@ -84,7 +84,7 @@ def _count_parts(rows: Rows, key: tuple[str, bytes, int], by: int) -> None:
 def _part_put(record: PartPut, rows: Rows) -> None:
     old = rows.get(PART, (record.upload, record.number))
     if old is not None:
-        _let_go(rows, old)
+        _queue_release(rows, old)
     upload = require(rows, UPLOAD, (record.bucket, record.key, record.upload))
     rows.put(UPLOAD, upload._replace(parts=upload.parts + (old is None), last_part=record.id))
     count_content(rows, record.shape, record.content, 1)
@@ -97,7 +97,7 @@ def _part_put(record: PartPut, rows: Rows) -> None:
     )  # fmt: skip
 
 
-def _let_go(rows: Rows, part: Part) -> None:
+def _queue_release(rows: Rows, part: Part) -> None:
     if part.shape != Shape.NONE:
         rows.put(RELEASE_QUEUE, QueuedRelease(part.id, part.shape, part.content, 0))
 
@@ -116,25 +116,25 @@ def _parts_joined(record: PartsJoined, rows: Rows) -> None:
             for piece in inner:
                 count_content(rows, Shape.RUN, piece.run, 1)
             joined.extend(inner)
-            _let_go(rows, part)
+            _queue_release(rows, part)
     size = sum(piece.length for piece in joined)
     rows.put(BODY, Body(record.id, 0, size, pack_list(joined), pack_list(record.facts)))
     key = (record.bucket, record.key, record.upload)
     _count_parts(rows, key, -len(record.numbers))
-    _let_go_of_staged(rows, key)
+    _queue_release_of_staged(rows, key)
 
 
 def _pieces_staged(record: PiecesStaged, rows: Rows) -> None:
     key = (record.bucket, record.key, record.upload)
     if unpack_staged(require(rows, UPLOAD, key).staged).digest != record.digest:
-        _let_go_of_staged(rows, key)
+        _queue_release_of_staged(rows, key)
     upload = require(rows, UPLOAD, key)
     bodies = (*unpack_staged(upload.staged).bodies, record.id)
     rows.put(UPLOAD, upload._replace(staged=pack(Staged(record.digest, bodies))))
     count_content(rows, Shape.BODY, record.id, 1)
 
 
-def _let_go_of_staged(rows: Rows, key: tuple[str, bytes, int]) -> None:
+def _queue_release_of_staged(rows: Rows, key: tuple[str, bytes, int]) -> None:
     upload = require(rows, UPLOAD, key)
     if upload.staged:
         for body in unpack_staged(upload.staged).bodies:
@@ -157,11 +157,11 @@ def _parts_taken_over(record: PartsTakenOver, rows: Rows) -> None:
 def _upload_ended(record: UploadEnded, rows: Rows) -> None:
     upload = require(rows, UPLOAD, (record.bucket, record.key, record.id))
     ended = upload._replace(state=record.state, result=record.result, ended_ns=record.at_ns)
-    _end(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
+    _end_upload(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
     _count_uploads(rows, record.bucket, -1)
 
 
-def _end(upload: Upload, rows: Rows) -> None:
+def _end_upload(upload: Upload, rows: Rows) -> None:
     """Parts that still stand wait, under the upload's id, to be dropped."""
     rows.put(UPLOAD, upload._replace(last_part=0))
     if upload.parts:
@@ -172,7 +172,7 @@ def _uploads_aborted(record: UploadsAborted, rows: Rows) -> None:
     for at in record.uploads:
         upload = require(rows, UPLOAD, (record.name, at.key, at.id))
         ended = upload._replace(state=UploadState.ABORTED, ended_ns=record.at_ns)
-        _end(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
+        _end_upload(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
     gone = require(rows, DELETED_BUCKET, (record.bucket,))
     if gone.uploads > len(record.uploads):
         rows.put(DELETED_BUCKET, gone._replace(uploads=gone.uploads - len(record.uploads)))
@@ -187,11 +187,11 @@ def _parts_dropped(record: PartsDropped, rows: Rows) -> None:
         part = require(rows, PART, (record.upload, number))
         rows.drop(PART, (record.upload, number))
         if not in_ranges(number, joined):
-            _let_go(rows, part)
+            _queue_release(rows, part)
     _count_parts(rows, key, -len(record.numbers))
     if require(rows, UPLOAD, key).parts == 0:
         rows.drop(RELEASE_QUEUE, (record.upload,))
-        _let_go_of_staged(rows, key)
+        _queue_release_of_staged(rows, key)
 
 
 def _upload_forgotten(record: UploadForgotten, rows: Rows) -> None:

@@ -49,7 +49,7 @@ class ReadStore:
         """As it was asked in this turn of the loop."""
         self._apart = asyncio.Semaphore(APART_MAX)
         self._idle: list[ReadStore] = []
-        """Connections that `apart` has used, for the next time."""
+        """Connections that `separate_snapshot` has used, for the next time."""
         self.lock = threading.RLock()
         """Held during a query or snapshot."""
         self._connection: sqlite3.Connection | None = self._connect()
@@ -80,7 +80,7 @@ class ReadStore:
         with self.lock:
             return self._live().execute(statement, values).fetchall()
 
-    def one(self, statement: str, values: Sequence[Any] = ()) -> Any:
+    def query_one(self, statement: str, values: Sequence[Any] = ()) -> Any:
         """The first row that a statement finds, or None."""
         with self.lock:
             return self._live().execute(statement, values).fetchone()
@@ -100,7 +100,7 @@ class ReadStore:
                     self._connection.execute("COMMIT")
 
     @asynccontextmanager
-    async def apart(self) -> AsyncIterator[ReadStore]:
+    async def separate_snapshot(self) -> AsyncIterator[ReadStore]:
         """Another connection to the same file, on one snapshot that is held until the context ends. At most
         `APART_MAX` at a time; others wait. Keep it short all the same: meanwhile the WAL cannot begin anew."""
         async with self._apart:
@@ -115,7 +115,7 @@ class ReadStore:
 
     def head(self) -> int:
         """The number of the last record."""
-        row = self.one("SELECT number FROM head")
+        row = self.query_one("SELECT number FROM head")
         return 0 if row is None else int(row[0])
 
     def data_version(self) -> int:
@@ -124,7 +124,7 @@ class ReadStore:
         On an event loop it is asked once a turn: what is handled in one turn had arrived when the turn began, and what
         hears of a commit is handled in a later one."""
         if self._version is None:
-            self._version = int(self.one("PRAGMA data_version")[0])
+            self._version = int(self.query_one("PRAGMA data_version")[0])
             try:
                 asyncio.get_running_loop().call_soon(self._turned)
             except RuntimeError:
@@ -173,15 +173,15 @@ def _before_fork() -> None:
         _paused.append(store)
 
 
-def _behind_fork() -> None:
+def _after_fork_in_parent() -> None:
     while _paused:
         _paused.pop().lock.release()
 
 
-def _in_child() -> None:
+def _after_fork_in_child() -> None:
     while _paused:
         with contextlib.suppress(sqlite3.Error):
             _paused.pop().forget()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_behind_fork, after_in_child=_in_child)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway.errors import AccessDenied, Busy, InvalidArgument, InvalidRange
-from gateway.journal.apply.bytes import slice_of
+from gateway.journal.apply.bytes import slice_content
 from gateway.journal.columns import Piece
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import BodyMade
@@ -193,7 +193,7 @@ def share(tx: Tx, file: File, start: int, length: int, found: Sequence[Piece] = 
         return Shape.NONE, 0
     if length == file.size:
         return file.shape, file.content
-    pieces = found or slice_of(tx.rows, file.shape, file.content, start, length)
+    pieces = found or slice_content(tx.rows, file.shape, file.content, start, length)
     if sum(piece.length for piece in pieces) != length:
         raise InvalidArgument("the pieces do not make up the stretch")
     tx.prefetch([(RUN, (run,)) for run in dict.fromkeys(piece.run for piece in pieces)])

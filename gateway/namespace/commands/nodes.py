@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.errors import InvalidArgument, NameExists, NoSuchName
-from gateway.journal.apply.bytes import slice_of
+from gateway.journal.apply.bytes import slice_content
 from gateway.journal.columns import Extent, pack_map, unpack_map
 from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.bytes import BodyMade, NewBlock, RunMade
@@ -110,7 +110,7 @@ def _content(tx: Tx, file: File, slices: list[tuple[int, int, int, int]], run: i
         return file.shape, file.content
     if file.shape == Shape.BODY:
         tx.prefetch([(BODY, (file.content,))])
-    pieces = [piece for each in slices for piece in slice_of(tx.rows, *each)]
+    pieces = [piece for each in slices for piece in slice_content(tx.rows, *each)]
     if len(pieces) > MOST_PIECES:
         raise InvalidArgument(f"the file would have more than {MOST_PIECES} pieces")
     tx.prefetch([(RUN, (each,)) for each in dict.fromkeys(piece.run for piece in pieces)])

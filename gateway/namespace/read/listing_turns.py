@@ -38,7 +38,7 @@ async def in_turns(reads: Reads, begin: Callable[[Reads], L]) -> L:
         if listing.turn():
             return listing
     await asyncio.sleep(0)
-    async with reads.apart() as still:
+    async with reads.separate_snapshot() as still:
         listing = begin(still)
         turns = 1
         while not listing.turn() and (turns < TURNS or not listing.count):

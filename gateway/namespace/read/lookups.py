@@ -33,7 +33,7 @@ class Reads(Protocol):
     def snapshot(self) -> AbstractContextManager[None]:
         """What is queried inside is one state of the store."""
 
-    def apart(self) -> AbstractAsyncContextManager[Reads]:
+    def separate_snapshot(self) -> AbstractAsyncContextManager[Reads]:
         """The same store, on one snapshot that is held until the context ends: for what takes several turns of the
         event loop. Few have one at a time; others wait."""
 

@@ -66,8 +66,8 @@ class CountedReads:
     def snapshot(self) -> AbstractContextManager[None]:
         return self._reads.snapshot()
 
-    def apart(self) -> AbstractAsyncContextManager[Reads]:
-        return self._reads.apart()
+    def separate_snapshot(self) -> AbstractAsyncContextManager[Reads]:
+        return self._reads.separate_snapshot()
 
 
 class Seek:
