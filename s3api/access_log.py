@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 
-class Observed(NamedTuple):
+class AccessRecord(NamedTuple):
     """One answered request. No secrets: the query, which may hold a signature, is not in it."""
 
     request_id: str
@@ -26,8 +26,8 @@ class Observed(NamedTuple):
     remote: str
 
 
-class Observer(Protocol):
+class AccessLog(Protocol):
     """Who wants to know of requests."""
 
-    def answered(self, seen: Observed) -> None:
+    def write(self, seen: AccessRecord) -> None:
         """Called once a request. Must neither raise nor block: it runs on the loop, inside every request."""

@@ -6,22 +6,20 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gateway.engine.types import Caller
-from gateway.identity.sigv4 import SignedRequest, VerifiedRequest, is_anonymous, verify
+from gateway.identity.sigv4 import SignedRequest, is_anonymous, verify
 from gateway.timing import Clock
 from s3api.errors import S3Error
 from s3api.format.request_target import to_bytes
-from s3api.request import Call
+from s3api.request import S3Request
 from s3api.settings import S3Settings
 
 if TYPE_CHECKING:
     from gateway.engine.engine import Engine
 
-Payload = VerifiedRequest
-"""How a request's body is vouched for, and the key that its chunks are signed with."""
 _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
-class Signatures:
+class Authenticator:
     """Checks signatures against the engine's credentials."""
 
     def __init__(self, engine: Engine, settings: S3Settings, clock: Clock) -> None:
@@ -29,7 +27,7 @@ class Signatures:
         self._region = settings.region
         self._wall_ns = clock.wall_ns
 
-    def authenticate(self, call: Call) -> None:
+    def authenticate(self, request: S3Request) -> None:
         """Find out who asks, or raise identity's `SignatureError`."""
         callers: list[Caller] = []
 
@@ -41,15 +39,15 @@ class Signatures:
             callers.append(found[1])
             return secret
 
-        target = call.target
+        target = request.target
         virtual = target.bucket if target.virtual else ""
-        request = SignedRequest(call.method, _ascii(target.path), _ascii(target.raw_query), call.headers, virtual)
-        if "response-" in target.raw_query and is_anonymous(request):
+        signed = SignedRequest(request.method, _ascii(target.path), _ascii(target.raw_query), request.headers, virtual)
+        if "response-" in target.raw_query and is_anonymous(signed):
             raise S3Error(
                 "InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests."
             )
-        call.payload = verify(request, secret_of, self._wall_ns() / 1e9, self._region)
-        call.caller = callers[-1]
+        request.verified = verify(signed, secret_of, self._wall_ns() / 1e9, self._region)
+        request.caller = callers[-1]
 
 
 def _ascii(raw: str) -> str:

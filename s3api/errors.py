@@ -25,11 +25,11 @@ class S3Error(Exception):
         self.extras = extras
 
 
-class Row(NamedTuple):
+class ErrorRow(NamedTuple):
     """How a class of the core's errors looks to an S3 client."""
 
     code: str
-    speaks: bool = False
+    shows_argument: bool = False
     """Its first argument is a sentence for the client; otherwise S3's own sentence stands."""
     element: str = ""
     """The XML element that repeats the first argument."""
@@ -37,74 +37,74 @@ class Row(NamedTuple):
     """What the client reads where S3's own sentence for the code would say something else."""
 
 
-TABLE: dict[type[core.EntrepotError], Row] = {
-    core.EntrepotError: Row("InternalError"),
-    core.Refused: Row("InvalidRequest", speaks=True),
-    core.NotFound: Row("NoSuchKey"),
-    core.NoSuchBucket: Row("NoSuchBucket", element="BucketName"),
-    core.NoSuchKey: Row("NoSuchKey", element="Key"),
-    core.NoSuchVersion: Row("NoSuchVersion", element="Key"),
-    core.NoSuchUpload: Row("NoSuchUpload", element="UploadId"),
-    core.NoSuchUser: Row("NoSuchEntity"),
-    core.NoSuchAccessKey: Row("InvalidAccessKeyId", element="AWSAccessKeyId"),
-    core.NoSuchName: Row("NoSuchKey", element="Key"),
-    core.Exists: Row("OperationAborted"),
-    core.BucketExists: Row("BucketAlreadyExists", element="BucketName"),
-    core.BucketOwned: Row("BucketAlreadyOwnedByYou", element="BucketName"),
-    core.UserExists: Row("EntityAlreadyExists"),
-    core.AccessKeyExists: Row("EntityAlreadyExists"),
-    core.NameExists: Row("OperationAborted"),
-    core.NotEmpty: Row("OperationAborted"),
-    core.BucketNotEmpty: Row("BucketNotEmpty", element="BucketName"),
-    core.DirectoryNotEmpty: Row("OperationAborted"),
-    core.AccessDenied: Row("AccessDenied"),
-    core.PreconditionFailed: Row("PreconditionFailed", element="Condition"),
-    core.NotModified: Row("NotModified"),
-    core.DeleteMarker: Row("NoSuchKey", element="Key"),
-    core.QuotaExceeded: Row("QuotaExceeded", speaks=True),
-    core.Invalid: Row("InvalidRequest", speaks=True),
-    core.InvalidBucketName: Row("InvalidBucketName", element="BucketName"),
-    core.InvalidKey: Row("KeyTooLongError", speaks=True),
-    core.TooDeep: Row("KeyTooLongError", speaks=True),
-    core.InvalidPart: Row("InvalidPart", speaks=True),
-    core.InvalidPartOrder: Row("InvalidPartOrder"),
-    core.EntityTooSmall: Row("EntityTooSmall", element="PartNumber"),
-    core.EntityTooLarge: Row("EntityTooLarge", element="ProposedSize"),
-    core.InvalidRange: Row("InvalidRange", element="RangeRequested"),
-    core.NoSuchPart: Row("InvalidPartNumber", element="PartNumberRequested"),
-    core.BadDigest: Row("BadDigest"),
-    core.BadChecksum: Row("BadDigest"),
-    core.IncompleteBody: Row("IncompleteBody"),
-    core.InvalidArgument: Row("InvalidArgument", speaks=True),
-    core.WrongKind: Row("InvalidRequest"),
-    core.IsADirectory: Row("InvalidRequest"),
-    core.NotADirectory: Row("InvalidRequest"),
-    core.Cycle: Row("InvalidRequest"),
-    core.TooManyLinks: Row("InvalidRequest"),
-    core.NameTooLong: Row("KeyTooLongError"),
+ERROR_TABLE: dict[type[core.EntrepotError], ErrorRow] = {
+    core.EntrepotError: ErrorRow("InternalError"),
+    core.Refused: ErrorRow("InvalidRequest", shows_argument=True),
+    core.NotFound: ErrorRow("NoSuchKey"),
+    core.NoSuchBucket: ErrorRow("NoSuchBucket", element="BucketName"),
+    core.NoSuchKey: ErrorRow("NoSuchKey", element="Key"),
+    core.NoSuchVersion: ErrorRow("NoSuchVersion", element="Key"),
+    core.NoSuchUpload: ErrorRow("NoSuchUpload", element="UploadId"),
+    core.NoSuchUser: ErrorRow("NoSuchEntity"),
+    core.NoSuchAccessKey: ErrorRow("InvalidAccessKeyId", element="AWSAccessKeyId"),
+    core.NoSuchName: ErrorRow("NoSuchKey", element="Key"),
+    core.Exists: ErrorRow("OperationAborted"),
+    core.BucketExists: ErrorRow("BucketAlreadyExists", element="BucketName"),
+    core.BucketOwned: ErrorRow("BucketAlreadyOwnedByYou", element="BucketName"),
+    core.UserExists: ErrorRow("EntityAlreadyExists"),
+    core.AccessKeyExists: ErrorRow("EntityAlreadyExists"),
+    core.NameExists: ErrorRow("OperationAborted"),
+    core.NotEmpty: ErrorRow("OperationAborted"),
+    core.BucketNotEmpty: ErrorRow("BucketNotEmpty", element="BucketName"),
+    core.DirectoryNotEmpty: ErrorRow("OperationAborted"),
+    core.AccessDenied: ErrorRow("AccessDenied"),
+    core.PreconditionFailed: ErrorRow("PreconditionFailed", element="Condition"),
+    core.NotModified: ErrorRow("NotModified"),
+    core.DeleteMarker: ErrorRow("NoSuchKey", element="Key"),
+    core.QuotaExceeded: ErrorRow("QuotaExceeded", shows_argument=True),
+    core.Invalid: ErrorRow("InvalidRequest", shows_argument=True),
+    core.InvalidBucketName: ErrorRow("InvalidBucketName", element="BucketName"),
+    core.InvalidKey: ErrorRow("KeyTooLongError", shows_argument=True),
+    core.TooDeep: ErrorRow("KeyTooLongError", shows_argument=True),
+    core.InvalidPart: ErrorRow("InvalidPart", shows_argument=True),
+    core.InvalidPartOrder: ErrorRow("InvalidPartOrder"),
+    core.EntityTooSmall: ErrorRow("EntityTooSmall", element="PartNumber"),
+    core.EntityTooLarge: ErrorRow("EntityTooLarge", element="ProposedSize"),
+    core.InvalidRange: ErrorRow("InvalidRange", element="RangeRequested"),
+    core.NoSuchPart: ErrorRow("InvalidPartNumber", element="PartNumberRequested"),
+    core.BadDigest: ErrorRow("BadDigest"),
+    core.BadChecksum: ErrorRow("BadDigest"),
+    core.IncompleteBody: ErrorRow("IncompleteBody"),
+    core.InvalidArgument: ErrorRow("InvalidArgument", shows_argument=True),
+    core.WrongKind: ErrorRow("InvalidRequest"),
+    core.IsADirectory: ErrorRow("InvalidRequest"),
+    core.NotADirectory: ErrorRow("InvalidRequest"),
+    core.Cycle: ErrorRow("InvalidRequest"),
+    core.TooManyLinks: ErrorRow("InvalidRequest"),
+    core.NameTooLong: ErrorRow("KeyTooLongError"),
     # Its argument names backends and addresses: that is for the log.
-    core.Unavailable: Row(
+    core.Unavailable: ErrorRow(
         "ServiceUnavailable",
         sentence="A storage backend that this request needs is unavailable at the moment. Please try again.",
     ),
-    core.SourceChanged: Row("ServiceUnavailable", speaks=True),
-    core.Busy: Row("SlowDown"),
-    core.CommitterGone: Row(
+    core.SourceChanged: ErrorRow("ServiceUnavailable", shows_argument=True),
+    core.Busy: ErrorRow("SlowDown"),
+    core.CommitterGone: ErrorRow(
         "ServiceUnavailable",
         sentence="The metadata journal does not answer at the moment. Whether a change was made is not known: please "
         "look before you try again.",
     ),
-    core.SessionExpired: Row(
+    core.SessionExpired: ErrorRow(
         "ServiceUnavailable",
         sentence="The server was cut off from the metadata journal while it worked on this request. Whether a change "
         "was made is not known: please look before you try again.",
     ),
-    core.DiskFull: Row("InsufficientStorage"),
-    core.Corrupted: Row(
+    core.DiskFull: ErrorRow("InsufficientStorage"),
+    core.Corrupted: ErrorRow(
         "InternalError", sentence="What is stored is damaged, and no good copy of it could be read. It is reported."
     ),
-    core.Misconfigured: Row("InternalError"),
-    core.TemporarilyRejected: Row("InternalError"),
+    core.Misconfigured: ErrorRow("InternalError"),
+    core.TemporarilyRejected: ErrorRow("InternalError"),
 }
 """Every class of the core's tree → what an S3 client sees."""
 
@@ -120,7 +120,7 @@ class Failure(NamedTuple):
     """Header lines, each with its CR LF."""
 
 
-def explain(error: Exception, version_asked: bool = False) -> Failure:
+def translate_error(error: Exception, version_asked: bool = False) -> Failure:
     """*error* in S3's words. What neither table knows is a bug: InternalError, its text kept from the client."""
     if isinstance(error, S3Error):
         status, sentence = CODES[error.code]
@@ -137,7 +137,7 @@ def explain(error: Exception, version_asked: bool = False) -> Failure:
 
 
 def _from_table(error: core.EntrepotError) -> Failure:
-    row = next(TABLE[each] for each in type(error).__mro__ if each in TABLE)
+    row = next(ERROR_TABLE[each] for each in type(error).__mro__ if each in ERROR_TABLE)
     code = row.code
     first = _text(error.args[0]) if error.args else ""
     headers = ""
@@ -150,7 +150,7 @@ def _from_table(error: core.EntrepotError) -> Failure:
         headers = f"Content-Range: bytes */{error.args[1]}\r\n"
         elements["ActualObjectSize"] = str(error.args[1])
     status, sentence = CODES[code]
-    message = first if row.speaks and first else _specific(error) or row.sentence or sentence
+    message = first if row.shows_argument and first else _specific(error) or row.sentence or sentence
     return Failure(code, status, message, elements, headers)
 
 

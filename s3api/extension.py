@@ -12,15 +12,15 @@ from typing import Protocol
 from gateway.engine.types import Body, Buffer, Caller
 from gateway.identity.sigv4 import PayloadKind
 from s3api.errors import S3Error
-from s3api.http.bodies import body_of
-from s3api.request import Call
-from s3api.response import Answer
+from s3api.http.bodies import request_body
+from s3api.request import S3Request
+from s3api.response import Response
 
-BUCKET = ".entrepot"
+EXTENSION_BUCKET = ".entrepot"
 _UNVOUCHED = {PayloadKind.UNSIGNED, PayloadKind.STREAMING_UNSIGNED_TRAILER}
 
 
-class Reply(Protocol):
+class ExtensionResponse(Protocol):
     """What goes back, with status 200."""
 
     @property
@@ -42,28 +42,28 @@ class Reply(Protocol):
         """An error's name, for the log."""
 
 
-Beside = Callable[[Caller, str, Mapping[str, str], Body, int, str | None], Awaitable[Reply]]
+ExtensionHandler = Callable[[Caller, str, Mapping[str, str], Body, int, str | None], Awaitable[ExtensionResponse]]
 """Who asks, what stands behind the prefix, the query; the body, its size, and the SHA-256 that was signed for it, None
 where its chunks are signed."""
 
 
-async def post(call: Call) -> Answer:
+async def handle_extension(request: S3Request) -> Response:
     """POST /.entrepot/… ; to any other key, a method that S3 does not have."""
-    beside = call.settings.beside
-    if call.bucket != BUCKET or beside is None:
-        raise S3Error("MethodNotAllowed", Method=call.method, ResourceType="OBJECT")
-    payload = call.payload
-    assert payload is not None
-    if payload.presigned or payload.payload in _UNVOUCHED:
+    extension = request.settings.extension
+    if request.bucket != EXTENSION_BUCKET or extension is None:
+        raise S3Error("MethodNotAllowed", Method=request.method, ResourceType="OBJECT")
+    verified = request.verified
+    assert verified is not None
+    if verified.presigned or verified.payload in _UNVOUCHED:
         raise S3Error("AccessDenied", "This is signed in the Authorization header, together with its payload.")
-    call.operation = "fs"
+    request.operation = "fs"
     # A client that lost its connection asks again under the same idempotency key: there must be an answer to keep.
-    call.exchange.work = None
-    body, size, sha256 = body_of(call)
-    name = call.key.decode("utf-8", "replace")
-    reply = await beside(call.caller, name, call.query, body, size, sha256)
-    call.operation = reply.operation
+    request.exchange.task = None
+    body, size, sha256 = request_body(request)
+    name = request.key.decode("utf-8", "replace")
+    reply = await extension(request.caller, name, request.query, body, size, sha256)
+    request.operation = reply.operation
     lines = f"Content-Type: {reply.content_type}\r\n"
     if reply.chunks is None:
-        return Answer(lines=lines, body=reply.body, code=reply.code)
-    return Answer(lines=lines, chunks=reply.chunks, length=reply.length, code=reply.code)
+        return Response(lines=lines, body=reply.body, code=reply.code)
+    return Response(lines=lines, chunks=reply.chunks, length=reply.length, code=reply.code)

@@ -1,4 +1,4 @@
-"""One call at the door: what an operation reads of its request. An operation is a function of it to an `Answer`."""
+"""One call at the door: what an operation reads of its request. An operation is a function of it to an `Response`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gateway.engine.types import Caller
 from s3api.errors import S3Error
 from s3api.format.metadata import as_text
 from s3api.format.request_target import Target, to_bytes
-from s3api.response import Answer
+from s3api.response import Response
 from s3api.settings import S3Settings
 
 if TYPE_CHECKING:
     from gateway.engine.engine import Engine
-    from s3api.auth import Payload
+    from gateway.identity.sigv4 import VerifiedRequest
     from s3api.http.exchange import Exchange
 
 MAX_KEYS = 1000
@@ -23,7 +23,7 @@ MAX_INTEGER = (1 << 31) - 1
 _NOBODY = Caller("", 0, 0, root=False)
 
 
-class Call:
+class S3Request:
     """One request: target, headers, who asks, the engine that will answer."""
 
     __slots__ = (
@@ -35,11 +35,11 @@ class Call:
         "key",
         "method",
         "operation",
-        "payload",
         "query",
         "request_id",
         "settings",
         "target",
+        "verified",
     )
 
     def __init__(
@@ -65,7 +65,7 @@ class Call:
         self.request_id = request_id
         self.caller: Caller = _NOBODY
         """Who signed; nobody until `signing.authenticate` has passed."""
-        self.payload: Payload | None = None
+        self.verified: VerifiedRequest | None = None
         """How the body is signed; None until then."""
 
     @property
@@ -118,9 +118,9 @@ class Call:
         return True
 
 
-def part_number(call: Call) -> int:
+def part_number(request: S3Request) -> int:
     """The partNumber asked for. Raises S3Error InvalidArgument."""
-    text = call.query["partNumber"]
+    text = request.query["partNumber"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
     if not 1 <= number <= MAX_PART_NUMBER:
         raise S3Error(
@@ -144,4 +144,4 @@ def lower_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-Operation = Callable[[Call], Awaitable[Answer]]
+Operation = Callable[[S3Request], Awaitable[Response]]

@@ -12,7 +12,7 @@ BODILESS = frozenset({204, 304})
 """Statuses that have neither a body nor a Content-Length. RFC 9110 section 8.6."""
 
 
-class Answer:
+class Response:
     """One answer. *lines* are whole header lines, each with its CR LF, whose values the maker has vetted."""
 
     __slots__ = ("body", "chunks", "code", "length", "lines", "status")
@@ -38,6 +38,6 @@ class Answer:
         """S3's error code, for the log."""
 
 
-def xml_answer(text: str, lines: str = "", status: int = 200) -> Answer:
+def xml_response(text: str, lines: str = "", status: int = 200) -> Response:
     """An answer whose body is the XML document *text*."""
-    return Answer(status, lines + "Content-Type: application/xml\r\n", text.encode())
+    return Response(status, lines + "Content-Type: application/xml\r\n", text.encode())

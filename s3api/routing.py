@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from s3api.errors import S3Error
-from s3api.request import Call, Operation
-from s3api.response import Answer
+from s3api.request import Operation, S3Request
+from s3api.response import Response
 
 SUBRESOURCES = frozenset(
     {
@@ -26,7 +26,7 @@ SUBRESOURCES = frozenset(
 """Query parameters that name a sub-resource or another verb. Other parameters only modify an operation."""
 
 
-class Row(NamedTuple):
+class Route(NamedTuple):
     """One operation and what a request must have to be it."""
 
     method: str
@@ -44,8 +44,8 @@ class Row(NamedTuple):
 class Routes:
     """The table, cut by method and scope."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows: dict[tuple[str, str], list[tuple[Row, dict[str, str], frozenset[str]]]] = {}
+    def __init__(self, rows: Iterable[Route]) -> None:
+        self._rows: dict[tuple[str, str], list[tuple[Route, dict[str, str], frozenset[str]]]] = {}
         self._methods: frozenset[str] = frozenset()
         for row in rows:
             wanted = {name: value for name, _, value in (each.partition("=") for each in row.query)}
@@ -53,13 +53,13 @@ class Routes:
             self._rows.setdefault((row.method, row.scope), []).append((row, wanted, taken))
             self._methods |= {row.method}
         # What a request gets that names no sub-resource, where its row wants nothing else either: the commonest ones.
-        self._plain: dict[tuple[str, str], Row] = {}
+        self._plain: dict[tuple[str, str], Route] = {}
         for asked, found in self._rows.items():
             first = next(((row, wanted) for row, wanted, taken in found if not taken), None)
             if first is not None and not first[1] and not first[0].header:
                 self._plain[asked] = first[0]
 
-    def find(self, method: str, scope: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Row:
+    def find(self, method: str, scope: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Route:
         """The row that *method* on *scope* with these parameters and headers asks for; one that refuses if none."""
         plain = self._plain.get((method, scope))
         if plain is not None and SUBRESOURCES.isdisjoint(query):
@@ -81,10 +81,10 @@ def _has(query: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(name in query and (not value or query[name] == value) for name, value in wanted.items())
 
 
-def _refusing(method: str, scope: str, code: str, what: str) -> Row:
-    async def refuse(_call: Call) -> Answer:
+def _refusing(method: str, scope: str, code: str, what: str) -> Route:
+    async def refuse(_call: S3Request) -> Response:
         if code == "NotImplemented":
             raise S3Error(code, f"{method} of {what} is not implemented.", Feature=what)
         raise S3Error(code, Method=method, ResourceType=scope.upper())
 
-    return Row(method, scope, "Unknown", refuse)
+    return Route(method, scope, "Unknown", refuse)

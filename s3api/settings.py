@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from s3api.extension import Beside
+    from s3api.extension import ExtensionHandler
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
@@ -48,5 +48,5 @@ class S3Settings:
     metadata_bytes: int = 2 * KIB
     """Names and values of user metadata together."""
 
-    beside: Beside | None = None
+    extension: ExtensionHandler | None = None
     """Another protocol on this port: see `s3api.extension`."""

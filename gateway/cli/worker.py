@@ -20,7 +20,7 @@ from gateway.site.processes.reload_checks import answer_supervisor
 from gateway.site.processes.supervisor import BACKLOG, LISTEN_FD
 from gateway.site.processes.tls import Certificate
 from gateway.site.site import Site
-from s3api.extension import Beside
+from s3api.extension import ExtensionHandler
 from s3api.http.server import make_server, serve
 from s3api.settings import S3Settings
 
@@ -65,7 +65,7 @@ async def _serve(child: Child, site: Site, rpc: RpcServer) -> None:
     await serving.stop(child.config.server.stop_seconds)
 
 
-def _settings(site: Site, beside: Beside) -> S3Settings:
+def _settings(site: Site, extension: ExtensionHandler) -> S3Settings:
     server = site.config.server
     return S3Settings(
         region=site.config.site.region,
@@ -76,7 +76,7 @@ def _settings(site: Site, beside: Beside) -> S3Settings:
         idle_seconds=server.idle_seconds,
         body_idle_seconds=server.body_idle_seconds,
         write_idle_seconds=server.write_idle_seconds,
-        beside=beside,
+        extension=extension,
     )
 
 

@@ -54,7 +54,7 @@ class RequestLog:
     def __init__(self, lines: JsonLog | None) -> None:
         self._lines = lines
 
-    def answered(self, seen: CompletedRequest) -> None:
+    def write(self, seen: CompletedRequest) -> None:
         operation = seen.operation
         REQUESTS.add(1, operation, str(seen.status))
         SECONDS.observe(seen.seconds, operation)

@@ -25,10 +25,10 @@ COMPOSITE = "COMPOSITE"
 """Made of the parts' checksums, and not of the bytes as FULL_OBJECT is."""
 FULL_ONLY = {"CRC64NVME"}
 COMPOSITE_ONLY = {"SHA1", "SHA256"}
-UNBUILT = frozenset({"MD5", "SHA512", "XXHASH3", "XXHASH64", "XXHASH128"})
+UNSUPPORTED_ALGORITHMS = frozenset({"MD5", "SHA512", "XXHASH3", "XXHASH64", "XXHASH128"})
 """Algorithms that S3 has besides."""
 _NOT_VALUES = {"x-amz-checksum-mode", "x-amz-checksum-algorithm", "x-amz-checksum-type"}
-SDK = "x-amz-sdk-checksum-algorithm"
+SDK_HEADER = "x-amz-sdk-checksum-algorithm"
 """What SDKs say beside a value, of the algorithm that it is of."""
 
 _COMPUTE: dict[str, Callable[[bytes], bytes]] = {
@@ -45,13 +45,15 @@ def compute(algorithm: str, raw: bytes) -> str:
     return base64.b64encode(_COMPUTE[algorithm](raw)).decode()
 
 
-def known(algorithm: str, header: str = "x-amz-checksum-algorithm") -> str:
+def check_algorithm(algorithm: str, header: str = "x-amz-checksum-algorithm") -> str:
     """*algorithm* in upper case. Raises S3Error NotImplemented for one that S3 has besides, else InvalidRequest."""
     name = algorithm.upper()
-    if name in UNBUILT:
+    if name in UNSUPPORTED_ALGORITHMS:
         raise S3Error("NotImplemented", f"The checksum {name} is not implemented.", Header=header)
     if name not in DIGEST_BYTES:
-        raise S3Error("InvalidRequest", f"Value for {header} header is invalid." if header == SDK else _UNSUPPORTED)
+        raise S3Error(
+            "InvalidRequest", f"Value for {header} header is invalid." if header == SDK_HEADER else _UNSUPPORTED
+        )
     return name
 
 
@@ -88,7 +90,7 @@ def content_md5(headers: Mapping[str, str]) -> bytes | None:
     return raw
 
 
-def asked(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | None]:
+def requested_checksum(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | None]:
     """What a request says of its body's checksum: (algorithm, (algorithm, value) where the value stands in a header;
     else it comes behind the body).
 
@@ -97,7 +99,7 @@ def asked(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | Non
     Raises S3Error InvalidRequest for several of them, unknown ones, names that differ, and a name without a value."""
     found = [name for name in headers if name.startswith("x-amz-checksum-") and name not in _NOT_VALUES]
     trailer = headers.get("x-amz-trailer")
-    named = headers.get(SDK)
+    named = headers.get(SDK_HEADER)
     if not found and trailer is None and named is None:
         return None, None
     names = list(found)
@@ -107,22 +109,22 @@ def asked(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | Non
         raise S3Error(
             "InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
         )
-    algorithm = known(named, SDK) if named is not None else None
+    algorithm = check_algorithm(named, SDK_HEADER) if named is not None else None
     if not names:
         raise S3Error(
             "InvalidRequest",
-            f"{SDK} specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found.",
+            f"{SDK_HEADER} specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found.",
         )
     if names[0] not in HEADERS:
-        known(names[0].removeprefix("x-amz-checksum-"), "x-amz-trailer")
+        check_algorithm(names[0].removeprefix("x-amz-checksum-"), "x-amz-trailer")
         raise S3Error("InvalidRequest", f"The checksum {names[0]} is not supported.")
     if algorithm is not None and algorithm != HEADERS[names[0]]:
-        raise S3Error("InvalidRequest", f"Value for {SDK} header is invalid.")
+        raise S3Error("InvalidRequest", f"Value for {SDK_HEADER} header is invalid.")
     algorithm = HEADERS[names[0]]
     return algorithm, (algorithm, check_value(algorithm, headers[names[0]].strip())) if found else None
 
 
-def shows(headers: Mapping[str, str]) -> bool:
+def wants_checksum(headers: Mapping[str, str]) -> bool:
     """Whether a read asks for the checksum. Raises S3Error InvalidRequest for a mode that is none."""
     mode = headers.get("x-amz-checksum-mode")
     if mode and mode.upper() != "ENABLED":

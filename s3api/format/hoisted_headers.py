@@ -23,7 +23,7 @@ _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.IGNORECASE | re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def hoisted(target: Target, headers: Mapping[str, str]) -> Mapping[str, str]:
+def hoisted_headers(target: Target, headers: Mapping[str, str]) -> Mapping[str, str]:
     """The headers among the parameters of *target*, under lower-case names; none where it is not presigned. *headers*
     are those that came as headers.
 

@@ -13,7 +13,7 @@ from s3api.format.xml_writer import escape
 
 if TYPE_CHECKING:
     from gateway.engine.engine import Engine
-    from s3api.request import Call
+    from s3api.request import S3Request
 
 EXPECTED = "x-amz-expected-bucket-owner"
 EXPECTED_OF_SOURCE = "x-amz-source-expected-bucket-owner"
@@ -42,10 +42,10 @@ class Owners(dict[int, str]):
         return f"<{tag}>{self[user]}</{tag}>"
 
 
-async def check_expected_owner(call: Call, header: str, bucket: str) -> None:
+async def check_expected_owner(request: S3Request, header: str, bucket: str) -> None:
     """What *header* expects of *bucket* must be so. Raises `AccessDenied`, or `NoSuchBucket`."""
-    expected = call.headers.get(header)
+    expected = request.headers.get(header)
     if expected is not None:
-        found = await call.engine.head_bucket(call.caller, bucket)
+        found = await request.engine.head_bucket(request.caller, bucket)
         if owner_id(found.owner) != expected.strip():
             raise AccessDenied(f"{bucket} does not belong to {expected}")

@@ -59,7 +59,7 @@ def parse_query(raw: str) -> Mapping[str, str]:
     rest, found, signature = raw.rpartition("&X-Amz-Signature=")
     if found and "&" not in signature:
         raw = rest
-    return _parse_short(raw) if len(raw) <= REMEMBERED_CHARS else _parse(raw)
+    return _parse_short(raw) if len(raw) <= CACHED_QUERY_CHARS else _parse(raw)
 
 
 def _parse(raw: str) -> Mapping[str, str]:
@@ -82,7 +82,7 @@ def _parse(raw: str) -> Mapping[str, str]:
 
 MAX_PARAMETERS = 200
 """Of a query. A presigned request may have as many for headers as there may be headers, and a dozen besides."""
-REMEMBERED_CHARS = 512
+CACHED_QUERY_CHARS = 512
 _parse_short = lru_cache(maxsize=1024)(_parse)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from s3api.errors import S3Error
-from s3api.format.checksums import UNBUILT
+from s3api.format.checksums import UNSUPPORTED_ALGORITHMS
 
-_UNBUILT = {
+_UNSUPPORTED_HEADERS = {
     "x-amz-grant-full-control": "a grant",
     "x-amz-grant-read": "a grant",
     "x-amz-grant-read-acp": "a grant",
@@ -28,7 +28,7 @@ _UNBUILT = {
     "x-amz-website-redirect-location": "a website redirect",
     "x-amz-write-offset-bytes": "appending",
     "x-amz-mfa": "MFA delete",
-    **{f"x-amz-checksum-{name.lower()}": "another checksum" for name in UNBUILT},
+    **{f"x-amz-checksum-{name.lower()}": "another checksum" for name in UNSUPPORTED_ALGORITHMS},
 }
 _HARMLESS = {
     "x-amz-acl": ("another ACL", frozenset({"", "private", "bucket-owner-full-control", "bucket-owner-read"})),
@@ -54,8 +54,12 @@ def check_headers(headers: Mapping[str, str], sealed: bool) -> None:
     for name, value in headers.items():
         if not name.startswith("x-amz-"):
             continue
-        if name in _UNBUILT:
-            raise S3Error("NotImplemented", f"{name} asks for {_UNBUILT[name]}, which is not implemented.", Header=name)
+        if name in _UNSUPPORTED_HEADERS:
+            raise S3Error(
+                "NotImplemented",
+                f"{name} asks for {_UNSUPPORTED_HEADERS[name]}, which is not implemented.",
+                Header=name,
+            )
         if name in _HARMLESS and value.lower() not in _HARMLESS[name][1]:
             _refuse_value(name, value)
     storage = headers.get("x-amz-storage-class")

@@ -24,18 +24,18 @@ _NAMES = {
 UNKNOWN = "\ufffd"
 
 
-def _spell(match: re.Match[str]) -> str:
+def _escape_char(match: re.Match[str]) -> str:
     return _NAMES.get(match[0], UNKNOWN)
 
 
-def _spell_key(match: re.Match[str]) -> str:
+def _escape_key_char(match: re.Match[str]) -> str:
     char = match[0]
     return _NAMES.get(char) or (f"&#x{ord(char):x};" if char < " " else UNKNOWN)
 
 
 def escape(text: str) -> str:
     """*text* as XML character data or attribute value. What XML 1.0 has no name for becomes U+FFFD."""
-    return _SPECIAL.sub(_spell, text) if _SPECIAL.search(text) else text
+    return _SPECIAL.sub(_escape_char, text) if _SPECIAL.search(text) else text
 
 
 def escape_bytes(raw: bytes) -> str:
@@ -44,7 +44,7 @@ def escape_bytes(raw: bytes) -> str:
     Control characters are written as references, as S3 does, so that two keys never look the same; though XML 1.0 has
     no name for most of them, and who lists such keys asks for encoding-type=url."""
     text = raw.decode("utf-8", "replace")
-    return _SPECIAL.sub(_spell_key, text) if _SPECIAL.search(text) else text
+    return _SPECIAL.sub(_escape_key_char, text) if _SPECIAL.search(text) else text
 
 
 def url_encode(raw: bytes) -> str:

@@ -13,28 +13,28 @@ from typing import Protocol
 
 from gateway.engine.shares import Shares
 
-LOOKED_AT_MOST = 64
+EVICTION_SCAN_MOST = 64
 """Connections of one address that are looked at for one that is idle."""
 IPV6_PREFIX_BITS = 64
 """Addresses that share so many bits are one party's (RFC 6177): each household gets at least that much."""
 
 
-class Visitor(Protocol):
+class CountedConnection(Protocol):
     """One connection, as it is counted."""
 
     @property
     def address(self) -> str:
-        """Where it comes from, as `group_of` has it. The same for as long as it is counted."""
+        """Where it comes from, as `address_group` has it. The same for as long as it is counted."""
 
     @property
     def idle(self) -> bool:
         """No request is under way on it."""
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """End at once. It is not counted any more."""
 
 
-class Crowd:
+class ConnectionLimit:
     """A bounded set of visitors, by their addresses. Every call takes constant time."""
 
     __slots__ = ("_by_address", "_by_count", "_count", "_limit", "_most")
@@ -42,7 +42,7 @@ class Crowd:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._count = 0
-        self._by_address: dict[str, dict[Visitor, None]] = {}
+        self._by_address: dict[str, dict[CountedConnection, None]] = {}
         """Each address's visitors, oldest first."""
         self._by_count: dict[int, dict[str, None]] = {}
         """The addresses that have so many visitors."""
@@ -52,50 +52,50 @@ class Crowd:
     def __len__(self) -> int:
         return self._count
 
-    def enter(self, visitor: Visitor) -> bool:
+    def admit(self, connection: CountedConnection) -> bool:
         """Count one more; where there is no room, an idle one makes room. Whether there is room for it."""
-        if self._count >= self._limit and not self._make_room():
+        if self._count >= self._limit and not self._evict_idle():
             return False
-        self._add(visitor)
+        self._add(connection)
         return True
 
-    def _make_room(self) -> bool:
+    def _evict_idle(self) -> bool:
         address = next(iter(self._by_count.get(self._most, ())), None)
         if address is None:
             return False
-        visitors = self._by_address[address]
-        for visitor, _ in zip(visitors, range(LOOKED_AT_MOST), strict=False):
-            if visitor.idle:
-                self.leave(visitor)
-                visitor.make_room()
+        connections = self._by_address[address]
+        for connection, _ in zip(connections, range(EVICTION_SCAN_MOST), strict=False):
+            if connection.idle:
+                self.remove(connection)
+                connection.evict()
                 return True
-        for visitor in [visitor for visitor, _ in zip(visitors, range(LOOKED_AT_MOST), strict=False)]:
-            visitors[visitor] = visitors.pop(visitor)  # the next time others are looked at
+        for connection in [connection for connection, _ in zip(connections, range(EVICTION_SCAN_MOST), strict=False)]:
+            connections[connection] = connections.pop(connection)  # the next time others are looked at
         return False
 
-    def leave(self, visitor: Visitor) -> None:
+    def remove(self, connection: CountedConnection) -> None:
         """Do not count it any more. Harmless where it is not counted."""
-        visitors = self._by_address.get(visitor.address)
-        if visitors is None or visitor not in visitors:
+        connections = self._by_address.get(connection.address)
+        if connections is None or connection not in connections:
             return
-        del visitors[visitor]
-        self._recount(visitor.address, len(visitors) + 1, len(visitors))
-        if not visitors:
-            del self._by_address[visitor.address]
+        del connections[connection]
+        self._recount(connection.address, len(connections) + 1, len(connections))
+        if not connections:
+            del self._by_address[connection.address]
 
-    def replace(self, visitor: Visitor, successor: Visitor) -> bool:
+    def replace(self, connection: CountedConnection, successor: CountedConnection) -> bool:
         """Count *successor* instead, which has the same address. Whether *visitor* was counted."""
-        visitors = self._by_address.get(visitor.address)
-        if visitors is None or visitor not in visitors:
+        connections = self._by_address.get(connection.address)
+        if connections is None or connection not in connections:
             return False
-        del visitors[visitor]
-        visitors[successor] = None
+        del connections[connection]
+        connections[successor] = None
         return True
 
-    def _add(self, visitor: Visitor) -> None:
-        visitors = self._by_address.setdefault(visitor.address, {})
-        visitors[visitor] = None
-        self._recount(visitor.address, len(visitors) - 1, len(visitors))
+    def _add(self, connection: CountedConnection) -> None:
+        connections = self._by_address.setdefault(connection.address, {})
+        connections[connection] = None
+        self._recount(connection.address, len(connections) - 1, len(connections))
 
     def _recount(self, address: str, before: int, now: int) -> None:
         self._count += now - before
@@ -116,9 +116,9 @@ class Admission:
     __slots__ = ("_heads", "closed", "crowd", "handshakes")
 
     def __init__(self, connections_limit: int, heads_limit_bytes: int, handshakes_limit: int = 1 << 30) -> None:
-        self.crowd = Crowd(connections_limit)
+        self.crowd = ConnectionLimit(connections_limit)
         """All connections."""
-        self.handshakes = Crowd(handshakes_limit)
+        self.handshakes = ConnectionLimit(handshakes_limit)
         """Those of them whose TLS handshake is under way."""
         self.closed = False
         """The server stops: no request is waited for any more."""
@@ -134,16 +134,16 @@ class Admission:
         """Of heads that have not ended yet."""
         return self._heads.total
 
-    def hold(self, address: str, count: int) -> bool:
+    def reserve_head(self, address: str, count: int) -> bool:
         """*count* bytes more of an unfinished head. Whether there is room for them; otherwise they are not held."""
         return self._heads.try_add(address, count)
 
-    def release(self, address: str, count: int) -> None:
+    def release_head(self, address: str, count: int) -> None:
         """A head, of which *count* bytes are held, has ended."""
         self._heads.remove(address, count)
 
 
-def group_of(peer: object) -> str:
+def address_group(peer: object) -> str:
     """What counts as one address, of a transport's `peername`: an IPv4 address, or the first half of an IPv6 one."""
     text = str(peer[0]) if isinstance(peer, tuple) and peer else str(peer or "")
     if ":" not in text:

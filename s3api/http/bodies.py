@@ -14,7 +14,7 @@ from s3api.errors import S3Error
 from s3api.format import checksums
 from s3api.format.xml_reader import Element, read_xml
 from s3api.http.exchange import Exchange
-from s3api.request import Call
+from s3api.request import S3Request
 
 
 class PlainBody(Body):
@@ -36,9 +36,9 @@ class PlainBody(Body):
         return data
 
 
-def declared_bytes(call: Call, name: str = "content-length") -> int | None:
+def declared_length(request: S3Request, name: str = "content-length") -> int | None:
     """A length header's value. Raises S3Error InvalidArgument for what is no length."""
-    text = call.headers.get(name)
+    text = request.headers.get(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
@@ -46,33 +46,33 @@ def declared_bytes(call: Call, name: str = "content-length") -> int | None:
     return int(text)
 
 
-def body_of(call: Call) -> tuple[Body, int, str | None]:
+def request_body(request: S3Request) -> tuple[Body, int, str | None]:
     """The body, its size in plain bytes, and the SHA-256 that was signed for it, if one was.
 
     Raises S3Error MissingContentLength."""
-    payload = call.payload
+    payload = request.verified
     assert payload is not None
     if payload.payload in _STREAMING:
-        return _chunked(call, payload)
-    size = declared_bytes(call)
+        return _chunked(request, payload)
+    size = declared_length(request)
     if size is None:
         raise S3Error("MissingContentLength")
-    body = PlainBody(call.exchange, call.settings.body_idle_seconds)
+    body = PlainBody(request.exchange, request.settings.body_idle_seconds)
     return body, size, payload.sha256 if payload.payload is PayloadKind.SIGNED else None
 
 
 _STREAMING = {PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER}
 
 
-async def small_body(call: Call, limit_bytes: int, *, own_checksum: bool = True) -> bytes:
+async def read_body(request: S3Request, limit_bytes: int, *, own_checksum: bool = True) -> bytes:
     """All of a body that is an XML document, once its digests hold.
 
     *own_checksum*: the x-amz-checksum- headers speak of this document.
 
     Raises S3Error MaxMessageLengthExceeded, BadDigest, XAmzContentSHA256Mismatch, IncompleteBody."""
-    if "content-length" not in call.headers and "transfer-encoding" not in call.headers:
+    if "content-length" not in request.headers and "transfer-encoding" not in request.headers:
         return b""
-    body, size, sha256 = body_of(call)
+    body, size, sha256 = request_body(request)
     if size > limit_bytes:
         raise S3Error("MaxMessageLengthExceeded", MaxMessageLengthBytes=str(limit_bytes))
     collected = bytearray()
@@ -83,9 +83,9 @@ async def small_body(call: Call, limit_bytes: int, *, own_checksum: bool = True)
     raw = bytes(collected)
     if len(raw) != size:
         raise S3Error("IncompleteBody")
-    promised = checksums.asked(call.headers)[1] if own_checksum else None
+    promised = checksums.requested_checksum(request.headers)[1] if own_checksum else None
     check = partial(
-        _check_digests, raw, sha256, checksums.content_md5(call.headers), promised, body.trailing_checksum()
+        _check_digests, raw, sha256, checksums.content_md5(request.headers), promised, body.trailing_checksum()
     )
     if size <= HASHED_ON_LOOP_BYTES:
         check()
@@ -94,9 +94,9 @@ async def small_body(call: Call, limit_bytes: int, *, own_checksum: bool = True)
     return raw
 
 
-async def xml_body(call: Call, root: str, *, own_checksum: bool = True) -> Element:
-    """A body that is an XML document, parsed. Raises as `small_body`, and S3Error MalformedXML."""
-    return await read_xml(await small_body(call, call.settings.xml_bytes, own_checksum=own_checksum), root)
+async def read_xml_body(request: S3Request, root: str, *, own_checksum: bool = True) -> Element:
+    """A body that is an XML document, parsed. Raises as `read_body`, and S3Error MalformedXML."""
+    return await read_xml(await read_body(request, request.settings.xml_bytes, own_checksum=own_checksum), root)
 
 
 HASHED_ON_LOOP_BYTES = 128 << 10
@@ -114,13 +114,13 @@ def _check_digests(raw: bytes, sha256: str | None, md5: bytes | None, *all_promi
             raise S3Error("BadDigest", f"The {promised[0]} you specified did not match the calculated checksum.")
 
 
-def need_digest(call: Call) -> None:
+def require_digest(request: S3Request) -> None:
     """DeleteObjects and its like want their XML vouched for. Raises S3Error InvalidRequest."""
-    if "content-md5" not in call.headers and checksums.asked(call.headers) == (None, None):
+    if "content-md5" not in request.headers and checksums.requested_checksum(request.headers) == (None, None):
         raise S3Error("InvalidRequest", "Missing required header for this request: Content-MD5 OR x-amz-checksum-*")
 
 
-TURN = 64
+CHUNKS_PER_TURN = 64
 """Chunks that are handed over before the event loop runs: one read may bring a hundred thousand chunks of a byte."""
 
 
@@ -129,12 +129,12 @@ class ChunkedBody(Body):
 
     __slots__ = ("_events", "_events_in_turn", "_exchange", "_idle_seconds", "_parser", "_promised", "_trailing")
 
-    def __init__(self, call: Call, payload: VerifiedRequest, size: int) -> None:
-        self._exchange = call.exchange
-        self._idle_seconds = call.settings.body_idle_seconds
+    def __init__(self, request: S3Request, payload: VerifiedRequest, size: int) -> None:
+        self._exchange = request.exchange
+        self._idle_seconds = request.settings.body_idle_seconds
         self._parser = ChunkedParser(payload, size)
         self._events: Iterator[Event] = iter(())
-        promised = call.headers.get("x-amz-trailer", "").lower().split(",")
+        promised = request.headers.get("x-amz-trailer", "").lower().split(",")
         self._promised = {each.strip() for each in promised if each.strip()}
         self._trailing: tuple[str, str] | None = None
         self._events_in_turn = 0
@@ -144,7 +144,7 @@ class ChunkedBody(Body):
 
     async def __anext__(self) -> Buffer:
         self._events_in_turn += 1
-        if self._events_in_turn >= TURN:
+        if self._events_in_turn >= CHUNKS_PER_TURN:
             self._events_in_turn = 0
             await asyncio.sleep(0)
         while True:
@@ -152,14 +152,14 @@ class ChunkedBody(Body):
                 if isinstance(event, Data):
                     return event.data
                 if isinstance(event, Trailer):
-                    self._take(event.name, event.value)
+                    self._accept_trailer(event.name, event.value)
             data = await self._exchange.read(self._idle_seconds)
             if not data:
-                self._end()
+                self._finish()
                 raise StopAsyncIteration
             self._events = self._parser.feed(data)
 
-    def _take(self, name: str, value: str) -> None:
+    def _accept_trailer(self, name: str, value: str) -> None:
         if self._trailing is not None:
             raise S3Error("MalformedTrailerError", "A trailer comes more than once.")
         if name not in self._promised or name not in checksums.HEADERS:
@@ -167,7 +167,7 @@ class ChunkedBody(Body):
         algorithm = checksums.HEADERS[name]
         self._trailing = (algorithm, checksums.check_value(algorithm, value, "trailing header"))
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         self._parser.finish()
         if self._promised and self._trailing is None:
             raise S3Error("MalformedTrailerError", "The announced trailer did not come.")
@@ -176,8 +176,8 @@ class ChunkedBody(Body):
         return self._trailing
 
 
-def _chunked(call: Call, payload: VerifiedRequest) -> tuple[Body, int, None]:
-    size = declared_bytes(call, "x-amz-decoded-content-length")
+def _chunked(request: S3Request, payload: VerifiedRequest) -> tuple[Body, int, None]:
+    size = declared_length(request, "x-amz-decoded-content-length")
     if size is None:
         raise S3Error("MissingContentLength", "You must provide the x-amz-decoded-content-length HTTP header.")
-    return ChunkedBody(call, payload, size), size, None
+    return ChunkedBody(request, payload, size), size, None

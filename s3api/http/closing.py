@@ -12,7 +12,7 @@ import termios
 from fcntl import ioctl
 
 
-class Closing:
+class GracefulClose:
     """Closes *transport*. A client that takes nothing at all for *idle_seconds*, or for *close_seconds* if those are
     more, is cut. So is one with TLS that took everything and sends no close_notify within *close_seconds*."""
 

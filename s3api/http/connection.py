@@ -20,8 +20,8 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web import RequestHandler
 
 from gateway.timing.durations import ConnectionsTiming
-from s3api.http.admission import Admission, group_of
-from s3api.http.closing import Closing
+from s3api.http.admission import Admission, address_group
+from s3api.http.closing import GracefulClose
 from s3api.http.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from s3api.http.handshakes import Handshake
 
-Answering = Callable[[Exchange], Awaitable[bool]]
+RequestHandlerFunction = Callable[[Exchange], Awaitable[bool]]
 """Answers an exchange; whether its connection may live on. Raises ConnectionError when there is nobody to answer."""
 Refuse = Callable[[str, str], bytes]
 """(the peer's address, S3's code) → the whole answer to a request that could not be read."""
@@ -43,23 +43,23 @@ class Connection(RequestHandler):
     take no byte of what is unsent when the connection is to end."""
 
     __slots__ = (
-        "_admission", "_answer", "_closing", "_handshake", "_head_bytes", "_head_limit_bytes", "_lost", "_refuse",
-        "_write_idle_seconds", "address", "exchange", "half_closed", "remote", "timing",
+        "_admission", "_graceful_close", "_handle", "_handshake", "_head_bytes", "_head_limit_bytes", "_lost",
+        "_refuse", "_write_idle_seconds", "address", "exchange", "half_closed", "remote", "timing",
     )  # fmt: skip
 
     def __init__(
-        self, manager: Any, *, answer: Answering, refuse: Refuse, head_bytes: int, admission: Admission,
+        self, manager: Any, *, handle: RequestHandlerFunction, refuse: Refuse, head_bytes: int, admission: Admission,
         handshake: Handshake | None, write_idle_seconds: float, timing: ConnectionsTiming, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(manager, **options)
-        self._answer = answer
+        self._handle = handle
         self._refuse = refuse
         self._admission = admission
         self._head_limit_bytes = head_bytes
         self._head_bytes = 0
         self._handshake = handshake
         self._write_idle_seconds = write_idle_seconds
-        self._closing: Closing | None = None
+        self._graceful_close: GracefulClose | None = None
         self._lost = False
         self.exchange: Exchange | None = None
         """The one that is under way."""
@@ -81,21 +81,21 @@ class Connection(RequestHandler):
         super().connection_made(transport)
         peer = self.peername
         self.remote = str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
-        self.address = group_of(peer) if self._handshake is None else self._handshake.address
+        self.address = address_group(peer) if self._handshake is None else self._handshake.address
         if self._handshake is None:
-            if not self._admission.crowd.enter(self):
+            if not self._admission.crowd.admit(self):
                 self._write_idle_seconds = 0.0  # it is not counted, so it may not stay for who takes no answer
-                self._turn_away("SlowDown")
+                self._reject("SlowDown")
         elif not self._handshake.connected(self):
-            self.make_room()
+            self.evict()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Somebody is gone."""
         self._lost = True
-        if self._closing is not None:
-            self._closing.end()
+        if self._graceful_close is not None:
+            self._graceful_close.end()
         super().connection_lost(exc)
-        self._admission.crowd.leave(self)
+        self._admission.crowd.remove(self)
         self._release_head()
 
     def data_received(self, data: bytes) -> None:
@@ -106,21 +106,21 @@ class Connection(RequestHandler):
             if self._head_bytes:
                 self._release_head()
         elif self._head_bytes + len(data) > self._head_limit_bytes:
-            self._turn_away("RequestHeaderSectionTooLarge")
-        elif self._admission.hold(self.address, len(data)):
+            self._reject("RequestHeaderSectionTooLarge")
+        elif self._admission.reserve_head(self.address, len(data)):
             self._head_bytes += len(data)
         else:
-            self._turn_away("SlowDown")
+            self._reject("SlowDown")
 
     def _release_head(self) -> None:
-        self._admission.release(self.address, self._head_bytes)
+        self._admission.release_head(self.address, self._head_bytes)
         self._head_bytes = 0
 
-    def _turn_away(self, code: str) -> None:
-        self._say_no(code)
+    def _reject(self, code: str) -> None:
+        self._write_refusal(code)
         self.force_close()
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """End at once, for another connection, since nothing is under way on this one."""
         transport = self.transport
         self.force_close()
@@ -131,24 +131,26 @@ class Connection(RequestHandler):
         """End once what is written is sent, as far as the client takes it; what is under way is not waited for."""
         transport, self.transport = self.transport, None
         super().force_close()
-        self._end(transport)
+        self._close_gracefully(transport)
 
-    def _end(self, transport: asyncio.Transport | None) -> None:
-        if transport is not None and self._closing is None and not self._lost:
-            self._closing = Closing(transport, self._write_idle_seconds, self.timing.close_seconds)
+    def _close_gracefully(self, transport: asyncio.Transport | None) -> None:
+        if transport is not None and self._graceful_close is None and not self._lost:
+            self._graceful_close = GracefulClose(transport, self._write_idle_seconds, self.timing.close_seconds)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client has sent its last byte, but may still read. What it asked for whole is answered; a body that now
         can never become whole is refused; then the connection ends."""
         if self.idle:
-            self._end(self.transport)
+            self._close_gracefully(self.transport)
             return None
         self._close = self.half_closed = True
         if self.exchange is not None:
             self.exchange.half_closed()
         if self._handshake is None:
             return True
-        self._end(self.transport)  # TLS cannot be half closed: asyncio closes the transport whatever is answered here
+        self._close_gracefully(
+            self.transport
+        )  # TLS cannot be half closed: asyncio closes the transport whatever is answered here
         return None
 
     async def start(self) -> None:
@@ -157,16 +159,16 @@ class Connection(RequestHandler):
             while not self._force_close:
                 message, payload = await self._next()
                 if not isinstance(message, RawRequestMessage):
-                    self._say_no(
+                    self._write_refusal(
                         "RequestHeaderSectionTooLarge" if isinstance(message.exc, LineTooLong) else "BadRequest"
                     )
                     break
-                self._keepalive = await self._one(message, payload)
+                self._keepalive = await self._serve_request(message, payload)
                 if not payload.is_eof():
                     await self._linger(payload)
                 if not self._keepalive or self._close:
                     break
-                self._mind_idleness()
+                self._start_keepalive_timer()
         except ConnectionError:
             pass
         except asyncio.CancelledError:
@@ -177,7 +179,7 @@ class Connection(RequestHandler):
             self.force_close()
         if not self._force_close:
             self._task_handler = None
-            self._end(self.transport)
+            self._close_gracefully(self.transport)
 
     async def _next(self) -> tuple[Any, StreamReader]:
         """The next head that was parsed, or why one could not be, and the payload behind it. Raises ConnectionError
@@ -197,14 +199,14 @@ class Connection(RequestHandler):
             self._resume_reading_if_drained()
         return message, payload
 
-    async def _one(self, message: RawRequestMessage, payload: StreamReader) -> bool:
+    async def _serve_request(self, message: RawRequestMessage, payload: StreamReader) -> bool:
         exchange = Exchange(message, payload, self)
         # aiohttp's end of a connection and its shutdown look at these three.
         self._current_request = cast("BaseRequest", exchange)
         self._request_in_progress = True
         self.exchange = exchange
         try:
-            return await self._answer(exchange)
+            return await self._handle(exchange)
         finally:
             self.exchange = self._current_request = None
             self._request_in_progress = False
@@ -225,17 +227,17 @@ class Connection(RequestHandler):
         """Behind this answer the connection ends at once."""
         self._lingering_time = 0.0
 
-    def _mind_idleness(self) -> None:
+    def _start_keepalive_timer(self) -> None:
         close_time = self._loop.time() + self._keepalive_timeout
         self._next_keepalive_close_time = close_time
         if self._keepalive_handle is None:
             self._keepalive_handle = self._loop.call_at(close_time, self._process_keepalive)
 
-    def _say_no(self, code: str) -> None:
+    def _write_refusal(self, code: str) -> None:
         if self.transport is not None:
             self.transport.write(self._refuse(self.remote, code))
 
-    async def drained(self) -> None:
+    async def wait_drained(self) -> None:
         """Wait until the client has taken most of what was written."""
         if self.transport is not None and self._paused:
             await self._drain_helper()

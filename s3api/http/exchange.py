@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.engine.types import Buffer
 from s3api.errors import S3Error
-from s3api.response import BODILESS, STATUS_LINES, Answer
+from s3api.response import BODILESS, STATUS_LINES, Response
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
@@ -30,7 +30,7 @@ ONE_PIECE_BYTES = 64 << 10
 class Exchange:
     """One request: its head, its payload, and the way back."""
 
-    __slots__ = ("_probes", "begun", "continued", "message", "payload", "protocol", "received", "work")
+    __slots__ = ("_probes", "continued", "message", "payload", "protocol", "received", "response_started", "task")
 
     def __init__(self, message: RawRequestMessage, payload: StreamReader, protocol: Connection) -> None:
         self.message = message
@@ -40,9 +40,9 @@ class Exchange:
         """Body bytes that were read."""
         self.continued = False
         """`100 Continue` went out."""
-        self.begun = False
+        self.response_started = False
         """Some of the answer went out."""
-        self.work: asyncio.Task[object] | None = None
+        self.task: asyncio.Task[object] | None = None
         """The task that works on the answer, and that is cancelled when the client is gone."""
         self._probes = PROBES
         if protocol.half_closed:
@@ -54,8 +54,8 @@ class Exchange:
         Cancelling is safe at any moment. A command that is on its way to the committer stays on its way, and what was
         stored for it is kept until its outcome is known (`Writer.storing`, `Journal.send`)."""
         self.payload.set_exception(error)
-        if self.work is not None:
-            self.work.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def half_closed(self) -> None:
         """The client sends no more. A body that is not whole will never be.
@@ -71,7 +71,7 @@ class Exchange:
         them before the answer. The host of a client that is gone answers the first one with a reset, which the next
         one runs into: then the connection is lost, and the work is cancelled."""
         transport = self.protocol.transport
-        waits = not self.begun and self.protocol.exchange is self
+        waits = not self.response_started and self.protocol.exchange is self
         if not waits or transport is None or transport.is_closing() or not self._probes:
             return
         self._probes -= 1
@@ -126,11 +126,11 @@ class Exchange:
         length = self.message.headers.get("content-length")
         return length is None or int(length) - payload.total_bytes > drain_bytes
 
-    def send_whole(self, answer: Answer, lines: str, close: bool) -> int:
+    def send_whole(self, response: Response, lines: str, close: bool) -> int:
         """Write *answer*, whose body is at hand, *lines* before its own; the count of body bytes. The caller waits with
         `drain` if the client is slow. Raises ConnectionError."""
-        head = self._head(answer, lines, close)
-        body = answer.body
+        head = self._head(response, lines, close)
+        body = response.body
         if len(body) > ONE_PIECE_BYTES:
             self._write(head)
             self._write(body)
@@ -138,33 +138,33 @@ class Exchange:
             self._write(b"".join((head, body)) if body else head)
         return len(body)
 
-    def _head(self, answer: Answer, lines: str, close: bool) -> bytes:
-        status = answer.status
-        length = "" if status in BODILESS else f"Content-Length: {answer.length}\r\n"
+    def _head(self, response: Response, lines: str, close: bool) -> bytes:
+        status = response.status
+        length = "" if status in BODILESS else f"Content-Length: {response.length}\r\n"
         connection = ""
         if close:
             connection = "Connection: close\r\n"
         elif self.message.version < (1, 1):
             connection = "Connection: keep-alive\r\n"
-        head = f"{STATUS_LINES[status]}{lines}{answer.lines}{length}{connection}\r\n"
+        head = f"{STATUS_LINES[status]}{lines}{response.lines}{length}{connection}\r\n"
         return head.encode("utf-8", "surrogateescape")
 
-    async def stream(self, answer: Answer, lines: str, close: bool, write_idle_seconds: float) -> int:
+    async def stream(self, response: Response, lines: str, close: bool, write_idle_seconds: float) -> int:
         """Write *answer* in its chunks, *lines* before its own; the count of body bytes. A body that ends early, for
         whatever reason, ends the connection: that is how the client sees that it is not whole. Raises
         ConnectionError."""
-        chunks = answer.chunks
+        chunks = response.chunks
         assert chunks is not None
         sent = 0
         try:
-            self._write(self._head(answer, lines, close))
+            self._write(self._head(response, lines, close))
             async for chunk in chunks:
                 self._write(chunk)
                 sent += len(chunk)
                 if self.protocol.writing_paused:
                     await self.drain(write_idle_seconds)
-            if sent != answer.length:
-                raise ConnectionAbortedError(f"{sent} of {answer.length} bytes could be read")
+            if sent != response.length:
+                raise ConnectionAbortedError(f"{sent} of {response.length} bytes could be read")
         except BaseException:
             self.abort()
             raise
@@ -178,7 +178,7 @@ class Exchange:
         transport = self.protocol.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
-        self.begun = True
+        self.response_started = True
         transport.write(data)
 
     def abort(self) -> None:
@@ -191,12 +191,12 @@ class Exchange:
         """Wait until the client has taken most of what was written. One that takes nothing at all for so long is cut.
 
         A timer looks after it rather than a task: this happens between any two pieces of a large body."""
-        patience = _Patience(self, write_idle_seconds)
+        timeout = _WriteTimeout(self, write_idle_seconds)
         try:
-            await self.protocol.drained()
+            await self.protocol.wait_drained()
         finally:
-            patience.end()
-        if patience.lost:
+            timeout.end()
+        if timeout.lost:
             raise ConnectionAbortedError("the client takes no bytes")
 
     def unsent(self) -> int:
@@ -205,7 +205,7 @@ class Exchange:
         return transport.get_write_buffer_size() if transport is not None else 0
 
 
-class _Patience:
+class _WriteTimeout:
     """Cuts an exchange whose client takes no bytes at all for some seconds."""
 
     __slots__ = ("_exchange", "_left", "_seconds", "_timer", "lost")

@@ -21,7 +21,7 @@ from socket import socket
 from typing import TYPE_CHECKING
 
 from gateway.timing.durations import ConnectionsTiming
-from s3api.http.admission import Admission, group_of
+from s3api.http.admission import Admission, address_group
 
 if TYPE_CHECKING:
     from s3api.http.connection import Connection
@@ -33,7 +33,7 @@ ACCEPTED_MOST = 64
 
 log = logging.getLogger("entrepot.s3.connections")
 
-Context = Callable[[], ssl.SSLContext]
+TlsContextFactory = Callable[[], ssl.SSLContext]
 """Answers the TLS context for a new connection: another one after the certificate was replaced."""
 
 
@@ -44,7 +44,7 @@ class TlsListener:
     def __init__(
         self,
         sock: socket,
-        context: Context,
+        context: TlsContextFactory,
         admission: Callable[[], Admission],
         connect: Callable[[Handshake], Connection],
         timing: ConnectionsTiming,
@@ -75,11 +75,11 @@ class TlsListener:
                 self._loop.remove_reader(self._sock)
                 self._waiting = self._loop.call_later(self.timing.accept_again_seconds, self._listen)
                 return
-            handshake = Handshake(self, accepted, group_of(peer))
-            if handshake.begin():
+            handshake = Handshake(self, accepted, address_group(peer))
+            if handshake.start():
                 self._under_way.add(handshake)
 
-    def ended(self, handshake: Handshake) -> None:
+    def forget(self, handshake: Handshake) -> None:
         """Forget *handshake*, which is done or was given up."""
         self._under_way.discard(handshake)
 
@@ -91,7 +91,7 @@ class TlsListener:
             self._loop.remove_reader(self._sock)
         self._sock.close()
         for each in list(self._under_way):
-            each.make_room()
+            each.evict()
 
 
 class Handshake:
@@ -105,40 +105,40 @@ class Handshake:
         self._admission = owner.admission()
         self._sock = sock
         self._task: asyncio.Task[None] | None = None
-        self._begun = False
+        self._transport_owns_socket = False
         """Whether a transport owns the socket already, and will close it."""
 
-    def begin(self) -> bool:
+    def start(self) -> bool:
         """Start the handshake if there is room for it; otherwise close the connection. Answers whether it started."""
-        if not (self._admission.crowd.enter(self) and self._admission.handshakes.enter(self)):
-            self._leave()
+        if not (self._admission.crowd.admit(self) and self._admission.handshakes.admit(self)):
+            self._release()
             self._sock.close()
             return False
         self._sock.setblocking(False)
-        self._task = asyncio.get_running_loop().create_task(self._shake())
+        self._task = asyncio.get_running_loop().create_task(self._run())
         return True
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """Cut the handshake off."""
-        self._leave()
+        self._release()
         if self._task is not None:
             self._task.cancel()
-        if not self._begun:
+        if not self._transport_owns_socket:
             self._sock.close()
 
     def connected(self, connection: Connection) -> bool:
         """The handshake is done: count *connection* in its place. Answers whether the handshake was still counted."""
         still = self._admission.crowd.replace(self, connection)
-        self._leave()
+        self._release()
         return still
 
-    def _leave(self) -> None:
-        self._owner.ended(self)
-        self._admission.handshakes.leave(self)
-        self._admission.crowd.leave(self)
+    def _release(self) -> None:
+        self._owner.forget(self)
+        self._admission.handshakes.remove(self)
+        self._admission.crowd.remove(self)
 
-    async def _shake(self) -> None:
-        self._begun = True
+    async def _run(self) -> None:
+        self._transport_owns_socket = True
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: self._owner.connect(self), self._sock, ssl=self._owner.context(),
@@ -150,4 +150,4 @@ class Handshake:
         except Exception:
             log.exception("a TLS handshake failed")
         finally:
-            self._leave()
+            self._release()

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 from aiohttp.web import RequestHandler, Server
 
 from gateway.timing import Timing
-from s3api.access_log import Observer
-from s3api.app import Door
+from s3api.access_log import AccessLog
+from s3api.app import S3App
 from s3api.http.admission import Admission
 from s3api.http.connection import Connection
-from s3api.http.handshakes import HANDSHAKES_MOST, Context, Handshake, TlsListener
+from s3api.http.handshakes import HANDSHAKES_MOST, Handshake, TlsContextFactory, TlsListener
 from s3api.settings import S3Settings
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _quiet = logging.getLogger("entrepot.s3.connections")
 class S3Server(Server):
     """A protocol factory for `loop.create_server`: one `Connection` a client."""
 
-    def __init__(self, door: Door, settings: S3Settings, timing: Timing) -> None:
-        self._door = door
+    def __init__(self, app: S3App, settings: S3Settings, timing: Timing) -> None:
+        self._app = app
         options: dict[str, Any] = {
             "auto_decompress": False,
             "keepalive_timeout": settings.idle_seconds,
@@ -47,7 +47,7 @@ class S3Server(Server):
             "access_log": None,
             "logger": _quiet,
         }
-        super().__init__(cast("Any", door.answer))
+        super().__init__(cast("Any", app.handle))
         self._options = options
         self._head_bytes = settings.head_bytes
         self._write_idle_seconds = settings.write_idle_seconds
@@ -59,10 +59,10 @@ class S3Server(Server):
 
     def connection(self, handshake: Handshake | None = None) -> Connection:
         """The protocol of a new connection; *handshake*: that of TLS, where that is spoken."""
-        door = self._door
+        app = self._app
         share = READ_BYTES_TOGETHER // (self.admission.connections + 1)
         return Connection(
-            self, loop=self._loop, answer=door.answer, refuse=door.refuse, head_bytes=self._head_bytes,
+            self, loop=self._loop, handle=app.handle, refuse=app.refuse, head_bytes=self._head_bytes,
             admission=self.admission, handshake=handshake, write_idle_seconds=self._write_idle_seconds,
             timing=self.timing.connections,
             read_bufsize=max(READ_BYTES_LEAST, min(share, READ_BYTES_MOST)), **self._options,
@@ -71,11 +71,11 @@ class S3Server(Server):
     @property
     def in_flight(self) -> int:
         """Requests that are being answered."""
-        return self._door.in_flight
+        return self._app.in_flight
 
     async def wind_down(self) -> None:
         """From now on every answer ends its connection, and connections without a request end at once."""
-        self._door.closing = self.admission.closed = True
+        self._app.closing = self.admission.closed = True
         for number, connection in enumerate(self.connections, 1):
             if isinstance(connection, Connection) and connection.idle:
                 connection.force_close()
@@ -83,7 +83,7 @@ class S3Server(Server):
                 await asyncio.sleep(0)
 
 
-class Serving:
+class RunningServer:
     """A server that listens, until `stop`."""
 
     def __init__(self, server: S3Server, listening: asyncio.Server | TlsListener, port: int) -> None:
@@ -104,12 +104,14 @@ class Serving:
         await self._server.shutdown(durations.cut_seconds)
 
 
-def make_server(engine: Engine, settings: S3Settings, observer: Observer, timing: Timing) -> S3Server:
+def make_server(engine: Engine, settings: S3Settings, access_log: AccessLog, timing: Timing) -> S3Server:
     """An S3 server over *engine*. To be called on a running loop; `serve` makes it listen."""
-    return S3Server(Door(engine, settings, observer, timing.clock), settings, timing)
+    return S3Server(S3App(engine, settings, access_log, timing.clock), settings, timing)
 
 
-async def serve(server: S3Server, sock: socket, tls: Context | None = None, backlog: int = 1024) -> Serving:
+async def serve(
+    server: S3Server, sock: socket, tls: TlsContextFactory | None = None, backlog: int = 1024
+) -> RunningServer:
     """Listen on the bound *sock*. *tls* answers the context of each new connection; None: without TLS."""
     port = int(sock.getsockname()[1])
     listening: asyncio.Server | TlsListener
@@ -118,4 +120,4 @@ async def serve(server: S3Server, sock: socket, tls: Context | None = None, back
     else:
         sock.listen(backlog)
         listening = TlsListener(sock, tls, lambda: server.admission, server.connection, server.timing.connections)
-    return Serving(server, listening, port)
+    return RunningServer(server, listening, port)

@@ -9,17 +9,17 @@ from s3api.format.checksums import COMPOSITE, checksum_xml, value_xml
 from s3api.format.conditions import read_conditions
 from s3api.format.dates import SECOND_NS, http_date
 from s3api.format.xml_writer import XML_HEAD, XMLNS
-from s3api.request import MAX_KEYS, Call
-from s3api.response import Answer, xml_answer
+from s3api.request import MAX_KEYS, S3Request
+from s3api.response import Response, xml_response
 
 NAMES = frozenset({"ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"})
 
 
-async def get_object_attributes(call: Call) -> Answer:
+async def get_object_attributes(request: S3Request) -> Response:
     """GET /bucket/key?attributes"""
-    asked = _asked(call)
-    opened = await call.engine.head(
-        call.caller, call.bucket, call.key, call.version, None, None, read_conditions(call.headers)
+    asked = _requested_attributes(request)
+    opened = await request.engine.head(
+        request.caller, request.bucket, request.key, request.version, None, None, read_conditions(request.headers)
     )
     info = opened.info
     out = ""
@@ -28,7 +28,7 @@ async def get_object_attributes(call: Call) -> Answer:
     if "Checksum" in asked and info.checksum is not None:
         out += f"<Checksum>{_checksum_xml(info.checksum)}</Checksum>"
     if "ObjectParts" in asked and info.parts_count:
-        out += await _parts_xml(call, info)
+        out += await _parts_xml(request, info)
     if "StorageClass" in asked:
         out += "<StorageClass>STANDARD</StorageClass>"
     if "ObjectSize" in asked:
@@ -36,11 +36,11 @@ async def get_object_attributes(call: Call) -> Answer:
     lines = f"Last-Modified: {http_date(info.modified_ns // SECOND_NS)}\r\n"
     if info.version is not None:
         lines += f"x-amz-version-id: {info.version}\r\n"
-    return xml_answer(f"{XML_HEAD}<GetObjectAttributesResponse {XMLNS}>{out}</GetObjectAttributesResponse>", lines)
+    return xml_response(f"{XML_HEAD}<GetObjectAttributesResponse {XMLNS}>{out}</GetObjectAttributesResponse>", lines)
 
 
-def _asked(call: Call) -> set[str]:
-    header = call.headers.get("x-amz-object-attributes", "")
+def _requested_attributes(request: S3Request) -> set[str]:
+    header = request.headers.get("x-amz-object-attributes", "")
     asked = {each.strip() for each in header.split(",") if each.strip()}
     if not asked:
         raise S3Error("InvalidRequest", "The x-amz-object-attributes header is either missing or empty")
@@ -59,8 +59,8 @@ def _checksum_xml(checksum: Checksum) -> str:
     return checksum_xml(checksum._replace(value=checksum.value.partition("-")[0]))
 
 
-def _number(call: Call, name: str, default: int) -> int:
-    text = call.headers.get(name)
+def _number(request: S3Request, name: str, default: int) -> int:
+    text = request.headers.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
@@ -68,15 +68,15 @@ def _number(call: Call, name: str, default: int) -> int:
     return int(text)
 
 
-async def _parts_xml(call: Call, info: ObjectInfo) -> str:
+async def _parts_xml(request: S3Request, info: ObjectInfo) -> str:
     """S3 lists the parts only where the whole's checksum is made of theirs; their count always."""
     checksum = info.checksum
     if checksum is None or checksum.type != COMPOSITE:
         return f"<ObjectParts><PartsCount>{info.parts_count}</PartsCount></ObjectParts>"
-    limit = min(_number(call, "x-amz-max-parts", MAX_KEYS), MAX_KEYS)
-    after = _number(call, "x-amz-part-number-marker", 0)
-    version = call.version
-    facts = await call.engine.object_parts(call.caller, call.bucket, call.key, version, after, limit + 1)
+    limit = min(_number(request, "x-amz-max-parts", MAX_KEYS), MAX_KEYS)
+    after = _number(request, "x-amz-part-number-marker", 0)
+    version = request.version
+    facts = await request.engine.object_parts(request.caller, request.bucket, request.key, version, after, limit + 1)
     shown, more = facts[:limit], len(facts) > limit
     parts = "".join(_part_xml(each, checksum.algorithm) for each in shown)
     last = shown[-1].number if shown else after

@@ -13,28 +13,28 @@ from s3api.format.owners import Owners
 from s3api.format.tokens import open_token, seal_token
 from s3api.format.xml_reader import Element, read_xml
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, iso
-from s3api.http.bodies import small_body, xml_body
-from s3api.request import Call
-from s3api.response import Answer, xml_answer
+from s3api.http.bodies import read_body, read_xml_body
+from s3api.request import S3Request
+from s3api.response import Response, xml_response
 
 MAX_BUCKETS = 10_000
 
 
-async def list_buckets(call: Call) -> Answer:
+async def list_buckets(request: S3Request) -> Response:
     """GET /"""
-    prefix = call.query.get("prefix", "")
-    limit = call.number("max-buckets", MAX_BUCKETS, MAX_BUCKETS, least=1)
-    token = call.query.get("continuation-token")
-    after = open_token(call.settings.token_key, "", token).decode() if token else ""
-    found, following = await call.engine.list_buckets(call.caller, prefix, after, limit)
-    region = call.query.get("bucket-region")
+    prefix = request.query.get("prefix", "")
+    limit = request.number("max-buckets", MAX_BUCKETS, MAX_BUCKETS, least=1)
+    token = request.query.get("continuation-token")
+    after = open_token(request.settings.token_key, "", token).decode() if token else ""
+    found, following = await request.engine.list_buckets(request.caller, prefix, after, limit)
+    region = request.query.get("bucket-region")
     buckets = "".join(_bucket_xml(each) for each in found if region in (None, "", each.region))
-    tail = f"<Prefix>{escape(prefix)}</Prefix>" if "prefix" in call.query else ""
+    tail = f"<Prefix>{escape(prefix)}</Prefix>" if "prefix" in request.query else ""
     if following is not None:
-        sealed = seal_token(call.settings.token_key, "", following.encode())
+        sealed = seal_token(request.settings.token_key, "", following.encode())
         tail += f"<ContinuationToken>{sealed}</ContinuationToken>"
-    return xml_answer(
-        f"{XML_HEAD}<ListAllMyBucketsResult {XMLNS}>{Owners(call.engine).xml(call.caller.user_id)}"
+    return xml_response(
+        f"{XML_HEAD}<ListAllMyBucketsResult {XMLNS}>{Owners(request.engine).xml(request.caller.user_id)}"
         f"<Buckets>{buckets}</Buckets>{tail}</ListAllMyBucketsResult>"
     )
 
@@ -50,19 +50,19 @@ _A_REGION = re.compile(r"EU|[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}", re.ASCII)
 """What S3's regions are called, those to come too: of another name S3 says that there is no such place."""
 
 
-async def create_bucket(call: Call) -> Answer:
+async def create_bucket(request: S3Request) -> Response:
     """PUT /bucket. S3 takes the owner's second creation for done in us-east-1, and refuses it elsewhere."""
-    check_bucket_name(call.bucket)
-    region = call.settings.region
-    raw = await small_body(call, call.settings.xml_bytes)
+    check_bucket_name(request.bucket)
+    region = request.settings.region
+    raw = await read_body(request, request.settings.xml_bytes)
     if raw.strip():
         _check_constraint(await read_xml(raw, "CreateBucketConfiguration"), region)
     try:
-        await call.engine.create_bucket(call.caller, call.bucket, region)
+        await request.engine.create_bucket(request.caller, request.bucket, region)
     except core.BucketOwned:
         if region != "us-east-1":
             raise
-    return Answer(200, f"Location: /{call.bucket}\r\n")
+    return Response(200, f"Location: /{request.bucket}\r\n")
 
 
 def _check_constraint(root: Element, region: str) -> None:
@@ -81,44 +81,44 @@ def _check_constraint(root: Element, region: str) -> None:
             raise S3Error("NotImplemented", f"{feature} are not implemented.", Feature=name)
 
 
-async def head_bucket(call: Call) -> Answer:
+async def head_bucket(request: S3Request) -> Response:
     """HEAD /bucket"""
-    bucket = await call.engine.head_bucket(call.caller, call.bucket)
-    return Answer(200, f"x-amz-bucket-region: {bucket.region}\r\nx-amz-access-point-alias: false\r\n")
+    bucket = await request.engine.head_bucket(request.caller, request.bucket)
+    return Response(200, f"x-amz-bucket-region: {bucket.region}\r\nx-amz-access-point-alias: false\r\n")
 
 
-async def delete_bucket(call: Call) -> Answer:
+async def delete_bucket(request: S3Request) -> Response:
     """DELETE /bucket"""
-    await call.engine.delete_bucket(call.caller, call.bucket)
-    return Answer(204)
+    await request.engine.delete_bucket(request.caller, request.bucket)
+    return Response(204)
 
 
-async def get_location(call: Call) -> Answer:
+async def get_location(request: S3Request) -> Response:
     """GET /bucket?location: us-east-1 is spelled by saying nothing."""
-    bucket = await call.engine.head_bucket(call.caller, call.bucket)
+    bucket = await request.engine.head_bucket(request.caller, request.bucket)
     name = "" if bucket.region == "us-east-1" else escape(bucket.region)
-    return xml_answer(f"{XML_HEAD}<LocationConstraint {XMLNS}>{name}</LocationConstraint>")
+    return xml_response(f"{XML_HEAD}<LocationConstraint {XMLNS}>{name}</LocationConstraint>")
 
 
-_SPELLED = {Versioning.ENABLED: "Enabled", Versioning.SUSPENDED: "Suspended"}
+_STATUS_NAMES = {Versioning.ENABLED: "Enabled", Versioning.SUSPENDED: "Suspended"}
 
 
-async def get_versioning(call: Call) -> Answer:
+async def get_versioning(request: S3Request) -> Response:
     """GET /bucket?versioning: a bucket that never had versions says nothing of them."""
-    bucket = await call.engine.head_bucket(call.caller, call.bucket)
-    state = _SPELLED.get(Versioning(bucket.versioning))
+    bucket = await request.engine.head_bucket(request.caller, request.bucket)
+    state = _STATUS_NAMES.get(Versioning(bucket.versioning))
     inner = f"<Status>{state}</Status>" if state else ""
-    return xml_answer(f"{XML_HEAD}<VersioningConfiguration {XMLNS}>{inner}</VersioningConfiguration>")
+    return xml_response(f"{XML_HEAD}<VersioningConfiguration {XMLNS}>{inner}</VersioningConfiguration>")
 
 
-async def put_versioning(call: Call) -> Answer:
+async def put_versioning(request: S3Request) -> Response:
     """PUT /bucket?versioning"""
-    root = await xml_body(call, "VersioningConfiguration")
+    root = await read_xml_body(request, "VersioningConfiguration")
     if root.get("MfaDelete") == "Enabled":
         raise S3Error("NotImplemented", "MFA delete is not implemented.", Feature="MfaDelete")
     asked = root.get("Status")
-    for state, spelled in _SPELLED.items():
-        if spelled == asked:
-            await call.engine.set_versioning(call.caller, call.bucket, state)
-            return Answer(200)
+    for state, status in _STATUS_NAMES.items():
+        if status == asked:
+            await request.engine.set_versioning(request.caller, request.bucket, state)
+            return Response(200)
     raise S3Error("MalformedXML")

@@ -17,14 +17,14 @@ from s3api.format.owners import EXPECTED_OF_SOURCE, check_expected_owner
 from s3api.format.request_target import to_bytes
 from s3api.format.xml_writer import XML_HEAD, XMLNS, iso, quoted
 from s3api.ops.put import version_lines
-from s3api.request import Call
-from s3api.response import Answer, xml_answer
+from s3api.request import S3Request
+from s3api.response import Response, xml_response
 
 SOURCE = "x-amz-copy-source"
 SOURCE_CONDITIONS = "x-amz-copy-source-"
 
 
-class Source(NamedTuple):
+class CopySource(NamedTuple):
     """What x-amz-copy-source names."""
 
     bucket: str
@@ -32,7 +32,7 @@ class Source(NamedTuple):
     version: str | None
 
 
-def copy_source(header: str) -> Source:
+def copy_source(header: str) -> CopySource:
     """`[/]bucket/key[?versionId=id]`, encoded as a form is: S3 takes `+` for a blank here, unlike in a request's path.
 
     Raises S3Error InvalidArgument."""
@@ -48,11 +48,11 @@ def copy_source(header: str) -> Source:
         )
     if bucket.startswith(b"arn:"):
         raise S3Error("NotImplemented", "Access points are not implemented.", Header=SOURCE)
-    return Source(bucket.decode(), key, version or None)
+    return CopySource(bucket.decode(), key, version or None)
 
 
 @contextmanager
-def reading(source: Source) -> Iterator[None]:
+def source_errors(source: CopySource) -> Iterator[None]:
     """A delete marker that is named by its version is nothing to copy, S3 says; one that covers a name is an absence.
 
     Raises S3Error InvalidRequest."""
@@ -67,40 +67,40 @@ def reading(source: Source) -> Iterator[None]:
         ) from None
 
 
-async def copy_object(call: Call) -> Answer:
+async def copy_object(request: S3Request) -> Response:
     """PUT /bucket/key with x-amz-copy-source"""
-    headers = call.headers
-    call.refuse_version()
+    headers = request.headers
+    request.refuse_version()
     source = copy_source(headers[SOURCE])
     replace_meta = _replaces(headers, "x-amz-metadata-directive")
     replace_tags = _replaces(headers, "x-amz-tagging-directive")
     algorithm = headers.get("x-amz-checksum-algorithm")
     if algorithm is not None:
-        algorithm = checksums.known(algorithm)
-    if not (replace_meta or replace_tags or algorithm) and _is_itself(call, source):
+        algorithm = checksums.check_algorithm(algorithm)
+    if not (replace_meta or replace_tags or algorithm) and _is_itself(request, source):
         raise S3Error(
             "InvalidRequest",
             "This copy request is illegal because it is trying to copy an object to itself without changing the "
             "object's metadata, storage class, website redirect location or encryption attributes.",
         )
-    await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
-    with reading(source):
-        stored, version = await call.engine.copy(
-            call.caller,
+    await check_expected_owner(request, EXPECTED_OF_SOURCE, source.bucket)
+    with source_errors(source):
+        stored, version = await request.engine.copy(
+            request.caller,
             *source,
             read_conditions(headers, SOURCE_CONDITIONS),
-            call.bucket,
-            call.key,
-            object_meta(headers, call.settings.metadata_bytes) if replace_meta else None,
+            request.bucket,
+            request.key,
+            object_meta(headers, request.settings.metadata_bytes) if replace_meta else None,
             parse_tagging(headers.get("x-amz-tagging", "")) if replace_tags else None,
             write_conditions(headers),
             algorithm,
-            call.settings.put_bytes,
+            request.settings.put_bytes,
         )
-    return xml_answer(
+    return xml_response(
         f"{XML_HEAD}<CopyObjectResult {XMLNS}><LastModified>{iso(stored.modified_ns)}</LastModified>"
         f"<ETag>{quoted(stored.etag)}</ETag>{checksum_xml(stored.checksum)}</CopyObjectResult>",
-        version_lines(call, stored.version) + source_line(version),
+        version_lines(request, stored.version) + source_line(version),
     )
 
 
@@ -111,10 +111,10 @@ def _replaces(headers: dict[str, str], name: str) -> bool:
     return directive == "REPLACE"
 
 
-def _is_itself(call: Call, source: Source) -> bool:
+def _is_itself(request: S3Request, source: CopySource) -> bool:
     """An older version copied over its own name is a restoration, which is a change."""
-    asks = "x-amz-storage-class" in call.headers or "x-amz-server-side-encryption" in call.headers
-    return not asks and source == (call.bucket, call.key, None)
+    asks = "x-amz-storage-class" in request.headers or "x-amz-server-side-encryption" in request.headers
+    return not asks and source == (request.bucket, request.key, None)
 
 
 def source_line(version: str | None) -> str:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from gateway.engine.types import Deleted, DeleteOne
 from gateway.errors import EntrepotError
-from s3api.errors import S3Error, explain
+from s3api.errors import S3Error, translate_error
 from s3api.format.conditions import delete_conditions, make_delete_conditions
 from s3api.format.xml_reader import Element
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, escape_bytes
-from s3api.http.bodies import need_digest, xml_body
-from s3api.request import Call
-from s3api.response import Answer, xml_answer
+from s3api.http.bodies import read_xml_body, require_digest
+from s3api.request import S3Request
+from s3api.response import Response, xml_response
 
 MAX_DELETES = 1000
 
 
-async def delete_object(call: Call) -> Answer:
+async def delete_object(request: S3Request) -> Response:
     """DELETE /bucket/key"""
-    deleted = await call.engine.delete(
-        call.caller, call.bucket, call.key, call.version, delete_conditions(call.headers)
+    deleted = await request.engine.delete(
+        request.caller, request.bucket, request.key, request.version, delete_conditions(request.headers)
     )
-    return Answer(204, _lines(deleted))
+    return Response(204, _lines(deleted))
 
 
 def _lines(deleted: Deleted) -> str:
@@ -28,20 +28,20 @@ def _lines(deleted: Deleted) -> str:
     return f"{lines}x-amz-version-id: {deleted.version}\r\n" if deleted.version is not None else lines
 
 
-async def delete_objects(call: Call) -> Answer:
+async def delete_objects(request: S3Request) -> Response:
     """POST /bucket?delete. Each key has its own outcome, and the answer is 200 whatever they are."""
-    need_digest(call)
-    root = await xml_body(call, "Delete")
-    wanted = [_wanted(each) for each in root.all("Object")]
+    require_digest(request)
+    root = await read_xml_body(request, "Delete")
+    wanted = [_delete_command(each) for each in root.all("Object")]
     if not 0 < len(wanted) <= MAX_DELETES:
         raise S3Error("MalformedXML")
     quiet = (root.get("Quiet") or "").strip().lower() == "true"
-    outcomes = await call.engine.delete_many(call.caller, call.bucket, wanted)
+    outcomes = await request.engine.delete_many(request.caller, request.bucket, wanted)
     body = "".join([_outcome_xml(one, outcome, quiet) for one, outcome in zip(wanted, outcomes, strict=True)])
-    return xml_answer(f"{XML_HEAD}<DeleteResult {XMLNS}>{body}</DeleteResult>")
+    return xml_response(f"{XML_HEAD}<DeleteResult {XMLNS}>{body}</DeleteResult>")
 
 
-def _wanted(element: Element) -> DeleteOne:
+def _delete_command(element: Element) -> DeleteOne:
     key = element.need("Key").encode()
     version = element.get("VersionId") or None
     etag, size, modified = element.get("ETag"), element.get("Size"), element.get("LastModifiedTime")
@@ -55,7 +55,7 @@ def _outcome_xml(one: DeleteOne, outcome: Deleted | EntrepotError, quiet: bool) 
     if one.version is not None:
         named += f"<VersionId>{escape(one.version)}</VersionId>"
     if isinstance(outcome, EntrepotError):
-        failure = explain(outcome)
+        failure = translate_error(outcome)
         return f"<Error>{named}<Code>{failure.code}</Code><Message>{escape(failure.message)}</Message></Error>"
     if quiet:
         return ""

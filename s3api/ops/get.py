@@ -6,63 +6,63 @@ from gateway import errors as core
 from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, Opened
 from gateway.journal.columns import Checksum
 from s3api.errors import S3Error
-from s3api.format.checksums import COMPOSITE, checksum_lines, shows
+from s3api.format.checksums import COMPOSITE, checksum_lines, wants_checksum
 from s3api.format.conditions import byte_range, etags, read_conditions
 from s3api.format.dates import http_date, parse_date
 from s3api.format.metadata import meta_lines, with_overrides
-from s3api.request import Call, part_number
-from s3api.response import Answer
+from s3api.request import S3Request, part_number
+from s3api.response import Response
 
 SECOND_NS = 1_000_000_000
 
 
-async def get_object(call: Call) -> Answer:
+async def get_object(request: S3Request) -> Response:
     """GET /bucket/key"""
-    wanted, part = _wanted(call)
+    wanted, part = _requested_range(request)
     try:
-        opened, ranged = await _open(call, wanted, part)
+        opened, ranged = await _open(request, wanted, part)
     except core.NotModified:
-        return await _not_modified(call)
+        return await _not_modified(request)
     partial = opened.length > 0 and (ranged or opened.part is not None)
-    lines = object_lines(call, opened, partial)
+    lines = object_lines(request, opened, partial)
     status = 206 if partial else 200
     if opened.whole is not None:
-        return Answer(status, lines, opened.whole)
+        return Response(status, lines, opened.whole)
     if opened.length == 0:
-        return Answer(status, lines)
-    return Answer(status, lines, chunks=opened.chunks, length=opened.length)
+        return Response(status, lines)
+    return Response(status, lines, chunks=opened.chunks, length=opened.length)
 
 
-async def head_object(call: Call) -> Answer:
+async def head_object(request: S3Request) -> Response:
     """HEAD /bucket/key"""
-    wanted, part = _wanted(call)
+    wanted, part = _requested_range(request)
     try:
-        opened = await call.engine.head(
-            call.caller, call.bucket, call.key, call.version, part, wanted, read_conditions(call.headers)
+        opened = await request.engine.head(
+            request.caller, request.bucket, request.key, request.version, part, wanted, read_conditions(request.headers)
         )
     except core.NotModified:
-        return await _not_modified(call)
+        return await _not_modified(request)
     partial = opened.length > 0 and (wanted is not None or opened.part is not None)
-    return Answer(206 if partial else 200, object_lines(call, opened, partial), length=opened.length)
+    return Response(206 if partial else 200, object_lines(request, opened, partial), length=opened.length)
 
 
-async def _not_modified(call: Call) -> Answer:
+async def _not_modified(request: S3Request) -> Response:
     """RFC 9110 section 15.4.5: the headers that a cache keeps its copy by."""
-    info = (await call.engine.head(call.caller, call.bucket, call.key, call.version)).info
+    info = (await request.engine.head(request.caller, request.bucket, request.key, request.version)).info
     lines = f'Last-Modified: {http_date(info.modified_ns // SECOND_NS)}\r\nETag: "{info.etag}"\r\n'
     for name in ("cache-control", "expires"):
         if name in info.headers:
             lines += meta_lines({name: info.headers[name]})
     if info.version is not None:
         lines += f"x-amz-version-id: {info.version}\r\n"
-    return Answer(304, lines, code="NotModified")
+    return Response(304, lines, code="NotModified")
 
 
-def _wanted(call: Call) -> tuple[ByteRange | None, int | None]:
+def _requested_range(request: S3Request) -> tuple[ByteRange | None, int | None]:
     """The range and the part that are asked for; S3 takes one of them."""
-    shows(call.headers)  # what it refuses is refused before anything is opened
-    ranged = call.headers.get("range")
-    part = part_number(call) if "partNumber" in call.query else None
+    wants_checksum(request.headers)  # what it refuses is refused before anything is opened
+    ranged = request.headers.get("range")
+    part = part_number(request) if "partNumber" in request.query else None
     if ranged is None:
         return None, part
     if part is not None:
@@ -70,40 +70,44 @@ def _wanted(call: Call) -> tuple[ByteRange | None, int | None]:
     return byte_range(ranged), None
 
 
-async def _open(call: Call, wanted: ByteRange | None, part: int | None) -> tuple[Opened, bool]:
+async def _open(request: S3Request, wanted: ByteRange | None, part: int | None) -> tuple[Opened, bool]:
     """What is to be read, and whether a range of it was cut out."""
-    conditions = read_conditions(call.headers)
-    if_range = call.headers.get("if-range")
+    conditions = read_conditions(request.headers)
+    if_range = request.headers.get("if-range")
     opened: Opened
     if if_range is None or wanted is None or conditions is not NO_CONDITIONS:
-        opened = await call.engine.open(call.caller, call.bucket, call.key, call.version, wanted, part, conditions)
+        opened = await request.engine.open(
+            request.caller, request.bucket, request.key, request.version, wanted, part, conditions
+        )
         return opened, wanted is not None
     # RFC 9110 section 13.1.5: the range if the object is still that one, all of it otherwise.
-    same = _same(if_range)
+    same = _if_range_conditions(if_range)
     try:
-        return await call.engine.open(call.caller, call.bucket, call.key, call.version, wanted, None, same), True
+        return await request.engine.open(
+            request.caller, request.bucket, request.key, request.version, wanted, None, same
+        ), True
     except core.PreconditionFailed:
-        return await call.engine.open(call.caller, call.bucket, call.key, call.version), False
+        return await request.engine.open(request.caller, request.bucket, request.key, request.version), False
 
 
-def _same(if_range: str) -> Conditions:
+def _if_range_conditions(if_range: str) -> Conditions:
     at_ns = parse_date(if_range)
     if at_ns is not None:
         return Conditions(if_unmodified_since_ns=at_ns)
     return Conditions(if_match=etags(if_range, weak_match=False))
 
 
-def object_lines(call: Call, opened: Opened, partial: bool) -> str:
+def object_lines(request: S3Request, opened: Opened, partial: bool) -> str:
     """The headers that describe the object, or the range of it, that was opened."""
     info = opened.info
     headers = info.headers
-    if "response-" in call.target.raw_query:
-        headers = with_overrides(headers, call.query)
+    if "response-" in request.target.raw_query:
+        headers = with_overrides(headers, request.query)
     lines = (
         f'Last-Modified: {http_date(info.modified_ns // SECOND_NS)}\r\nETag: "{info.etag}"\r\nAccept-Ranges: bytes\r\n'
         f"{meta_lines(headers)}"
     )
-    if call.settings.sealed:
+    if request.settings.sealed:
         lines += "x-amz-server-side-encryption: AES256\r\n"
     if info.version is not None:
         lines += f"x-amz-version-id: {info.version}\r\n"
@@ -113,7 +117,7 @@ def object_lines(call: Call, opened: Opened, partial: bool) -> str:
         lines += f"Content-Range: bytes {opened.start}-{opened.start + opened.length - 1}/{info.size}\r\n"
         if opened.part is not None and info.parts_count:
             lines += f"x-amz-mp-parts-count: {info.parts_count}\r\n"
-    return lines + checksum_lines(_checksum(opened, partial)) if shows(call.headers) else lines
+    return lines + checksum_lines(_checksum(opened, partial)) if wants_checksum(request.headers) else lines
 
 
 def _checksum(opened: Opened, partial: bool) -> Checksum | None:

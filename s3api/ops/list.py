@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from gateway.engine.types import Page
-from s3api.format.listing_xml import Spell, format_page, speller
+from s3api.format.listing_xml import KeyEncoder, format_page, key_encoder
 from s3api.format.owners import Owners
 from s3api.format.tokens import open_token, seal_token
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape
-from s3api.request import MAX_KEYS, Call
-from s3api.response import Answer, xml_answer
+from s3api.request import MAX_KEYS, S3Request
+from s3api.response import Response, xml_response
 
 
-async def list_objects_v2(call: Call) -> Answer:
+async def list_objects_v2(request: S3Request) -> Response:
     """GET /bucket?list-type=2"""
-    token = call.query.get("continuation-token")
-    after = open_token(call.settings.token_key, call.bucket, token) if token else call.raw("start-after")
-    limit = call.number("max-keys", MAX_KEYS, MAX_KEYS)
-    url = call.url_encoding()
-    page = await _page(call, after, limit)
-    return xml_answer(
+    token = request.query.get("continuation-token")
+    after = open_token(request.settings.token_key, request.bucket, token) if token else request.raw("start-after")
+    limit = request.number("max-keys", MAX_KEYS, MAX_KEYS)
+    url = request.url_encoding()
+    page = await _page(request, after, limit)
+    return xml_response(
         format_list_v2(
             page,
-            bucket=call.bucket,
-            prefix=call.raw("prefix"),
-            delimiter=call.raw("delimiter"),
-            start_after=call.raw("start-after"),
+            bucket=request.bucket,
+            prefix=request.raw("prefix"),
+            delimiter=request.raw("delimiter"),
+            start_after=request.raw("start-after"),
             limit=limit,
             url=url,
-            owners=Owners(call.engine) if call.query.get("fetch-owner") == "true" else None,
+            owners=Owners(request.engine) if request.query.get("fetch-owner") == "true" else None,
             token=token,
-            next_token=seal_token(call.settings.token_key, call.bucket, page.next) if page.next is not None else "",
+            next_token=seal_token(request.settings.token_key, request.bucket, page.next)
+            if page.next is not None
+            else "",
         )
     )
 
@@ -48,8 +50,8 @@ def format_list_v2(
     next_token: str = "",
 ) -> str:
     """The whole XML of one page. Pure."""
-    spell = speller(url)
-    head = [_head(bucket, prefix, delimiter, limit, url, spell)]
+    encode = key_encoder(url)
+    head = [_head(bucket, prefix, delimiter, limit, url, encode)]
     head.append(f"<KeyCount>{page.count}</KeyCount>")
     head.append(f"<IsTruncated>{'true' if next_token else 'false'}</IsTruncated>")
     if token is not None:
@@ -57,41 +59,41 @@ def format_list_v2(
     if next_token:
         head.append(f"<NextContinuationToken>{next_token}</NextContinuationToken>")
     if start_after:
-        head.append(f"<StartAfter>{spell(start_after)}</StartAfter>")
-    return f"{''.join(head)}{format_page(page, spell, owners)}</ListBucketResult>"
+        head.append(f"<StartAfter>{encode(start_after)}</StartAfter>")
+    return f"{''.join(head)}{format_page(page, encode, owners)}</ListBucketResult>"
 
 
-async def list_objects_v1(call: Call) -> Answer:
+async def list_objects_v1(request: S3Request) -> Response:
     """GET /bucket"""
-    marker, delimiter = call.raw("marker"), call.raw("delimiter")
-    limit = call.number("max-keys", MAX_KEYS, MAX_KEYS)
-    url = call.url_encoding()
-    page = await _page(call, marker, limit)
-    spell = speller(url)
-    head = [_head(call.bucket, call.raw("prefix"), delimiter, limit, url, spell)]
-    head.append(f"<Marker>{spell(marker)}</Marker>")
+    marker, delimiter = request.raw("marker"), request.raw("delimiter")
+    limit = request.number("max-keys", MAX_KEYS, MAX_KEYS)
+    url = request.url_encoding()
+    page = await _page(request, marker, limit)
+    encode = key_encoder(url)
+    head = [_head(request.bucket, request.raw("prefix"), delimiter, limit, url, encode)]
+    head.append(f"<Marker>{encode(marker)}</Marker>")
     head.append(f"<IsTruncated>{'true' if page.next is not None else 'false'}</IsTruncated>")
     if page.next is not None and delimiter:
         # Without a delimiter clients take the last key themselves.
-        head.append(f"<NextMarker>{spell(page.next)}</NextMarker>")
-    return xml_answer(f"{''.join(head)}{format_page(page, spell, Owners(call.engine))}</ListBucketResult>")
+        head.append(f"<NextMarker>{encode(page.next)}</NextMarker>")
+    return xml_response(f"{''.join(head)}{format_page(page, encode, Owners(request.engine))}</ListBucketResult>")
 
 
-async def _page(call: Call, after: bytes, limit: int) -> Page:
+async def _page(request: S3Request, after: bytes, limit: int) -> Page:
     if limit == 0:
         # Nothing is asked for; that the bucket is there and may be read still counts.
-        await call.engine.head_bucket(call.caller, call.bucket)
+        await request.engine.head_bucket(request.caller, request.bucket)
         return Page([], [], None)
-    page: Page = await call.engine.list(
-        call.caller, call.bucket, call.raw("prefix"), call.raw("delimiter"), after, limit
+    page: Page = await request.engine.list(
+        request.caller, request.bucket, request.raw("prefix"), request.raw("delimiter"), after, limit
     )
     return page
 
 
-def _head(bucket: str, prefix: bytes, delimiter: bytes, limit: int, url: bool, spell: Spell) -> str:
-    parts = [f"{XML_HEAD}<ListBucketResult {XMLNS}><Name>{bucket}</Name><Prefix>{spell(prefix)}</Prefix>"]
+def _head(bucket: str, prefix: bytes, delimiter: bytes, limit: int, url: bool, encode: KeyEncoder) -> str:
+    parts = [f"{XML_HEAD}<ListBucketResult {XMLNS}><Name>{bucket}</Name><Prefix>{encode(prefix)}</Prefix>"]
     if delimiter:
-        parts.append(f"<Delimiter>{spell(delimiter)}</Delimiter>")
+        parts.append(f"<Delimiter>{encode(delimiter)}</Delimiter>")
     parts.append(f"<MaxKeys>{limit}</MaxKeys>")
     if url:
         parts.append("<EncodingType>url</EncodingType>")

@@ -4,58 +4,58 @@ from __future__ import annotations
 
 from gateway.engine.types import ListedVersion, VersionPage
 from s3api.errors import S3Error
-from s3api.format.listing_xml import Spell, format_prefixes, kind_xml, speller
+from s3api.format.listing_xml import KeyEncoder, format_prefixes, key_encoder, kind_xml
 from s3api.format.owners import Owners
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, iso
-from s3api.request import MAX_KEYS, Call
-from s3api.response import Answer, xml_answer
+from s3api.request import MAX_KEYS, S3Request
+from s3api.response import Response, xml_response
 
 
-async def list_object_versions(call: Call) -> Answer:
+async def list_object_versions(request: S3Request) -> Response:
     """GET /bucket?versions"""
-    key_marker, version_marker = call.raw("key-marker"), call.query.get("version-id-marker", "")
+    key_marker, version_marker = request.raw("key-marker"), request.query.get("version-id-marker", "")
     if version_marker and not key_marker:
         raise S3Error("InvalidArgument", "A version-id marker cannot be specified without a key marker.")
-    prefix, delimiter = call.raw("prefix"), call.raw("delimiter")
-    limit = call.number("max-keys", MAX_KEYS, MAX_KEYS)
-    url = call.url_encoding()
+    prefix, delimiter = request.raw("prefix"), request.raw("delimiter")
+    limit = request.number("max-keys", MAX_KEYS, MAX_KEYS)
+    url = request.url_encoding()
     if limit == 0:
-        await call.engine.head_bucket(call.caller, call.bucket)
+        await request.engine.head_bucket(request.caller, request.bucket)
         page = VersionPage([], [], None, None)
     else:
-        page = await call.engine.list_versions(
-            call.caller, call.bucket, prefix, delimiter, key_marker, version_marker, limit
+        page = await request.engine.list_versions(
+            request.caller, request.bucket, prefix, delimiter, key_marker, version_marker, limit
         )
-    spell = speller(url)
+    encode = key_encoder(url)
     head = (
-        f"<Name>{call.bucket}</Name><Prefix>{spell(prefix)}</Prefix><KeyMarker>{spell(key_marker)}</KeyMarker>"
+        f"<Name>{request.bucket}</Name><Prefix>{encode(prefix)}</Prefix><KeyMarker>{encode(key_marker)}</KeyMarker>"
         f"<VersionIdMarker>{escape(version_marker)}</VersionIdMarker><MaxKeys>{limit}</MaxKeys>"
     )
     if delimiter:
-        head += f"<Delimiter>{spell(delimiter)}</Delimiter>"
+        head += f"<Delimiter>{encode(delimiter)}</Delimiter>"
     if url:
         head += "<EncodingType>url</EncodingType>"
-    listed = format_versions(page.versions, spell, Owners(call.engine)) + format_prefixes(page.prefixes, spell)
-    return xml_answer(
-        f"{XML_HEAD}<ListVersionsResult {XMLNS}>{head}{_more_xml(page, spell)}{listed}</ListVersionsResult>"
+    listed = format_versions(page.versions, encode, Owners(request.engine)) + format_prefixes(page.prefixes, encode)
+    return xml_response(
+        f"{XML_HEAD}<ListVersionsResult {XMLNS}>{head}{_more_xml(page, encode)}{listed}</ListVersionsResult>"
     )
 
 
-def _more_xml(page: VersionPage, spell: Spell) -> str:
+def _more_xml(page: VersionPage, encode: KeyEncoder) -> str:
     if page.next_key is None:
         return "<IsTruncated>false</IsTruncated>"
     version = f"<NextVersionIdMarker>{page.next_version}</NextVersionIdMarker>" if page.next_version else ""
-    return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{spell(page.next_key)}</NextKeyMarker>{version}"
+    return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{encode(page.next_key)}</NextKeyMarker>{version}"
 
 
-def format_versions(versions: list[ListedVersion], spell: Spell, owners: Owners) -> str:
+def format_versions(versions: list[ListedVersion], encode: KeyEncoder, owners: Owners) -> str:
     """The Version and DeleteMarker elements, in the order they came."""
-    return "".join([_version_xml(each, spell, owners) for each in versions])
+    return "".join([_version_xml(each, encode, owners) for each in versions])
 
 
-def _version_xml(each: ListedVersion, spell: Spell, owners: Owners) -> str:
+def _version_xml(each: ListedVersion, encode: KeyEncoder, owners: Owners) -> str:
     common = (
-        f"<Key>{spell(each.key)}</Key><VersionId>{each.version}</VersionId>"
+        f"<Key>{encode(each.key)}</Key><VersionId>{each.version}</VersionId>"
         f"<IsLatest>{'true' if each.is_latest else 'false'}</IsLatest><LastModified>{iso(each.modified_ns)}"
         f"</LastModified>{owners.xml(each.owner)}"
     )

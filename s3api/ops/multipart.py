@@ -7,113 +7,113 @@ from gateway.engine.types import PartInfo, Promised, UploadInfo, UploadPage
 from s3api.errors import S3Error
 from s3api.format import checksums
 from s3api.format.conditions import copy_range, read_conditions
-from s3api.format.listing_xml import Spell, format_prefixes, speller
+from s3api.format.listing_xml import KeyEncoder, format_prefixes, key_encoder
 from s3api.format.metadata import object_meta
 from s3api.format.owners import EXPECTED_OF_SOURCE, Owners, check_expected_owner
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, escape_bytes, iso, quoted
-from s3api.http.bodies import body_of
-from s3api.ops.copy import SOURCE, SOURCE_CONDITIONS, copy_source, reading, source_line
-from s3api.request import MAX_KEYS, Call, part_number
-from s3api.response import Answer, xml_answer
+from s3api.http.bodies import request_body
+from s3api.ops.copy import SOURCE, SOURCE_CONDITIONS, copy_source, source_errors, source_line
+from s3api.request import MAX_KEYS, S3Request, part_number
+from s3api.response import Response, xml_response
 
 _SEALED = "x-amz-server-side-encryption: AES256\r\n"
 
 
-async def create_multipart_upload(call: Call) -> Answer:
+async def create_multipart_upload(request: S3Request) -> Response:
     """POST /bucket/key?uploads"""
-    headers = call.headers
-    call.refuse_version()
-    meta = object_meta(headers, call.settings.metadata_bytes, headers.get("x-amz-tagging"))
+    headers = request.headers
+    request.refuse_version()
+    meta = object_meta(headers, request.settings.metadata_bytes, headers.get("x-amz-tagging"))
     asked, asked_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
     if asked_type and not asked:
         raise S3Error(
             "InvalidRequest",
             "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header.",
         )
-    algorithm = checksums.known(asked) if asked else ""
+    algorithm = checksums.check_algorithm(asked) if asked else ""
     kind = checksums.upload_type(algorithm, asked_type) if algorithm else ""
-    upload = await call.engine.create_upload(call.caller, call.bucket, call.key, meta, algorithm, kind)
-    lines = _SEALED if call.settings.sealed else ""
+    upload = await request.engine.create_upload(request.caller, request.bucket, request.key, meta, algorithm, kind)
+    lines = _SEALED if request.settings.sealed else ""
     if algorithm:
         lines += f"x-amz-checksum-algorithm: {algorithm}\r\nx-amz-checksum-type: {kind}\r\n"
-    return xml_answer(
-        f"{XML_HEAD}<InitiateMultipartUploadResult {XMLNS}><Bucket>{call.bucket}</Bucket>"
-        f"<Key>{escape_bytes(call.key)}</Key><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>",
+    return xml_response(
+        f"{XML_HEAD}<InitiateMultipartUploadResult {XMLNS}><Bucket>{request.bucket}</Bucket>"
+        f"<Key>{escape_bytes(request.key)}</Key><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>",
         lines,
     )
 
 
-async def upload_part(call: Call) -> Answer:
+async def upload_part(request: S3Request) -> Response:
     """PUT /bucket/key?partNumber&uploadId"""
-    headers, settings = call.headers, call.settings
-    number = part_number(call)
-    algorithm, checksum = checksums.asked(headers)
-    body, size, sha256 = body_of(call)
+    headers, settings = request.headers, request.settings
+    number = part_number(request)
+    algorithm, checksum = checksums.requested_checksum(headers)
+    body, size, sha256 = request_body(request)
     if size > settings.part_bytes:
         raise core.EntityTooLarge(size, settings.part_bytes)
     promised = Promised(size, checksums.content_md5(headers), sha256, checksum)
-    part = await call.engine.put_part(
-        call.caller, call.bucket, call.key, call.query["uploadId"], number, body, promised, algorithm
+    part = await request.engine.put_part(
+        request.caller, request.bucket, request.key, request.query["uploadId"], number, body, promised, algorithm
     )
     lines = f'ETag: "{part.etag}"\r\n' + (_SEALED if settings.sealed else "")
     # Said only once it was verified: what the client promised in a header or behind its bytes.
     verified = checksum or body.trailing_checksum()
     if verified is not None:
         lines += f"x-amz-checksum-{verified[0].lower()}: {verified[1]}\r\n"
-    return Answer(200, lines)
+    return Response(200, lines)
 
 
-async def upload_part_copy(call: Call) -> Answer:
+async def upload_part_copy(request: S3Request) -> Response:
     """PUT /bucket/key?partNumber&uploadId with x-amz-copy-source"""
-    headers = call.headers
-    number = part_number(call)
+    headers = request.headers
+    number = part_number(request)
     source, ranged = copy_source(headers[SOURCE]), headers.get("x-amz-copy-source-range")
-    await check_expected_owner(call, EXPECTED_OF_SOURCE, source.bucket)
-    with reading(source):
-        copied = await call.engine.copy_part(
-            call.caller,
-            call.bucket,
-            call.key,
-            call.query["uploadId"],
+    await check_expected_owner(request, EXPECTED_OF_SOURCE, source.bucket)
+    with source_errors(source):
+        copied = await request.engine.copy_part(
+            request.caller,
+            request.bucket,
+            request.key,
+            request.query["uploadId"],
             number,
             *source,
             copy_range(ranged) if ranged is not None else None,
             read_conditions(headers, SOURCE_CONDITIONS),
-            call.settings.part_bytes,
+            request.settings.part_bytes,
         )
     part = copied.part
-    return xml_answer(
+    return xml_response(
         f"{XML_HEAD}<CopyPartResult {XMLNS}><LastModified>{iso(part.modified_ns)}</LastModified>"
         f"<ETag>{quoted(part.etag)}</ETag>{checksums.value_xml(copied.algorithm, part.checksum)}</CopyPartResult>",
-        source_line(copied.source_version) + (_SEALED if call.settings.sealed else ""),
+        source_line(copied.source_version) + (_SEALED if request.settings.sealed else ""),
     )
 
 
-async def abort_multipart_upload(call: Call) -> Answer:
+async def abort_multipart_upload(request: S3Request) -> Response:
     """DELETE /bucket/key?uploadId"""
-    await call.engine.abort_upload(call.caller, call.bucket, call.key, call.query["uploadId"])
-    return Answer(204)
+    await request.engine.abort_upload(request.caller, request.bucket, request.key, request.query["uploadId"])
+    return Response(204)
 
 
-async def list_parts(call: Call) -> Answer:
+async def list_parts(request: S3Request) -> Response:
     """GET /bucket/key?uploadId"""
-    marker = call.number("part-number-marker", 0)
-    limit = call.number("max-parts", MAX_KEYS, MAX_KEYS)
-    upload = call.query["uploadId"]
-    page = await call.engine.list_parts(call.caller, call.bucket, call.key, upload, marker, max(limit, 1))
+    marker = request.number("part-number-marker", 0)
+    limit = request.number("max-parts", MAX_KEYS, MAX_KEYS)
+    upload = request.query["uploadId"]
+    page = await request.engine.list_parts(request.caller, request.bucket, request.key, upload, marker, max(limit, 1))
     shown = page.parts[:limit]
     more = page.next_number is not None or len(page.parts) > limit
     last = shown[-1].number if shown else marker
-    spell = speller(call.url_encoding())
-    info, owners = page.upload, Owners(call.engine)
+    encode = key_encoder(request.url_encoding())
+    info, owners = page.upload, Owners(request.engine)
     parts = "".join([_part_xml(each, info.checksum) for each in shown])
     kinds = ""
     if info.checksum:
         kinds = (
             f"<ChecksumAlgorithm>{info.checksum}</ChecksumAlgorithm><ChecksumType>{info.checksum_type}</ChecksumType>"
         )
-    return xml_answer(
-        f"{XML_HEAD}<ListPartsResult {XMLNS}><Bucket>{call.bucket}</Bucket><Key>{spell(call.key)}</Key>"
+    return xml_response(
+        f"{XML_HEAD}<ListPartsResult {XMLNS}><Bucket>{request.bucket}</Bucket><Key>{encode(request.key)}</Key>"
         f"<UploadId>{escape(upload)}</UploadId>{owners.xml(info.owner, 'Initiator')}{owners.xml(info.owner)}"
         f"<StorageClass>STANDARD</StorageClass>{kinds}<PartNumberMarker>{marker}</PartNumberMarker>"
         f"<NextPartNumberMarker>{last}</NextPartNumberMarker><MaxParts>{limit}</MaxParts>"
@@ -129,41 +129,41 @@ def _part_xml(part: PartInfo, algorithm: str) -> str:
     )
 
 
-async def list_multipart_uploads(call: Call) -> Answer:
+async def list_multipart_uploads(request: S3Request) -> Response:
     """GET /bucket?uploads"""
-    key_marker, upload_marker = call.raw("key-marker"), call.query.get("upload-id-marker", "")
-    prefix, delimiter = call.raw("prefix"), call.raw("delimiter")
-    limit = call.number("max-uploads", MAX_KEYS, MAX_KEYS)
-    url = call.url_encoding()
-    spell = speller(url)
+    key_marker, upload_marker = request.raw("key-marker"), request.query.get("upload-id-marker", "")
+    prefix, delimiter = request.raw("prefix"), request.raw("delimiter")
+    limit = request.number("max-uploads", MAX_KEYS, MAX_KEYS)
+    url = request.url_encoding()
+    encode = key_encoder(url)
     if limit == 0:
-        await call.engine.head_bucket(call.caller, call.bucket)
+        await request.engine.head_bucket(request.caller, request.bucket)
         page = UploadPage([], [], None, None)
     else:
-        page = await _uploads(call, key_marker, upload_marker, limit)
+        page = await _uploads(request, key_marker, upload_marker, limit)
     head = (
-        f"<Bucket>{call.bucket}</Bucket><KeyMarker>{spell(key_marker)}</KeyMarker>"
-        f"<UploadIdMarker>{escape(upload_marker)}</UploadIdMarker>{_more_xml(page, spell)}"
-        f"<Prefix>{spell(prefix)}</Prefix><MaxUploads>{limit}</MaxUploads>"
+        f"<Bucket>{request.bucket}</Bucket><KeyMarker>{encode(key_marker)}</KeyMarker>"
+        f"<UploadIdMarker>{escape(upload_marker)}</UploadIdMarker>{_more_xml(page, encode)}"
+        f"<Prefix>{encode(prefix)}</Prefix><MaxUploads>{limit}</MaxUploads>"
     )
     if delimiter:
-        head += f"<Delimiter>{spell(delimiter)}</Delimiter>"
+        head += f"<Delimiter>{encode(delimiter)}</Delimiter>"
     if url:
         head += "<EncodingType>url</EncodingType>"
-    owners = Owners(call.engine)
-    uploads = "".join([_upload_xml(each, spell, owners) for each in page.uploads])
-    return xml_answer(
-        f"{XML_HEAD}<ListMultipartUploadsResult {XMLNS}>{head}{uploads}{format_prefixes(page.prefixes, spell)}"
+    owners = Owners(request.engine)
+    uploads = "".join([_upload_xml(each, encode, owners) for each in page.uploads])
+    return xml_response(
+        f"{XML_HEAD}<ListMultipartUploadsResult {XMLNS}>{head}{uploads}{format_prefixes(page.prefixes, encode)}"
         "</ListMultipartUploadsResult>"
     )
 
 
-async def _uploads(call: Call, key_marker: bytes, upload_marker: str, limit: int) -> UploadPage:
+async def _uploads(request: S3Request, key_marker: bytes, upload_marker: str, limit: int) -> UploadPage:
     """One page. S3 ignores the upload's marker where there is no key's."""
-    prefix, delimiter, after = call.raw("prefix"), call.raw("delimiter"), upload_marker if key_marker else ""
+    prefix, delimiter, after = request.raw("prefix"), request.raw("delimiter"), upload_marker if key_marker else ""
     try:
-        page: UploadPage = await call.engine.list_uploads(
-            call.caller, call.bucket, prefix, delimiter, key_marker, after, limit
+        page: UploadPage = await request.engine.list_uploads(
+            request.caller, request.bucket, prefix, delimiter, key_marker, after, limit
         )
     except core.NoSuchUpload:
         raise S3Error(
@@ -172,21 +172,21 @@ async def _uploads(call: Call, key_marker: bytes, upload_marker: str, limit: int
     return page
 
 
-def _more_xml(page: UploadPage, spell: Spell) -> str:
+def _more_xml(page: UploadPage, encode: KeyEncoder) -> str:
     if page.next_key is None:
         return "<IsTruncated>false</IsTruncated>"
     upload = f"<NextUploadIdMarker>{page.next_upload}</NextUploadIdMarker>" if page.next_upload else ""
-    return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{spell(page.next_key)}</NextKeyMarker>{upload}"
+    return f"<IsTruncated>true</IsTruncated><NextKeyMarker>{encode(page.next_key)}</NextKeyMarker>{upload}"
 
 
-def _upload_xml(each: UploadInfo, spell: Spell, owners: Owners) -> str:
+def _upload_xml(each: UploadInfo, encode: KeyEncoder, owners: Owners) -> str:
     kinds = ""
     if each.checksum:
         kinds = (
             f"<ChecksumAlgorithm>{each.checksum}</ChecksumAlgorithm><ChecksumType>{each.checksum_type}</ChecksumType>"
         )
     return (
-        f"<Upload><Key>{spell(each.key)}</Key><UploadId>{each.upload}</UploadId>{owners.xml(each.owner, 'Initiator')}"
+        f"<Upload><Key>{encode(each.key)}</Key><UploadId>{each.upload}</UploadId>{owners.xml(each.owner, 'Initiator')}"
         f"{owners.xml(each.owner)}<StorageClass>STANDARD</StorageClass><Initiated>{iso(each.made_ns)}</Initiated>"
         f"{kinds}</Upload>"
     )

@@ -11,42 +11,42 @@ from s3api.format.checksums import ELEMENTS, checksum_xml
 from s3api.format.conditions import write_conditions
 from s3api.format.xml_reader import Element
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, escape_bytes, quoted
-from s3api.http.bodies import declared_bytes, xml_body
+from s3api.http.bodies import declared_length, read_xml_body
 from s3api.ops.put import version_lines
-from s3api.request import MAX_PART_NUMBER, Call
-from s3api.response import Answer, xml_answer
+from s3api.request import MAX_PART_NUMBER, S3Request
+from s3api.response import Response, xml_response
 
-TURN = 500
+PARTS_PER_TURN = 500
 """Parts that are read in one go."""
 _ALGORITHMS = {element: algorithm for algorithm, element in ELEMENTS.items()}
-_UNBUILT = {f"Checksum{algorithm}": algorithm for algorithm in checksums.UNBUILT}
+_UNSUPPORTED_ELEMENTS = {f"Checksum{algorithm}": algorithm for algorithm in checksums.UNSUPPORTED_ALGORITHMS}
 
 
-async def complete_multipart_upload(call: Call) -> Answer:
+async def complete_multipart_upload(request: S3Request) -> Response:
     """POST /bucket/key?uploadId"""
-    headers = call.headers
+    headers = request.headers
     # Of this operation the checksum headers speak of the object, not of the request's own XML.
     promised = _promised_checksum(headers)
-    root = await xml_body(call, "CompleteMultipartUpload", own_checksum=False)
-    wanted = await _all_wanted(root)
-    stored = await call.engine.complete_upload(
-        call.caller,
-        call.bucket,
-        call.key,
-        call.query["uploadId"],
+    root = await read_xml_body(request, "CompleteMultipartUpload", own_checksum=False)
+    wanted = await _parse_parts(root)
+    stored = await request.engine.complete_upload(
+        request.caller,
+        request.bucket,
+        request.key,
+        request.query["uploadId"],
         wanted,
         write_conditions(headers),
         promised,
         _promised_type(headers),
-        declared_bytes(call, "x-amz-mp-object-size"),
+        declared_length(request, "x-amz-mp-object-size"),
     )
-    scheme = "http" if call.exchange.protocol.ssl_context is None else "https"
-    location = escape(f"{scheme}://{headers.get('host', '')}{call.target.path}")
-    return xml_answer(
+    scheme = "http" if request.exchange.protocol.ssl_context is None else "https"
+    location = escape(f"{scheme}://{headers.get('host', '')}{request.target.path}")
+    return xml_response(
         f"{XML_HEAD}<CompleteMultipartUploadResult {XMLNS}><Location>{location}</Location>"
-        f"<Bucket>{call.bucket}</Bucket><Key>{escape_bytes(call.key)}</Key><ETag>{quoted(stored.etag)}</ETag>"
+        f"<Bucket>{request.bucket}</Bucket><Key>{escape_bytes(request.key)}</Key><ETag>{quoted(stored.etag)}</ETag>"
         f"{checksum_xml(stored.checksum)}</CompleteMultipartUploadResult>",
-        version_lines(call, stored.version),
+        version_lines(request, stored.version),
     )
 
 
@@ -73,33 +73,33 @@ def _promised_type(headers: dict[str, str]) -> str | None:
     return asked
 
 
-async def _all_wanted(root: Element) -> list[WantedPart]:
+async def _parse_parts(root: Element) -> list[WantedPart]:
     """The parts, in the order they are named. Ten thousand take a while: others have their turn between."""
     parts = root.all("Part")
     if not 0 < len(parts) <= MAX_PART_NUMBER:
         raise S3Error("MalformedXML")
     wanted = []
-    for at in range(0, len(parts), TURN):
-        wanted += [_wanted(each) for each in parts[at : at + TURN]]
+    for at in range(0, len(parts), PARTS_PER_TURN):
+        wanted += [_parse_part(each) for each in parts[at : at + PARTS_PER_TURN]]
         await asyncio.sleep(0)
     return wanted
 
 
-def _wanted(element: Element) -> WantedPart:
-    told = {child.name: child.text.strip() for child in element.children}
-    number, etag = told.get("PartNumber", ""), told.get("ETag")
+def _parse_part(element: Element) -> WantedPart:
+    fields = {child.name: child.text.strip() for child in element.children}
+    number, etag = fields.get("PartNumber", ""), fields.get("ETag")
     if etag is None or not (number.isascii() and number.isdigit() and len(number) <= 6):
         raise S3Error("MalformedXML")
     if not 1 <= int(number) <= MAX_PART_NUMBER:
         raise S3Error("MalformedXML")
-    return WantedPart(int(number), etag.strip('"'), _checksum(told))
+    return WantedPart(int(number), etag.strip('"'), _checksum(fields))
 
 
-def _checksum(told: dict[str, str]) -> tuple[str, str] | None:
+def _checksum(fields: dict[str, str]) -> tuple[str, str] | None:
     """The one checksum among a part's elements. Raises S3Error NotImplemented, and InvalidArgument for what is none."""
-    for name in told.keys() & _UNBUILT.keys():
-        raise S3Error("NotImplemented", f"The checksum {_UNBUILT[name]} is not implemented.", Feature=name)
-    found = [(_ALGORITHMS[name], told[name]) for name in told if name in _ALGORITHMS and told[name]]
+    for name in fields.keys() & _UNSUPPORTED_ELEMENTS.keys():
+        raise S3Error("NotImplemented", f"The checksum {_UNSUPPORTED_ELEMENTS[name]} is not implemented.", Feature=name)
+    found = [(_ALGORITHMS[name], fields[name]) for name in fields if name in _ALGORITHMS and fields[name]]
     if not found:
         return None
     algorithm, value = found[0]

@@ -7,34 +7,34 @@ from gateway.engine.types import Promised, Stored
 from s3api.format import checksums
 from s3api.format.conditions import write_conditions
 from s3api.format.metadata import object_meta
-from s3api.http.bodies import body_of
-from s3api.request import Call
-from s3api.response import Answer
+from s3api.http.bodies import request_body
+from s3api.request import S3Request
+from s3api.response import Response
 
 
-async def put_object(call: Call) -> Answer:
+async def put_object(request: S3Request) -> Response:
     """PUT /bucket/key"""
-    headers, settings = call.headers, call.settings
-    call.refuse_version()
+    headers, settings = request.headers, request.settings
+    request.refuse_version()
     meta = object_meta(headers, settings.metadata_bytes, headers.get("x-amz-tagging"))
     conditions = write_conditions(headers)
-    algorithm, checksum = checksums.asked(headers)
-    body, size, sha256 = body_of(call)
+    algorithm, checksum = checksums.requested_checksum(headers)
+    body, size, sha256 = request_body(request)
     if size > settings.put_bytes:
         raise core.EntityTooLarge(size, settings.put_bytes)
     promised = Promised(size, checksums.content_md5(headers), sha256, checksum)
-    stored = await call.engine.put(
-        call.caller, call.bucket, call.key, body, promised, meta, conditions, checksum_algorithm=algorithm
+    stored = await request.engine.put(
+        request.caller, request.bucket, request.key, body, promised, meta, conditions, checksum_algorithm=algorithm
     )
-    return Answer(200, stored_lines(call, stored) + checksums.checksum_lines(stored.checksum))
+    return Response(200, stored_lines(request, stored) + checksums.checksum_lines(stored.checksum))
 
 
-def stored_lines(call: Call, stored: Stored) -> str:
+def stored_lines(request: S3Request, stored: Stored) -> str:
     """The headers that say what was stored."""
-    return f'ETag: "{stored.etag}"\r\n{version_lines(call, stored.version)}'
+    return f'ETag: "{stored.etag}"\r\n{version_lines(request, stored.version)}'
 
 
-def version_lines(call: Call, version: str | None) -> str:
+def version_lines(request: S3Request, version: str | None) -> str:
     """The headers that every write of an object answers."""
-    lines = "x-amz-server-side-encryption: AES256\r\n" if call.settings.sealed else ""
+    lines = "x-amz-server-side-encryption: AES256\r\n" if request.settings.sealed else ""
     return lines if version is None else f"{lines}x-amz-version-id: {version}\r\n"

@@ -10,9 +10,9 @@ from s3api.format.owners import Owners, owner_id
 from s3api.format.unsupported import check_encryption
 from s3api.format.xml_reader import Element, parse_xml, read_xml
 from s3api.format.xml_writer import XML_HEAD, XMLNS
-from s3api.http.bodies import small_body, xml_body
-from s3api.request import Call, Operation
-from s3api.response import Answer, xml_answer
+from s3api.http.bodies import read_body, read_xml_body
+from s3api.request import Operation, S3Request
+from s3api.response import Response, xml_response
 
 _XSI = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"'
 
@@ -81,46 +81,46 @@ OPERATION = {
 """What S3 calls each, behind Get, Put or Delete."""
 
 
-def absent(code: str) -> Operation:
+def absent_configuration(code: str) -> Operation:
     """An operation that says that the bucket has no such thing."""
 
-    async def answer(call: Call) -> Answer:
-        await call.engine.head_bucket(call.caller, call.bucket)
-        raise S3Error(code, BucketName=call.bucket)
+    async def operation(request: S3Request) -> Response:
+        await request.engine.head_bucket(request.caller, request.bucket)
+        raise S3Error(code, BucketName=request.bucket)
 
-    return answer
+    return operation
 
 
-def fixed(name: str, inner: str) -> Operation:
+def fixed_document(name: str, inner: str) -> Operation:
     """An operation that answers the same document for every bucket."""
 
-    async def answer(call: Call) -> Answer:
-        await call.engine.head_bucket(call.caller, call.bucket)
-        return xml_answer(f"{XML_HEAD}<{name} {XMLNS}>{inner}</{name}>")
+    async def operation(request: S3Request) -> Response:
+        await request.engine.head_bucket(request.caller, request.bucket)
+        return xml_response(f"{XML_HEAD}<{name} {XMLNS}>{inner}</{name}>")
 
-    return answer
+    return operation
 
 
-def as_it_is(name: str, inner: str, feature: str) -> Operation:
-    """An operation that accepts the document which `fixed` answers, and no other."""
+def accept_only_default(name: str, inner: str, feature: str) -> Operation:
+    """An operation that accepts the document which `fixed_document` answers, and no other."""
     only = parse_xml(f"<{name}>{inner}</{name}>".encode(), name)
 
-    async def answer(call: Call) -> Answer:
-        asked = await xml_body(call, name)
-        await call.engine.head_bucket(call.caller, call.bucket)
-        if not _same(asked, only):
+    async def operation(request: S3Request) -> Response:
+        asked = await read_xml_body(request, name)
+        await request.engine.head_bucket(request.caller, request.bucket)
+        if not _equal(asked, only):
             raise S3Error("NotImplemented", f"Another {name} is not implemented.", Feature=feature)
-        return Answer(200)
+        return Response(200)
 
-    return answer
+    return operation
 
 
-def _same(one: Element, other: Element) -> bool:
+def _equal(one: Element, other: Element) -> bool:
     """Whether two elements say the same, in whatever order."""
     if one.name != other.name or one.text.strip() != other.text.strip() or len(one.children) != len(other.children):
         return False
     pairs = zip(sorted(one.children, key=_name), sorted(other.children, key=_name), strict=True)
-    return all(_same(*pair) for pair in pairs)
+    return all(_equal(*pair) for pair in pairs)
 
 
 def _name(element: Element) -> str:
@@ -130,84 +130,84 @@ def _name(element: Element) -> str:
 def empty_list(name: str) -> Operation:
     """An operation that lists none, and knows none by its id."""
 
-    async def answer(call: Call) -> Answer:
-        await call.engine.head_bucket(call.caller, call.bucket)
-        if "id" in call.query:
-            raise S3Error("NoSuchConfiguration", BucketName=call.bucket)
-        return xml_answer(f"{XML_HEAD}<{name} {XMLNS}><IsTruncated>false</IsTruncated></{name}>")
+    async def operation(request: S3Request) -> Response:
+        await request.engine.head_bucket(request.caller, request.bucket)
+        if "id" in request.query:
+            raise S3Error("NoSuchConfiguration", BucketName=request.bucket)
+        return xml_response(f"{XML_HEAD}<{name} {XMLNS}><IsTruncated>false</IsTruncated></{name}>")
 
-    return answer
+    return operation
 
 
-async def nothing_to_remove(call: Call) -> Answer:
+async def nothing_to_remove(request: S3Request) -> Response:
     """DELETE of a configuration that the bucket does not have."""
-    await call.engine.head_bucket(call.caller, call.bucket)
-    return Answer(204)
+    await request.engine.head_bucket(request.caller, request.bucket)
+    return Response(204)
 
 
-async def get_bucket_encryption(call: Call) -> Answer:
+async def get_bucket_encryption(request: S3Request) -> Response:
     """GET /bucket?encryption"""
-    await call.engine.head_bucket(call.caller, call.bucket)
-    if not call.settings.sealed:
-        raise S3Error("ServerSideEncryptionConfigurationNotFoundError", BucketName=call.bucket)
+    await request.engine.head_bucket(request.caller, request.bucket)
+    if not request.settings.sealed:
+        raise S3Error("ServerSideEncryptionConfigurationNotFoundError", BucketName=request.bucket)
     rule = (
         "<Rule><ApplyServerSideEncryptionByDefault><SSEAlgorithm>AES256</SSEAlgorithm>"
         "</ApplyServerSideEncryptionByDefault><BucketKeyEnabled>false</BucketKeyEnabled></Rule>"
     )
     name = "ServerSideEncryptionConfiguration"
-    return xml_answer(f"{XML_HEAD}<{name} {XMLNS}>{rule}</{name}>")
+    return xml_response(f"{XML_HEAD}<{name} {XMLNS}>{rule}</{name}>")
 
 
-async def put_bucket_encryption(call: Call) -> Answer:
+async def put_bucket_encryption(request: S3Request) -> Response:
     """PUT /bucket?encryption: AES256 is what there is."""
-    root = await xml_body(call, "ServerSideEncryptionConfiguration")
+    root = await read_xml_body(request, "ServerSideEncryptionConfiguration")
     for rule in root.all("Rule"):
         default = rule.first("ApplyServerSideEncryptionByDefault")
         if default is not None:
-            check_encryption(default.need("SSEAlgorithm"), call.settings.sealed)
-    await call.engine.head_bucket(call.caller, call.bucket)
-    return Answer(200)
+            check_encryption(default.need("SSEAlgorithm"), request.settings.sealed)
+    await request.engine.head_bucket(request.caller, request.bucket)
+    return Response(200)
 
 
-async def get_bucket_acl(call: Call) -> Answer:
+async def get_bucket_acl(request: S3Request) -> Response:
     """GET /bucket?acl"""
-    bucket = await call.engine.head_bucket(call.caller, call.bucket)
-    return _acl(call, bucket.owner)
+    bucket = await request.engine.head_bucket(request.caller, request.bucket)
+    return _acl(request, bucket.owner)
 
 
-async def get_object_acl(call: Call) -> Answer:
+async def get_object_acl(request: S3Request) -> Response:
     """GET /bucket/key?acl"""
-    opened = await call.engine.head(call.caller, call.bucket, call.key, call.version)
-    return _acl(call, opened.info.owner)
+    opened = await request.engine.head(request.caller, request.bucket, request.key, request.version)
+    return _acl(request, opened.info.owner)
 
 
-def _acl(call: Call, owner: int) -> Answer:
-    owners = Owners(call.engine)
-    return xml_answer(
+def _acl(request: S3Request, owner: int) -> Response:
+    owners = Owners(request.engine)
+    return xml_response(
         f"{XML_HEAD}<AccessControlPolicy {XMLNS}>{owners.xml(owner)}<AccessControlList><Grant>"
         f'<Grantee {_XSI} xsi:type="CanonicalUser">{owners[owner]}</Grantee>'
         f"<Permission>FULL_CONTROL</Permission></Grant></AccessControlList></AccessControlPolicy>"
     )
 
 
-async def put_bucket_acl(call: Call) -> Answer:
+async def put_bucket_acl(request: S3Request) -> Response:
     """PUT /bucket?acl: the ACL that every bucket has is accepted."""
-    bucket = await call.engine.head_bucket(call.caller, call.bucket)
-    await _check_acl(call, bucket.owner)
-    return Answer(200)
+    bucket = await request.engine.head_bucket(request.caller, request.bucket)
+    await _check_acl(request, bucket.owner)
+    return Response(200)
 
 
-async def put_object_acl(call: Call) -> Answer:
+async def put_object_acl(request: S3Request) -> Response:
     """PUT /bucket/key?acl: as for buckets."""
-    opened = await call.engine.head(call.caller, call.bucket, call.key, call.version)
-    await _check_acl(call, opened.info.owner)
-    return Answer(200)
+    opened = await request.engine.head(request.caller, request.bucket, request.key, request.version)
+    await _check_acl(request, opened.info.owner)
+    return Response(200)
 
 
-async def _check_acl(call: Call, owner: int) -> None:
-    raw = await small_body(call, call.settings.xml_bytes)
+async def _check_acl(request: S3Request, owner: int) -> None:
+    raw = await read_body(request, request.settings.xml_bytes)
     if not raw.strip():
-        if not call.headers.get("x-amz-acl"):
+        if not request.headers.get("x-amz-acl"):
             raise S3Error("MissingSecurityHeader", MissingHeaderName="x-amz-acl")
         return
     grants = (await read_xml(raw, "AccessControlPolicy")).first("AccessControlList")
@@ -223,12 +223,12 @@ def _is_owners(grant: Element, owner: int) -> bool:
     return named == owner_id(owner) and grant.get("Permission") == "FULL_CONTROL"
 
 
-async def no_object_lock(call: Call) -> Answer:
+async def no_object_lock(request: S3Request) -> Response:
     """GET of a retention or a legal hold, on a bucket that cannot lock objects."""
-    await call.engine.head(call.caller, call.bucket, call.key, call.version)
+    await request.engine.head(request.caller, request.bucket, request.key, request.version)
     raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 
 
-async def post_form(_call: Call) -> Answer:
+async def post_form(_call: S3Request) -> Response:
     """POST /bucket with a form, as browsers upload: signed by a policy, which is not built."""
     raise S3Error("NotImplemented", "Uploads by HTML form are not implemented.", Feature="PostObject")

@@ -73,7 +73,7 @@ def test_what_is_below_the_level_is_not_written(log: Log) -> None:
 @given(path=st.text(), method=st.text(), user=st.text())
 def test_a_request_is_one_line_whatever_stands_in_its_path(path: str, method: str, user: str) -> None:
     log = Log()
-    RequestLog(log.lines).answered(CompletedRequest(path=path, method=method, user=user))
+    RequestLog(log.lines).write(CompletedRequest(path=path, method=method, user=user))
     (line,) = log.read()
     assert line["path"] == path[:1_024]
     assert line["user"] == user

@@ -23,8 +23,8 @@ from gateway.engine.types import Body, Buffer, Caller, Meta, Promised
 from gateway.site.admin import users
 from gateway.site.site import Site as Opened
 from gateway.timing import Timing, parse_timing
-from s3api.access_log import Observed
-from s3api.http.server import Serving, make_server, serve
+from s3api.access_log import AccessRecord
+from s3api.http.server import RunningServer, make_server, serve
 from s3api.settings import S3Settings
 from tests.clocks import AheadClock
 from tests.endpoint import ACCESS_KEY
@@ -39,9 +39,9 @@ class Notebook:
     """An observer that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.seen: list[Observed] = []
+        self.seen: list[AccessRecord] = []
 
-    def answered(self, seen: Observed) -> None:
+    def write(self, seen: AccessRecord) -> None:
         self.seen.append(seen)
 
 
@@ -58,7 +58,7 @@ class Bytes(Body):
 class Site:
     """A server, what is behind it, and how to talk to it."""
 
-    def __init__(self, engine: Engine, notebook: Notebook, server: Any, serving: Serving) -> None:
+    def __init__(self, engine: Engine, notebook: Notebook, server: Any, serving: RunningServer) -> None:
         self.engine, self.notebook, self.server, self.serving = engine, notebook, server, serving
 
     async def keys(self, bucket: str = "bucket") -> list[bytes]:

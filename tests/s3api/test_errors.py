@@ -11,7 +11,7 @@ from backends import errors as backend_errors
 from gateway import errors as core
 from gateway.identity import signature_errors
 from s3api.codes import CODES
-from s3api.errors import TABLE, S3Error, error_xml, explain
+from s3api.errors import ERROR_TABLE, S3Error, error_xml, translate_error
 from tests.s3api.client import Signer
 
 
@@ -23,21 +23,21 @@ def every(root: type[Exception]) -> list[type[Exception]]:
 
 
 def test_every_class_of_the_cores_tree_has_a_row():
-    assert set(TABLE) == set(every(core.EntrepotError))
+    assert set(ERROR_TABLE) == set(every(core.EntrepotError))
 
 
 def test_every_row_names_a_code_that_is_known():
-    assert {row.code for row in TABLE.values()} <= set(CODES)
+    assert {row.code for row in ERROR_TABLE.values()} <= set(CODES)
 
 
 def test_every_code_of_a_signature_error_is_known():
     assert {each.code for each in every(signature_errors.SignatureError)} <= set(CODES)
 
 
-@pytest.mark.parametrize("kind", sorted(TABLE, key=lambda each: each.__name__))
+@pytest.mark.parametrize("kind", sorted(ERROR_TABLE, key=lambda each: each.__name__))
 @pytest.mark.parametrize("arguments", [(), ("one",), (b"\xff<", "two", "three")])
 def test_an_error_with_whatever_arguments_becomes_xml(kind, arguments):
-    failure = explain(kind(*arguments))
+    failure = translate_error(kind(*arguments))
     document = ElementTree.fromstring(error_xml(failure, "/b/k", "ID", "HOST"))
     assert document.findtext("Code") == failure.code
     assert document.findtext("Message")
@@ -57,7 +57,7 @@ def test_an_error_with_whatever_arguments_becomes_xml(kind, arguments):
     ],
 )
 def test_only_who_asks_too_much_is_told_to_slow_down(error, code, said, unsaid):
-    failure = explain(error)
+    failure = translate_error(error)
     assert failure.code == code
     assert said in failure.message
     assert unsaid not in failure.message
@@ -78,29 +78,29 @@ async def test_a_write_without_its_backend_says_that_the_backend_is_unavailable(
 
 
 def test_a_bug_says_nothing_of_itself_to_the_client():
-    failure = explain(ValueError("the secret inside"))
+    failure = translate_error(ValueError("the secret inside"))
     assert (failure.code, failure.status) == ("InternalError", 500)
     assert "secret" not in failure.message
 
 
 def test_a_signed_hash_that_differs_is_not_called_an_md5():
-    assert explain(core.BadDigest("0" * 64, "1" * 64)).code == "XAmzContentSHA256Mismatch"
-    assert explain(core.BadDigest("q" * 24, "r" * 24)).code == "BadDigest"
+    assert translate_error(core.BadDigest("0" * 64, "1" * 64)).code == "XAmzContentSHA256Mismatch"
+    assert translate_error(core.BadDigest("q" * 24, "r" * 24)).code == "BadDigest"
 
 
 def test_a_delete_marker_is_absent_by_name_and_not_allowed_by_version():
     error = core.DeleteMarker(b"key", "v01", True, 784111777_000_000_000)
-    absent = explain(error, version_asked=False)
+    absent = translate_error(error, version_asked=False)
     assert absent.status == 404
-    asked = explain(error, version_asked=True)
+    asked = translate_error(error, version_asked=True)
     assert asked.status == 405
     assert absent.headers == "x-amz-delete-marker: true\r\nx-amz-version-id: v01\r\n"
     assert asked.headers == absent.headers + "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nAllow: DELETE\r\n"
-    assert "Last-Modified" not in explain(core.DeleteMarker(b"key", "v01", True), version_asked=True).headers
+    assert "Last-Modified" not in translate_error(core.DeleteMarker(b"key", "v01", True), version_asked=True).headers
 
 
 def test_an_error_of_the_protocols_own_keeps_its_elements():
-    failure = explain(S3Error("InvalidArgument", "no", ArgumentName="<max-keys>"))
+    failure = translate_error(S3Error("InvalidArgument", "no", ArgumentName="<max-keys>"))
     assert b"<ArgumentName>&lt;max-keys&gt;</ArgumentName>" in error_xml(failure, "/", "", "")
 
 
@@ -122,4 +122,4 @@ def test_an_error_that_a_site_adds_is_answered_with_the_row_of_its_base():
     class Added(core.Misconfigured, wire_code="Added"):
         """As `gateway.site.storage.agreement.HistoriesDiverged`, which the table of this layer cannot name."""
 
-    assert explain(Added("another copy goes on")) == explain(core.Misconfigured("another copy goes on"))
+    assert translate_error(Added("another copy goes on")) == translate_error(core.Misconfigured("another copy goes on"))

@@ -130,8 +130,8 @@ async def test_a_command_that_was_sent_is_committed_although_its_client_goes(sit
 async def test_what_the_other_protocol_does_is_done_although_its_client_goes(site, signer):
     """A client of it asks again for the answer, under the same idempotency key."""
     held = Held()
-    door = site.server._door
-    door._settings = replace(door._settings, beside=held)
+    app = site.server._app
+    app._settings = replace(app._settings, extension=held)
     _, writer = await asyncio.open_connection("127.0.0.1", site.port)
     writer.write(signer.head("POST", "/.entrepot/v1", body=b"x") + b"x")
     async with asyncio.timeout(PATIENCE_SECONDS):

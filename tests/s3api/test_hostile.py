@@ -16,9 +16,9 @@ from gateway.engine.types import Body, Caller
 from gateway.errors import NoSuchBucket
 from gateway.identity.canonical import encode as uri_encode
 from gateway.timing import parse_timing
-from s3api.access_log import Observed
+from s3api.access_log import AccessRecord
 from s3api.http.server import make_server
-from s3api.operations import ROWS
+from s3api.operations import ROUTE_ROWS
 from s3api.routing import SUBRESOURCES
 from s3api.settings import S3Settings
 from tests.s3api.client import Reply, Signer, parse
@@ -45,7 +45,7 @@ class Nothing:
 class Unobserved:
     """Nobody wants to know of requests."""
 
-    def answered(self, seen: Observed) -> None:
+    def write(self, seen: AccessRecord) -> None:
         pass
 
 
@@ -174,7 +174,7 @@ def quiet() -> None:
 
 @settings(max_examples=400)
 @given(
-    st.sampled_from(sorted({row.method for row in ROWS} | {"PATCH", "OPTIONS"})),
+    st.sampled_from(sorted({row.method for row in ROUTE_ROWS} | {"PATCH", "OPTIONS"})),
     st.sampled_from(["/", "/bucket", "/bucket/key", "/bucket/a%2F%FF//..", "/b%c3"]),
     st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=3),
     st.dictionaries(st.sampled_from(HEADERS), VALUES, max_size=4),

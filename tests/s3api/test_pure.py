@@ -16,12 +16,12 @@ from s3api.format import metadata
 from s3api.format.authority import destination, virtual_bucket
 from s3api.format.conditions import byte_range, copy_range, etags, read_conditions, write_conditions
 from s3api.format.dates import http_date, parse_date
-from s3api.format.listing_xml import format_keys, speller
+from s3api.format.listing_xml import format_keys, key_encoder
 from s3api.format.request_target import parse_query, parse_target
 from s3api.format.tokens import open_token, seal_token
 from s3api.format.xml_reader import XmlReader, parse_xml
 from s3api.format.xml_writer import escape, escape_bytes, url_encode
-from s3api.operations import ROUTES, ROWS
+from s3api.operations import ROUTE_ROWS, ROUTES
 from s3api.ops.copy import copy_source
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_a_request_finds_its_operation(method, scope, query, headers, operation)
 
 
 def test_every_row_of_the_table_can_be_reached():
-    for row in ROWS:
+    for row in ROUTE_ROWS:
         query = {name: value for name, _, value in (each.partition("=") for each in row.query)}
         headers = {row.header: "x"} if row.header else {}
         found = ROUTES.find(row.method, row.scope, query, headers)
@@ -353,13 +353,13 @@ def test_a_listing_escapes_what_must_be():
     listed = Page(
         [(b"", [(name, 1, "e", 10**18, 7, b"") for name in names]), (b"<d>/", [(b"x", 1, "e", 1, 7, None)])], [], None
     )
-    text = format_keys(listed, speller(False), None)
+    text = format_keys(listed, key_encoder(False), None)
     assert "<Key>&lt;d&gt;/x</Key>" in text and "Checksum" not in text
     assert "<Key>plain</Key>" in text
     assert "<Key>a&amp;b&lt;c&gt;</Key>" in text
     assert "<Key>\ufffd</Key>" in text
     assert "<LastModified>2001-09-09T01:46:40.000Z</LastModified>" in text
-    assert "<Key>%FF</Key>" in format_keys(listed, speller(True), None)
+    assert "<Key>%FF</Key>" in format_keys(listed, key_encoder(True), None)
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import uvloop
 
 from gateway.timing import parse_timing
 from s3api.http.admission import Admission
-from s3api.http.server import Serving, serve
+from s3api.http.server import RunningServer, serve
 from tests.certificates import self_signed
 from tests.s3api.client import Signer, read_reply
 
@@ -48,7 +48,7 @@ def event_loop_policy() -> asyncio.AbstractEventLoopPolicy:
     return uvloop.EventLoopPolicy()
 
 
-async def serve_tls(site, folder: Path) -> Serving:
+async def serve_tls(site, folder: Path) -> RunningServer:
     """Serve *site* with a certificate for `first.test`, which is written to *folder*."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate(folder, "first.test"))

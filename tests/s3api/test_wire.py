@@ -213,7 +213,7 @@ async def test_an_answer_that_breaks_off_is_shorter_than_it_said(site, signer, c
 
 
 async def test_a_reader_that_takes_nothing_is_dropped(site, signer, settings, monkeypatch):
-    object.__setattr__(site.server._door._settings, "write_idle_seconds", 0.3)
+    object.__setattr__(site.server._app._settings, "write_idle_seconds", 0.3)
     data = b"x" * (64 << 20)
     await site.store(b"big", data)
     raw = socket.create_connection(("127.0.0.1", site.port))
