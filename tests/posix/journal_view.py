@@ -51,7 +51,7 @@ def uploads_of(folder: Path, bucket: str) -> int:
     """How many uploads are open in a bucket."""
     store = _store(folder)
     try:
-        return int(store.one("SELECT count(*) FROM upload WHERE bucket = ? AND state = 0", (bucket,))[0])
+        return int(store.query_one("SELECT count(*) FROM upload WHERE bucket = ? AND state = 0", (bucket,))[0])
     finally:
         store.close()
 

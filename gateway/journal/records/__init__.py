@@ -1,6 +1,6 @@
-"""The records: small facts in the past tense, a file a subject, whose tags do not overlap.
+"""The records: small facts in the past tense, one file per subject. No two records have the same tag.
 
-`gateway/journal/apply/__init__.py` and what stands beside it is the one place that says what each does to the tables.
+`gateway/journal/apply` defines what each record does to the tables.
 """
 
 from gateway.journal.records.base import FEATURE_LEVEL, RECORDS

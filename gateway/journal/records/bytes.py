@@ -1,4 +1,4 @@
-"""The records of bytes: runs and bodies, and the blocks that they lie in."""
+"""The records of bytes: runs, bodies, and the blocks that contain them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.journal.records.base import record
 
 
 class NewBlock(NamedTuple):
-    """A block that a run's extents lie in, as its writer stored it."""
+    """A block that contains extents of a run, as its writer stored it."""
 
     id: bytes
     ring_key: int
@@ -17,14 +17,14 @@ class NewBlock(NamedTuple):
     crc32c: int
     backends: int
     due: int = 0
-    """When it is to be brought to where it should be, in ns since 1970; 0: it lies there already."""
+    """When its copies are to be brought to where they should be, in ns since 1970; 0: they are there already."""
     strays: tuple[int, ...] = ()
-    """Where, if it is due, bytes of it may come to lie besides: puts that nobody awaited, or that failed."""
+    """If it is due: further backends that may have bytes of it, by puts that were not awaited or that failed."""
 
 
 @record(tag=70)
 class RunMade:
-    """A run that nobody counts yet. *blocks* are the facts of each block that its extents lie in."""
+    """A run was made; its reference count is 0. *blocks* describes each block that contains its extents."""
 
     id: int
     policy: int
@@ -34,8 +34,8 @@ class RunMade:
 
 @record(tag=71)
 class BodyMade:
-    """A body that nobody counts yet, of slices of content: each is (shape, id, offset, length) and is resolved to
-    slices of runs, each counted once a slice."""
+    """A body was made of slices of content; its reference count is 0. Each slice is (shape, id, offset, length). It is
+    resolved to slices of runs, and each of these counts once on its run."""
 
     id: int
     slices: tuple[tuple[int, int, int, int], ...]
@@ -43,14 +43,14 @@ class BodyMade:
 
 @record(tag=73)
 class ContentReleased:
-    """What was let go of lost its counts. Each item is (freed id, how many pieces at most)."""
+    """Released content lost its reference counts. Each item is (id in the release queue, how many pieces at most)."""
 
     items: tuple[tuple[int, int], ...]
 
 
 @record(tag=74)
 class ExtentsMoved:
-    """Compaction: the extents at *indexes* of a run now lie elsewhere."""
+    """Compaction: the extents at *indexes* of a run are now *extents*, in other blocks."""
 
     run: int
     indexes: tuple[int, ...]
@@ -60,14 +60,15 @@ class ExtentsMoved:
 
 @record(tag=75)
 class BlocksForgotten:
-    """Dead blocks whose bytes are gone from every backend."""
+    """The bytes of these dead blocks were deleted from every backend."""
 
     ids: tuple[bytes, ...]
 
 
 @record(tag=77, feature=8)
 class PackRewritten:
-    """Compaction: a new pack holds *copies* of extents of the older packs *sources*. The runs still name those."""
+    """Compaction: a new pack contains *copies* of extents of the older packs *sources*. The runs still name the old
+    extents."""
 
     block: NewBlock
     policy: int
@@ -77,8 +78,8 @@ class PackRewritten:
 
 @record(tag=78, feature=8)
 class RewritePlaced:
-    """Since *placed_ns*, by the site's clock, all places that should hold a new pack have it, which are those of the
-    set *backends*. 0: not any more, or not yet."""
+    """Since *placed_ns*, by the site's clock, all backends that should hold a new pack have it: those of the set
+    *backends*. If *placed_ns* is 0, not all of them have it, or not any more."""
 
     block: bytes
     placed_ns: int
@@ -87,8 +88,8 @@ class RewritePlaced:
 
 @record(tag=79, feature=8)
 class RewriteEnded:
-    """The extents that are still as they were read have moved to the new pack; or it was given up. Without members it
-    is dead."""
+    """A rewrite has ended: the extents that had not changed were moved to the new pack, or the rewrite was given up. A
+    new pack without members is dead."""
 
     block: bytes
 

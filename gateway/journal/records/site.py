@@ -1,4 +1,4 @@
-"""The records of the site: how it was founded, who uses it, sessions with its committer, and names that have ids."""
+"""The records of the site: its founding, users and keys, sessions, and names that have ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SiteFounded:
 
 @record(tag=2)
 class IncarnationStarted:
-    """The site was restored from a backup; ids are drawn above the new incarnation from here on."""
+    """The site was restored from a backup. From here on, ids are drawn from the range of the new incarnation."""
 
     incarnation: int
 
@@ -30,29 +30,30 @@ class FeatureRaised:
 
 @record(tag=4, feature=5)
 class TokenDrawn:
-    """A committer has started, and bears this fencing token from here on; older tokens of this history are void."""
+    """A committer has started with this fencing token. Older tokens of this history are void."""
 
     counter: int
     nonce: str
     """Hex, drawn at random."""
     whereabouts: str
-    """As `gateway.journal.whereabouts`; empty where unknown."""
+    """As of `gateway.journal.whereabouts`; empty: unknown."""
     first_id: int
-    """Sessions from this id on were opened since the committers of this journal have had these whereabouts."""
+    """Sessions with this id or a higher one were opened under the same whereabouts."""
     at_ns: int
     over: tuple[str, ...] = ()
-    """Nonces of another history of this site, whose claim on the backends an operator has ended."""
+    """Nonces of tokens of another history of this site, whose claim on the backends an operator has ended."""
 
 
 @record(tag=8, feature=6)
 class ChainBegun:
-    """The first record of a journal whose tables were restored without the records that made them. The tables were as
-    they are since record *number*; behind it the chain of hashes begins anew, from zeros. Changes no table."""
+    """The first record of a journal whose tables were restored without the records that made them. The tables were at
+    record *number* then. After it a new chain of hashes begins, from zeros. Changes no table."""
 
     number: int
 
 
-# --- who --------------------------------------------------------------------------------------------------------------
+# --- users
+# --------------------------------------------------------------------------------------------------------------
 
 
 @record(tag=10)
@@ -72,7 +73,7 @@ class UserMade:
 
 @record(tag=12)
 class UserDeleted:
-    """The user and all its access keys."""
+    """A user and all its access keys were deleted."""
 
     name: str
 
@@ -93,7 +94,7 @@ class AccessKeyDeleted:
 
 @record(tag=15)
 class AccessKeyResealed:
-    """The same secret under another master key, or another secret."""
+    """The same secret was sealed under another master key, or the secret was replaced."""
 
     access_key: str
     secret: bytes
@@ -102,7 +103,7 @@ class AccessKeyResealed:
 
 @record(tag=16)
 class RingKeyMade:
-    """A new ring key; what its tenant (by name) writes from now on is sealed with it."""
+    """A ring key was made. What its tenant (a name) writes from now on is sealed with it."""
 
     id: int
     tenant: str
@@ -130,9 +131,9 @@ class SessionOpened:
 
 @record(tag=21)
 class SessionEnded:
-    """From here on its commits are refused, and its blocks that no run names may go: at once if it was *seen*, that
-    is, if its process is known to belong to this history; otherwise once the grace has passed in which another copy of
-    this journal may turn out to go on with that session."""
+    """A session has ended. From here on its commits are refused, and its blocks that no run names may be deleted. If
+    the session was *seen*, that is, if its process is known to belong to this history, they may be deleted at once.
+    Otherwise they are kept for the grace period, since another copy of this journal may go on with that session."""
 
     id: int
     at_ns: int
@@ -141,19 +142,19 @@ class SessionEnded:
 
 @record(tag=22)
 class SessionSwept:
-    """Its blocks were listed once and the unnamed ones deleted."""
+    """The blocks of an ended session were listed once, and the unnamed ones were deleted."""
 
     id: int
 
 
 @record(tag=23)
 class SessionForgotten:
-    """Its blocks were listed a last time, after the longest deadline of an upload."""
+    """The blocks of an ended session were listed a last time, after the longest deadline of a put."""
 
     id: int
 
 
-# --- names of what the config names -----------------------------------------------------------------------------------
+# --- interned names of the config -----------------------------------------------------------------------------------
 
 
 @record(tag=30)

@@ -1,4 +1,4 @@
-"""The records of buckets and of the tree in them: names, versions and nodes."""
+"""The records of buckets and of their trees: names, versions and nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.journal.records.base import record
 
 @record(tag=40)
 class BucketMade:
-    """A bucket, and the directory that its keys begin in."""
+    """A bucket and its root directory were made."""
 
     name: str
     id: int
@@ -25,7 +25,7 @@ class BucketMade:
 
 @record(tag=41)
 class BucketDeleted:
-    """An empty bucket, and its root. *owner* is a user's name."""
+    """An empty bucket and its root directory were deleted. *owner* is a user's name."""
 
     name: str
     owner: str
@@ -45,8 +45,9 @@ class BucketSettingsSet:
 
 @record(tag=44, feature=3)
 class BucketDeletedWithUploads:
-    """A bucket without a version of anything, and its root, are gone while uploads into it were open: those wait, under
-    the bucket's id, to be cut off. Their ids lie between the bucket's and *before*. *owner* is a user's name."""
+    """A bucket without any version, and its root directory, were deleted while uploads into the bucket were open. The
+    uploads are aborted later; they are found by the bucket's id. Their ids are between the bucket's id and *before*.
+    *owner* is a user's name."""
 
     name: str
     owner: str
@@ -58,7 +59,7 @@ class BucketDeletedWithUploads:
 
 @record(tag=50)
 class DirMade:
-    """An empty directory *name* (with its slash) in *parent*. Its times are *at_ns*."""
+    """An empty directory *name* (including the slash) was made in *parent*. All its times are *at_ns*."""
 
     parent: int
     name: bytes
@@ -71,7 +72,7 @@ class DirMade:
 
 @record(tag=51)
 class DirDeleted:
-    """The directory *name* left *parent*; it had no entries."""
+    """The directory *name*, which had no entries, was removed from *parent*."""
 
     parent: int
     name: bytes
@@ -80,7 +81,7 @@ class DirDeleted:
 
 @record(tag=52)
 class FileMade:
-    """A node that no name points at yet. It holds one count on its content."""
+    """A node was made that no name points at yet. It holds one count on its content."""
 
     id: int
     kind: int
@@ -106,7 +107,7 @@ class FileMade:
 class NamePut:
     """*node* (0: a delete marker) became the current version *version* of *name*.
 
-    What was current before becomes the newest noncurrent version if *keep*, otherwise it is gone."""
+    The version that was current before becomes the newest noncurrent one if *keep* is 1; otherwise it is deleted."""
 
     parent: int
     name: bytes
@@ -119,8 +120,8 @@ class NamePut:
 
 @record(tag=54)
 class VersionDeleted:
-    """A version of *name*, current or not. If it was current, the next older one becomes current; if none is left,
-    the name is gone."""
+    """A version of *name* was deleted, current or not. If it was current, the next older one becomes current; if there
+    is none, the name is deleted."""
 
     parent: int
     name: bytes
@@ -130,8 +131,8 @@ class VersionDeleted:
 
 @record(tag=55)
 class EntryMoved:
-    """*name*, which has no noncurrent versions, left *parent* and stands in *to_parent* as *to_name*, where nothing
-    stood. A directory keeps its node and all that lies below. Both parents are in one bucket."""
+    """*name*, which has no noncurrent versions, was moved from *parent* to *to_parent* as *to_name*, which did not
+    exist. A directory keeps its node and everything below it. Both parents are in the same bucket."""
 
     parent: int
     name: bytes
@@ -178,7 +179,7 @@ class DirXattrsSet:
 
 @record(tag=60)
 class FileHeadersSet:
-    """Content headers and user metadata, and tags, of a node: they belong to it, not to a name."""
+    """Content headers, user metadata and tags of a node were set. They belong to the node, not to a name."""
 
     id: int
     headers: bytes
@@ -188,10 +189,11 @@ class FileHeadersSet:
 
 @record(tag=61)
 class FileContentSet:
-    """The node got other bytes in place (POSIX wrote, truncated or cloned); it lets go of the content it had.
+    """The content of a node was replaced in place (by a POSIX write, truncation or clone), and the former content was
+    released.
 
-    *freed* is a fresh id under which that content waits to be taken apart, 0 if there was none. *bucket* is where its
-    names stand."""
+    *freed* is a fresh id under which the former content is in the release queue; 0 if there was none. *bucket* contains
+    the names of the node."""
 
     id: int
     bucket: str
@@ -207,7 +209,8 @@ class FileContentSet:
 
 @record(tag=62, feature=7)
 class DirHeightRaised:
-    """Directories came to stand *height* levels below the directory *id*, and so further below those above it."""
+    """There are now directories *height* levels below the directory *id*, and accordingly more levels below those above
+    it."""
 
     id: int
     height: int

@@ -8,7 +8,8 @@ from gateway.journal.records.base import record
 
 @record(tag=72)
 class PartsJoined:
-    """The parts *numbers* of an upload became a body that nobody counts yet; it takes their contents over."""
+    """The parts *numbers* of an upload became the body *id*, whose reference count is 0. The body takes over the counts
+    on their contents."""
 
     bucket: str
     key: bytes
@@ -30,12 +31,12 @@ class UploadMade:
     tags: bytes
     at_ns: int
     site_ns: int = 0
-    """By the site's clock; 0 in journals of older versions, where it is *at_ns*."""
+    """By the site's clock; 0 in journals of older versions: then it is *at_ns*."""
 
 
 @record(tag=81)
 class PartPut:
-    """A part arrived; one of the same number lets go of its content. It holds one count on its own."""
+    """A part was stored. It holds one count on its content. A part that had the same number released its content."""
 
     bucket: str
     key: bytes
@@ -53,7 +54,7 @@ class PartPut:
 
 @record(tag=82)
 class UploadEnded:
-    """Completed (with its packed result) or aborted. Parts that still stand wait to be dropped."""
+    """An upload was completed, with its packed result, or aborted. Parts that it still has are dropped later."""
 
     bucket: str
     key: bytes
@@ -67,7 +68,7 @@ class UploadEnded:
 
 @record(tag=83)
 class PartsDropped:
-    """Parts of an ended upload that nobody took over; they let go of their contents."""
+    """Parts of an ended upload were dropped. Those that no body had taken over released their contents."""
 
     bucket: str
     key: bytes
@@ -77,7 +78,7 @@ class PartsDropped:
 
 @record(tag=84)
 class UploadForgotten:
-    """An ended upload whose parts are all gone, and with it the answer for a repeat."""
+    """The row of an ended upload without parts was dropped, and with it the answer to a repeated completion."""
 
     bucket: str
     key: bytes
@@ -86,8 +87,8 @@ class UploadForgotten:
 
 @record(tag=85, feature=3)
 class UploadsAborted:
-    """Open uploads of a bucket that is gone (its id, and its name) ended as if aborted; no bucket counts them. Parts
-    that still stand wait to be dropped."""
+    """Open uploads of a deleted bucket were aborted; no bucket counts them any more. *bucket* is the bucket's id,
+    *name* its name. Parts that they still have are dropped later."""
 
     bucket: int
     name: str
@@ -99,8 +100,8 @@ class UploadsAborted:
 
 @record(tag=86, feature=9)
 class PartsTakenOver:
-    """A body that nobody counts yet takes over the contents of parts of an upload. The parts' rows stand until they are
-    dropped, and hold nothing from now on."""
+    """The body *id*, whose reference count is 0, took over the counts on the contents of an upload's parts. The rows of
+    the parts exist until they are dropped, and hold no count from now on."""
 
     bucket: str
     key: bytes
@@ -108,18 +109,19 @@ class PartsTakenOver:
     id: int
     size: int
     pieces: bytes
-    """packed, as in the body's row; likewise"""
+    """packed, as in the body's row."""
     facts: bytes
+    """packed, as the column `parts` of the body's row."""
     joined: bytes
     """packed ranges, as in the upload's row."""
     with_staged: bool = False
-    """Whether the body also takes over what the upload's staged bodies hold; these bodies go."""
+    """Whether the body also takes over what the upload's staged bodies hold. These bodies are dropped then."""
 
 
 @record(tag=87, feature=10)
 class PiecesStaged:
-    """The upload holds the body *id*, which nobody counted, beside those that it has staged under the same *digest*.
-    Bodies that were staged under another digest are let go of."""
+    """The upload now holds the body *id*, whose reference count was 0, in addition to those that it has staged under
+    the same *digest*. Bodies that were staged under another digest were released."""
 
     bucket: str
     key: bytes

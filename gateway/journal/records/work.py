@@ -1,4 +1,4 @@
-"""The records of copies: where a block lies, and what is brought where it should be."""
+"""The records of copies: which backends hold a block, and the work on blocks whose copies are not as they should be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gateway.journal.records.base import record
 
 @record(tag=76)
 class BlockBackendsSet:
-    """A block is now held by another set of backends. *strays*: those where bytes of it may still lie besides."""
+    """A block is now held by another set of backends. *strays*: other backends that may still have bytes of it."""
 
     id: bytes
     backends: int
@@ -16,7 +16,7 @@ class BlockBackendsSet:
 
 @record(tag=90, feature=2)
 class WorkNoted:
-    """These blocks are to be looked at, at *due_ns* or sooner."""
+    """These blocks are to be processed at *due_ns* or sooner."""
 
     ids: tuple[bytes, ...]
     due_ns: int
@@ -25,7 +25,7 @@ class WorkNoted:
 
 @record(tag=91, feature=2)
 class WorkBegun:
-    """From here on bytes of the block may lie on these backends as well, unnamed."""
+    """From here on, these backends may also have bytes of the block, without being named by its set."""
 
     id: bytes
     strays: tuple[int, ...]
@@ -33,14 +33,14 @@ class WorkBegun:
 
 @record(tag=92, feature=2)
 class WorkDone:
-    """These blocks are as they should be, and nowhere else."""
+    """These blocks have the copies that they should have, and no others."""
 
     ids: tuple[bytes, ...]
 
 
 @record(tag=93, feature=2)
 class WorkFailed:
-    """It did not go; *word* says why. It is looked at again at *due_ns*."""
+    """The work on a block failed; *word* says why. It is tried again at *due_ns*."""
 
     id: bytes
     due_ns: int
@@ -51,7 +51,7 @@ class WorkFailed:
 
 @record(tag=94, feature=2)
 class CopySuspected:
-    """Somebody found the block's copy on *backend* absent or damaged."""
+    """A block's copy on *backend* was found to be absent or damaged."""
 
     id: bytes
     backend: int
@@ -61,7 +61,7 @@ class CopySuspected:
 
 @record(tag=95, feature=2)
 class CopiesCleared:
-    """The copies of the block on these backends are good (again)."""
+    """The copies of a block on these backends are good, or good again."""
 
     id: bytes
     backends: tuple[int, ...]
@@ -69,8 +69,8 @@ class CopiesCleared:
 
 @record(tag=96, feature=2)
 class PlanAdvanced:
-    """All blocks up to *after* were held against what *fingerprint* says should be. *again_ns*: the walk has reached
-    its end, and the next one is due then; 0 while it goes on."""
+    """All blocks up to *after* were compared with where they should be according to *fingerprint*. *again_ns*: the walk
+    is finished, and the next one is due then; 0: the walk is in progress."""
 
     fingerprint: bytes
     after: bytes
@@ -80,15 +80,15 @@ class PlanAdvanced:
 
 @record(tag=97, feature=2)
 class BackendLost:
-    """Copies on the backend are gone for good."""
+    """All copies on the backend are permanently lost."""
 
     name: str
 
 
 @record(tag=98, feature=4)
 class CopiesPlaced:
-    """Since *placed_ns*, by the site's clock, every backend that should hold the block has confirmed it. The copies
-    elsewhere are kept, and the block is looked at again at *due_ns*."""
+    """Since *placed_ns*, by the site's clock, every backend that should hold the block has confirmed it. Copies
+    elsewhere are kept, and the block is processed again at *due_ns*."""
 
     id: bytes
     placed_ns: int

@@ -1,13 +1,13 @@
-"""The rows of every table, column by column, a file a subject as the records are. Plain values: a row is a tuple that
-the stores write as it stands.
+"""The rows of every table, column by column; one file per subject, like the records. A row is a tuple of plain values,
+which the stores write as it is.
 
-A table is either *truth* (the journal alone makes it: replaying the records gives the same rows) or *scratch*
-(local, rebuildable, never replayed). The first `key` columns of a row are its key. Rows are values: `apply` puts a
-changed copy, nobody changes one in place.
+A table is either *truth* (made by the journal alone: replaying the records gives the same rows) or *scratch* (local,
+can be rebuilt, is not replayed). The first `key` columns of a row are its key. Rows are immutable: `apply` replaces a
+row by a changed copy.
 
-Ids are 64-bit: the incarnation of the journal that drew them above a 48-bit counter. 0 is no id. Times are
-nanoseconds since 1970, drawn by the committer from the wall clock, or where they say so from the
-site's clock (`site_clock`). Columns called *packed* hold msgpack (see `columns.py`).
+Ids have 64 bits: the incarnation of the journal that drew them, and a counter of 48 bits. 0 means: no id. Times are
+nanoseconds since 1970; the committer takes them from the wall clock or, where a column says so, from the site's clock
+(`site_clock`). Columns described as *packed* contain msgpack (see `columns.py`).
 """
 
 from __future__ import annotations

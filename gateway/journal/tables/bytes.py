@@ -1,4 +1,4 @@
-"""The rows of what bytes lie where: runs, bodies, blocks, and what was let go of. Pure."""
+"""The rows that say where bytes are stored: runs, bodies, blocks, and content to be released. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.journal.tables.base import Table
 
 
 class Shape(IntEnum):
-    """What a content id names: nothing (no bytes), one run, or a body of several."""
+    """What a content id refers to: nothing (no bytes), a run, or a body."""
 
     NONE = 0
     RUN = 1
@@ -17,19 +17,20 @@ class Shape(IntEnum):
 
 
 class Run(NamedTuple):
-    """An immutable row of extents: what one PUT, part or flush wrote."""
+    """An immutable list of extents: what one PUT, one part or one flush wrote."""
 
     id: int
     refs: int
-    """Files, parts and bodies that name it."""
+    """How many files, parts and pieces of bodies refer to it."""
     size: int
     policy: int
     extents: bytes
-    """packed: list of `Extent`. Only compaction changes it, conditionally; an extent's place stands nowhere else."""
+    """packed: list of `Extent`. Only compaction changes it, conditionally; the location of an extent is stored nowhere
+    else."""
 
 
 class Body(NamedTuple):
-    """A counted, immutable list of slices of runs."""
+    """A reference-counted, immutable list of slices of runs."""
 
     id: int
     refs: int
@@ -37,67 +38,68 @@ class Body(NamedTuple):
     pieces: bytes
     """packed: list of `Piece`."""
     parts: bytes
-    """packed: list of `PartSummary`, for what was uploaded in parts; empty otherwise."""
+    """packed: list of `PartSummary` if it was uploaded in parts; empty otherwise."""
 
 
 class Block(NamedTuple):
-    """A sealed block, named by the journal."""
+    """A sealed block that the journal names."""
 
     id: bytes
-    """24 bytes: the session that wrote it, big-endian, and 16 drawn at random."""
+    """24 bytes: the id of the session that wrote it, big-endian, and 16 random bytes."""
     ring_key: int
     size: int
-    """Sealed bytes, as stored."""
+    """In sealed bytes, as it is stored."""
     plain: int
-    """Plain bytes of all extents that the journal ever named in it."""
+    """Plain bytes of all extents that the journal has ever named in it."""
     live: int
-    """Plain bytes of those that still live."""
+    """Plain bytes of its live extents."""
     members: int
-    """Live extents in it."""
+    """How many runs have extents in it (rows of `member`)."""
     crc32c: int
-    """Of the sealed bytes, as confirmed by the backend."""
+    """CRC32C of the sealed bytes, as confirmed by the backend."""
     backends: int
     """The `BackendSet` that holds it."""
     policy: int
     died: int
-    """The number of the record that took its last extent; 0 while it lives."""
+    """The number of the record that removed its last extent; 0 while it is alive."""
 
 
 class Member(NamedTuple):
-    """A run that has extents in a block: what compaction and draining ask for. No other columns."""
+    """A run that has extents in a block. Compaction and draining look this up."""
 
     block: bytes
     run: int
 
 
 class Rewrite(NamedTuple):
-    """A new pack with copies of extents of older packs. No run names the copies before all places that should hold the
-    new pack have confirmed it and kept it for a while; so long the older packs stay."""
+    """A new pack with copies of extents of older packs. No run names the copies, and the older packs are kept, until
+    all backends that should hold the new pack have confirmed it and have held it for a while."""
 
     block: bytes
-    """The new pack. While this row stands, it lives also without members."""
+    """The new pack. While this row exists, the pack is alive even without members."""
     placed_ns: int
-    """Since when, by the site's clock, all places that should hold it have it, as far as is known; 0: not yet."""
+    """Since when, by the site's clock, all backends that should hold the pack have had it, as far as is known; 0: not
+    all have it."""
     backends: int
     """The `BackendSet` that held it then."""
     plain: int
     """Plain bytes of all copies in it."""
     sources: bytes
-    """packed: list of the older packs."""
+    """packed: list of the block ids of the older packs."""
     copies: bytes
     """packed: list of `Rewritten`."""
 
 
 class QueuedRelease(NamedTuple):
-    """Something that let go of its content, whose counts are taken down later, in slices."""
+    """Content that a file, part or upload has released. Its reference counts are lowered later, in slices."""
 
     id: int
-    """The id of the file, part or upload that let go."""
+    """The id of the file, part or upload, or a fresh id if a file released content that was replaced in place."""
     shape: int
-    """What `content` is; `Shape.NONE` here means that the id is an upload whose parts are to go."""
+    """What `content` refers to. `Shape.NONE` means that `id` is an ended upload whose parts are to be dropped."""
     content: int
     cursor: int
-    """For a body: how many pieces were let go of already."""
+    """For a body: how many of its pieces have been released."""
 
 
 RUN = Table("run", Run)

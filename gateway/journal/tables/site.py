@@ -1,4 +1,4 @@
-"""The rows of the site itself: who may use it, what seals it, names of places and policies, sessions. Pure."""
+"""The rows of the site itself: users, keys, interned names of backends and policies, sessions, the token. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from gateway.journal.tables.base import Table
 
 
 class SessionState(IntEnum):
-    """LIVE commits; ENDED does not and its unnamed blocks may go; SWEPT was listed once and waits for the last look."""
+    """LIVE: it may commit. ENDED: it may not, and blocks that no run names may be deleted. SWEPT: its blocks were
+    listed once and the unnamed ones deleted; they are listed a last time later."""
 
     LIVE = 0
     ENDED = 1
@@ -21,12 +22,12 @@ class Site(NamedTuple):
 
     one: int
     id: str
-    """32 hex digits, drawn at `init`; stands in every backend's marker."""
+    """32 hex digits, drawn at `init`; contained in the marker of every backend."""
     name: str
     incarnation: int
     """Raised when the site is restored, so that no id is drawn twice."""
     feature: int
-    """The level that a reader of this journal must know."""
+    """The feature level that a reader of this journal must know."""
     made_ns: int
 
 
@@ -42,9 +43,9 @@ class User(NamedTuple):
     id: int
     tenant: int
     root: int
-    """1: may do everything."""
+    """1: the user may do everything."""
     buckets: int
-    """How many it owns; a user that owns some cannot be removed."""
+    """How many buckets the user owns. A user that owns buckets cannot be removed."""
     access_keys: bytes
     """packed: the list of its access keys."""
     made_ns: int
@@ -75,7 +76,7 @@ class BackendName(NamedTuple):
     name: str
     id: int
     lost: int = 0
-    """1: its copies are gone for good, somebody said."""
+    """1: an operator has declared that its copies are lost permanently."""
 
 
 class BackendSet(NamedTuple):
@@ -94,7 +95,8 @@ class PolicyName(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A process's stay with the committer. Block ids begin with its id."""
+    """A process's lease with the committer. The ids of the blocks that the process writes begin with the session's
+    id."""
 
     id: int
     kind: str
@@ -104,7 +106,8 @@ class Session(NamedTuple):
     ended_ns: int
     """By the site's clock (`site_clock`)."""
     seen: int = 1
-    """0: it ended unheard of, after a start that may have been a copy's: its process may belong to the original."""
+    """0: its process did not reconnect after a start of the committer that may have been that of a copy. So its process
+    may belong to the original."""
 
 
 class Token(NamedTuple):
@@ -115,16 +118,17 @@ class Token(NamedTuple):
     nonce: str
     whereabouts: str
     first_id: int
-    """Sessions from this id on were opened since the committers of this journal have had these whereabouts."""
+    """Sessions with this id or a higher one were opened under the same whereabouts."""
     at_ns: int
     lineage: bytes
-    """packed: the latest tokens, oldest first, each (counter, nonce, number of its record); the last one is this."""
+    """packed: the latest tokens, oldest first, each (counter, nonce, number of its record). The last one is this
+    token."""
     over: bytes
-    """packed: nonces of other histories of this site, whose claim on the backends an operator has ended."""
+    """packed: nonces of tokens of other histories of this site, whose claim on the backends an operator has ended."""
 
 
 class Slot(NamedTuple):
-    """Scratch: the last answer of a session's slot, so that a retried command is not run twice."""
+    """Scratch: the last answer of a session's slot, so that a command that is sent again is not run again."""
 
     session: int
     slot: int

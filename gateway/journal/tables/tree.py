@@ -1,4 +1,4 @@
-"""The rows of the tree: buckets, directories, names, their versions, and the nodes that names point at. Pure."""
+"""The rows of the tree: buckets, directories, entries, versions, and the nodes that entries point at. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from gateway.journal.tables.base import Table
 
 
 class FileKind(IntEnum):
-    """What a file row is. A directory has a table of its own; MARKER is the empty-named entry that makes one."""
+    """The kind of a `File` row. Directories have a table of their own; MARKER is the entry with the empty name by
+    which a directory was made explicitly."""
 
     FILE = 0
     MARKER = 1
@@ -21,7 +22,7 @@ class FileKind(IntEnum):
 
 
 class Versioning(IntEnum):
-    """A bucket's versioning, as S3 has it."""
+    """A bucket's versioning, as in S3."""
 
     OFF = 0
     ENABLED = 1
@@ -34,20 +35,20 @@ class Bucket(NamedTuple):
     tenant: int
     owner: int
     root: int
-    """The directory that its keys begin in."""
+    """The id of the bucket's root directory."""
     region: str
     versioning: int
     policy: int
     objects: int
-    """Names whose current version is an object, S3's objects and POSIX's alike."""
+    """How many names have an object as their current version, whether made by S3 or by POSIX."""
     versions: int
-    """All versions of all names, delete markers too."""
+    """How many versions all names have, including delete markers."""
     size: int
-    """Plain bytes of all versions; a node with two names counts twice."""
+    """Plain bytes of all versions. A node with two names counts twice."""
     uploads: int
-    """Open multipart uploads."""
+    """How many multipart uploads are open."""
     settings: bytes
-    """packed: a map for what later belongs to a bucket."""
+    """packed: a map for later settings of a bucket."""
     made_ns: int
 
 
@@ -57,15 +58,16 @@ class Dir(NamedTuple):
     id: int
     bucket: str
     parent: int
-    """The directory that it stands in; 0 for a bucket's root."""
+    """The directory that contains it; 0 for a bucket's root."""
     name: bytes
-    """Its name there, with its slash; empty for a bucket's root."""
+    """Its name there, including the slash; empty for a bucket's root."""
     live: int
-    """Live entries in it. A directory is live when this is not 0; only that change climbs."""
+    """How many live entries are in it. The directory is live if this is not 0. Only a change between 0 and 1 is
+    passed on to its parent."""
     entries: int
-    """All entries in it."""
+    """How many entries are in it."""
     subdirs: int
-    """Directories among its entries."""
+    """How many of its entries are directories."""
     mode: int
     uid: int
     gid: int
@@ -73,11 +75,11 @@ class Dir(NamedTuple):
     ctime_ns: int
     atime_ns: int
     xattrs: bytes
-    """packed: a map of bytes to bytes; empty for none."""
+    """packed: a map of bytes to bytes; empty: none."""
     height: int = 0
-    """No directory below it is more levels below it than this. 0, while it has subdirectories: than 31. May be more
-    than the tree has by now; 0 again once it has no subdirectories. Not kept for a bucket's root, and not raised for
-    what was there before the column was."""
+    """An upper bound of how many levels of directories are below it. If it is 0 and the directory has subdirectories,
+    the bound is 31. The bound may be higher than the tree is by now. It becomes 0 when the directory has no
+    subdirectories. It is not maintained for a bucket's root, nor for directories from before the column existed."""
 
 
 class Entry(NamedTuple):
@@ -85,34 +87,35 @@ class Entry(NamedTuple):
 
     parent: int
     name: bytes
-    """Ends in a slash: a directory. Empty: the object whose key ends in its directory's slash."""
+    """A name that ends with a slash is that of a directory. The empty name is that of the object whose key ends with
+    its directory's slash."""
     dead: int
-    """1: a delete marker is current, or a directory without live entries. Stands in the stores' key before the
-    name, so that listings step over the dead without meeting them."""
+    """1: the current version is a delete marker, or the node is a directory without live entries. In the stores'
+    primary key this column comes before the name, so that listings do not read dead entries."""
     node: int
-    """A `Dir`'s id, a `File`'s id, or 0 for a delete marker."""
+    """The id of a `Dir` or a `File`; 0 for a delete marker."""
     version: int
-    """The current version's id; ascending with time. 0 for a directory."""
+    """The id of the current version; ids ascend with time. 0 for a directory."""
     null: int
     """1: the current version is S3's `null` version."""
     older: int
-    """The newest noncurrent version's id, 0 for none."""
+    """The id of the newest noncurrent version; 0: none."""
     null_version: int
-    """The id of the name's null version, current or not, 0 for none."""
+    """The id of the name's null version, current or not; 0: none."""
     modified_ns: int
-    """When this version came to stand here. S3's LastModified, unless the node was written later."""
+    """When this version became the current one. S3's LastModified, unless the node was written later."""
     size: int = 0
-    """What listings show of the node stands here too, so that a page reads one range of one table: this and the three
-    below are the file's as they were when the name was put. They go stale only where a node is written in place; such
-    a one says so itself (`File.rewritten`), whatever names it has."""
+    """This column and the three below are copies of what listings show of the file, as of when the name was put, so
+    that a page of a listing reads one range of one table. They become stale only if the file is written in place; such
+    a file is marked by `File.rewritten`."""
     etag: str = ""
     owner: int = 0
     checksum: bytes = b""
-    """The kind of the file's first checksum, see `packed.checksum_kind`."""
+    """The kind of the file's first checksum, see `columns.checksum_kind`."""
 
 
 class Version(NamedTuple):
-    """A noncurrent version of a name; the current one stands in `Entry`."""
+    """A noncurrent version of a name. The current version is in `Entry`."""
 
     parent: int
     name: bytes
@@ -120,33 +123,34 @@ class Version(NamedTuple):
     node: int
     null: int
     newer: int
-    """The next newer version's id; the newest noncurrent one points at the entry's."""
+    """The id of the next newer version; for the newest noncurrent version, that is the entry's current one."""
     older: int
+    """The id of the next older version; 0: none."""
     modified_ns: int
     size: int = 0
-    """This and what follows: as in `Entry`."""
+    """This column and those below: as in `Entry`."""
     etag: str = ""
     owner: int = 0
     checksum: bytes = b""
 
 
 class File(NamedTuple):
-    """The node of everything that is not a directory."""
+    """A node that is not a directory."""
 
     id: int
     kind: int
     links: int
-    """Entries and versions that point here; at 0 the row goes."""
+    """How many entries and versions point at it. When it becomes 0, the row is dropped."""
     size: int
     """Plain bytes."""
     shape: int
     content: int
     etag: str
-    """Without quotes. 32 hex digits are an MD5; whatever is not one contains a `-`."""
+    """Without quotes. 32 hex digits are an MD5; any other ETag contains a `-`."""
     owner: int
     written_ns: int
-    """When its content last changed, by the committer's clock, whatever POSIX sets as mtime. S3's LastModified is the
-    later of this and the name's own."""
+    """When its content last changed, by the committer's clock, independent of the mtime that POSIX sets. S3's
+    LastModified is the later of this and the entry's `modified_ns`."""
     mode: int
     uid: int
     gid: int
@@ -155,17 +159,17 @@ class File(NamedTuple):
     atime_ns: int
     rdev: int
     target: bytes
-    """A symbolic link's text."""
+    """The target of a symbolic link."""
     headers: bytes
-    """packed: content headers and user metadata, a map of lower-case names to text; empty for none."""
+    """packed: content headers and user metadata, a map of lower-case names to text; empty: none."""
     checksums: bytes
-    """packed: `Checksum` of the whole; empty for none."""
+    """packed: list of `Checksum` of the whole content; empty: none."""
     tags: bytes
-    """packed: a map of text to text; empty for none."""
+    """packed: a map of text to text; empty: none."""
     xattrs: bytes
-    """packed: a map of bytes to bytes; empty for none."""
+    """packed: a map of bytes to bytes; empty: none."""
     rewritten: int = 0
-    """1: its content was set in place, so that what its names remember of it is stale."""
+    """1: its content was replaced in place, so the copies of its size and ETag in its entries are stale."""
 
 
 BUCKET = Table("bucket", Bucket)

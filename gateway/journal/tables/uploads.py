@@ -9,7 +9,7 @@ from gateway.journal.tables.base import Table
 
 
 class UploadState(IntEnum):
-    """OPEN takes parts; the others only remember their end, until they are forgotten."""
+    """OPEN: it accepts parts. The others: it has ended, and its row is kept for a while for repeated requests."""
 
     OPEN = 0
     COMPLETED = 1
@@ -23,31 +23,33 @@ class Upload(NamedTuple):
     key: bytes
     id: int
     state: int
-    """Stands in the stores' key before `key`, so that listings meet only the open ones."""
+    """An `UploadState`. In the stores' primary key this column comes before `key`, so that listings read only open
+    uploads."""
     owner: int
     made_ns: int
     ended_ns: int
     parts: int
-    """Part rows that stand."""
+    """How many rows of `part` it has."""
     checksum: str
-    """The algorithm that its parts carry, or empty."""
+    """The checksum algorithm of its parts, or empty."""
     checksum_type: str
     """COMPOSITE, FULL_OBJECT, or empty."""
     headers: bytes
     tags: bytes
     result: bytes
-    """packed: `Completed`, so that a repeated completion has its answer."""
+    """packed: `Completed`, the answer to a repeated completion."""
     site_ns: int = 0
-    """When it was made, or ended if it has, by the site's clock (`site_clock`): from here on it grows old."""
+    """When it was made or, if it has ended, when it ended, by the site's clock (`site_clock`). Its age counts from
+    here."""
     last_part: int = 0
-    """The id of the part that came last, while it is open: none has come or was replaced since this was read if it is
-    the same. 0: none has come, or it has ended."""
+    """While the upload is open: the id of the part that was stored last. If it has not changed since it was read, no
+    part was added or replaced. 0: there is no part, or the upload has ended."""
     joined: bytes = b""
-    """packed: ranges of the numbers of parts whose contents a body has taken over. Their rows, which still stand for a
-    while, hold nothing."""
+    """packed: ranges of the numbers of parts whose contents a body has taken over. Their rows are dropped later, and
+    hold no count on their contents any more."""
     staged: bytes = b""
-    """packed: `Staged`, the bodies that a completion has made so far to count the runs of copied parts, and that the
-    upload holds. Empty if there are none."""
+    """packed: `Staged`, the bodies that a completion has made so far to count the runs of copied parts. The upload
+    holds them. Empty: none."""
 
 
 class Part(NamedTuple):
@@ -60,25 +62,25 @@ class Part(NamedTuple):
     etag: str
     """The part's MD5, hex."""
     crc64nvme: bytes
-    """8 bytes, big-endian: it has no sign, and SQLite's integers do."""
+    """8 bytes, big-endian: the value is unsigned, and SQLite's integers are signed."""
     checksum: str
-    """Base64, of the upload's algorithm, or empty."""
+    """By the upload's algorithm, base64; or empty."""
     modified_ns: int
 
 
 class DeletedBucket(NamedTuple):
-    """A bucket that is gone while uploads into it were open, until the last of them is cut off.
+    """A bucket that was deleted while uploads into it were open. The row exists until the last of them is aborted.
 
-    An upload's row has its bucket's name, and the name may be another bucket's by now: the upload is of the bucket of
-    its name whose id is the last one below its own."""
+    The row of an upload has the name of its bucket, and by now another bucket may have that name. The upload belongs to
+    the bucket of that name with the greatest id below the upload's own id."""
 
     id: int
-    """The bucket's. Uploads into it have greater ids,"""
+    """The bucket's id. Uploads into the bucket have greater ids."""
     name: str
     before: int
-    """and lesser ones than this, which was drawn when the bucket went."""
+    """An id that was drawn when the bucket was deleted. Uploads into the bucket have lesser ids."""
     uploads: int
-    """Those that are still open."""
+    """How many uploads are still open."""
 
 
 UPLOAD = Table("upload", Upload, 3, ("bucket", "state", "key", "id"))

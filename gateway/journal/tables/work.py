@@ -1,4 +1,4 @@
-"""The rows of the work on copies: what is not where it should be, and how far that was looked for. Pure."""
+"""The rows of the work on copies: blocks whose copies need work, and the progress of the search for them. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from gateway.journal.tables.base import Table
 
 
 class WorkState(IntEnum):
-    """WAITING is tried when it is due; ASIDE failed too often and is tried once a day; LOST has no good copy left."""
+    """WAITING: it is tried when it is due. ASIDE: it failed too often and is tried once a day. LOST: the block has no
+    good copy left."""
 
     WAITING = 0
     ASIDE = 1
@@ -17,41 +18,41 @@ class WorkState(IntEnum):
 
 
 class Work(NamedTuple):
-    """A block whose copies are not what they should be, or about whose copies something is to be found out."""
+    """A block whose copies are not what they should be, or have to be checked."""
 
     block: bytes
     due_ns: int
-    """When it is looked at next."""
+    """When the block is processed next."""
     since_ns: int
-    """Since when it has not been as it should be."""
+    """Since when the row exists."""
     state: int
     attempts: int
-    """How often it failed by itself; a backend that does not answer does not count."""
+    """How often the work failed because of the block itself. A backend that does not answer does not count."""
     word: str
-    """What went wrong the last time."""
+    """What went wrong the last time, for people."""
     suspects: bytes
-    """packed: ascending list of backends whose copy is said to be absent or damaged; empty for none."""
+    """packed: ascending list of the backends whose copy is reported as absent or damaged; empty: none."""
     strays: bytes
-    """packed: ascending list of backends where bytes of it may lie that its set does not name; empty for none."""
+    """packed: ascending list of the backends that its set does not name and that may have bytes of it; empty: none."""
     strays_number: int
-    """The number of the record since which no reader is led to them."""
+    """The number of the record since which no reader is directed to the strays."""
     placed_ns: int = 0
     """Since when every backend that should hold the block has confirmed it. Copies elsewhere are kept for
-    `Topology.recheck_seconds` from then on. 0: not every one has, or nobody has noted it yet."""
+    `Topology.recheck_seconds` from then on. 0: not every one has, or that is not recorded yet."""
 
 
 class Plan(NamedTuple):
-    """How far the blocks were held against what should be; one row, whose `one` is 0."""
+    """The progress of the planner's walk over all blocks; one row, whose `one` is 0."""
 
     one: int
     fingerprint: bytes
-    """Of all that says what should be: the walk is one of these."""
+    """A hash of everything that decides where blocks should be. The walk is valid for this fingerprint."""
     after: bytes
-    """The last block that was looked at; empty at the beginning of a walk."""
+    """The id of the last block that was checked; empty at the beginning of a walk."""
     walks: int
-    """How often the end was reached under this fingerprint."""
+    """How many walks were finished under this fingerprint."""
     again_ns: int
-    """When the next walk is due; 0 while one is under way."""
+    """When the next walk is due; 0 while a walk is in progress."""
 
 
 WORK = Table("work", Work)
