@@ -1,4 +1,4 @@
-"""The tree for programs that think in files: the fsspec protocol `entrepot://`, over a small set of verbs.
+"""The tree for programs that use files: the fsspec protocol `entrepot://` over a small interface, `FileApi`.
 
-Nothing here is imported by a gateway; fsspec is loaded when somebody asks for the file system.
+A gateway imports `rpc.server`, and never fsspec.
 """

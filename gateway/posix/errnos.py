@@ -1,6 +1,6 @@
-"""What each of the core's errors is to a program that thinks in files: an errno. The sibling of S3's table.
+"""The errno of each error of `gateway.errors`, as `s3api` has a table of S3 codes.
 
-A class has a row of its own, so that a new one is a decision; a test asserts that none is missing.
+Each class has a row of its own, so that a new class needs a decision; a test asserts that none is missing.
 """
 
 from __future__ import annotations
@@ -69,28 +69,29 @@ ERRNO: dict[type[EntrepotError], int] = {
     errors.TemporarilyRejected: errno.EINVAL,
 }
 
-_SAID_BY_THE_PATH = (errors.NotFound, errors.Exists, errors.NotEmpty, errors.DeleteMarker, errors.WrongKind)
-"""Their arguments are a name, which the path already says."""
+_NAMED_BY_PATH = (errors.NotFound, errors.Exists, errors.NotEmpty, errors.DeleteMarker, errors.WrongKind)
+"""Errors whose arguments are a name. The path of the `OSError` contains it already."""
 
 
 def errno_of(kind: type[EntrepotError]) -> int:
-    """The errno of a class; of its nearest ancestor for one that has no row."""
+    """Return the errno of a class, or of its nearest ancestor with a row."""
     return next(ERRNO[each] for each in kind.__mro__ if each in ERRNO)
 
 
 def os_error(error: EntrepotError, path: str) -> OSError:
-    """*error* as the operating system would put it: `FileNotFoundError`, `PermissionError`, … with *path*."""
+    """Return *error* as the `OSError` of the operating system (`FileNotFoundError`, `PermissionError`, …) with
+    *path*."""
     code = errno_of(type(error))
-    said = os.strerror(code)
-    by_path = isinstance(error, _SAID_BY_THE_PATH) and code != errno.EACCES
-    if error.args and not by_path:
-        said += f" ({type(error).__name__}: {', '.join(str(each) for each in error.args)})"
-    return OSError(code, said, path)
+    message = os.strerror(code)
+    named_by_path = isinstance(error, _NAMED_BY_PATH) and code != errno.EACCES
+    if error.args and not named_by_path:
+        message += f" ({type(error).__name__}: {', '.join(str(each) for each in error.args)})"
+    return OSError(code, message, path)
 
 
 @contextmanager
 def os_errors(path: str) -> Iterator[None]:
-    """Errors of the core, raised inside, become an `OSError` about *path*."""
+    """Convert errors of `gateway.errors` that are raised inside into an `OSError` with *path*."""
     try:
         yield
     except EntrepotError as error:

@@ -57,8 +57,8 @@ def test_an_endpoint_is_an_address(endpoint, host):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"endpoint": "gate:9000"}, "form"), ({"endpoint": ""}, "form"), ({"endpoint": "http://h:port"}, "no address"),
-        ({"endpoint": "http://user:word@h"}, "form"), ({"endpoint": "http://h/path"}, "has a path"),
+        ({"endpoint": "gate:9000"}, "form"), ({"endpoint": ""}, "form"), ({"endpoint": "http://h:port"}, "not a URL"),
+        ({"endpoint": "http://user:word@h"}, "form"), ({"endpoint": "http://h/path"}, "must not have a path"),
         ({"key": ""}, "together"), ({"secret": ""}, "together"), ({"key": "a b"}, "not a valid access key"),
         ({"secret": "short"}, "8 to 128"), ({"key": "", "secret": ""}, "no credentials"),
     ],
@@ -70,23 +70,23 @@ def test_what_cannot_be_used_is_said_without_the_secret(options, match):
 
 
 def test_options_go_before_files_and_those_before_the_environment(tmp_path, monkeypatch):
-    struct = str(credentials(tmp_path, "AKFILE", "file-secret"))
-    monkeypatch.setenv("ENTREPOT_CREDENTIALS_FILE", struct)
+    path = str(credentials(tmp_path, "AKFILE", "file-secret"))
+    monkeypatch.setenv("ENTREPOT_CREDENTIALS_FILE", path)
     nobody = {"endpoint": GIVEN["endpoint"]}
     assert resolve_endpoint(EndpointOptions(**nobody)).key == "AKFILE"
     monkeypatch.setenv("ENTREPOT_ACCESS_KEY", "AKENV")
     monkeypatch.setenv("ENTREPOT_SECRET_KEY", "env-secret")
     assert resolve_endpoint(EndpointOptions(**nobody)).key == "AKENV"
-    assert resolve_endpoint(EndpointOptions(**nobody, credentials_file=struct)).key == "AKFILE"
-    assert resolve_endpoint(EndpointOptions(**GIVEN, credentials_file=struct)).key == "AKGIVEN"
+    assert resolve_endpoint(EndpointOptions(**nobody, credentials_file=path)).key == "AKFILE"
+    assert resolve_endpoint(EndpointOptions(**GIVEN, credentials_file=path)).key == "AKGIVEN"
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
         ("access_key = ", "cannot be read"),
-        ("token = 'x'", "has 'token'"),
-        ("access_key = 7", "texts"),
+        ("token = 'x'", "has the key 'token'"),
+        ("access_key = 7", "must be strings"),
         ("", "together"),
     ],
 )  # fmt: skip
@@ -221,7 +221,7 @@ def test_over_tls_the_gateway_has_to_show_who_it_is(tmp_path):
     with started(tmp_path / "site") as (running, _):
         assert running.url.startswith("https://")
         options = {"endpoint": running.url, "key": running.access_key, "secret": running.secret_key}
-        with pytest.raises(PermissionError, match="not who it should be"):
+        with pytest.raises(PermissionError, match="cannot be verified"):
             EntrepotFileSystem(**options).ls("")
         fs = EntrepotFileSystem(**options, ca_file=tmp_path / "site" / "tls.crt")
         fs.mkdir("bay")

@@ -61,7 +61,7 @@ def test_what_is_under_way_is_not_begun_again(two):
     one, other = two
     one.claim(ONCE, 1, 1, "")
     for attempt in (1, 2):
-        with pytest.raises(Busy, match="under way"):
+        with pytest.raises(Busy, match="is running"):
             other.claim(ONCE, 2, attempt, "")
 
 
@@ -70,7 +70,7 @@ def test_of_a_worker_that_died_over_it_nobody_knows_what_became(two, living):
     one.claim(ONCE, 1, 1, "")
     living.discard(1)
     for _ in range(2):
-        with pytest.raises(CommitterGone, match="not known"):
+        with pytest.raises(CommitterGone, match="unknown"):
             other.claim(ONCE, 2, 2, "")
 
 
@@ -84,7 +84,7 @@ def test_what_changed_nothing_may_be_tried_again(two):
 def test_another_try_that_nobody_remembers_is_made_only_by_the_memory_that_would(two):
     one, _ = two
     assert one.claim(ONCE, 1, 2, one.name) is None, "the first try never came"
-    with pytest.raises(CommitterGone, match="lost its memory"):
+    with pytest.raises(CommitterGone, match="lost its idempotency store"):
         one.claim(OTHER, 1, 2, "another memory")
 
 
@@ -123,7 +123,7 @@ def fill(memory: IdempotencyStore, user: int, answer: bytes = b"x" * 5000) -> in
 
 
 def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, living, clock, monkeypatch, timing):
-    monkeypatch.setattr(idempotency, "ROOM_BYTES", 4 << 20)
+    monkeypatch.setattr(idempotency, "STORE_BYTES", 4 << 20)
     with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         counts = [fill(memory, user) for user in range(1, 9)]
         assert counts == sorted(counts, reverse=True)
@@ -135,7 +135,7 @@ def test_a_user_whose_share_is_full_is_refused_and_the_others_go_on(tmp_path, li
 
 
 def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, living, monkeypatch, timing):
-    monkeypatch.setattr(idempotency, "ROOM_BYTES", 3 << 20)
+    monkeypatch.setattr(idempotency, "STORE_BYTES", 3 << 20)
     monkeypatch.setattr(idempotency, "PAGES_MOST", 1024)
     with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         for user in range(1000):
@@ -152,7 +152,7 @@ def test_a_thousand_users_do_not_take_more_than_the_file_may_hold(tmp_path, livi
 def test_an_answer_that_finds_no_room_leaves_its_change_as_one_of_unknown_outcome(
     tmp_path, living, clock, monkeypatch, timing
 ):
-    monkeypatch.setattr(idempotency, "ROOM_BYTES", 64 << 10)
+    monkeypatch.setattr(idempotency, "STORE_BYTES", 64 << 10)
     with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         memory.claim(ONCE, 1, 1, "")
         memory.keep(ONCE, bytes(100_000))
@@ -172,7 +172,7 @@ def test_an_answer_that_the_file_does_not_take_leaves_no_claim_behind(tmp_path, 
         stranger.execute("BEGIN IMMEDIATE")  # and nobody else writes
         one.keep(ONCE, b"answer")
         one.drop(OTHER)
-        with pytest.raises(Busy, match="memory of answers"):
+        with pytest.raises(Busy, match="idempotency store"):
             one.claim(b"another", 1, 1, "")
         stranger.execute("ROLLBACK")
     assert one.claim(b"another", 1, 1, "") is None
@@ -182,7 +182,7 @@ def test_an_answer_that_the_file_does_not_take_leaves_no_claim_behind(tmp_path, 
 
 
 def test_a_claim_of_a_worker_that_died_does_not_stay_for_a_day(tmp_path, living, clock, monkeypatch, timing):
-    monkeypatch.setattr(idempotency, "ROOM_BYTES", 64 << 10)
+    monkeypatch.setattr(idempotency, "STORE_BYTES", 64 << 10)
     with closing(IdempotencyStore(tmp_path, living.__contains__, timing)) as memory:
         under_way = 0
         with suppress(Busy):
@@ -255,5 +255,5 @@ def test_workers_that_make_the_file_at_once_share_one_memory(tmp_path, living):
 
 
 def test_a_memory_that_cannot_be_kept_is_said(tmp_path, living):
-    with pytest.raises(Misconfigured, match="memory of answers"):
+    with pytest.raises(Misconfigured, match="idempotency store"):
         IdempotencyStore(tmp_path / "none", living.__contains__, Timing())

@@ -219,9 +219,9 @@ def test_what_is_written_to_the_source_between_the_steps_of_a_move_is_not_lost(f
     for step in ("look", "page", "copy", "move", "remove", "rename"):
 
         def besieged(bound: Any) -> Any:
-            async def call(*arguments: Any, **struct: Any) -> Any:
+            async def call(*arguments: Any, **keywords: Any) -> Any:
                 await write()
-                return await bound(*arguments, **struct)
+                return await bound(*arguments, **keywords)
 
             return call
 

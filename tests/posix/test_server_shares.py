@@ -67,7 +67,7 @@ async def end(tasks: list[asyncio.Task]) -> list:
 
 async def test_a_user_who_fills_the_memory_of_answers_keeps_nobody_else_from_changing(new_folder, monkeypatch):
     """On a site of its own: what other tests changed within `KEPT_SECONDS` takes room, too."""
-    monkeypatch.setattr(idempotency, "ROOM_BYTES", 32 << 10)
+    monkeypatch.setattr(idempotency, "STORE_BYTES", 32 << 10)
     async with await Site.open(new_folder) as site:
         await InProcessApi(site, caller_of(site)).make_bucket("bucket")
         with closing(RpcServer(site)) as server:

@@ -1,7 +1,6 @@
-"""Which gateway a file system speaks to, and as whom: from its options, the environment, or a file of credentials.
+"""The gateway that a file system uses and the credentials: from its options, the environment, or a credentials file.
 
-A secret that came from the environment or a file is looked up where it is used, so that a pickled file system carries
-none.
+A secret from the environment or a file is read when a connection is made, so a pickled file system does not contain it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class EndpointOptions:
-    """What a program said of its gateway; empty where the environment is to say it."""
+    """The options that a program gave. Empty ones are taken from the environment."""
 
     endpoint: str = ""
     key: str = ""
@@ -42,32 +41,32 @@ class EndpointOptions:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A gateway, and who speaks to it."""
+    """A gateway, and the credentials for it."""
 
     scheme: str
     host: str
-    """With its port, as the `Host` header has it."""
+    """With the port, as in the `Host` header."""
     key: str
     secret: str = field(repr=False)
     region: str
     ca_file: str
     timeout: float
-    """Seconds for a connection to be made, and for an answer to go on."""
+    """Seconds, for connecting and for each read of a response."""
 
     def tls(self) -> ssl.SSLContext | bool:
-        """How the gateway shows who it is. Raises `Misconfigured`."""
+        """Return how the gateway's certificate is verified. Raises `Misconfigured`."""
         if not self.ca_file:
             return True
         try:
             return ssl.create_default_context(cadata=read_named_file(self.ca_file).decode())
         except (OSError, ValueError) as error:
-            raise Misconfigured(f"the file of certificates {self.ca_file} cannot be used: {error}") from error
+            raise Misconfigured(f"the CA file {self.ca_file} cannot be used: {error}") from error
 
 
 def resolve_endpoint(options: EndpointOptions) -> Endpoint:
-    """The gateway that *options* and the environment name. Raises `Misconfigured`."""
+    """Return the endpoint that *options* and the environment name. Raises `Misconfigured`."""
     endpoint = options.endpoint or os.environ.get(ENDPOINT_VARIABLE, "")
-    scheme, host = _address(endpoint)
+    scheme, host = _parse_url(endpoint)
     key, secret = _credentials(options)
     return Endpoint(
         scheme, host, key, secret,
@@ -77,23 +76,24 @@ def resolve_endpoint(options: EndpointOptions) -> Endpoint:
     )  # fmt: skip
 
 
-def _address(endpoint: str) -> tuple[str, str]:
+def _parse_url(endpoint: str) -> tuple[str, str]:
     try:
         parts = urlsplit(endpoint)
         port = parts.port
     except ValueError as error:
-        raise Misconfigured(f"the endpoint {endpoint!r} is no address: {error}") from None
+        raise Misconfigured(f"the endpoint {endpoint!r} is not a URL: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise Misconfigured(f"the endpoint {endpoint!r} is not of the form http(s)://host:port")
     if parts.path.strip("/") or parts.query or parts.fragment:
-        raise Misconfigured(f"the endpoint {endpoint!r} has a path: a gateway's address is http(s)://host:port")
+        raise Misconfigured(f"the endpoint {endpoint!r} must not have a path: use http(s)://host:port")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    usual = port is None or port == {"http": 80, "https": 443}[parts.scheme]
-    return parts.scheme, name if usual else f"{name}:{port}"
+    default_port = port is None or port == {"http": 80, "https": 443}[parts.scheme]
+    return parts.scheme, name if default_port else f"{name}:{port}"
 
 
 def _credentials(options: EndpointOptions) -> tuple[str, str]:
-    """Options go before a file that they name, that before variables, those before the file that a variable names."""
+    """Return the access key and the secret. The order: options, the file that they name, variables, the file that a
+    variable names."""
     if options.key or options.secret:
         return _checked(options.key, options.secret, "the options key and secret")
     if options.credentials_file:
@@ -111,23 +111,25 @@ def _credentials(options: EndpointOptions) -> tuple[str, str]:
 
 def _from_file(path: Path) -> tuple[str, str]:
     try:
-        found = tomllib.loads(read_named_file(path).decode())
+        values = tomllib.loads(read_named_file(path).decode())
     except OSError as error:
-        raise Misconfigured(f"the file of credentials {path} cannot be read: {error.strerror}") from None
+        raise Misconfigured(f"the credentials file {path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise Misconfigured(f"the file of credentials {path} cannot be read: {type(error).__name__}") from None
-    unknown = sorted(set(found) - {"access_key", "secret_key"})
+        raise Misconfigured(f"the credentials file {path} cannot be read: {type(error).__name__}") from None
+    unknown = sorted(set(values) - {"access_key", "secret_key"})
     if unknown:
-        raise Misconfigured(f"the file of credentials {path} has {unknown[0]!r}; it has access_key and secret_key")
-    key, secret = found.get("access_key", ""), found.get("secret_key", "")
+        raise Misconfigured(
+            f"the credentials file {path} has the key {unknown[0]!r}; only access_key and secret_key are allowed"
+        )
+    key, secret = values.get("access_key", ""), values.get("secret_key", "")
     if not isinstance(key, str) or not isinstance(secret, str):
-        raise Misconfigured(f"in the file of credentials {path} access_key and secret_key are texts")
+        raise Misconfigured(f"in the credentials file {path}, access_key and secret_key must be strings")
     return _checked(key, secret, f"access_key and secret_key in {path}")
 
 
 def _checked(key: str, secret: str, what: str) -> tuple[str, str]:
     if not key or not secret:
-        raise Misconfigured(f"{what} are needed together")
+        raise Misconfigured(f"{what} must be given together")
     try:
         return check_access_key(key), check_secret(secret)
     except EntrepotError as error:

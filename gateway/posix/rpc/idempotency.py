@@ -1,25 +1,25 @@
-"""The answers to recent changes, by idempotency key (`idempotency_key`), so that a repeated request is not run again.
+"""The idempotency store: responses to recent changes, by idempotency key, so that a repeated request is not run again.
 
-All workers of a site share one SQLite file. A row is in one of three states:
+**Theory of operation.** All workers of a site share one SQLite file. A row is in one of three states:
 
-    claimed   `answer` is NULL: a worker, named by its session, runs the request
+    claimed   `answer` is NULL: a worker, identified by its session, runs the request
     kept      `answer` holds the packed results; a repeated request gets them
-    unknown   `answer` is empty: the request was run, or its worker died over it, and nobody knows how far it came
+    unknown   `answer` is empty: the request was run, or its worker died while running it; the outcome is not known
 
-`claim` inserts a claimed row, `keep` makes it kept, `drop` removes it where nothing was changed. An answer for which
-there is no room, or which the file does not take, makes the row unknown: the change was made, so a repeated request is
-told that its outcome is not known (`CommitterGone`), and is not run. Kept and unknown rows go after `kept_seconds`. A
-claim stays as long as its session lives. Once that is over, which refuses all its later commits, the claim becomes
-unknown, and stays `kept_seconds` from when that was noticed.
+`claim` inserts a claimed row. `keep` makes it kept. `drop` deletes it, if nothing was changed. If a response does not
+fit, or the file does not accept it, the row becomes unknown: the change was made, so a repeated request gets an error
+which says that its outcome is unknown (`CommitterGone`), and is not run. Kept and unknown rows are deleted after
+`kept_seconds`. A claimed row stays while its session lives. Once the session has ended, so that all its later commits
+are refused, the row becomes unknown, and stays for `kept_seconds` from when a worker noticed that.
 
-Each row is charged to the user who asked, when it is claimed for the answer that is expected and later for the one
-that came. `shares` says how much one user may have: a user whose share is full is refused with `Busy`, and the others
-go on. The total is bounded by `ROOM_BYTES`, for any number of users.
+Each row is charged to its user: when it is claimed, for the expected size of the response, and later for the actual
+size. `shares` defines how much one user may hold. A user whose share is full is refused with `Busy`; the others are not
+affected. `STORE_BYTES` bounds the total, for any number of users.
 
-The file is scratch, one for each boot of the machine, and never synced: what a power cut loses was asked before that
-boot. It has a random name, which a client repeats; a file with another name that has no row for a repeated request
-says that the outcome is not known. Times are CLOCK_MONOTONIC's, which all processes share and nobody sets. Each call
-takes some fifty microseconds on the event loop, and two milliseconds where it has to make room.
+The file is scratch: one for each boot of the machine, never synced. A request whose row a power cut loses was sent
+before that boot. The store has a random name, which clients repeat. A store with another name that has no row for a
+repeated request reports its outcome as unknown. Times are CLOCK_MONOTONIC's, which all processes share and nobody can
+set. Each call takes about fifty microseconds on the event loop, and two milliseconds if it has to delete rows first.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from gateway.timing.durations import FilesTiming
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 STEM = "answered-"
 FORMAT = 2
-"""Of the tables; stands in the file's name, so that another version of this program starts a file of its own."""
-FORGET_ROWS, FORGET_ROWS_WHEN_FULL = 16, 128
-"""Old rows that one call removes at most: more than the one that it may add, so that none is left behind in the end,
-and more where there is no room."""
-ROOM_BYTES = 512 << 20
-"""What all rows may be charged together. A user's share of it holds the answers to some 4,000 writes a second, or 9,000
-renames, for five minutes (`FilesTiming.kept_seconds`)."""
+"""Of the tables. It is part of the file's name, so that another version of this program uses a file of its own."""
+EXPIRED_ROWS, EXPIRED_ROWS_WHEN_FULL = 16, 128
+"""The maximum number of old rows that one call deletes. It is larger than the one row that a call may add, so that old
+rows do not accumulate, and larger still if the store is full."""
+STORE_BYTES = 512 << 20
+"""The maximum charge of all rows together. A user's share of it holds the responses to some 4,000 writes a second, or
+9,000 renames, for five minutes (`FilesTiming.kept_seconds`)."""
 PAGES_MOST = 160 << 10
-"""Of 4 KiB: a bound on the file itself, above what `ROOM_BYTES` of rows take."""
+"""Of 4 KiB each. Bounds the file itself, above what rows charged with `STORE_BYTES` need."""
 PAGE_BYTES = 4 << 10
 ROW_BYTES = 96
-"""Charged for a row, its key and its place in the indexes, as measured."""
+"""Charged for a row, its key and its index entries, as measured."""
 INLINE_BYTES = 900
-"""An answer up to here lies in its row, where it takes a third more than its length, as measured; a longer one takes
-whole pages of its own besides."""
-ANSWER_BYTES = 4 << 10
-"""Charged for each verb of a request that is under way."""
+"""A response up to this size is stored in its row and takes a third more than its length, as measured. A longer one
+takes whole pages of its own in addition."""
+RESPONSE_BYTES = 4 << 10
+"""Charged for each call of a request that is running."""
 
 _UNKNOWN = b""
 _TOTAL = -1
-"""The row of `usage` that sums up all users, whose ids are not negative."""
+"""The user id of the row in `usage` with the sum over all users. Ids of users are not negative."""
 _TABLES = f"""
 CREATE TABLE IF NOT EXISTS memory (name TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answered (
@@ -87,35 +87,35 @@ INSERT INTO answered SELECT ?1, ?2, ?3, ?4, ?5, NULL
 WHERE NOT EXISTS (SELECT * FROM answered WHERE once = ?1)
   AND {_MINE.format(user="?2")} + ?5 <= ?6 - {_MINE.format(user=_TOTAL)}
 """
-"""The condition is that of `shares.fits`, checked in the statement that inserts, since other workers insert too."""
+"""The condition is that of `shares.fits`. It is checked in the inserting statement, since other workers insert too."""
 
 
 class IdempotencyStore:
-    """The answers of the site in *folder*. *lives*: whether a session has not ended. Closed by its owner."""
+    """The idempotency store in *folder*. *is_live*: whether a session has not ended. Closed by its owner."""
 
-    def __init__(self, folder: Path, lives: Callable[[int], bool], timing: Timing) -> None:
-        """Raises `Misconfigured` if the file cannot be used."""
-        self._room_bytes = ROOM_BYTES
-        self._lives = lives
+    def __init__(self, folder: Path, is_live: Callable[[int], bool], timing: Timing) -> None:
+        """Open the file or create it. Raises `Misconfigured` if it cannot be used."""
+        self._bytes_most = STORE_BYTES
+        self._is_live = is_live
         self._clock = timing.clock.monotonic
         self._kept_seconds = timing.files.kept_seconds
         self._unwritten: dict[bytes, bool] = {}
-        """Rows that could not be written when their requests ended: True to remove one, False to make it unknown. No
-        request is claimed before all of them are written, so there are at most as many as were under way."""
-        boot = _boot()
+        """Rows that could not be written when their requests ended: True to delete the row, False to make it unknown.
+        No request is claimed before all of them are written, so there are at most as many as requests were running."""
+        boot = _boot_id()
         path = folder / f"{STEM}{FORMAT}-{boot}.sqlite"
         try:
             try:
-                self._file = _opened(path, timing.files)
+                self._file = _open(path, timing.files)
             except sqlite3.OperationalError:
                 raise
-            except sqlite3.DatabaseError:  # it was torn: as good as none
+            except sqlite3.DatabaseError:  # a corrupt file is replaced by an empty one
                 _remove(path)
-                self._file = _opened(path, timing.files)
+                self._file = _open(path, timing.files)
             self.name = self._named(boot)
             self._file.execute(f"PRAGMA busy_timeout = {round(timing.files.answers_wait_seconds * 1000)}")
         except (sqlite3.Error, OSError) as error:
-            raise Misconfigured(f"the memory of answers in {folder} cannot be used: {error}") from error
+            raise Misconfigured(f"the idempotency store in {folder} cannot be used: {error}") from error
         for old in folder.glob(f"{STEM}*"):
             if not old.name.startswith(path.name):
                 old.unlink(missing_ok=True)
@@ -126,100 +126,104 @@ class IdempotencyStore:
         return str(self._file.execute("SELECT name FROM memory").fetchone()[0])
 
     def claim(
-        self, once: bytes, session: int, attempt: int, knows: str, *, user: int = 0, calls: int = 1
+        self, key: bytes, session: int, attempt: int, known_store: str, *, user: int = 0, calls: int = 1
     ) -> bytes | None:
-        """The answer that *once* had already; None where *session* is to run it now, for *user*. *attempt* counts from
-        1; *knows* is the name of the memory that the client knows. *calls*: how many the request has.
+        """Return the kept response for *key*, or None if *session* must run the request now, on behalf of *user*.
 
-        Raises `Busy` while somebody runs it or the user's share is full, `CommitterGone` where nobody knows what became
-        of an earlier attempt."""
+        *attempt* counts from 1. *known_store*: the name of the store that the client knows. *calls*: the number of
+        calls in the request. Raises `Busy` while another worker runs the request or if the user's share is full, and
+        `CommitterGone` if the outcome of an earlier attempt is unknown."""
         try:
-            return self._claim(once, session, attempt, knows, user, ROW_BYTES + calls * ANSWER_BYTES)
+            return self._claim(key, session, attempt, known_store, user, ROW_BYTES + calls * RESPONSE_BYTES)
         except sqlite3.Error as error:
-            raise Busy(f"the memory of answers: {error}") from error
+            raise Busy(f"the idempotency store: {error}") from error
 
-    def _claim(self, once: bytes, session: int, attempt: int, knows: str, user: int, charge: int) -> bytes | None:
+    def _claim(self, key: bytes, session: int, attempt: int, known_store: str, user: int, charge: int) -> bytes | None:
         now = self._clock()
-        self._write_what_was_not()
-        self._forget(now)
-        if attempt > 1 and knows != self.name and self._row(once) is None:
-            raise CommitterGone("what became of an earlier try is not known: the gateway has lost its memory of it")
-        claim = (once, user, session, now + self._kept_seconds, charge, self._room_bytes)
+        self._write_unwritten()
+        self._expire(now)
+        if attempt > 1 and known_store != self.name and self._row(key) is None:
+            raise CommitterGone(
+                "the outcome of an earlier attempt is unknown: the gateway has lost its idempotency store"
+            )
+        claim = (key, user, session, now + self._kept_seconds, charge, self._bytes_most)
         if self._file.execute(_CLAIM, claim).rowcount:
             return None
-        row = self._row(once)
+        row = self._row(key)
         if row is not None:
-            return self._told(*row)
-        if self._forget(now, FORGET_ROWS_WHEN_FULL) and self._file.execute(_CLAIM, claim).rowcount:
+            return self._response_of(*row)
+        if self._expire(now, EXPIRED_ROWS_WHEN_FULL) and self._file.execute(_CLAIM, claim).rowcount:
             return None
-        mine, _ = self._file.execute(_USAGE, (user,)).fetchone()
-        raise Busy(f"the answers to this user's changes, kept for {self._kept_seconds:g} s: {mine} bytes")
+        used, _ = self._file.execute(_USAGE, (user,)).fetchone()
+        raise Busy(f"the kept responses to this user's changes ({self._kept_seconds:g} s): {used} bytes")
 
-    def _row(self, once: bytes) -> Any:
-        return self._file.execute("SELECT session, answer FROM answered WHERE once = ?", (once,)).fetchone()
+    def _row(self, key: bytes) -> Any:
+        return self._file.execute("SELECT session, answer FROM answered WHERE once = ?", (key,)).fetchone()
 
-    def _told(self, session: int, answer: bytes | None) -> bytes:
-        if answer:
-            return answer
-        if answer == _UNKNOWN:
-            raise CommitterGone("what became of an earlier try is not known: its answer could not be kept")
-        if self._lives(session):
-            raise Busy("the same change, which is under way")
-        raise CommitterGone("what became of an earlier try is not known: the worker that made it is gone")
+    def _response_of(self, session: int, response: bytes | None) -> bytes:
+        """Return the response in an existing row. Raises `CommitterGone`, `Busy`."""
+        if response:
+            return response
+        if response == _UNKNOWN:
+            raise CommitterGone("the outcome of an earlier attempt is unknown: its response could not be kept")
+        if self._is_live(session):
+            raise Busy("the same request is running")
+        raise CommitterGone("the outcome of an earlier attempt is unknown: its worker has ended")
 
-    def keep(self, once: bytes, answer: bytes) -> None:
-        """*answer* is what *once* gets from now on. Where it cannot be kept, the outcome of *once* is unknown."""
+    def keep(self, key: bytes, response: bytes) -> None:
+        """Store the response for *key*. If it cannot be stored, the row becomes unknown."""
         try:
-            self._keep(once, answer)
+            self._keep(key, response)
         except sqlite3.Error:
-            self._write_later(once, remove=False)
+            self._write_later(key, remove=False)
 
-    def _keep(self, once: bytes, answer: bytes) -> None:
-        charge = _charge(answer)
-        if self._settle(once, answer, charge, "AND charged >= ?2"):
-            return  # it takes no more than what it was charged when it was claimed
+    def _keep(self, key: bytes, response: bytes) -> None:
+        charge = _charge(response)
+        if self._settle(key, response, charge, "AND charged >= ?2"):
+            return  # it fits into the charge of the claim
         with _Transaction(self._file):
-            row = self._file.execute("SELECT user, charged FROM answered WHERE once = ?", (once,)).fetchone()
+            row = self._file.execute("SELECT user, charged FROM answered WHERE once = ?", (key,)).fetchone()
             if row is None:
                 return
             user, before = row
-            mine, total = self._file.execute(_USAGE, (user,)).fetchone()
-            if not fits(charge, mine - before, total - before, self._room_bytes):
-                answer, charge = _UNKNOWN, ROW_BYTES
-            self._settle(once, answer, charge)
+            used, total = self._file.execute(_USAGE, (user,)).fetchone()
+            if not fits(charge, used - before, total - before, self._bytes_most):
+                response, charge = _UNKNOWN, ROW_BYTES
+            self._settle(key, response, charge)
 
-    def _settle(self, once: bytes, answer: bytes, charge: int, condition: str = "") -> bool:
-        """Whether the row was there, and met the *condition*."""
-        done = self._file.execute(
+    def _settle(self, key: bytes, response: bytes, charge: int, condition: str = "") -> bool:
+        """Update the row of *key*. Returns whether it exists and meets the SQL *condition*."""
+        cursor = self._file.execute(
             f"UPDATE answered SET answer = ?1, charged = ?2, expires = ?3 WHERE once = ?4 {condition}",
-            (answer, charge, self._clock() + self._kept_seconds, once),
+            (response, charge, self._clock() + self._kept_seconds, key),
         )
-        return done.rowcount > 0
+        return cursor.rowcount > 0
 
-    def drop(self, once: bytes) -> None:
-        """Nothing was changed, and it may be tried again."""
+    def drop(self, key: bytes) -> None:
+        """Delete the claim of *key*: nothing was changed, and the request may be run again."""
         try:
-            self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
+            self._file.execute("DELETE FROM answered WHERE once = ?", (key,))
         except sqlite3.Error:
-            self._write_later(once, remove=True)
+            self._write_later(key, remove=True)
 
-    def _write_later(self, once: bytes, *, remove: bool) -> None:
-        """Leave a row that the file does not take now to the next `claim`."""
-        self._unwritten[once] = remove
+    def _write_later(self, key: bytes, *, remove: bool) -> None:
+        """Remember a row that the file does not accept now. The next `claim` writes it."""
+        self._unwritten[key] = remove
         with suppress(sqlite3.Error):
-            self._write_what_was_not()
+            self._write_unwritten()
 
-    def _write_what_was_not(self) -> None:
-        """Raises `sqlite3.Error`; what was not written then is still to be."""
-        for once, remove in list(self._unwritten.items()):
+    def _write_unwritten(self) -> None:
+        """Write the rows that could not be written before. Raises `sqlite3.Error`; the remaining ones are kept for
+        later."""
+        for key, remove in list(self._unwritten.items()):
             if remove:
-                self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
+                self._file.execute("DELETE FROM answered WHERE once = ?", (key,))
             else:
-                self._settle(once, _UNKNOWN, ROW_BYTES)
-            del self._unwritten[once]
+                self._settle(key, _UNKNOWN, ROW_BYTES)
+            del self._unwritten[key]
 
-    def _forget(self, now: float, rows_most: int = FORGET_ROWS) -> bool:
-        """Remove some old answers, and see to old claims. Whether there were any."""
+    def _expire(self, now: float, rows_most: int = EXPIRED_ROWS) -> bool:
+        """Delete some expired rows, and make claims of ended sessions unknown. Returns whether there were any."""
         if self._file.execute("SELECT 1 FROM answered WHERE expires <= ? LIMIT 1", (now,)).fetchone() is None:
             return False
         with _Transaction(self._file):
@@ -227,22 +231,23 @@ class IdempotencyStore:
                 "SELECT once, session, answer IS NULL FROM answered WHERE expires <= ? ORDER BY expires LIMIT ?",
                 (now, rows_most),
             ).fetchall()
-            for once, session, claimed in rows:
+            for key, session, claimed in rows:
                 if not claimed:
-                    self._file.execute("DELETE FROM answered WHERE once = ?", (once,))
-                elif self._lives(session):
+                    self._file.execute("DELETE FROM answered WHERE once = ?", (key,))
+                elif self._is_live(session):
                     expires = now + self._kept_seconds
-                    self._file.execute("UPDATE answered SET expires = ? WHERE once = ?", (expires, once))
+                    self._file.execute("UPDATE answered SET expires = ? WHERE once = ?", (expires, key))
                 else:
-                    self._settle(once, _UNKNOWN, ROW_BYTES)
+                    self._settle(key, _UNKNOWN, ROW_BYTES)
         return True
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
 
 class _Transaction:
-    """Several statements that other workers see all or none of."""
+    """A context in which several statements are atomic for other workers."""
 
     def __init__(self, file: sqlite3.Connection) -> None:
         self._file = file
@@ -261,19 +266,20 @@ class _Transaction:
             self._roll_back()
 
     def _roll_back(self) -> None:
-        if self._file.in_transaction:  # a full disk has SQLite roll back by itself
+        if self._file.in_transaction:  # SQLite rolls back by itself on a full disk
             self._file.execute("ROLLBACK")
 
 
-def _charge(answer: bytes) -> int:
-    if len(answer) <= INLINE_BYTES:
-        return ROW_BYTES + len(answer) * 4 // 3
-    return ROW_BYTES + INLINE_BYTES + -(-len(answer) // PAGE_BYTES) * PAGE_BYTES
+def _charge(response: bytes) -> int:
+    """Return the bytes charged for a row with this response."""
+    if len(response) <= INLINE_BYTES:
+        return ROW_BYTES + len(response) * 4 // 3
+    return ROW_BYTES + INLINE_BYTES + -(-len(response) // PAGE_BYTES) * PAGE_BYTES
 
 
-def _opened(path: Path, timing: FilesTiming) -> sqlite3.Connection:
+def _open(path: Path, timing: FilesTiming) -> sqlite3.Connection:
     if not path.exists():
-        _make(path)
+        _create(path)
     file = sqlite3.connect(path, timeout=timing.answers_open_seconds, isolation_level=None)
     try:
         file.execute("PRAGMA synchronous = OFF")
@@ -285,9 +291,11 @@ def _opened(path: Path, timing: FilesTiming) -> sqlite3.Connection:
     return file
 
 
-def _make(path: Path) -> None:
-    """Make an empty file in WAL mode, unless another process does so first. It gets its name once it has that mode:
-    SQLite does not wait where a file that others have open changes its mode, but fails at once."""
+def _create(path: Path) -> None:
+    """Create an empty file in WAL mode, unless another process does so first.
+
+    It gets its name only once it is in that mode: if other processes have the file open, changing its mode fails at
+    once instead of waiting."""
     new = path.with_name(f"{path.name}-{secrets.token_hex(8)}")
     file = sqlite3.connect(new, isolation_level=None)
     try:
@@ -302,12 +310,12 @@ def _make(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    for behind in ("", "-wal", "-shm"):
-        Path(f"{path}{behind}").unlink(missing_ok=True)
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
-def _boot() -> str:
-    """Another text after each start of the machine."""
+def _boot_id() -> str:
+    """Return a text that is different after each boot of the machine."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError as error:

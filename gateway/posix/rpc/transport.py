@@ -1,8 +1,7 @@
-"""Posting to a gateway: signed, over connections that are kept, and again where that may help.
+"""Signed POST requests to a gateway, over persistent connections, with retries.
 
-All that is sent may be sent again: reads change nothing, and changes bear a mark under which they are made once
-(`gateway.posix.rpc.protocol`). What a gateway says is tried again after a while that grows, is drawn at random, and is
-no shorter than the gateway asked for.
+Everything may be sent again: reads change nothing, and changes carry an idempotency key (`gateway.posix.rpc.protocol`).
+The pause before a retry grows, is drawn at random, and is no shorter than the gateway's Retry-After.
 """
 
 from __future__ import annotations
@@ -43,20 +42,21 @@ from gateway.posix.rpc.protocol import ATTEMPT_PARAMETER, PREFIX
 from gateway.timing import Timing
 
 T = TypeVar("T")
-Take = Callable[[aiohttp.ClientResponse], Awaitable[T]]
+ReadResponse = Callable[[aiohttp.ClientResponse], Awaitable[T]]
+"""Makes a value of the response to a request."""
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 128
 INLINE_BYTES = 64 << 10
-"""What is longer is hashed in a thread."""
+"""Larger bodies are hashed in a thread."""
 PIECE_BYTES = 256 << 10
 CHUNKED = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
-SAID_BYTES_MOST = 64 << 10
-"""Of what a gateway says that is wrong."""
+ERROR_BYTES_MOST = 64 << 10
+"""The bytes of an error response that are read."""
 
-_AGAIN = {500, 502, 503, 504}
+_RETRYABLE_STATUS = {500, 502, 503, 504}
 _ELEMENT = re.compile(r"<(Code|Message|Region)>([^<]*)</")
-_KINDS: dict[str, type[EntrepotError]] = {
+_ERROR_OF_CODE: dict[str, type[EntrepotError]] = {
     "AccessDenied": AccessDenied,
     "AuthorizationHeaderMalformed": AccessDenied,
     "BadDigest": BadDigest,
@@ -69,21 +69,22 @@ _KINDS: dict[str, type[EntrepotError]] = {
     "SlowDown": Busy,
     "XAmzContentSHA256Mismatch": BadDigest,
 }
-"""What S3's codes are, said of a request as a whole."""
+"""The errors for S3's codes, in a response to a request as a whole."""
 
 
-class _Again(Exception):
-    """It may go better the next time. *why*: what is raised if it does not; *after_seconds*: not before."""
+class _RetryableError(Exception):
+    """The request may succeed if it is sent again, not before *after_seconds*. *error*: raised if it is not sent
+    again."""
 
-    def __init__(self, why: EntrepotError, after_seconds: float = 0.0) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, error: EntrepotError, after_seconds: float = 0.0) -> None:
+        super().__init__(error)
+        self.error = error
         self.after_seconds = after_seconds
 
 
 class _Connector(aiohttp.TCPConnector):
-    """Connections that a forked child does not end when it ends: they are its parent's. Nor are those ended, or
-    complained of, whose loop is gone before the program ends."""
+    """Connections that survive a fork: a child does not close the connections of its parent when they are collected.
+    Connections whose loop has ended are dropped without a warning."""
 
     def __init__(self, **options: Any) -> None:
         self._pid = os.getpid()
@@ -96,20 +97,21 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class Transport:
-    """One gateway, on one event loop of one process."""
+    """The connections to one gateway, on one event loop of one process."""
 
-    def __init__(self, gateway: Endpoint, timing: Timing) -> None:
-        """Raises `Misconfigured`. To be made on a running loop."""
-        self._gateway = gateway
+    def __init__(self, endpoint: Endpoint, timing: Timing) -> None:
+        """Create the connection pool, on a running loop. Raises `Misconfigured`."""
+        self._endpoint = endpoint
         self._timing = timing.files
         self._clock = timing.clock
-        self._region = gateway.region
+        self._region = endpoint.region
         self._ahead = timedelta()
-        """How far the gateway's clock is ahead of ours, where that is too far for it to take what we sign."""
-        self._connector = _Connector(limit=CONNECTIONS, keepalive_timeout=self._timing.idle_seconds, ssl=gateway.tls())
+        """How far the gateway's clock is ahead of ours. Set only if the difference is so large that the gateway refuses
+        our signatures."""
+        self._connector = _Connector(limit=CONNECTIONS, keepalive_timeout=self._timing.idle_seconds, ssl=endpoint.tls())
         self._session = aiohttp.ClientSession(
             connector=self._connector,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=gateway.timeout, sock_read=gateway.timeout),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=endpoint.timeout, sock_read=endpoint.timeout),
             auto_decompress=False,
             read_bufsize=1 << 20,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -117,58 +119,64 @@ class Transport:
         )
 
     async def post(
-        self, name: str, query: str, body: Body | bytes, size: int, take: Take[T], *, keep: bool = False,
+        self, name: str, query: str, body: Body | bytes, size: int, read: ReadResponse[T], *, keep: bool = False,
         seconds: float | None = None, tries: int = 1,
     ) -> T:  # fmt: skip
-        """What *take* makes of the answer to *body*, of *size* bytes, posted to *name* with the encoded *query*.
-        *keep*: the answer is *take*'s to release. No try begins later than *seconds* from now (`retry_seconds` unless
-        given), but the first *tries*. A suspended machine's time counts, since the gateway, which is awake, forgets
-        meanwhile what it answered.
+        """Post *body*, of *size* bytes, to the path *name* with the encoded *query*. Returns what *read* makes of the
+        response.
 
-        Raises what the gateway said of the request as a whole, `Unavailable` where it does not answer."""
+        *keep*: *read*'s caller releases the response. No attempt begins later than *seconds* from now (by default
+        `retry_seconds`), except the first *tries* attempts. The time during which the machine was suspended counts,
+        since the gateway drops kept responses meanwhile.
+
+        Raises the gateway's error for the request as a whole, and `Unavailable` if it does not answer."""
         boottime = self._clock.boottime
         until, attempt = boottime() + (self._timing.retry_seconds if seconds is None else seconds), 1
         while True:
             try:
-                return await self._once(name, _with_attempt(query, attempt), body, size, take, keep)
-            except _Again as again:
-                why = again.why
-                wait = max(again.after_seconds, random.uniform(0, self._longest_wait(attempt)))  # noqa: S311 (a wait)
+                return await self._attempt(name, _with_attempt(query, attempt), body, size, read, keep)
+            except _RetryableError as retryable:
+                error = retryable.error
+                wait = max(retryable.after_seconds, random.uniform(0, self._longest_pause(attempt)))  # noqa: S311 (a wait)
                 if attempt >= tries and boottime() + wait > until:
-                    raise why from None
-                log.info("%s %s is tried again in %.2f s: %s", name, self._gateway.host, wait, why)
+                    raise error from None
+                log.info("%s %s: retrying in %.2f s: %s", name, self._endpoint.host, wait, error)
             await self._clock.sleep(wait)
             if attempt >= tries and boottime() > until + wait:  # the machine was suspended meanwhile
-                raise why
+                raise error
             attempt += 1
 
-    async def _once(self, name: str, query: str, body: Body | bytes, size: int, take: Take[T], keep: bool) -> T:
+    async def _attempt(
+        self, name: str, query: str, body: Body | bytes, size: int, read: ReadResponse[T], keep: bool
+    ) -> T:
         path = PREFIX + name
-        url = f"{self._gateway.scheme}://{self._gateway.host}{path}{'?' if query else ''}{query}"
-        sending = await self._sending(path, query, body, size)
+        url = f"{self._endpoint.scheme}://{self._endpoint.host}{path}{'?' if query else ''}{query}"
+        outgoing = await self._sign(path, query, body, size)
         try:
-            response = await self._session.post(url, headers=sending.headers, data=sending.data, allow_redirects=False)
+            response = await self._session.post(
+                url, headers=outgoing.headers, data=outgoing.data, allow_redirects=False
+            )
             try:
                 if response.status != 200:
-                    await self._say(response)
-                taken = await take(response)
+                    await self._raise_error(response)
+                result = await read(response)
             except BaseException:
                 response.close()
                 raise
             if not keep:
                 response.release()
-            return taken  # noqa: TRY300 (what it returns was made above)
+            return result  # noqa: TRY300 (the result was computed above)
         except aiohttp.ClientSSLError as error:
-            raise AccessDenied(f"{self._gateway.host} is not who it should be: {error}") from None
+            raise AccessDenied(f"{self._endpoint.host} cannot be verified: {error}") from None
         except (aiohttp.ClientError, asyncio.IncompleteReadError, TimeoutError, OSError, BadChecksum) as error:
-            if sending.failed is not None:
-                raise sending.failed from None
+            if outgoing.failed is not None:
+                raise outgoing.failed from None
             why = f"{type(error).__name__}{f': {error}' if str(error) else ''}"
-            raise _Again(Unavailable(f"{self._gateway.host} does not answer: {why}")) from error
+            raise _RetryableError(Unavailable(f"{self._endpoint.host} does not answer: {why}")) from error
 
-    async def _sending(self, path: str, query: str, body: Body | bytes, size: int) -> _Sending:
-        """What goes out: a body that is at hand is signed by its hash, one that is to come chunk by chunk."""
-        headers = {"host": self._gateway.host}
+    async def _sign(self, path: str, query: str, body: Body | bytes, size: int) -> _Outgoing:
+        """Sign a request. A body in memory is signed by its hash; a stream is signed chunk by chunk."""
+        headers = {"host": self._endpoint.host}
         data = body.data if isinstance(body, BytesBody) else body
         if isinstance(data, Body):
             headers["x-amz-decoded-content-length"] = str(size)
@@ -178,86 +186,87 @@ class Transport:
         else:
             payload = _sha256(data) if size else EMPTY_SHA256
         signed = sign_headers(
-            "POST", raw_path=path, raw_query=query, headers=headers, payload=payload, access_key=self._gateway.key,
-            secret_key=self._gateway.secret, region=self._region, now=self._now(),
+            "POST", raw_path=path, raw_query=query, headers=headers, payload=payload, access_key=self._endpoint.key,
+            secret_key=self._endpoint.secret, region=self._region, now=self._now(),
         )  # fmt: skip
         if not isinstance(data, Body):
-            return _Sending({**signed, "content-length": str(size)}, data)
+            return _Outgoing({**signed, "content-length": str(size)}, data)
         date = signed["x-amz-date"]
-        key = canonical.signing_key(self._gateway.secret, date[:8], self._region, "s3")
+        key = canonical.signing_key(self._endpoint.secret, date[:8], self._region, "s3")
         seed = signed["authorization"].rpartition("Signature=")[2]
         signer = ChunkSigner(key, date, f"{date[:8]}/{self._region}/s3/aws4_request", seed)
-        return _Sending(signed, data, signer, size)
+        return _Outgoing(signed, data, signer, size)
 
     def presigned_url(self, path: bytes, seconds: int) -> str:
-        """The address under which whoever has it may GET *path*, not encoded, for so long."""
+        """Return a URL with which anyone may GET *path* (not encoded) for *seconds*."""
         signed = presign(
-            "GET", host=self._gateway.host, path=path, access_key=self._gateway.key, secret_key=self._gateway.secret,
+            "GET", host=self._endpoint.host, path=path, access_key=self._endpoint.key, secret_key=self._endpoint.secret,
             region=self._region, now=self._now(), expires=seconds,
         )  # fmt: skip
-        return f"{self._gateway.scheme}://{self._gateway.host}{signed}"
+        return f"{self._endpoint.scheme}://{self._endpoint.host}{signed}"
 
     def _now(self) -> datetime:
-        """The gateway's time, as far as we know."""
+        """Return the gateway's time, as far as it is known."""
         return self._own_time() + self._ahead
 
     def _own_time(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall_ns() / 1e9, UTC)
 
-    def _learns_the_time(self, said: str) -> bool:
-        """Whether the gateway's `Date` tells that our clock goes wrong, and we did not know."""
+    def _adjust_clock(self, date: str) -> bool:
+        """Set the offset of the gateway's clock from its `Date` header. Returns whether it differs from the known one
+        by so much that signing again may help."""
         try:
-            ahead = parsedate_to_datetime(said) - self._own_time()
+            ahead = parsedate_to_datetime(date) - self._own_time()
         except (ValueError, TypeError):
             return False
         known, self._ahead = self._ahead, ahead
         return abs(ahead - known) > timedelta(seconds=self._timing.skew_seconds)
 
-    async def _say(self, response: aiohttp.ClientResponse) -> None:
-        """Raise what the gateway said."""
-        text = (await response.content.read(SAID_BYTES_MOST)).decode("utf-8", "replace")
-        said = {name: unescape(value) for name, value in _ELEMENT.findall(text)}
-        code, message = said.get("Code", ""), said.get("Message", f"status {response.status}")
-        if code == "AuthorizationHeaderMalformed" and said.get("Region", self._region) != self._region:
-            self._region = said["Region"]  # it tells which region it is; asked for that, it will do
-            raise _Again(AccessDenied(message))
-        if code == "RequestTimeTooSkewed" and self._learns_the_time(response.headers.get("Date", "")):
-            log.warning("this machine's clock and that of %s differ by %s", self._gateway.host, self._ahead)
-            raise _Again(AccessDenied(message))
-        why: EntrepotError = _KINDS.get(code, Unavailable if response.status in _AGAIN else Refused)(
-            message if code else f"{self._gateway.host} is no gateway of this kind: {message}"
-        )
-        if response.status in _AGAIN or code in ("RequestTimeout", "IncompleteBody"):
-            raise _Again(why, self._asked_for(response.headers.get("Retry-After", "")))
-        raise why
+    async def _raise_error(self, response: aiohttp.ClientResponse) -> None:
+        """Raise the error in a response."""
+        text = (await response.content.read(ERROR_BYTES_MOST)).decode("utf-8", "replace")
+        fields = {name: unescape(value) for name, value in _ELEMENT.findall(text)}
+        code, message = fields.get("Code", ""), fields.get("Message", f"status {response.status}")
+        if code == "AuthorizationHeaderMalformed" and fields.get("Region", self._region) != self._region:
+            self._region = fields["Region"]  # sign again for the region that the gateway names
+            raise _RetryableError(AccessDenied(message))
+        if code == "RequestTimeTooSkewed" and self._adjust_clock(response.headers.get("Date", "")):
+            log.warning("the clocks of this machine and of %s differ by %s", self._endpoint.host, self._ahead)
+            raise _RetryableError(AccessDenied(message))
+        error: EntrepotError = _ERROR_OF_CODE.get(
+            code, Unavailable if response.status in _RETRYABLE_STATUS else Refused
+        )(message if code else f"{self._endpoint.host} is not a gateway of Entrepot: {message}")
+        if response.status in _RETRYABLE_STATUS or code in ("RequestTimeout", "IncompleteBody"):
+            raise _RetryableError(error, self._retry_after(response.headers.get("Retry-After", "")))
+        raise error
 
-    def _longest_wait(self, attempt: int) -> float:
-        """Before the try after *attempt*, in seconds."""
+    def _longest_pause(self, attempt: int) -> float:
+        """Return the longest pause after the attempt of that number, in seconds."""
         return float(min(self._timing.retry_first_seconds * 2**attempt, self._timing.retry_most_seconds))
 
-    def _asked_for(self, text: str) -> float:
-        """The seconds of a `Retry-After`."""
+    def _retry_after(self, text: str) -> float:
+        """Return the seconds in a `Retry-After` header."""
         return min(float(text), self._timing.retry_most_seconds) if text.isascii() and text.isdigit() else 0.0
 
     async def close(self) -> None:
-        """End its connections."""
+        """Close the connections."""
         await self._session.close()
 
     def forget(self) -> None:
-        """Nothing touches the connections any more: they are the parent's of this child, or their loop is gone."""
+        """Drop the connections without closing them: they belong to the parent process, or their loop has ended."""
         self._connector.forgotten = True
         self._session.detach()
 
 
-class _Sending:
-    """One try's headers and body."""
+class _Outgoing:
+    """The headers and the body of one attempt."""
 
     def __init__(
         self, headers: dict[str, str], body: Body | Buffer, signer: ChunkSigner | None = None, size: int = 0
     ) -> None:
         self.headers = headers
         self.failed: BaseException | None = None
-        """What went wrong with the body itself, which no other try mends."""
+        """An error of the body itself, which sending it again would not correct."""
         self.data = self._chunks(body, signer, size) if isinstance(body, Body) and signer else self._pieces(body)
 
     async def _pieces(self, data: Any) -> AsyncIterator[Buffer]:
