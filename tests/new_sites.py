@@ -38,7 +38,7 @@ def new_site(folder: Path, sealing: str = "aes-256-gcm") -> Path:
 
 def copy_site(source: Path, target: Path) -> None:
     """Copy the folder of a stopped site, except the files that its processes make again when they start. Among these
-    are the intake logs, which are empty while the site is stopped."""
+    are the write-ahead logs, which are empty while the site is stopped."""
     shutil.copytree(source, target, ignore=_NOT_COPIED, dirs_exist_ok=True)
 
 

@@ -1,8 +1,9 @@
-"""A folder of a local file system as a backend. Blocking calls run in threads of its own; this file is the front.
+"""The local driver: a folder of a file system as a backend. Blocking calls run in threads of the backend.
 
-Below the root a value is a file under its key; `.entrepot/` holds the marker and the desks (see `desk`). Values up to
-`SMALL_BYTES` go through the intake log (see `intake`), larger ones are written beside, synced, renamed, and the folders
-synced up to the root. Either way a file appears whole, under its name, by one rename.
+Below the root, a value is a file whose path is its key; `.entrepot/` holds the marker and the working directories (see
+`workdir`). A value of up to `SMALL_BYTES` goes through the write-ahead log (see `wal`). A larger one is written to a
+temporary file, synced and renamed, and the folders are synced up to the root. Either way a file appears whole, under
+its name, by one rename.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from typing import ParamSpec, TypeVar
 
 from backends import base, errors
 from backends.base import Buffer, Listed, Marker, Stat
-from backends.local import listing, values, workdir
+from backends.local import listing, values
 from backends.local.dir_sync import DirSyncBatcher
 from backends.local.fd_cache import FdCache
 from backends.local.files import CONTROL, Root
 from backends.local.marker import read_marker, write_claim
 from backends.local.wal import LOG_BYTES_MIN, WriteAheadLog
 from backends.local.wal_format import PUT, WalEntry
+from backends.local.workdir import WorkDir
+from backends.local.workdir import acquire as acquire_workdir
 from backends.timing import DEFAULTS, DriverTiming
 
 SMALL_BYTES = 256 << 10
-WAL_BYTES = 64 << 20  # of each of the two logs
-LISTED_AT_ONCE = 1_000
-PRUNED_AT_ONCE = 256
-THREADS_MIN = 2  # closing waits in one for the syncing in another
+WAL_BYTES = 64 << 20  # size of each of the two logs
+LISTED_AT_ONCE = 1_000  # values that a thread fetches for a listing in one call
+PRUNED_AT_ONCE = 256  # cached descriptors checked in one turn of the event loop
+THREADS_MIN = 2  # while closing, one thread waits for the sync in another
 
 _log = logging.getLogger(__name__)
 
@@ -42,10 +45,12 @@ T = TypeVar("T")
 
 
 class Local(base.Backend):
-    """Values as files below one folder, which several processes may share. Made by `open`; not usable after a fork."""
+    """Values as files below one folder, which several processes may share.
+
+    Created by `open`. Not usable after a fork."""
 
     def __init__(self, root: Root, *, threads: int, descriptors: int, wal_bytes: int, timing: DriverTiming) -> None:
-        """For `open` alone."""
+        """Called by `open` alone."""
         self._root = root
         self._wal_bytes = wal_bytes
         self._timing = timing
@@ -53,7 +58,7 @@ class Local(base.Backend):
         self._pid = os.getpid()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="local")
         self._fd_cache = FdCache(descriptors)
-        self._workdir: workdir.WorkDir | None = None
+        self._workdir: WorkDir | None = None
         self._workdir_lock = asyncio.Lock()
         self._wal: WriteAheadLog | None = None
         self._dir_sync = DirSyncBatcher(lambda folders: self._run(values.sync_names, root, folders))
@@ -61,7 +66,7 @@ class Local(base.Backend):
         self._pruner: asyncio.TimerHandle | None = None
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
-        self._unfinished = 0  # calls of several steps, which closing lets come to their end
+        self._unfinished = 0  # calls of several steps, for which `close` waits
         self._finished = asyncio.Event()
 
     @classmethod
@@ -76,18 +81,20 @@ class Local(base.Backend):
         make: bool = True,
         timing: DriverTiming = DEFAULTS,
     ) -> Local:
-        """Open the folder *path*, making it if only its last part is missing, and restore what a process or a
-        machine that died left in an intake log. *wal_bytes*: the size of each of two logs; 0 does without them.
-        Without *make* a folder that is missing, or was never a backend's, is refused, and nothing is made there: it
-        would be in the way of the one that belongs there.
+        """Open the folder *path*, creating it where only its last part is missing, and restore the values that a
+        process or a machine that died left in its write-ahead logs.
 
-        On a read-only file system it opens for reading, if nothing is to be restored. Raises `Misconfigured`,
-        `Denied`, `ReadOnly`, `Full`, `Unavailable`.
+        *descriptors* is the number of files that are kept open for reads. *wal_bytes* is the size of each of the two
+        logs; with 0 there are none. Without *make*, a folder that is missing, or was never a backend, is refused, and
+        nothing is created: it would be in the way of the disk that has to be mounted there.
+
+        On a read-only file system, the backend opens for reading if nothing has to be restored. Raises
+        `Misconfigured`, `Denied`, `ReadOnly`, `Full`, `Unavailable`.
         """
         if threads < THREADS_MIN:
             raise ValueError(f"a local backend needs {THREADS_MIN} threads, not {threads}")
         if wal_bytes and wal_bytes < LOG_BYTES_MIN:
-            raise ValueError(f"an intake log has at least {LOG_BYTES_MIN} bytes, not {wal_bytes}")
+            raise ValueError(f"a write-ahead log has at least {LOG_BYTES_MIN} bytes, not {wal_bytes}")
         root = await asyncio.to_thread(Root, path, name, make=make)
         self = cls(root, threads=threads, descriptors=descriptors, wal_bytes=wal_bytes, timing=timing)
         try:
@@ -98,7 +105,7 @@ class Local(base.Backend):
         return self
 
     async def warm(self) -> None:
-        """Make the intake logs ready, which takes some tenths of a second; else the first small put begins it."""
+        """Prepare the write-ahead logs, which takes some tenths of a second. Otherwise the first put begins it."""
         await self._ensure_workdir()
         if self._preparing is not None:
             await asyncio.shield(self._preparing)
@@ -112,17 +119,17 @@ class Local(base.Backend):
         self._check_usable()
         self._unfinished += 1
         try:
-            own = self._workdir
-            if own is None or (self._preparing is None and self._wal_bytes):
-                own = await self._ensure_workdir()
+            workdir = self._workdir
+            if workdir is None or (self._preparing is None and self._wal_bytes):
+                workdir = await self._ensure_workdir()
             entry = WalEntry(PUT, key, value, base.size_of(value), crc32c)
             if entry.size > SMALL_BYTES or self._wal is None:
-                await self._run(values.store_checked, self._root, own, entry)
+                await self._run(values.store_checked, self._root, workdir, entry)
             else:
-                values.check_sum(self._root, entry)
+                values.verify_checksum(self._root, entry)
                 await self._wal.put(entry)
         finally:
-            self._leave()
+            self._end_call()
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
         base.check_key(key)
@@ -134,7 +141,7 @@ class Local(base.Backend):
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
         value = self._fd_cache.read(key, start, length)
-        if value is None and key not in self._fd_cache and self._open_now(key):
+        if value is None and key not in self._fd_cache and self._open_without_waiting(key):
             return self._fd_cache.read(key, start, length)
         return value
 
@@ -153,19 +160,19 @@ class Local(base.Backend):
                 await logged
             else:
                 await self._run(values.remove, self._root, key)
-            await self._dir_sync.durable(key.rpartition("/")[0])
+            await self._dir_sync.make_durable(key.rpartition("/")[0])
         finally:
-            self._leave()
+            self._end_call()
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self._check_usable()
-        async with self._workdir_lock:  # while another process restores, one thread waits for it, not all
-            with suppress(errors.ReadOnly):  # as when it was opened
+        async with self._workdir_lock:  # while another process restores, only one thread waits for it
+            with suppress(errors.ReadOnly):  # as in `open`
                 await self._run(values.prepare, self._root)
-        lines = listing.walk(self._root, prefix, after)
-        while page := await self._run(_next_page, self._root, lines):
-            for line in page:
-                yield line
+        found = listing.walk(self._root, prefix, after)
+        while page := await self._run(_next_page, self._root, found):
+            for value in page:
+                yield value
             self._check_usable()
 
     async def marker(self) -> Marker | None:
@@ -176,19 +183,19 @@ class Local(base.Backend):
         self._check_usable()
         self._unfinished += 1
         try:
-            own = self._workdir or await self._ensure_workdir()
-            await self._run(write_claim, self._root, own, marker)
+            workdir = self._workdir or await self._ensure_workdir()
+            await self._run(write_claim, self._root, workdir, marker)
         finally:
-            self._leave()
+            self._end_call()
 
     async def close(self) -> None:
         self._closed = True
         if self._closing is None:
-            self._closing = asyncio.create_task(self._let_go())
-        await asyncio.shield(self._closing)  # whoever closes may be cancelled, or come second
+            self._closing = asyncio.create_task(self._close_all())
+        await asyncio.shield(self._closing)  # the caller may be cancelled, or may not be the first
 
-    async def _let_go(self) -> None:
-        """Calls under way come to their end first; then, whatever goes wrong, nothing is held on to."""
+    async def _close_all(self) -> None:
+        """Wait for the calls under way; then release everything, whatever any of the steps raises."""
         async with AsyncExitStack() as held:
             for release in (self._root.close, self._release_workdir, self._fd_cache.clear, self._release_wal):
                 held.callback(release)
@@ -213,8 +220,8 @@ class Local(base.Backend):
 
     # ---- on the event loop --------------------------------------------------------------------------------------
 
-    def _leave(self) -> None:
-        """A call of several steps has come to its end."""
+    def _end_call(self) -> None:
+        """Count the end of a call of several steps."""
         self._unfinished -= 1
         if self._closed and not self._unfinished:
             self._finished.set()
@@ -229,8 +236,8 @@ class Local(base.Backend):
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.wrap_future(self._pool.submit(call, *args, **kwargs))
 
-    async def _ensure_workdir(self) -> workdir.WorkDir:
-        """Take a desk, which a process needs before its first write, and begin to prepare its logs."""
+    async def _ensure_workdir(self) -> WorkDir:
+        """Acquire a working directory, which the first write needs, and begin to prepare its logs."""
         async with self._workdir_lock:
             if self._workdir is None:
                 self._workdir = await self._run(_acquire_workdir, self._root)
@@ -238,63 +245,67 @@ class Local(base.Backend):
                 self._preparing = asyncio.create_task(self._prepare_wal(self._workdir))
             return self._workdir
 
-    async def _prepare_wal(self, own: workdir.WorkDir) -> None:
-        """Without room for the logs every put is made durable the plain way: slower, and as safe."""
+    async def _prepare_wal(self, workdir: WorkDir) -> None:
+        """Prepare the logs. Without space for them, every value is stored without a log: slower, and as safe."""
         try:
-            await self._run(_prepare_logs, self._root, own, self._wal_bytes)
+            await self._run(_prepare_logs, self._root, workdir, self._wal_bytes)
         except errors.BackendError as error:
-            _log.warning("no intake log, so small puts are slower: %s", error)
+            _log.warning("no write-ahead log, so small puts are slower: %s", error)
             return
-        store = functools.partial(values.store, self._root, own)
-        self._wal = WriteAheadLog(self._root, own, self._pool, store, self._retire_wal, self._timing)
+        store = functools.partial(values.store, self._root, workdir)
+        self._wal = WriteAheadLog(self._root, workdir, self._pool, store, self._retire_wal, self._timing)
 
     def _retire_wal(self) -> None:
-        """Nothing small was put for a while: puts are made durable the plain way, until there are logs again."""
+        """Called when no small value was put for a while: discard the logs, until the next put prepares new ones."""
         if self._wal is not None and self._workdir is not None and not self._closed:
-            intake, self._wal = self._wal, None
-            self._preparing = asyncio.create_task(self._drop_logs(intake, self._workdir))
+            wal, self._wal = self._wal, None
+            self._preparing = asyncio.create_task(self._discard_wal(wal, self._workdir))
 
-    async def _drop_logs(self, intake: WriteAheadLog, own: workdir.WorkDir) -> None:
-        """Where a log still holds something (the disk refuses to sync it), both stay for whoever restores them, and
-        this process does without: making new ones would lose what they hold."""
-        await intake.close()
-        await self._run(intake.release)
-        if not intake.empty:
+    async def _discard_wal(self, wal: WriteAheadLog, workdir: WorkDir) -> None:
+        """Close *wal* and remove its logs.
+
+        Where a log still holds records, since the disk fails to sync their files, both logs stay for the next recovery,
+        and this process goes on without: to make new ones would lose the records."""
+        await wal.close()
+        await self._run(wal.release)
+        if not wal.empty:
             return
         try:
-            await self._run(own.discard_logs)
+            await self._run(workdir.discard_logs)
         except OSError as error:
-            _log.warning("%s: empty intake logs stay: %s", self._root.path, error)
+            _log.warning("%s: empty write-ahead logs cannot be removed: %s", self._root.path, error)
         self._preparing = None
 
     def _read(self, future: asyncio.Future[Buffer], key: str, start: int, length: int | None) -> None:
-        """In a thread: read, and hand the answer and the descriptor over in one call to the loop."""
+        """In a thread: read, and hand the result and the descriptor over to the event loop in one call."""
         try:
             fd, size = values.open_value(self._root, key)
-        except BaseException as error:  # noqa: BLE001 (it goes to who waits)
-            self._loop.call_soon_threadsafe(self._answer, future, None, error)
+        except BaseException as error:  # noqa: BLE001 (it goes to the caller)
+            self._loop.call_soon_threadsafe(self._settle, future, None, error)
             return
         data: Buffer | None = None
         failure: BaseException | None = None
         try:
             data = values.read_range(self._root, key, fd, size, start, length)
-        except BaseException as error:  # noqa: BLE001 (it goes to who waits)
+        except BaseException as error:  # noqa: BLE001 (it goes to the caller)
             failure = error
         self._loop.call_soon_threadsafe(self._finish_read, future, data, failure, key, fd)
 
-    def _open_now(self, key: str) -> bool:
-        """Whether the file of *key* is among the open ones now. No thread is needed where the kernel knows its path."""
+    def _open_without_waiting(self, key: str) -> bool:
+        """Open and cache the file of *key* if the kernel has its path in its caches, so that no thread is needed.
+
+        Return whether it was opened."""
         if self._closed or not self._fd_cache.usable or os.getpid() != self._pid:
             return False
         base.check_key(key)
-        fd = self._root.open_now(key)
+        fd = self._root.open_cached(key)
         if fd is None:
             return False
         self._keep_open(key, fd)
         return True
 
     def _keep_open(self, key: str, fd: int) -> None:
-        self._fd_cache.offer(key, fd)
+        self._fd_cache.add(key, fd)
         if self._pruner is None:
             self._pruner = self._loop.call_later(self._timing.prune_seconds, self._prune)
 
@@ -306,14 +317,14 @@ class Local(base.Backend):
         key: str,
         fd: int,
     ) -> None:
-        self._answer(future, data, failure)
+        self._settle(future, data, failure)
         if self._closed:
             os.close(fd)
             return
         self._keep_open(key, fd)
 
-    def _answer(self, future: asyncio.Future[Buffer], data: Buffer | None, failure: BaseException | None) -> None:
-        """Settle *future*, unless its caller has gone away."""
+    def _settle(self, future: asyncio.Future[Buffer], data: Buffer | None, failure: BaseException | None) -> None:
+        """Complete *future*, unless its caller was cancelled."""
         source = failure.__cause__ if failure is not None else None
         if isinstance(source, OSError) and source.errno == errno.EMFILE:
             self._fd_cache.halve()
@@ -325,7 +336,7 @@ class Local(base.Backend):
             future.set_exception(failure)
 
     def _prune(self, keys: Sequence[str] = ()) -> None:
-        """Look for deleted files among the open ones, some at a time."""
+        """Drop the cached descriptors of deleted files, `PRUNED_AT_ONCE` per turn of the event loop."""
         keys = keys or self._fd_cache.keys()
         self._fd_cache.drop_deleted(keys[:PRUNED_AT_ONCE])
         left, self._pruner = keys[PRUNED_AT_ONCE:], None
@@ -335,16 +346,16 @@ class Local(base.Backend):
             self._pruner = self._loop.call_later(self._timing.prune_seconds, self._prune)
 
 
-def _acquire_workdir(root: Root) -> workdir.WorkDir:
+def _acquire_workdir(root: Root) -> WorkDir:
     with root.translated(CONTROL):
-        return workdir.take(root)
+        return acquire_workdir(root)
 
 
-def _prepare_logs(root: Root, own: workdir.WorkDir, log_bytes: int) -> None:
-    with root.translated(own.path):
-        own.prepare_logs(log_bytes)
+def _prepare_logs(root: Root, workdir: WorkDir, log_bytes: int) -> None:
+    with root.translated(workdir.path):
+        workdir.prepare_logs(log_bytes)
 
 
-def _next_page(root: Root, lines: Iterator[Listed]) -> tuple[Listed, ...]:
+def _next_page(root: Root, listing: Iterator[Listed]) -> tuple[Listed, ...]:
     with root.translated(""):
-        return tuple(itertools.islice(lines, LISTED_AT_ONCE))
+        return tuple(itertools.islice(listing, LISTED_AT_ONCE))

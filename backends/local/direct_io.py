@@ -1,9 +1,11 @@
-"""Large files written past the page cache (O_DIRECT, open(2)): their pages are made, filled, written and aged out for
-nothing where who writes does not read soon, and that costs more than the disk's work. Who reads fills the cache.
+"""Write large files past the page cache (O_DIRECT, open(2)).
 
-The kernel wants memory, offsets and lengths aligned: bytes are laid out in a page-aligned stage, one a thread, and the
-last stretch is padded with zeros that a truncation takes away. Both come before the sync, and the file has no name that
-anybody looks for before that; so a crash anywhere leaves what it leaves of a buffered write.
+A process that writes seldom reads the same bytes soon; to allocate, fill, write and evict their pages costs more than
+the disk's work. Reads fill the cache.
+
+The kernel requires aligned memory, offsets and lengths. So bytes are copied into a page-aligned staging buffer, one per
+thread, and the last write is padded with zeros, which a truncation removes. Both happen before the sync, and before
+that the file has no name under which anybody looks for it. So a crash leaves no more than after a buffered write.
 """
 
 from __future__ import annotations
@@ -19,22 +21,24 @@ from contextlib import suppress
 from backends.base import Buffer
 
 STAGE_BYTES = 1 << 20
-"""Of each thread that writes: more at once was no faster."""
+"""Size of a staging buffer. Larger ones were not faster."""
 ALIGNED_BYTES = 4096
-"""No disk in use has larger sectors; one that has says EINVAL, and is written to through the page cache."""
+"""No disk in use has larger sectors. One that has them returns EINVAL, and is written to through the page cache."""
 
 
 class DirectWriter:
-    """Writes whole files, of one file system, from any number of threads."""
+    """Writes whole files of one file system. For any number of threads."""
 
     def __init__(self) -> None:
         self.usable = True
-        """The file system has not refused yet."""
+        """False once the file system has refused O_DIRECT."""
         self._stages = threading.local()
 
     def write(self, fd: int, value: Sequence[Buffer]) -> bool:
-        """Write *value* into the empty file *fd*. False where that is not to be had: then the file may hold
-        anything, and *fd* writes through the page cache. Raises `OSError`."""
+        """Write *value* into the empty file *fd*.
+
+        Return False where the file system has no O_DIRECT: then the file may hold any part of the value, and *fd*
+        writes through the page cache. Raises `OSError`."""
         if not self.usable:
             return False
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
@@ -79,7 +83,7 @@ class DirectWriter:
 
 
 def _write_all(fd: int, left: memoryview, at: int) -> None:
-    """A short write that ends unaligned makes the next one fail with EINVAL, as any other misalignment."""
+    """Write all of *left*, past short writes. One that ends unaligned makes the next fail with EINVAL."""
     while left:
         done = os.pwritev(fd, (left,), at)
         left, at = left[done:], at + done

@@ -1,7 +1,7 @@
-"""Empty files made ahead, so that a small put need not wait until the file system has found an inode for it.
+"""Empty files made ahead, so that a small put does not wait while the file system looks for a free inode.
 
-That is quick as a rule, but ext4 passes over inodes that were deleted within the last minutes, one by one, and after
-many deletions making a file takes longer than a flush of the disk.
+That search is usually quick, but ext4 skips inodes that were deleted within the last minutes, one by one; after many
+deletions, creating a file takes longer than flushing the disk.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import NamedTuple
 
 from backends.local.files import Root
 from backends.local.workdir import WorkDir
@@ -19,29 +20,37 @@ FILES = 32
 REFILL_BELOW = 24
 
 
-class PreallocatedFiles:
-    """Some open, empty temporary files of a desk. `take` may be called from several threads."""
+class EmptyFile(NamedTuple):
+    """An empty temporary file that is open for writing."""
 
-    def __init__(self, root: Root, desk: WorkDir, pool: ThreadPoolExecutor) -> None:
-        self._root, self._workdir, self._pool = root, desk, pool
-        self._files: deque[tuple[int, str]] = deque()
+    fd: int
+    path: str
+
+
+class PreallocatedFiles:
+    """Some open, empty temporary files of a `WorkDir`. `acquire` may be called from several threads."""
+
+    def __init__(self, root: Root, workdir: WorkDir, pool: ThreadPoolExecutor) -> None:
+        """*pool* runs the refills."""
+        self._root, self._workdir, self._pool = root, workdir, pool
+        self._files: deque[EmptyFile] = deque()
         self._refilling = False
         self._filling = threading.Lock()
         self._closed = False
 
-    def take(self) -> tuple[int, str]:
-        """(descriptor, path) of an empty file, which is the caller's from now on. Raises `OSError`."""
+    def acquire(self) -> EmptyFile:
+        """Hand out an empty file, which the caller fills, renames and closes. Raises `OSError`."""
         try:
-            taken = self._files.popleft()
+            file = self._files.popleft()
         except IndexError:
-            taken = self._make()
+            file = self._make()
         if len(self._files) < REFILL_BELOW and not self._refilling:
             self._refilling = True
             self._pool.submit(self._refill)
-        return taken
+        return file
 
     def close(self) -> None:
-        """Remove what was not taken. Nobody takes any more."""
+        """Close and remove the files that nobody acquired. No call of `acquire` may follow."""
         self._closed = True
         with self._filling:
             while self._files:
@@ -50,12 +59,12 @@ class PreallocatedFiles:
                 with suppress(OSError):
                     os.unlink(path, dir_fd=self._root.fd)
 
-    def _make(self) -> tuple[int, str]:
+    def _make(self) -> EmptyFile:
         path = self._workdir.temporary()
-        return self._root.create(path), path
+        return EmptyFile(self._root.create(path), path)
 
     def _refill(self) -> None:
-        """What goes wrong here goes wrong again in `take`, where somebody hears of it."""
+        """Make files until there are `FILES`. An error is ignored: `acquire` meets it again and reports it."""
         try:
             with self._filling, suppress(OSError):
                 while len(self._files) < FILES and not self._closed:

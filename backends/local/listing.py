@@ -1,4 +1,4 @@
-"""Listing a local backend in byte order of its keys. Blocking, lazy, and bounded in memory however many there are."""
+"""List a local backend in byte order of its keys. Blocking and lazy, with bounded memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from contextlib import suppress
 from backends.base import Listed, is_segment
 from backends.local.files import Root
 
-NAMES_AT_ONCE = 65_536  # of one folder; one with more is scanned again for each further so many
+NAMES_AT_ONCE = 65_536  # names of one folder held in memory; a larger folder is scanned again for each such batch
 
 
 def walk(root: Root, prefix: str, after: str) -> Iterator[Listed]:
-    """The values below *root*, in byte order. Folders found empty are removed."""
+    """Yield the values below *root*, in byte order of their keys. Remove the folders that are found empty."""
     yield from _walk(root, "", prefix, after)
 
 
 def _walk(root: Root, folder: str, prefix: str, after: str) -> Iterator[Listed]:
-    """*folder* is "" or ends in a slash. A folder's name is sorted with its slash, as it stands in the keys."""
+    """Walk one folder: *folder* is "" or ends with a slash. Its subfolders are sorted with a slash at the end of their
+    names, as in the keys."""
     seen_any, last = False, ""
     while names := _names_after(root, folder, last, prefix, after):
         last = names[-1]
@@ -36,23 +37,25 @@ def _walk(root: Root, folder: str, prefix: str, after: str) -> Iterator[Listed]:
 
 
 def _names_after(root: Root, folder: str, last: str, prefix: str, after: str) -> list[str]:
-    """The next names behind *last* in *folder* that may matter, sorted."""
+    """Return the next names after *last* in *folder* that are, or may lead to, wanted keys; sorted."""
     try:
         fd = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root.fd)
     except FileNotFoundError:
         return []
     try:
         with os.scandir(fd) as entries:
-            ours = (entry for entry in entries if is_segment(entry.name))  # not `lost+found`, nor the control folder
-            names = (entry.name + "/" if entry.is_dir() else entry.name for entry in ours)
-            wanted = (name for name in names if name > last and _matters(folder + name, prefix, after))
+            segments = (
+                entry for entry in entries if is_segment(entry.name)
+            )  # not `lost+found`, nor the control folder
+            names = (entry.name + "/" if entry.is_dir() else entry.name for entry in segments)
+            wanted = (name for name in names if name > last and _may_match(folder + name, prefix, after))
             return heapq.nsmallest(NAMES_AT_ONCE, wanted)
     finally:
         os.close(fd)
 
 
-def _matters(path: str, prefix: str, after: str) -> bool:
-    """Whether *path* is, or as a folder may hold, a key with *prefix* behind *after*."""
+def _may_match(path: str, prefix: str, after: str) -> bool:
+    """Return whether *path* is, or as a folder may contain, a key with *prefix* that is greater than *after*."""
     if not path.endswith("/"):
         return path > after and path.startswith(prefix)
     return (path > after or after.startswith(path)) and (path.startswith(prefix) or prefix.startswith(path))

@@ -16,9 +16,10 @@ MARKER = f"{CONTROL}/marker"
 
 
 def read_marker(root: Root) -> Marker | None:
-    """Whose folder this is; None while nobody claimed it. Raises `OwnedByAnotherSite` if what stands there is no
-    marker, and
-    `Misconfigured` if the folder does not stand at its path any more: who asks wants to know what others would find."""
+    """Return the marker; None while nobody claimed the folder.
+
+    Raises `OwnedByAnotherSite` if the file is no marker, and `Misconfigured` if the folder is not the one at its path
+    any more: the caller wants to know what another process would find there."""
     with root.translated(MARKER):
         root.check_still_at_path()
         raw = _read(root)
@@ -27,15 +28,15 @@ def read_marker(root: Root) -> Marker | None:
     try:
         return parse_marker(raw)
     except ValueError as error:
-        message = f"{root.path}/{MARKER}: is no marker; see whose folder this is, then remove that file"
+        message = f"{root.path}/{MARKER}: it is no marker; find out whose folder this is, then remove that file"
         raise errors.OwnedByAnotherSite(message, backend=root.name) from error
 
 
 def _read(root: Root) -> bytes | None:
-    """What stands there, and no more of it than `parse_marker` needs; nothing of what is no file. None where nothing
-    stands there."""
+    """Return the marker file's bytes, no more than `parse_marker` needs; None where it is missing, and nothing of what
+    is no regular file."""
     try:
-        fd = os.open(MARKER, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root.fd)  # a FIFO holds nobody up
+        fd = os.open(MARKER, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root.fd)  # does not wait for a FIFO
     except FileNotFoundError:
         return None
     try:
@@ -45,24 +46,24 @@ def _read(root: Root) -> bytes | None:
 
 
 def bears_marker(path: str) -> bool:
-    """Whether somebody's marker stands in the folder *path*; nothing is made there to find out."""
+    """Return whether the folder *path* has a marker, of whichever site. Creates nothing there."""
     return os.path.isfile(os.path.join(path, MARKER))
 
 
-def write_claim(root: Root, desk: WorkDir, wanted: Marker) -> None:
-    """Put *wanted* there if `check_claim` allows it. Under a lock, since two sites may claim at the same moment."""
+def write_claim(root: Root, workdir: WorkDir, wanted: Marker) -> None:
+    """Write the marker *wanted* if `check_claim` allows it. Under a file lock, since two sites may claim at once."""
     with root.translated(MARKER):
         lock = os.open(f"{MARKER}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             held = read_marker(root)
             if is_claimed(held, wanted):
-                root.sync_folders([CONTROL])  # who wrote it may have been killed before its name was durable
+                root.sync_folders([CONTROL])  # its writer may have been killed before the name was durable
                 return
             reason = check_claim(held, wanted)
             if reason is not None:
                 raise errors.OwnedByAnotherSite(f"{root.path}: {reason}", backend=root.name)
-            temporary = desk.temporary()
+            temporary = workdir.temporary()
             root.write(temporary, [marker_text(wanted)], sync=True)
             root.place(temporary, MARKER)
             root.sync_folders([CONTROL])

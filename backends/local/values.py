@@ -1,4 +1,4 @@
-"""The values of a local backend: one at a time, read, written and removed. Blocking; called from its threads."""
+"""Read, write and remove single values of a local backend. Blocking; called from its threads."""
 
 from __future__ import annotations
 
@@ -14,35 +14,39 @@ from backends.local.wal_format import WalEntry
 
 
 def prepare(root: Root, *, make: bool = True) -> None:
-    """Make the control folder and restore what the dead left behind; on a read-only disk see that there is nothing.
-    Without *make* a folder that has none is refused."""
+    """Make the control folder and restore what dead processes left in their logs.
+
+    On a read-only file system, check that nothing is to be restored; raises `ReadOnly` otherwise. Without *make*,
+    raises `Misconfigured` for a folder without a control folder."""
     with root.translated(CONTROL):
         try:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(CONTROL, 0o700, dir_fd=root.fd)
-            elif CONTROL not in root.names("."):
-                message = f"{root.path}: no backend lies there; is its disk mounted, is it the right folder?"
+            elif CONTROL not in root.list_names("."):
+                message = (
+                    f"{root.path}: there is no backend in this folder; is its disk mounted, and is it the right folder?"
+                )
                 raise errors.Misconfigured(message, backend=root.name)
             workdir.recover(root)
         except OSError as error:
             if not isinstance(root.to_backend_error(error, CONTROL), errors.ReadOnly):
                 raise
             with suppress(FileNotFoundError):
-                if keys := workdir.unrestored(root):
-                    message = f"{root.path}: {len(keys)} values are to be restored from an intake log; "
+                if keys := workdir.unrestored_keys(root):
+                    message = f"{root.path}: {len(keys)} values have to be restored from a write-ahead log; "
                     raise errors.ReadOnly(message + "mount it writable once", backend=root.name) from error
 
 
-def check_sum(root: Root, entry: WalEntry) -> None:
-    """Raise `Corrupted` unless the value has the checksum that it was given with."""
+def verify_checksum(root: Root, entry: WalEntry) -> None:
+    """Raise `Corrupted` unless the value has the checksum that the caller gave."""
     if crc32c_of(entry.value) != entry.crc32c:
         raise errors.Corrupted("the value differs from its crc32c", backend=root.name, key=entry.key)
 
 
-def store(root: Root, own: workdir.WorkDir, entry: WalEntry) -> None:
-    """Store a value the plain way: bytes, name, folders, each synced before the next."""
-    temporary = own.temporary()
+def store(root: Root, own_workdir: workdir.WorkDir, entry: WalEntry) -> None:
+    """Store a value without a log: its bytes, its name and its folders, each synced before the next."""
+    temporary = own_workdir.temporary()
     with root.translated(entry.key, entry.key):
         root.write(temporary, entry.value, sync=True)
         crash_points.reach("file-written")
@@ -51,20 +55,20 @@ def store(root: Root, own: workdir.WorkDir, entry: WalEntry) -> None:
         root.sync_folders([entry.key.rpartition("/")[0]])
 
 
-def store_checked(root: Root, own: workdir.WorkDir, entry: WalEntry) -> None:
-    """`check_sum`, then `store`."""
-    check_sum(root, entry)
-    store(root, own, entry)
+def store_checked(root: Root, own_workdir: workdir.WorkDir, entry: WalEntry) -> None:
+    """Verify the checksum, then `store`."""
+    verify_checksum(root, entry)
+    store(root, own_workdir, entry)
 
 
 def open_value(root: Root, key: str) -> tuple[int, int]:
-    """(descriptor, size) of a value, or `NotFound`."""
-    with _absence(root, key), root.translated(key, key):
+    """Open a value; return its descriptor and its size in bytes. Raises `NotFound`."""
+    with _missing_is_not_found(root, key), root.translated(key, key):
         return root.open(key)
 
 
 def read_range(root: Root, key: str, fd: int, size: int, start: int, length: int | None) -> Buffer:
-    """Exactly that range of an open value, or `Corrupted`."""
+    """Read exactly that range of an open value. Raises `Corrupted` where the file is shorter."""
     end = size if length is None else start + length
     if not start <= end <= size:
         message = f"{root.path}/{key}: {size} bytes end before {max(start, end)}"
@@ -72,31 +76,31 @@ def read_range(root: Root, key: str, fd: int, size: int, start: int, length: int
     with root.translated(key, key):
         data = read_all(fd, start, end - start)
     if len(data) != end - start:
-        raise errors.Corrupted(f"{root.path}/{key}: cut short while it was read", backend=root.name, key=key)
+        raise errors.Corrupted(f"{root.path}/{key}: truncated while it was read", backend=root.name, key=key)
     return data
 
 
 def size_of_value(root: Root, key: str) -> int:
-    """A value's size in bytes, or `NotFound`."""
-    with _absence(root, key), root.translated(key, key):
+    """Return a value's size in bytes. Raises `NotFound`."""
+    with _missing_is_not_found(root, key), root.translated(key, key):
         return os.stat(key, dir_fd=root.fd).st_size
 
 
 def remove(root: Root, key: str) -> None:
-    """Remove a value, if it is there."""
+    """Remove a value, if it exists."""
     with root.translated(key, key):
         root.remove(key)
 
 
 def sync_names(root: Root, folders: Iterable[str]) -> None:
-    """Make durable which names stand in *folders*."""
+    """Make the names in *folders* durable."""
     with root.translated(""):
         root.sync_folders(folders)
 
 
 @contextmanager
-def _absence(root: Root, key: str) -> Iterator[None]:
-    """Where a value is looked for, a missing file is no mistake of the configuration."""
+def _missing_is_not_found(root: Root, key: str) -> Iterator[None]:
+    """Turn `Misconfigured` into `NotFound` where the file of a value is missing."""
     try:
         yield
     except errors.BackendError as error:

@@ -1,25 +1,37 @@
-"""The intake: small values become durable by one fdatasync of a log, and visible as files that are synced later.
+"""Write-ahead log: a small value becomes durable by one fdatasync of a log, and visible as a file that is synced later.
 
-A file of its own made durable takes three syncs in a row (its bytes, its name, its folder); appending to a filled log
-takes one, and values that arrive while that one runs share the next (natural batching, no timer).
+To make one file durable takes three syncs in a row (its bytes, its name, its folder). To append to a preallocated log
+takes one, and the values that arrive while that one runs share the next (natural batching, no timer).
+
+**Theory of operation.** There are two logs, each with a `_Segment` that holds its state. One of the two is *current*
+and takes all groups. A segment goes through these states:
+
+    open      takes groups; `unfinished` counts the groups whose files are not made yet
+    sealed    takes no more groups: it is full, or has held records for `log_turn_seconds` (`_rotate`)
+    busy      sealed, no group unfinished: `_checkpoint` syncs its files and resets its log; then it is open again
+    suspect   sealed, its checkpoint failed: the log stays, and the next `_rotate` repeats the checkpoint
+
+- The event loop queues jobs and settles their futures. Two threads commit: each takes all queued jobs as one group,
+  appends the group under `_append_lock`, then makes the files. So one thread appends while the other makes files.
+- `_state` guards the flags of the segments. Checkpoints run in the backend's thread pool.
+- Where both segments are sealed, values are stored directly, each with its own syncs, until one is open again.
+- Deletions of keys that have a record in a log are logged too, in order (see `workdir`).
 
 **The crash argument.** For each value, in this order: (1) its record is durable in the log; (2) its file appears under
-its key by one rename, unsynced; (3) the put returns; later (4) file and folders are synced; (5) the log is reset.
-- Killed before 1 ends: the put was not acknowledged, no file is visible.
-- Killed, or the power cut, between 1 and 5: the record is in a log whose owner is gone. A power cut may leave the
-  file missing, empty or torn; `desk.restore` compares it with the record and writes it anew before anything is read.
-  As no file appears before its record is durable, there is no torn file without a record to mend it.
-- Between 4 and 5 the file is durable, and the record says what is true.
-- 5 happens only when every group of that log has come past 2 (`unfinished`), so no value can lose its record before
-  its file was among those that 4 synced.
-- Where 4 fails, the page cache may show bytes that the disk never got, and a second sync would say nothing: the
-  files are written anew from the log (`suspect`), and the log stays in the meantime.
+its key by one rename, unsynced; (3) the put returns; later (4) the file and its folders are synced; (5) the log is
+reset.
+- Killed before 1 ends: the put was not acknowledged, and no file is visible.
+- Killed, or the power cut, between 1 and 5: the record is in a log without an owner. A power cut may leave the file
+  missing, empty or torn; `workdir.restore` compares it with the record and writes it anew before anything is read. As
+  no file appears before its record is durable, each torn file has a record that repairs it.
+- Between 4 and 5 the file is durable, and agrees with the record.
+- 5 happens only when every group of that log has passed 2 (`unfinished` is 0), so no value loses its record before its
+  file was among those that 4 synced.
+- Where 4 fails, the page cache may show bytes that never reached the disk, and a second sync would report success. So
+  a suspect segment's files are written anew from its log, and the log stays until that has succeeded.
 
-Two logs take turns, so that puts do not wait for 4 and 5 of the full one; if they outrun it, they are stored in the
-plain way, each with its own syncs, until a log is free. A log with records is turned over at least each
-`log_turn_seconds`, which bounds what a restoring has to do. Once nothing was put for that long, `idle` is called, and
-the backend gives the logs' room back to the disk until the next small put. Deletions of keys whose record is in a log
-are logged, too, in order (see `desk`).
+A log with records is rotated at least each `log_turn_seconds`, which bounds the work of a recovery. Once nothing was
+put for that long, `on_idle` is called, and the backend returns the logs' space to the disk until the next small put.
 """
 
 from __future__ import annotations
@@ -48,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """One put or delete on its way."""
+    """One put or delete that has not returned yet."""
 
     entry: WalEntry
     done: asyncio.Future[None]
@@ -57,51 +69,56 @@ class _Job:
 
 @dataclass(eq=False, slots=True)
 class _Segment:
-    """A log and what was made out of it since its last reset."""
+    """One log, with its state since its last reset (see the head of this module)."""
 
     log: WalFile
     keys: set[str] = field(default_factory=set)
-    unfinished: int = 0  # groups whose files are still being made
-    sealed: bool = False  # takes no more groups until it is reset
-    busy: bool = False  # it is being synced and reset
-    suspect: bool = False  # a sync failed: write the files anew
+    """Keys whose records the log holds."""
+    unfinished: int = 0
+    """Groups in the log whose files are not made yet."""
+    sealed: bool = False
+    """Takes no more groups until it is reset."""
+    busy: bool = False
+    """A checkpoint is queued or runs."""
+    suspect: bool = False
+    """A checkpoint failed: the next one writes the files anew."""
 
 
 class WriteAheadLog:
-    """The intake of one desk. `put` and `delete` are called on the event loop; two threads do the work."""
+    """The two logs of one `WorkDir`. `put` and `delete` are called on the event loop; two threads do the work."""
 
     def __init__(
         self,
         root: Root,
-        desk: WorkDir,
+        workdir: WorkDir,
         pool: ThreadPoolExecutor,
         store: Callable[[WalEntry], None],
-        idle: Callable[[], None],
+        on_idle: Callable[[], None],
         timing: DriverTiming,
     ) -> None:
-        """*desk*'s logs are prepared. *pool* runs what may take long; *store* puts a value in the plain way; *idle* is
-        called on the event loop when nothing has been put for `log_turn_seconds` and the logs hold nothing."""
-        self._root, self._workdir, self._pool, self._store = root, desk, pool, store
+        """*workdir* has its logs prepared. *pool* runs what may take long. *store* stores a value without a log.
+        *on_idle* is called on the event loop when nothing was put for `log_turn_seconds` and the logs are empty."""
+        self._root, self._workdir, self._pool, self._store = root, workdir, pool, store
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="intake")
-        self._files_ahead = PreallocatedFiles(root, desk, pool)
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="wal")
+        self._preallocated = PreallocatedFiles(root, workdir, pool)
         self._pending: deque[_Job] = deque()
-        self._unanswered = 0  # jobs that wait, or are in a thread; counted on the event loop alone
-        self._append_lock = threading.Lock()  # who holds it appends: one group at a time on its way to the disk
-        self._state = threading.Condition()  # guards the volumes' flags
-        self._segments = [_Segment(log) for log in desk.logs]
-        self._generation = max(log.generation for log in desk.logs)
+        self._unanswered = 0  # jobs that are queued or in a thread; counted on the event loop alone
+        self._append_lock = threading.Lock()  # held by the thread that appends a group
+        self._state = threading.Condition()  # guards the flags of the segments
+        self._segments = [_Segment(log) for log in workdir.logs]
+        self._generation = max(log.generation for log in workdir.logs)
         self._current = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._idle = idle
-        self._turn_seconds = timing.log_turn_seconds
+        self._on_idle = on_idle
+        self._rotate_seconds = timing.log_turn_seconds
 
     def put(self, entry: WalEntry) -> asyncio.Future[None]:
-        """Durable and visible when the future is done."""
+        """Log and store a value. It is durable and visible when the future is done."""
         return self._submit(entry)
 
     def delete(self, key: str) -> asyncio.Future[None] | None:
-        """Log the deletion and remove the file; None, and nothing done, if no record of *key* is in a log."""
+        """Log the deletion and remove the file. Return None, and do nothing, if no log has a record of *key*."""
         if not any(key in segment.keys for segment in self._segments):
             return None
         return self._submit(WalEntry(DELETED, key, (), 0, 0))
@@ -118,8 +135,8 @@ class WriteAheadLog:
         return not any(segment.keys or segment.suspect for segment in self._segments)
 
     def release(self) -> None:
-        """Let go of the files made ahead; after `close`."""
-        self._files_ahead.close()
+        """Close and remove the preallocated files; after `close`."""
+        self._preallocated.close()
 
     def _submit(self, entry: WalEntry) -> asyncio.Future[None]:
         job = _Job(entry, self._loop.create_future())
@@ -127,11 +144,11 @@ class WriteAheadLog:
         self._unanswered += 1
         self._threads.submit(self._commit)
         if self._timer is None:
-            self._timer = self._loop.call_later(self._turn_seconds, self._tick)
+            self._timer = self._loop.call_later(self._rotate_seconds, self._tick)
         return job.done
 
     def _settle(self, group: Sequence[_Job]) -> None:
-        """Answer the callers; on the event loop."""
+        """Complete the futures of *group*; on the event loop."""
         self._unanswered -= len(group)
         for job in group:
             if not job.done.done():
@@ -143,10 +160,10 @@ class WriteAheadLog:
     # ---- in the two threads -------------------------------------------------------------------------------------
 
     def _commit(self) -> None:
-        """Take all that waits, log it with one sync, make the files, and say so. A job's own call may find that an
-        earlier one has taken it along."""
+        """Take all queued jobs, log them with one sync, make their files, and settle them. Each job submits one call of
+        this; a call finds nothing to do where an earlier one took its job along."""
         with self._append_lock:
-            group, needed = self._take_group()
+            group, needed = self._next_group()
             if not group:
                 return
             segment = self._segment_for(needed)
@@ -155,38 +172,39 @@ class WriteAheadLog:
                 crash_points.reach("log-durable")
         if segment is None:
             for job in group:
-                self._pool.submit(self._store_plainly, job)
+                self._pool.submit(self._store_without_log, job)
             return
         for job in group:
             self._make_visible(job, segment)
         crash_points.reach("files-made")
-        self._leave(segment)
+        self._finish_group(segment)
         self._loop.call_soon_threadsafe(self._settle, group)
 
     def _append(self, segment: _Segment, group: list[_Job]) -> None:
         try:
             segment.log.append([job.entry for job in group])
-        except Exception as error:  # noqa: BLE001 (whatever it is, the callers must hear of it)
+        except Exception as error:  # noqa: BLE001 (any error goes to the callers)
             for job in group:
-                job.error = self._told(error, self._workdir.path)
+                job.error = self._to_caller_error(error, self._workdir.path)
 
-    def _take_group(self) -> tuple[list[_Job], int]:
+    def _next_group(self) -> tuple[list[_Job], int]:
+        """Take the next group from the queue; return it with the bytes of log that it needs."""
         group: list[_Job] = []
         needed = PAGE
         while self._pending and len(group) < GROUP_ENTRIES_MAX:
             entry = self._pending[0].entry
-            wants = bytes_needed(entry.key, entry.size)
-            if group and needed + wants > GROUP_BYTES_MAX:
-                break  # each job brought a call of its own, so there is one left for the rest
-            needed += wants
+            entry_bytes = bytes_needed(entry.key, entry.size)
+            if group and needed + entry_bytes > GROUP_BYTES_MAX:
+                break  # each job submitted a call of `_commit`, so one is left for the rest
+            needed += entry_bytes
             group.append(self._pending.popleft())
         return group, needed
 
     def _segment_for(self, needed: int) -> _Segment | None:
-        """The log that takes the next group, with its group counted; None while neither has room."""
+        """Return the segment that takes the next group, with that group counted; None while neither has space."""
         with self._state:
             segment = self._segments[self._current]
-            if segment.sealed or segment.log.room() < needed:
+            if segment.sealed or segment.log.bytes_left() < needed:
                 other = self._segments[1 - self._current]
                 if other.sealed:
                     return None
@@ -197,6 +215,7 @@ class WriteAheadLog:
             return segment
 
     def _make_visible(self, job: _Job, segment: _Segment) -> None:
+        """Make the file of a logged put, or remove that of a logged deletion."""
         entry = job.entry
         if job.error is not None:
             return
@@ -205,55 +224,55 @@ class WriteAheadLog:
                 self._root.remove(entry.key)
                 return
             segment.keys.add(entry.key)
-            fd, temporary = self._files_ahead.take()
-            self._root.fill(fd, temporary, entry.value, sync=False)
-            self._root.place(temporary, entry.key)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the caller must hear of it)
-            job.error = self._told(error, entry.key, entry.key)
+            file = self._preallocated.acquire()
+            self._root.fill(file.fd, file.path, entry.value, sync=False)
+            self._root.place(file.path, entry.key)
+        except Exception as error:  # noqa: BLE001 (any error goes to the caller)
+            job.error = self._to_caller_error(error, entry.key, entry.key)
 
-    def _store_plainly(self, job: _Job) -> None:
+    def _store_without_log(self, job: _Job) -> None:
         try:
             if job.entry.kind == PUT:
                 self._store(job.entry)
             else:
                 self._root.remove(job.entry.key)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the caller must hear of it)
-            job.error = self._told(error, job.entry.key, job.entry.key)
+        except Exception as error:  # noqa: BLE001 (any error goes to the caller)
+            job.error = self._to_caller_error(error, job.entry.key, job.entry.key)
         self._loop.call_soon_threadsafe(self._settle, [job])
 
-    def _told(self, error: Exception, path: str, key: str | None = None) -> Exception:
-        """What the caller is to hear."""
+    def _to_caller_error(self, error: Exception, path: str, key: str | None = None) -> Exception:
+        """Return the error that the caller gets: an `OSError` becomes a `BackendError`."""
         if not isinstance(error, OSError):
             return error
-        word = self._root.to_backend_error(error, path, key)
-        word.__cause__ = error
-        return word
+        backend_error = self._root.to_backend_error(error, path, key)
+        backend_error.__cause__ = error
+        return backend_error
 
-    # ---- turning over: in the pool ------------------------------------------------------------------------------
+    # ---- rotation: in the pool ----------------------------------------------------------------------------------
 
-    def _leave(self, segment: _Segment) -> None:
-        """A group's files are made."""
+    def _finish_group(self, segment: _Segment) -> None:
+        """Count a group whose files are made; the last one of a sealed segment begins its checkpoint."""
         with self._state:
             segment.unfinished -= 1
             if segment.sealed and not segment.unfinished:
                 self._begin_checkpoint(segment)
 
     def _seal(self, segment: _Segment) -> None:
-        """No more groups into this log; sync and reset it once the last one's files are made. Holds `_state`."""
+        """Let no more groups into *segment*, and checkpoint it once its files are made. The caller holds `_state`."""
         segment.sealed = True
         if not segment.unfinished:
             self._begin_checkpoint(segment)
 
     def _begin_checkpoint(self, segment: _Segment) -> None:
-        """Holds `_state`."""
+        """Queue a checkpoint. The caller holds `_state`."""
         segment.busy = True
         self._pool.submit(self._checkpoint, segment)
 
     def _checkpoint(self, segment: _Segment) -> None:
-        """Make the files of a sealed log durable, reset it, and open it again."""
+        """Make the files of a sealed segment durable, reset its log, and open it again."""
         try:
             if segment.suspect:
-                restore(self._root, [segment.log], self._workdir.temporary, every=True)
+                restore(self._root, [segment.log], self._workdir.temporary, rewrite=True)
             else:
                 self._root.sync_values(list(segment.keys))
             crash_points.reach("log-superseded")
@@ -262,8 +281,8 @@ class WriteAheadLog:
                 generation = self._generation
             segment.log.reset(generation)
             crash_points.reach("log-reset")
-        except Exception as error:  # noqa: BLE001 (whatever it is, who closes waits for this to end)
-            _log.warning("%s: the intake log stays: %r", self._root.path, error)
+        except Exception as error:  # noqa: BLE001 (`_finish_all` waits for this to end, whatever the error)
+            _log.warning("%s: a write-ahead log cannot be reset and is kept: %r", self._root.path, error)
             with self._state:
                 segment.suspect, segment.busy = True, False
                 self._state.notify_all()
@@ -274,19 +293,21 @@ class WriteAheadLog:
             self._state.notify_all()
 
     def _tick(self) -> None:
-        """Idle is only a log that holds nothing and is about to hold nothing: a group that a thread has taken waits
-        no more and is not among the keys yet, and once the logs are put away deletions are logged no more."""
+        """Rotate where a log holds records; call `on_idle` where none does and no job is under way.
+
+        The jobs have to be counted: a group that a thread has taken is neither queued nor among the keys yet, and once
+        the logs are discarded, deletions are not logged."""
         self._timer = None
         if any(segment.keys or segment.sealed for segment in self._segments):
-            self._timer = self._loop.call_later(self._turn_seconds, self._tick)
+            self._timer = self._loop.call_later(self._rotate_seconds, self._tick)
             self._pool.submit(self._rotate)
         elif self._unanswered:
-            self._timer = self._loop.call_later(self._turn_seconds, self._tick)
+            self._timer = self._loop.call_later(self._rotate_seconds, self._tick)
         else:
-            self._idle()
+            self._on_idle()
 
     def _rotate(self) -> None:
-        """Reset logs that have held records for a while, and try those again whose sync failed."""
+        """Seal the current segment if it holds records, and repeat failed checkpoints."""
         with self._append_lock, self._state:
             for segment in self._segments:
                 if segment.suspect and not segment.busy:
@@ -297,9 +318,10 @@ class WriteAheadLog:
                 self._current = 1 - self._current
 
     def _finish_all(self) -> None:
+        """Commit all queued jobs and checkpoint both segments; return when each is reset or suspect."""
         self._threads.shutdown(wait=True)
         with self._state:
             for segment in self._segments:
                 if segment.keys and not segment.sealed:
                     self._seal(segment)
-            self._state.wait_for(lambda: not any(v.busy or (v.sealed and not v.suspect) for v in self._segments))
+            self._state.wait_for(lambda: not any(s.busy or (s.sealed and not s.suspect) for s in self._segments))

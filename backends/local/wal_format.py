@@ -1,20 +1,20 @@
-"""The format of an intake log: a preallocated file of checksummed records. Knows nothing of folders or threads.
+"""The format of a write-ahead log: a preallocated file of checksummed records. Knows no folders and no threads.
 
     0     two header slots of 4 KiB: magic, generation, CRC32C. A reset writes the next generation into the slot that
-    4096  does not hold the present one, so that a torn write of it leaves the old header in force.
+    4096  does not hold the present one, so a torn write leaves the old header valid.
     8192  records of that generation. Each group of records begins on a page of its own, so that writing a group
           never touches a page that holds an acknowledged one; within a group they follow each other.
 
     record: magic, kind, key's length, value's length, generation, own offset, value's CRC32C, CRC32C of all this
             and the key; then key, value, padding to 8 bytes
 
-The file is filled with zeros and synced when it is made, so that overwriting it changes no metadata and making a
-group durable is one write and one flush. (O_DIRECT with O_DSYNC was tried instead: between nothing and a tenth
-faster.)
-Generation and offset in each record tell those of before the last reset from those after.
-Reading stops at the first page that does not begin with a valid record. A group whose sync failed was acknowledged
-to nobody and is overwritten by the next; what shows of it behind that one may be read back as a value that nobody
-knows, which a sweep finds.
+The file is filled with zeros and synced when it is made. So overwriting it changes no metadata, and one write and one
+flush make a group durable. (O_DIRECT with O_DSYNC was tried instead: between nothing and a tenth faster.)
+
+The generation and the offset in each record distinguish the records after the last reset from those before it.
+Reading stops at the first page that does not begin with a valid record. A group whose sync failed was not acknowledged,
+and the next group overwrites it. The part of it that is longer than the next group may be read back as a value that the
+journal does not know; the sweeper finds such strays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ZEROS = bytes(1 << 20)
 
 
 class WalEntry(NamedTuple):
-    """What is to be logged: a value put, or (`DELETED`, no value) that a key is gone."""
+    """What is logged: a value that was put, or (`DELETED`, without a value) that a key was deleted."""
 
     kind: int
     key: str
@@ -51,7 +51,7 @@ class WalEntry(NamedTuple):
 
 
 class StoredWalEntry(NamedTuple):
-    """A record found in a log. Its value lies at *at*; whether it fits *crc32c* is seen when it is read."""
+    """A record as read from a log, without its value, which lies at offset *at* and is verified when it is read."""
 
     kind: int
     key: str
@@ -61,10 +61,10 @@ class StoredWalEntry(NamedTuple):
 
 
 class WalFile:
-    """One intake log, open for reading and writing by its one owner. All methods block."""
+    """One write-ahead log, open for reading and writing by its one owner. All methods block."""
 
     def __init__(self, fd: int) -> None:
-        """*fd* reads and writes (or only reads, for who only looks). It stays the caller's to close."""
+        """*fd* is open for reading and writing; reading suffices for `records` and `value`. The caller closes it."""
         self._fd = fd
         self.size = os.fstat(fd).st_size
         self.generation, self._slot = self._read_header()
@@ -72,7 +72,7 @@ class WalFile:
 
     @classmethod
     def make(cls, fd: int, size: int, generation: int) -> WalFile:
-        """Fill the empty file *fd* with *size* bytes and make it an empty log of *generation*, durably."""
+        """Make the empty file *fd* an empty log of *size* bytes and of *generation*, durably."""
         for at in range(0, size, len(_ZEROS)):
             write_all(fd, [_ZEROS[: size - at]], at)
         write_all(fd, [_pack_header(generation)], 0)
@@ -81,21 +81,21 @@ class WalFile:
 
     @property
     def valid(self) -> bool:
-        """False for a file whose making was cut short: it never held a record."""
+        """False for a file that was not made completely: it never held a record."""
         return self.generation >= 0
 
     @property
     def empty(self) -> bool:
         return self._next == START
 
-    def room(self) -> int:
-        """Bytes left for records."""
+    def bytes_left(self) -> int:
+        """Return the number of bytes left for records."""
         return self.size - self._next
 
     def append(self, group: Sequence[WalEntry]) -> None:
-        """Make the records of *group* durable, with one flush. They must fit in `room`.
+        """Make the records of *group* durable, with one flush. They must fit in `bytes_left`.
 
-        Raises `OSError`; then the log is as it was.
+        Raises `OSError`; the log is unchanged then.
         """
         buffers: list[Buffer] = []
         at = self._next
@@ -113,7 +113,7 @@ class WalFile:
         self._next = end
 
     def reset(self, generation: int) -> None:
-        """Forget all records, durably: what they said must be durable elsewhere. *generation* exceeds the old."""
+        """Remove all records, durably. Their values must be durable elsewhere; *generation* must exceed the old one."""
         slot = 1 - self._slot
         write_all(self._fd, [_pack_header(generation)], PAGE * slot)
         os.fdatasync(self._fd)
@@ -121,34 +121,34 @@ class WalFile:
         self._next = START
 
     def discard(self) -> None:
-        """Give the space back. The log, which must hold nothing, is none any more."""
+        """Return the space to the disk. The log must hold no records; it is not valid afterwards."""
         os.ftruncate(self._fd, 0)
 
     def holds_records(self) -> bool:
-        """Whether there is a record of this generation, whoever wrote it."""
+        """Return whether there is a record of this generation, by whichever process."""
         return next(self.records(), None) is not None
 
     def records(self) -> Iterator[StoredWalEntry]:
-        """The records of this generation, in the order in which they were appended."""
+        """Yield the records of this generation, in the order in which they were appended."""
         at = START
         while at < self.size:
-            found = self._read_record(at)
-            if found is None and at % PAGE:
+            entry = self._read_record(at)
+            if entry is None and at % PAGE:
                 at = _page_up(at)
-                found = self._read_record(at)
-            if found is None:
+                entry = self._read_record(at)
+            if entry is None:
                 return
-            yield found
-            at = found.at + found.size
+            yield entry
+            at = entry.at + entry.size
             at += -at % 8
 
-    def value(self, found: StoredWalEntry) -> Buffer | None:
-        """The value of a record; None where it is damaged, so that it was never acknowledged."""
-        value = read_all(self._fd, found.at, found.size)
-        return value if crc32c_of([value]) == found.crc32c and len(value) == found.size else None
+    def value(self, entry: StoredWalEntry) -> Buffer | None:
+        """Return the value of a record; None where its checksum differs, so that it was never acknowledged."""
+        value = read_all(self._fd, entry.at, entry.size)
+        return value if crc32c_of([value]) == entry.crc32c and len(value) == entry.size else None
 
     def _read_header(self) -> tuple[int, int]:
-        """(generation, slot) of the header in force; (-1, 1) if there is none."""
+        """Return (generation, slot) of the valid header with the highest generation; (-1, 1) if there is none."""
         best = (-1, 1)
         for slot in (0, 1):
             raw = os.pread(self._fd, _HEADER.size, PAGE * slot)
@@ -172,7 +172,7 @@ class WalFile:
 
 
 def bytes_needed(key: str, size: int) -> int:
-    """At most so many bytes of a log does a record take, its share of the group's padding aside."""
+    """Return an upper bound of the bytes that a record takes in a log, without the group's padding."""
     return _RECORD.size + len(key) + size + 8
 
 

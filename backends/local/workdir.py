@@ -1,23 +1,23 @@
-"""What one process that writes into a local backend keeps there: a lock, its temporary files, its two intake logs.
+"""The working directory of one process that writes into a local backend: a lock, temporary files, and two logs.
 
-A desk is a folder below the control folder. Whoever holds the flock on its `lock` file owns it; the kernel lets go of
-that when the owner dies. (A forked child that lives on keeps it: that only puts off the restoring below, and what
-was acknowledged is in the page cache then, for a restart of the machine ends the child too.) Desks are found, taken,
-restored and removed only under the flock on the control folder's `lock`.
+A working directory is a folder below the control folder. The process that holds the flock on its `lock` file owns it;
+the kernel releases the flock when the owner dies. (A forked child that lives on keeps it. That only delays a recovery,
+and the acknowledged values are in the page cache then: a restart of the machine ends the child too.) Working
+directories are looked up, acquired, restored and removed only under the flock on the control folder's `lock`.
 
-**Restoring.** A log of a desk without owner holds values that were acknowledged and whose files may not have been
-synced. `recover` looks at the last word on each key, in the order of the logs' generations; where that is a value,
-and the file is missing or has other bytes, it writes the file anew; then it syncs all of them, and only then resets
-the logs. Being killed anywhere in this leaves the logs as they were, and doing it twice does no harm. It runs before
+**Recovery.** The logs of a directory without an owner hold values that were acknowledged and whose files may not have
+been synced. `recover` takes the last record of each key, in the order of the logs' generations. Where that is a value,
+and the file is missing or has other bytes, it writes the file anew. Then it syncs all these files, and only then resets
+the logs. To be killed anywhere in this leaves the logs unchanged, and to do it twice is harmless. Recovery runs before
 a backend answers its first call, and before each listing.
 
-**A deleted value that comes back.** The process that put a value logs its own deletion of it, so its restoring
-leaves it out. A deletion by another process (the sweeper) is not in that log, so a value which was put, acknowledged,
-deleted by another process, and whose putter died before its log was reset, is written again. That is a leak, never a
-wrong answer: keys are drawn at random and nobody names that one any more. It is bounded: at most what two logs hold,
-and only values put within the last `log_turn_seconds` or so. And it is found: the putter's session ends by its death,
-the sweep that follows lists that session's keys, and a listing first restores every desk without owner, under the
-same lock as any other restorer, so it sees whatever a restoring could bring back.
+**A deleted value that comes back.** The process that put a value logs its own deletion of it, so its recovery skips the
+value. A deletion by another process (the sweeper) is not in that log. So a value that was put and acknowledged, then
+deleted by another process, and whose putter died before its log was reset, is written again. That is a leak, and never
+a wrong answer: keys are drawn at random, and nothing refers to that one any more. It is bounded: at most what two logs
+hold, and only values put within about the last `log_turn_seconds`. And it is found: the putter's session ends with its
+death, the sweep that follows lists that session's keys, and a listing first restores every directory without an owner,
+under the same lock as any other recovery, so it sees whatever a recovery could bring back.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from backends.local.files import CONTROL, Root, read_all
 from backends.local.wal_format import DELETED, StoredWalEntry, WalFile
 
 LOG_NAMES = ("0.log", "1.log")
-FREE_DESKS_KEPT = 2  # their filled logs spare the next processes the filling
+FREE_WORKDIRS_KEPT = 2  # kept with their preallocated logs, which the next processes then need not make
 
 
 class WorkDir:
-    """A desk that this process owns. All methods block."""
+    """A working directory that this process owns. All methods block."""
 
     def __init__(self, root: Root, path: str, lock_fd: int) -> None:
         self._root = root
@@ -49,12 +49,12 @@ class WorkDir:
         self.logs: list[WalFile] = []
 
     def temporary(self) -> str:
-        """A path for a new file that nobody uses."""
+        """Return an unused path for a new file."""
         self._count += 1
         return f"{self.path}/new-{self._count}-{secrets.token_hex(4)}"
 
     def open_logs(self) -> list[WalFile]:
-        """The valid ones of the desk's logs, in the order of their generations."""
+        """Open the valid logs; return them in the order of their generations."""
         for name in LOG_NAMES:
             with suppress(FileNotFoundError):
                 self._open_log(f"{self.path}/{name}")
@@ -62,12 +62,13 @@ class WorkDir:
         return self.logs
 
     def prepare_logs(self, size: int) -> None:
-        """Have two empty logs of *size* bytes; makes them if the desk has none of that size. Raises `OSError`, for
-        want of space as a rule, and takes no space then."""
+        """Open two empty logs of *size* bytes; make them where the directory has none of that size.
+
+        Raises `OSError`, usually for lack of space; no space is taken then."""
         self._close_logs()
         logs = self.open_logs()
         if len(logs) == len(LOG_NAMES) and all(log.empty and log.size == size for log in logs):
-            self._root.sync_folders([self.path])  # who made them may have died before it did
+            self._root.sync_folders([self.path])  # the process that made them may have died before it did this
             return
         self._close_logs()
         try:
@@ -81,7 +82,7 @@ class WorkDir:
             raise
 
     def discard_logs(self) -> None:
-        """Give the room of the logs, which must be empty, back to the disk. `prepare_logs` makes others."""
+        """Remove the logs, which must be empty, to free their space. `prepare_logs` makes new ones."""
         self._close_logs()
         for name in LOG_NAMES:
             self._remove(name)
@@ -104,38 +105,37 @@ class WorkDir:
             self.logs.append(log)
 
     def restore(self) -> int:
-        """Make durable what the open logs hold, then reset them. Answers how many files it wrote.
+        """Make durable what the open logs hold, then reset them. Return the number of files written.
 
-        Where the disk is full, the space of a log that holds nothing may be what is needed.
-        """
+        On a full disk, discard the logs that hold no records, and try again with their space."""
         try:
             return restore(self._root, self.logs, self.temporary)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._give_up_empty_logs():
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._discard_empty_logs():
                 raise
             return restore(self._root, self.logs, self.temporary)
 
-    def _give_up_empty_logs(self) -> bool:
+    def _discard_empty_logs(self) -> bool:
         empty = [log for log in self.logs if not log.holds_records()]
         for log in empty:
             log.discard()
             self.logs.remove(log)
         return bool(empty)
 
-    def sweep(self) -> None:
+    def remove_temporaries(self) -> None:
         """Remove the temporary files that a dead owner left."""
-        for name in self._root.names(self.path):
+        for name in self._root.list_names(self.path):
             if name.startswith("new-"):
                 self._remove(name)
 
     def remove(self) -> None:
-        """Remove the desk, whose logs must be empty; then `release` it."""
-        for name in self._root.names(self.path):
+        """Remove the directory, whose logs must be empty. `release` must follow."""
+        for name in self._root.list_names(self.path):
             self._remove(name)
         os.rmdir(self.path, dir_fd=self._root.fd)
 
     def release(self) -> None:
-        """Let go of the desk and of its descriptors."""
+        """Give up ownership and close all descriptors."""
         self._close_logs()
         os.close(self._lock_fd)
 
@@ -147,53 +147,55 @@ class WorkDir:
 
 
 def recover(root: Root) -> int:
-    """Restore every desk without owner; answers how many files had to be written. Keeps a few, removes the rest."""
+    """Restore every working directory without an owner; keep `FREE_WORKDIRS_KEPT` of them, and remove the others.
+
+    Return the number of files that had to be written."""
     written = 0
-    with _all_desks(root):
+    with _lock_on_all(root):
         kept = 0
-        for path in _desk_paths(root):
-            desk = _try_own(root, path)
-            if desk is None:
+        for path in _workdir_paths(root):
+            workdir = _try_own(root, path)
+            if workdir is None:
                 continue
             try:
-                desk.open_logs()
-                written += desk.restore()
-                desk.sweep()
-                if kept == FREE_DESKS_KEPT:
-                    desk.remove()
+                workdir.open_logs()
+                written += workdir.restore()
+                workdir.remove_temporaries()
+                if kept == FREE_WORKDIRS_KEPT:
+                    workdir.remove()
                 else:
                     kept += 1
             finally:
-                desk.release()
+                workdir.release()
     return written
 
 
-def take(root: Root) -> WorkDir:
-    """A desk for this process: a free one, restored, or a new one. Its logs are not open yet."""
-    with _all_desks(root):
-        for path in _desk_paths(root):
-            desk = _try_own(root, path)
-            if desk is None:
+def acquire(root: Root) -> WorkDir:
+    """Return a working directory for this process: a free one, restored, or a new one. Its logs are not prepared."""
+    with _lock_on_all(root):
+        for path in _workdir_paths(root):
+            workdir = _try_own(root, path)
+            if workdir is None:
                 continue
             try:
-                desk.open_logs()
-                desk.restore()
-                desk.sweep()
+                workdir.open_logs()
+                workdir.restore()
+                workdir.remove_temporaries()
             except BaseException:
-                desk.release()
+                workdir.release()
                 raise
-            return desk
+            return workdir
         path = f"{CONTROL}/desk-{secrets.token_hex(8)}"
         os.mkdir(path, 0o700, dir_fd=root.fd)
         made = _try_own(root, path)
-        assert made is not None, "nobody else may look while we hold the lock on all desks"
+        assert made is not None, "no other process looks while this one holds the lock on all directories"
         return made
 
 
-def unrestored(root: Root) -> list[str]:
-    """The keys that a restoring would write, where it cannot run because the file system is read-only."""
+def unrestored_keys(root: Root) -> list[str]:
+    """Return the keys that a recovery would write, where it cannot run because the file system is read-only."""
     missing: list[str] = []
-    for path in _desk_paths(root):
+    for path in _workdir_paths(root):
         with ExitStack() as stack:
             logs = []
             for name in LOG_NAMES:
@@ -201,22 +203,22 @@ def unrestored(root: Root) -> list[str]:
                     fd, _ = root.open(f"{path}/{name}")
                     stack.callback(os.close, fd)
                     logs.append(WalFile(fd))
-            missing += [key for key, (_, found) in _last_words(logs).items() if not _holds(root, key, found)]
+            missing += [key for key, (_, entry) in _last_values(logs).items() if not _file_matches(root, key, entry)]
     return missing
 
 
-def restore(root: Root, logs: Sequence[WalFile], temporary: Callable[[], str], *, every: bool = False) -> int:
-    """Make durable what *logs* hold, then reset them. Answers how many files it wrote.
+def restore(root: Root, logs: Sequence[WalFile], temporary: Callable[[], str], *, rewrite: bool = False) -> int:
+    """Make durable what *logs* hold, then reset them. Return the number of files written.
 
-    With *every*, which is for an owner who lives, a file that looks right is written anew (after a failed sync the
-    page cache may hold what the disk does not), and a missing one was deleted and stays so.
+    *rewrite* is for a living owner: an existing file is written anew even where its bytes look right, since after a
+    failed sync the page cache may hold what the disk does not. A missing file was deleted, and is not written.
     """
-    last = _last_words(logs)
+    last = _last_values(logs)
     written = 0
-    for key, (log, found) in last.items():
-        right = _holds(root, key, found)
-        if (right is not None) if every else not right:
-            _restore_value(root, key, log, found, temporary())
+    for key, (log, entry) in last.items():
+        matches = _file_matches(root, key, entry)
+        if (matches is not None) if rewrite else not matches:
+            _restore_value(root, key, log, entry, temporary())
             written += 1
     root.sync_values(list(last))
     generation = max((log.generation for log in logs), default=0)
@@ -227,39 +229,39 @@ def restore(root: Root, logs: Sequence[WalFile], temporary: Callable[[], str], *
     return written
 
 
-def _restore_value(root: Root, key: str, log: WalFile, found: StoredWalEntry, temporary: str) -> None:
-    value = log.value(found)
-    assert value is not None, "the last words are whole ones"
+def _restore_value(root: Root, key: str, log: WalFile, entry: StoredWalEntry, temporary: str) -> None:
+    value = log.value(entry)
+    assert value is not None, "_last_values returns only records whose value is whole"
     root.write(temporary, [value], sync=True)
     root.place(temporary, key)
 
 
-def _last_words(logs: Sequence[WalFile]) -> dict[str, tuple[WalFile, StoredWalEntry]]:
-    """For each key whose last whole record is a value: that record and its log."""
+def _last_values(logs: Sequence[WalFile]) -> dict[str, tuple[WalFile, StoredWalEntry]]:
+    """Return, for each key whose last whole record is a value, that record and its log."""
     last: dict[str, tuple[WalFile, StoredWalEntry]] = {}
-    for log in sorted(logs, key=lambda log: log.generation):  # an unmade one has no valid record
-        for found in log.records():
-            if found.kind == DELETED:
-                last.pop(found.key, None)
-            elif log.value(found) is not None:
-                last[found.key] = (log, found)
+    for log in sorted(logs, key=lambda log: log.generation):  # a log that was not made completely has no records
+        for entry in log.records():
+            if entry.kind == DELETED:
+                last.pop(entry.key, None)
+            elif log.value(entry) is not None:
+                last[entry.key] = (log, entry)
     return last
 
 
-def _holds(root: Root, key: str, found: StoredWalEntry) -> bool | None:
-    """Whether the file *key* has the bytes of the record; None if there is no file."""
+def _file_matches(root: Root, key: str, entry: StoredWalEntry) -> bool | None:
+    """Return whether the file *key* has the bytes of the record; None if there is no file."""
     try:
         fd, size = root.open(key)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return size == found.size and crc32c_of([read_all(fd, 0, size)]) == found.crc32c
+        return size == entry.size and crc32c_of([read_all(fd, 0, size)]) == entry.crc32c
     finally:
         os.close(fd)
 
 
 def _try_own(root: Root, path: str) -> WorkDir | None:
-    """The desk at *path*, if nobody owns it. Only under `_all_desks`."""
+    """Take ownership of the directory *path*; return None if another process owns it. Only under `_lock_on_all`."""
     fd = os.open(f"{path}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -270,8 +272,8 @@ def _try_own(root: Root, path: str) -> WorkDir | None:
 
 
 @contextmanager
-def _all_desks(root: Root) -> Iterator[None]:
-    """Hold the lock under which desks are found, taken and removed."""
+def _lock_on_all(root: Root) -> Iterator[None]:
+    """Hold the lock under which working directories are looked up, acquired and removed."""
     fd = os.open(f"{CONTROL}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -280,5 +282,5 @@ def _all_desks(root: Root) -> Iterator[None]:
         os.close(fd)
 
 
-def _desk_paths(root: Root) -> list[str]:
-    return sorted(f"{CONTROL}/{name}" for name in root.names(CONTROL) if name.startswith("desk-"))
+def _workdir_paths(root: Root) -> list[str]:
+    return sorted(f"{CONTROL}/{name}" for name in root.list_names(CONTROL) if name.startswith("desk-"))

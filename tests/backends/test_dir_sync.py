@@ -21,7 +21,7 @@ async def test_a_sync_that_fails_when_all_its_callers_have_gone_is_no_unheard_er
         raise OSError("broken")
 
     removals = DirSyncBatcher(sync)
-    callers = [asyncio.create_task(removals.durable("a")) for _ in range(2)]
+    callers = [asyncio.create_task(removals.make_durable("a")) for _ in range(2)]
     await asyncio.sleep(0)
     for caller in callers:
         caller.cancel()
@@ -39,8 +39,8 @@ async def test_who_still_waits_hears_of_a_sync_that_fails() -> None:
         raise OSError("broken")
 
     removals = DirSyncBatcher(sync)
-    gone = asyncio.create_task(removals.durable("a"))
-    stays = asyncio.create_task(removals.durable("a"))
+    gone = asyncio.create_task(removals.make_durable("a"))
+    stays = asyncio.create_task(removals.make_durable("a"))
     await asyncio.sleep(0)
     gone.cancel()
     with pytest.raises(OSError, match="broken"):
@@ -56,9 +56,9 @@ async def test_closing_waits_for_the_sync_that_begins_behind_the_one_under_way()
         synced.append(folders)
 
     removals = DirSyncBatcher(sync)
-    first = asyncio.create_task(removals.durable("a"))
+    first = asyncio.create_task(removals.make_durable("a"))
     await asyncio.sleep(0)
-    second = asyncio.create_task(removals.durable("b"))
+    second = asyncio.create_task(removals.make_durable("b"))
     await asyncio.sleep(0)
     closing = asyncio.create_task(removals.close())
     await asyncio.sleep(0)

@@ -32,7 +32,7 @@ class TestExample(Contract):
 
 
 class TestLocal(Contract):
-    """With its intake logs ready."""
+    """With its write-ahead logs prepared."""
 
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[Backend]:
@@ -42,7 +42,7 @@ class TestLocal(Contract):
         await local.close()
 
 
-class TestLocalWithoutIntake(Contract):
+class TestLocalWithoutWal(Contract):
     """Every put synced the plain way."""
 
     @pytest.fixture

@@ -206,21 +206,21 @@ async def test_a_failed_sync_keeps_the_log_and_the_files_are_written_anew(
     for each, value in values.items():
         await put(backend, each, value)
     await backend.delete(key(9))
-    intake = backend._wal
-    assert intake is not None
+    wal = backend._wal
+    assert wal is not None
 
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as broken:
         broken.setattr(backend._root, "sync_values", fail)
-        intake._rotate()
-        while not any(segment.suspect for segment in intake._segments):
+        wal._rotate()
+        while not any(segment.suspect for segment in wal._segments):
             await asyncio.sleep(0.001)
     before = {each: os.stat(tmp_path / "blocks" / each).st_ino for each in values if each != key(9)}
     await put(backend, key(50), b"on the other log")
-    intake._rotate()
-    while any(segment.suspect for segment in intake._segments):
+    wal._rotate()
+    while any(segment.suspect for segment in wal._segments):
         await asyncio.sleep(0.001)
     for each, inode in before.items():
         assert os.stat(tmp_path / "blocks" / each).st_ino != inode

@@ -35,8 +35,8 @@ async def live(folder: Path, recorder: Recorder) -> None:
         await backend.claim(Marker(SITE, 1, life))
         recorder.note("claimed", str(life))
         await backend.warm()
-        intake = backend._wal
-        assert intake is not None
+        wal = backend._wal
+        assert wal is not None
 
         async def work(task: int, backend: Local = backend, life: int = life) -> None:
             for number in range(12):
@@ -51,7 +51,7 @@ async def live(folder: Path, recorder: Recorder) -> None:
 
         for half in range(2):
             await asyncio.gather(*(work(half * 3 + task) for task in range(3)))
-            intake._rotate()
+            wal._rotate()
         await backend.close()
 
 

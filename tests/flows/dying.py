@@ -24,7 +24,7 @@ import backends.local.wal, backends.local.backend, backends.local.files, gateway
 import gateway.journal.sqlite.store
 backends.local.wal.GROUP_BYTES_MAX = 300 << 10
 backends.local.files.SYNC_ALL_FROM = 4
-backends.local.backend.INTAKE_BYTES = {log_bytes}
+backends.local.backend.WAL_BYTES = {log_bytes}
 backends.local.wal.LOG_BYTES_MIN = backends.local.backend.LOG_BYTES_MIN = {log_bytes}
 gateway.journal.server.reserve.CHECKPOINT_BYTES = gateway.journal.sqlite.store.CHECKPOINT_BYTES = {wal_bytes}
 """

@@ -150,7 +150,7 @@ ACTS = {
     "delete bucket": Act(lambda s3, _: s3.delete_bucket(Bucket=LEAVING)),
 }
 LOGGED = ("log-", "files-")
-"""Points of the intake logs."""
+"""Points of the write-ahead logs."""
 EVERY = ("put", "overwrite", "part", "complete", "copy", "delete")
 MOMENTS: dict[str, tuple[str, ...]] = {
     "pack-sealed": ("put",),
@@ -277,10 +277,10 @@ def die(folder: Path, template: Template, point: str, act: Act) -> bool:
 
 
 def until_logs_are_there(s3: Any, endpoint: Endpoint) -> None:
-    """A worker makes its intake logs while it stores its first values the plain way."""
+    """A worker makes its write-ahead logs while it stores its first values the plain way."""
     s3.put_object(Bucket=BUCKET, Key="kept", Body=value_of("kept", OBJECTS["kept"]))
     control = endpoint.dir / "blocks" / ".entrepot"
-    until(lambda: list(control.glob("desk-*/1.log")), "the intake logs")
+    until(lambda: list(control.glob("desk-*/1.log")), "the write-ahead logs")
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ def test_power_cut_and_served_again_a_site_answers_with_what_it_acknowledged(
 
 FORGOTTEN = {
     "the journal's": lambda call: call.what == "sync" and call.path.endswith("journal.db-wal"),
-    "the intake logs'": lambda call: call.what == "sync" and call.path.endswith(".log"),
+    "the write-ahead logs'": lambda call: call.what == "sync" and call.path.endswith(".log"),
     "a large value's": lambda call: call.what == "sync" and "/new-" in call.path,
     "its name's": lambda call: call.what == "sync" and re.fullmatch("site/blocks/[0-9a-f]{16}", call.path),
     "those of a log's values": lambda call: (

@@ -155,7 +155,7 @@ def test_a_site_that_goes_on_elsewhere_claims_nothing(site: Path) -> None:
 
 def test_what_is_no_marker_is_left_for_people_to_look_at(site: Path) -> None:
     marker(site, "vault").write_text("no marker")
-    assert "is no marker; see whose folder this is" in refused(site, "vault", "--anyway")
+    assert "it is no marker; find out whose folder this is" in refused(site, "vault", "--anyway")
 
 
 def test_a_place_without_the_blocks_that_should_lie_there_is_claimed_only_when_that_is_asked_for(site: Path) -> None:

@@ -101,10 +101,10 @@ async def test_a_folder_that_another_one_stands_in_for_takes_nothing(at: Path, l
     backend = await guarded(local)
     at.rename(at.with_name("elsewhere"))
     await backend.check(Rows())
-    await refuses(backend, "nothing stands there since it was opened")
+    await refuses(backend, "it was removed since it was opened")
     at.mkdir()
     await backend.check(Rows())
-    await refuses(backend, "another folder stands there since it was opened")
+    await refuses(backend, "another folder replaced it since it was opened")
     assert os.listdir(at) == []
 
 
@@ -112,7 +112,7 @@ async def test_a_disk_that_is_mounted_over_it_takes_nothing_until_it_is_gone(at:
     backend = await guarded(local)
     with mounted(at, "-t", "tmpfs", "-o", "size=4m", "tmpfs"):
         await backend.check(Rows())
-        await refuses(backend, "another folder stands there")
+        await refuses(backend, "another folder replaced it")
         assert os.listdir(at) == []
     await backend.check(Rows())
     await backend.put("new", [b"new"], crc32c_of([b"new"]))
@@ -131,7 +131,7 @@ async def test_a_disk_that_comes_back_as_another_file_system_is_opened_anew(at: 
     at.rename(at.with_name("elsewhere"))
     at.mkdir()
     await backend.check(Rows())
-    await refuses(backend, "another folder stands there")
+    await refuses(backend, "another folder replaced it")
     shutil.copytree(at.with_name("elsewhere"), at, dirs_exist_ok=True)
     await backend.check(Rows())
     assert backend.why == ""
@@ -188,8 +188,8 @@ async def test_an_open_site_goes_on_by_itself_once_its_disk_is_back(
         (tmp_path / "vault").rename(tmp_path / "elsewhere")
         (tmp_path / "vault").mkdir()
         # that nothing stands there, between these two, may have been seen first
-        await until_true(lambda: "another folder stands there" in site.storage.problems().get("vault", ""))
-        with pytest.raises(Unavailable, match="another folder stands there"):
+        await until_true(lambda: "another folder replaced it" in site.storage.problems().get("vault", ""))
+        with pytest.raises(Unavailable, match="another folder replaced it"):
             await put(site, "safe/small", b"x")
         await put(site, "small", b"x")
         assert await get(site, "large") == b"x" * 1024
