@@ -11,7 +11,7 @@ import pytest
 
 from backends import errors as backend_errors
 from backends.testing.faulty import Fault, FaultKind
-from gateway.blocks.commands import MoveRewritten
+from gateway.blocks.commands.rewrite import MoveRewritten
 from gateway.blocks.maintenance import compactor, rewrites
 from gateway.blocks.maintenance.rewrites import PendingRewrite, full_groups
 from gateway.blocks.types import Target, Targets, WriteContext, block_id_of

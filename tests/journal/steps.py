@@ -7,19 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gateway.blocks.commands import (
-    DeadBlock,
-    EndRewrite,
-    ForgetBlocks,
-    ForgetSession,
-    MoveRewritten,
-    NoteStrays,
-    PlaceRewrite,
-    ReleaseContent,
-    RewritePack,
-    SetBlockBackends,
-    SweepSession,
-)
+from gateway.blocks.commands.copies import NoteStrays, SetBlockBackends
+from gateway.blocks.commands.release import ReleaseContent
+from gateway.blocks.commands.rewrite import EndRewrite, MoveRewritten, PlaceRewrite, RewritePack
+from gateway.blocks.commands.sweep import DeadBlock, ForgetBlocks, ForgetSession, SweepSession
 from gateway.crypto import ring_key_commands
 from gateway.identity import users
 from gateway.journal import session_commands as site

@@ -21,7 +21,7 @@ from backends import errors as backend_errors
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway import errors
-from gateway.blocks.commands import MoveRewritten
+from gateway.blocks.commands.rewrite import MoveRewritten
 from gateway.blocks.maintenance import rewrites
 from gateway.blocks.types import Target, Targets, WriteContext, block_path
 from gateway.placement.commands import NameBackendSet

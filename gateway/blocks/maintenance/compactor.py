@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from backends.errors import BackendError
 from gateway import errors, failpoints
-from gateway.blocks.commands import RewritePack
+from gateway.blocks.commands.rewrite import RewritePack
 from gateway.blocks.maintenance.rewrites import REWRITES_MAX, Group, PendingRewrite, Rewrites, full_groups
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Tables, WantedBackends, WorkerJournal

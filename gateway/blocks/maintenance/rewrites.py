@@ -10,28 +10,16 @@ this order:
 1. *Rewritten*: the new pack's bytes are durable on the backends that its policy's writes wait for. A record names the
    new pack and the extents that it holds copies of. The runs still name the old extents, so every read goes to the old
    packs.
-2. *Placed*: the new pack is where it must be (the rule below). A record says since when, by the site's clock.
+2. *Placed*: the new pack is where it must be. A record says since when, by the site's clock.
 3. *Confirmed*: `Topology.recheck_seconds` later these backends are asked for the pack again, and one copy is read back.
    If a backend has lost the pack, the rewrite is given up: the extents that have not moved stay in the old packs. If a
    backend cannot be asked now, it is left alone for a while, and the rewrites that need it wait.
 4. *Moved*: records move the extents of each run that has not changed since the compactor read it. An old pack dies with
    its last extent, and is deleted when nobody reads it any more. A last record ends the rewrite.
 
-**Where a new pack must be.** Policies change, and the mover may have copied an old pack to further backends before it
-comes to the new one. So the current policies are asked at steps 2, 3 and 4, before each record:
-
-- Each backend that holds an old pack, and should hold it, has a copy of the new pack that nobody suspects. So no extent
-  has fewer of the wanted copies after its move than before. The record that moves extents is conditional on the sets of
-  backends that were read, of the old packs and of the new one.
-- At least as many backends have the new pack as hold each old pack, or as many as should hold it. The mover keeps a
-  copy that is no longer wanted until all wanted copies exist, and so does the compactor.
-- Each backend that should hold the new pack has it, or a row of work says that it is to be copied there.
-
-A rewrite that does not meet this rule waits. The planner makes the row of work, which needs no backend, and the mover
-makes the copy. While a wanted backend is away, only those old packs wait that have a copy there, or elsewhere in its
-stead: their extents would lose it. The backend comes back, or is given up as lost, or the policy no longer wants it,
-and the rewrite goes on by itself. A new pack that nobody is going to copy to where it must be, or of which no good copy
-is left, is given up.
+At steps 2, 3 and 4 the current policies are asked, before each record, whether the new pack is where it must be
+(`rewrite_placement.py`). A rewrite waits while it is not, and is given up if nobody is going to copy it there, or no
+good copy of it is left.
 
 **The crash argument.**
 
@@ -61,8 +49,9 @@ from typing import NamedTuple, TypeAlias
 
 from gateway import failpoints
 from gateway.blocks.budget import Budget
-from gateway.blocks.commands import EndRewrite, MoveRewritten, PlaceRewrite
+from gateway.blocks.commands.rewrite import EndRewrite, MoveRewritten, PlaceRewrite
 from gateway.blocks.maintenance.confirmation import ExpectedBlock, confirm_copies
+from gateway.blocks.maintenance.rewrite_placement import PlacementRule, RewriteRow
 from gateway.blocks.protocols import Tables, WantedBackends, WorkerJournal
 from gateway.blocks.read.lookup import Lookup
 from gateway.blocks.types import BlockFacts, Target
@@ -80,12 +69,6 @@ ROWS = 64
 MOVES = 200
 """About how many extents one command moves. All extents of one run move in one command."""
 
-_ROWS = (
-    "SELECT r.block, r.placed_ns, r.backends, r.sources, b.backends, b.policy, b.died, b.ring_key, b.size, b.crc32c, "
-    "w.block IS NOT NULL, coalesce(w.suspects, x'') "
-    "FROM rewrite r LEFT JOIN block b ON b.id = r.block LEFT JOIN work w ON w.block = r.block "
-)
-
 _log = logging.getLogger(__name__)
 
 Group: TypeAlias = tuple[int, int]
@@ -99,45 +82,6 @@ class PendingRewrite(NamedTuple):
     """The ids of the old packs."""
     group: Group
     """The group of the old packs, when the rewrite was first looked at."""
-
-
-class _Row(NamedTuple):
-    """A row of `rewrite`, with those of `block` and `work` for the new pack."""
-
-    block: bytes
-    placed_ns: int
-    placed_on: int
-    """The set of backends that held the new pack at `placed_ns`."""
-    sources: bytes
-    backends: int
-    policy: int
-    died: int | None
-    """None if the new pack has no row any more."""
-    ring_key: int
-    size: int
-    crc32c: int
-    has_work: int
-    suspects: bytes
-
-
-class _Source(NamedTuple):
-    """An old pack that lives."""
-
-    id: bytes
-    backends: int
-    policy: int
-
-
-class _Placement(NamedTuple):
-    """Where a new pack is, compared with where it must be before extents may move there."""
-
-    is_met: bool
-    """It is where it must be."""
-    is_hopeless: bool
-    """It is not, and nobody is going to copy it there; or no good copy of it is left."""
-    backends: frozenset[int]
-    """Those of the backends that must have it that hold it."""
-    sources: tuple[_Source, ...]
 
 
 class Rewrites:
@@ -159,6 +103,7 @@ class Rewrites:
         self._lookup = lookup
         self._budget = budget
         self._wanted = wanted
+        self._rule = PlacementRule(store, lookup, wanted)
         self._clock = timing.clock
         pauses = timing.compactor
         self._look_seconds = pauses.look_seconds
@@ -192,8 +137,8 @@ class Rewrites:
         now = self._clock.monotonic()
         if now < self._next_pass_at:
             return False
-        rows = self._store.query(_ROWS + "WHERE r.block > ? ORDER BY r.block LIMIT ?", (self._cursor, ROWS))
-        for row in map(_Row._make, rows):
+        rows = self._rule.rows_after(self._cursor, ROWS)
+        for row in rows:
             self._cursor = row.block
             if row.block not in self._pending:
                 self._pending[row.block] = self._as_pending(row)
@@ -212,53 +157,16 @@ class Rewrites:
         """Have the next `step` begin a pass over all rewrites."""
         self._next_pass_at, self._cursor = 0.0, b""
 
-    def _as_pending(self, row: _Row) -> PendingRewrite:
-        sources = self._living_sources(row)
+    def _as_pending(self, row: RewriteRow) -> PendingRewrite:
+        sources = self._rule.living_sources(row)
         group = (
             (sources[0].policy, sources[0].backends) if sources else (row.policy or 0, row.backends or row.placed_on)
         )
         return PendingRewrite(tuple(unpack(row.sources)), group)
 
-    def _living_sources(self, row: _Row) -> tuple[_Source, ...]:
-        sources = unpack(row.sources)
-        marks = ", ".join("?" * len(sources))
-        rows = self._store.query(
-            f"SELECT id, backends, policy FROM block WHERE id IN ({marks}) AND died = 0", tuple(sources)
-        )
-        return tuple(map(_Source._make, rows))
+    # ---- the steps of a rewrite ---------------------------------------------------------------------------------
 
-    # ---- where a new pack must be -------------------------------------------------------------------------------
-
-    def _placement(self, row: _Row) -> _Placement:
-        """Compare where the new pack is with where the current policies want it and the old packs."""
-        sources = self._living_sources(row)
-        needed, copies = set[int](), 0
-        for source in sources:
-            held = self._lookup.members(source.backends)
-            wanted = self._wanted.desired(source.policy, held)
-            needed |= wanted.intersection(held)
-            copies = max(copies, min(len(held), len(wanted)))
-        members = self._lookup.members(row.backends)
-        wanted = self._wanted.desired(row.policy, members)
-        good = frozenset(members).difference(unpack_ids(row.suspects))
-        has_work = bool(row.has_work)
-        backends = good & (needed | wanted) or good
-        is_met = bool(good) and needed <= good and len(backends) >= copies and (has_work or wanted <= good)
-        is_hopeless = not good or (not is_met and not has_work and wanted <= good)
-        return _Placement(is_met, is_hopeless, backends, sources)
-
-    def _placement_now(self, block_id: bytes) -> _Placement | None:
-        """Compare once more: the policies may have changed, and the mover may have copied old packs elsewhere.
-
-        Returns None if the new pack is dead or its rewrite has ended, or the policies are unknown."""
-        rows = [_Row._make(row) for row in self._store.query(_ROWS + "WHERE r.block = ?", (block_id,))]
-        if not rows or rows[0].died is None or rows[0].died or not self._wanted.refresh():
-            return None
-        return self._placement(rows[0])
-
-    # ---- the steps ----------------------------------------------------------------------------------------------
-
-    async def _advance(self, row: _Row) -> bool:
+    async def _advance(self, row: RewriteRow) -> bool:
         """Do the next step of one rewrite. Returns whether a record was made, or a backend was asked."""
         if row.died is None or row.died:
             return await self._end(row)
@@ -266,7 +174,7 @@ class Rewrites:
         is_placed = 0 < row.placed_ns <= now_ns and row.placed_on == row.backends
         if is_placed and now_ns - row.placed_ns < self._wanted.recheck_seconds * 1e9:
             return False
-        placement = self._placement(row)
+        placement = self._rule.check(row)
         if not placement.sources:
             return await self._end(row)
         if placement.is_hopeless:
@@ -286,14 +194,14 @@ class Rewrites:
             await self._end(row)
         return True
 
-    def _record_failure(self, row: _Row, reason: str) -> None:
+    def _record_failure(self, row: RewriteRow, reason: str) -> None:
         """Leave the group of the old packs alone for a while."""
         self.groups.record_failure(self._pending[row.block].group, reason)
 
-    async def _end(self, row: _Row, absent: Collection[int] = ()) -> bool:
+    async def _end(self, row: RewriteRow, absent: Collection[int] = ()) -> bool:
         return await self._journal.send(EndRewrite(row.block, tuple(sorted(absent))))
 
-    async def _is_confirmed(self, row: _Row, targets: Sequence[Target]) -> bool:
+    async def _is_confirmed(self, row: RewriteRow, targets: Sequence[Target]) -> bool:
         """Return whether each of *targets* has the new pack. If one has lost it, the rewrite is ended."""
         began = self._clock.monotonic()
         async with self._budget.charged(row.size):
@@ -310,14 +218,14 @@ class Rewrites:
         await self._end(row, confirmation.absent)
         return False
 
-    async def _move(self, row: _Row, confirmed: frozenset[int]) -> bool:
+    async def _move(self, row: RewriteRow, confirmed: frozenset[int]) -> bool:
         """Move all extents that have not moved. Returns False if that is not allowed any more: the rewrite waits.
 
         *confirmed*: the backends that have just confirmed the new pack."""
         failpoints.reach("compaction-confirmed")
         ((packed,),) = self._store.query("SELECT copies FROM rewrite WHERE block = ?", (row.block,)) or ((b"",),)
         for copies in _slices(unpack_rewritten(packed)):
-            placement = self._placement_now(row.block)
+            placement = self._rule.check_now(row.block)
             if placement is None or not placement.is_met or not placement.backends <= confirmed:
                 return False
             sources = tuple((each.id, each.backends) for each in placement.sources)

@@ -35,7 +35,7 @@ from contextlib import aclosing
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import failpoints
-from gateway.blocks.commands import DeadBlock, ForgetBlocks, ForgetSession, SweepSession
+from gateway.blocks.commands.sweep import DeadBlock, ForgetBlocks, ForgetSession, SweepSession
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Covers, Tables, WorkerJournal, no_fence
 from gateway.blocks.read.lookup import Lookup
