@@ -1,8 +1,8 @@
-"""What each record does to the tables: the only code that changes truth. Pure: rows in, rows out.
+"""What each record does to the tables: the only code that changes truth tables. Pure: rows in, rows out.
 
-A closed `match` for each subject stands, with what its records do, in a file beside this one. Nothing there draws an
-id, a time or a random number, and nothing depends on anything but the record, its number and the rows: so replaying the
-journal into an empty store gives identical truth.
+Each subject has a module with a closed `match` over its records. Nothing here draws an id, a time or a random number,
+or depends on anything except the record, its number and the rows. So replaying the journal into an empty store gives
+identical truth tables.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from gateway.journal.rows import Rows
 
 
 def apply(record: Record, rows: Rows, number: int) -> None:
-    """Do what *record*, the *number*-th of the journal, says. Raises `RowsNotLoaded` for rows that are not in
-    memory."""
-    # those of every PUT first
+    """Apply *record*, the *number*-th of the journal, to *rows*. Raises `RowsNotLoaded` for rows that are not in
+    memory, `Corrupted` for rows that do not exist."""
+    # first those that every PUT emits
     if isinstance(record, BytesRecord):
         apply_bytes(record, rows, number)
     elif isinstance(record, TreeRecord):

@@ -1,11 +1,10 @@
 """What the records of runs, bodies and blocks do. Pure.
 
-Who holds what: a file or a part holds one count on its run or body; a body holds one count on the run of each of its
-pieces; a run holds its extents, and they keep their blocks alive. What is let go of stands in `freed` until
-`ContentReleased` takes the counts down, a bounded slice at a time. A block whose last extent went is dead, and
-remembers
-the number of the record that killed it. A new pack of the compactor lives without members while its `rewrite` row
-stands.
+Reference counts: a file or a part holds one count on its run or body. A body holds one count on the run of each of its
+pieces. A run has extents, and these keep their blocks alive (rows of `member`). Released content is in the release
+queue until `ContentReleased` lowers its counts, a bounded slice at a time. A block whose last extent is removed is
+dead; its row stores the number of the record that removed it. A new pack of the compactor is alive without members
+while its row in `rewrite` exists.
 """
 
 from __future__ import annotations
@@ -81,17 +80,18 @@ def _run_made(record: RunMade, rows: Rows, number: int) -> None:
 def _add_extents(
     rows: Rows,
     run: int,
-    placed: Iterable[Extent],
+    extents: Iterable[Extent],
     blocks: Sequence[NewBlock],
     policy: int,
     number: int,
     *,
     new: bool = False,
 ) -> None:
-    """These extents of *run* now lie in these blocks. A *new* run is a member of none yet: nothing to look up."""
+    """Add extents of *run* to the rows of the blocks that contain them. A *new* run is not a member of any block yet,
+    so no row is looked up for that."""
     facts = {block.id: block for block in blocks}
     lengths: dict[bytes, int] = {}
-    for extent in placed:
+    for extent in extents:
         lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
     for block_id, length in lengths.items():
         block = rows.get(BLOCK, (block_id,))
@@ -109,7 +109,8 @@ def _add_extents(
 
 
 def _new_block(rows: Rows, fact: NewBlock, policy: int, number: int) -> Block:
-    """The row of a new block without members, which the caller puts; its work, if there is some, is put."""
+    """Return the row of a new block without members, which the caller puts. Puts the block's row in `work`, if it is
+    due."""
     if fact.due:
         strays = pack_ids(fact.strays)
         rows.put(WORK, Work(fact.id, fact.due, fact.due, 0, 0, "", b"", strays, number if strays else 0))
@@ -126,7 +127,7 @@ def _pack_rewritten(record: PackRewritten, rows: Rows, number: int) -> None:
 
 
 def _rewrite_ended(record: RewriteEnded, rows: Rows, number: int) -> None:
-    """What did not move there is dead in it, as what leaves it later will be."""
+    """Copies that were not moved to the new pack count as dead bytes in it, like extents that are removed later."""
     row = require(rows, REWRITE, (record.block,))
     rows.drop(REWRITE, (record.block,))
     block = rows.get(BLOCK, (record.block,))
@@ -135,16 +136,19 @@ def _rewrite_ended(record: RewriteEnded, rows: Rows, number: int) -> None:
         rows.put(BLOCK, block._replace(plain=max(block.plain, row.plain), died=died))
 
 
-def _remove_extents(rows: Rows, run: int, left: Iterable[Extent], number: int, staying: Iterable[bytes] = ()) -> None:
-    """These extents of *run* no longer lie where they lay; in the blocks *staying* the run has others still."""
-    still = set(staying)
+def _remove_extents(
+    rows: Rows, run: int, extents: Iterable[Extent], number: int, member_of: Iterable[bytes] = ()
+) -> None:
+    """Remove extents of *run* from the rows of the blocks that contained them. The run has other extents in the blocks
+    *member_of*, so it remains a member of these."""
+    remaining = set(member_of)
     lengths: dict[bytes, int] = {}
-    for extent in left:
+    for extent in extents:
         lengths[extent.block] = lengths.get(extent.block, 0) + extent.length
     for block_id, length in lengths.items():
         block = require(rows, BLOCK, (block_id,))
         members = block.members
-        if block_id not in still:
+        if block_id not in remaining:
             rows.drop(MEMBER, (block_id, run))
             members -= 1
         rows.put(
@@ -155,13 +159,13 @@ def _remove_extents(rows: Rows, run: int, left: Iterable[Extent], number: int, s
 
 def _extents_moved(record: ExtentsMoved, rows: Rows, number: int) -> None:
     run = require(rows, RUN, (record.run,))
-    placed = unpack_extents(run.extents)
-    left = [placed[index] for index in record.indexes]
+    extents = unpack_extents(run.extents)
+    moved = [extents[index] for index in record.indexes]
     for index, extent in zip(record.indexes, record.extents, strict=True):
-        placed[index] = extent
-    rows.put(RUN, run._replace(extents=pack_list(placed)))
+        extents[index] = extent
+    rows.put(RUN, run._replace(extents=pack_list(extents)))
     _add_extents(rows, run.id, record.extents, record.blocks, run.policy, number)
-    _remove_extents(rows, run.id, left, number, staying=[extent.block for extent in placed])
+    _remove_extents(rows, run.id, moved, number, member_of=[extent.block for extent in extents])
 
 
 def _body_made(record: BodyMade, rows: Rows) -> None:
@@ -174,35 +178,35 @@ def _body_made(record: BodyMade, rows: Rows) -> None:
 
 
 def slice_content(rows: Rows, shape: int, content: int, offset: int, length: int) -> list[Piece]:
-    """The pieces that make up *length* plain bytes of a run or body from *offset* on."""
+    """Return the pieces that make up *length* plain bytes of a run or body from *offset* on."""
     if shape == Shape.RUN:
         return [Piece(content, offset, length)] if length else []
     return slice_pieces(unpack_pieces(require(rows, BODY, (content,)).pieces), offset, length)
 
 
 def slice_pieces(whole: Iterable[Piece], offset: int, length: int) -> list[Piece]:
-    """The pieces that make up *length* plain bytes of a body from *offset* on, where *whole* are all of its pieces."""
-    found: list[Piece] = []
+    """Return the pieces that make up *length* plain bytes from *offset* on of a body whose pieces are *whole*."""
+    pieces: list[Piece] = []
     at = 0
     for piece in whole:
         start = max(offset, at)
         end = min(offset + length, at + piece.length)
         if start < end:
-            found.append(Piece(piece.run, piece.offset + start - at, end - start))
+            pieces.append(Piece(piece.run, piece.offset + start - at, end - start))
         at += piece.length
         if at >= offset + length:
             break
-    return found
+    return pieces
 
 
 def _content_released(record: ContentReleased, rows: Rows, number: int) -> None:
-    for freed_id, most in record.items:
-        freed = require(rows, RELEASE_QUEUE, (freed_id,))
-        if freed.shape == Shape.RUN:
-            _release_run(rows, freed.content, number)
-            rows.drop(RELEASE_QUEUE, (freed_id,))
+    for queued_id, most in record.items:
+        queued = require(rows, RELEASE_QUEUE, (queued_id,))
+        if queued.shape == Shape.RUN:
+            _release_run(rows, queued.content, number)
+            rows.drop(RELEASE_QUEUE, (queued_id,))
         else:
-            _release_body(rows, freed, most, number)
+            _release_body(rows, queued, most, number)
 
 
 def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
@@ -214,21 +218,21 @@ def _release_run(rows: Rows, run_id: int, number: int, by: int = 1) -> None:
     rows.drop(RUN, (run_id,))
 
 
-def _release_body(rows: Rows, freed: QueuedRelease, most: int, number: int) -> None:
-    body = require(rows, BODY, (freed.content,))
+def _release_body(rows: Rows, queued: QueuedRelease, most: int, number: int) -> None:
+    body = require(rows, BODY, (queued.content,))
     if body.refs > 1:
         rows.put(BODY, body._replace(refs=body.refs - 1))
-        rows.drop(RELEASE_QUEUE, (freed.id,))
+        rows.drop(RELEASE_QUEUE, (queued.id,))
         return
     all_pieces = unpack_pieces(body.pieces)
-    upto = min(len(all_pieces), freed.cursor + most)
-    for run, count in Counter(piece.run for piece in all_pieces[freed.cursor : upto]).items():
+    upto = min(len(all_pieces), queued.cursor + most)
+    for run, count in Counter(piece.run for piece in all_pieces[queued.cursor : upto]).items():
         _release_run(rows, run, number, count)
     if upto == len(all_pieces):
         rows.drop(BODY, (body.id,))
-        rows.drop(RELEASE_QUEUE, (freed.id,))
+        rows.drop(RELEASE_QUEUE, (queued.id,))
     else:
-        rows.put(RELEASE_QUEUE, freed._replace(cursor=upto))
+        rows.put(RELEASE_QUEUE, queued._replace(cursor=upto))
 
 
 def _blocks_forgotten(record: BlocksForgotten, rows: Rows) -> None:

@@ -1,4 +1,4 @@
-"""What the records of nodes do, whatever names point at them: content, attributes, headers and tags. Pure."""
+"""What the records of nodes do, independently of their names: content, attributes, headers and tags. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the records of the site, of who uses it, of sessions and of interned names do. Pure."""
+"""What the records of the site, its users and keys, its sessions and its interned names do. Pure."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ from gateway.journal.tables import (
 )
 
 LINEAGE_MAX = 16
-"""Tokens that the last one's row remembers."""
+"""How many tokens the row of the last one lists."""
 OVER_MAX = 64
-"""Ended claims that it remembers."""
+"""How many ended claims it lists."""
 
 
 def apply_site(record: SiteRecord, rows: Rows, number: int) -> None:
@@ -100,7 +100,7 @@ def apply_site(record: SiteRecord, rows: Rows, number: int) -> None:
         case TokenDrawn():
             _token_drawn(record, rows, number)
         case ChainBegun():
-            pass  # the tables stand already
+            pass  # the tables have been restored already
         case _:
             assert_never(record)
 

@@ -1,7 +1,7 @@
-"""What the records of buckets and of the tree do; those of nodes alone stand in `nodes.py`. Pure.
+"""What the records of buckets and of their trees do; the records of nodes alone are in `nodes.py`. Pure.
 
-Three counts are kept exact, so that no command ever scans: a directory's live entries, entries and subdirectories; a
-bucket's objects, versions and bytes; a file's links. Only a directory's change between no live entry and one climbs.
+These counts are exact, so no command scans: a directory's live entries, entries and subdirectories; a bucket's objects,
+versions and bytes; a file's links. Only a change between no live entry and one is passed on to the directories above.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _name_put(record: NamePut, rows: Rows) -> None:
     parent, name, version = record.parent, record.name, record.version
     directory = require(rows, DIR, (parent,))
     old = rows.get(ENTRY, (parent, name))
-    remembered = add_link(rows, record.node, record.at_ns)
+    shown = add_link(rows, record.node, record.at_ns)
     older, null_version = 0, 0
     was_live = False
     if old is not None:
@@ -183,21 +183,21 @@ def _name_put(record: NamePut, rows: Rows) -> None:
     dead = 1 if record.node == 0 else 0
     rows.put(
         ENTRY,
-        Entry(parent, name, dead, record.node, version, record.null, older, null_version, record.at_ns, *remembered),
+        Entry(parent, name, dead, record.node, version, record.null, older, null_version, record.at_ns, *shown),
     )
     lost = 0
     if old is not None and not record.keep:
         lost = remove_link(rows, old.node, record.at_ns)
     kept = 1 if old is None or record.keep else 0
     is_live = not dead
-    gained = remembered[0] - lost
+    gained = shown[0] - lost
     count_versions(rows, directory.bucket, objects=int(is_live) - int(was_live), versions=kept, size=gained)
     live, entries = int(is_live) - int(was_live), 0 if old is not None else 1
     count_entry(rows, parent, live=live, entries=entries, subdirs=0, at_ns=record.at_ns)
 
 
 def _archive(rows: Rows, old: Entry, newer: int) -> None:
-    """What was current becomes the newest noncurrent version."""
+    """Make the version that was current the newest noncurrent one."""
     rows.put(
         VERSION,
         Version(
@@ -223,21 +223,21 @@ def _current_deleted(record: VersionDeleted, entry: Entry, rows: Rows) -> None:
     directory = require(rows, DIR, (parent,))
     was_live, is_live = not entry.dead, False
     if entry.older:
-        heir = require(rows, VERSION, (parent, name, entry.older))
-        rows.drop(VERSION, (parent, name, heir.version))
+        promoted = require(rows, VERSION, (parent, name, entry.older))
+        rows.drop(VERSION, (parent, name, promoted.version))
         null_version = 0 if entry.null else entry.null_version
-        dead = 1 if heir.node == 0 else 0
+        dead = 1 if promoted.node == 0 else 0
         is_live = not dead
         rows.put(
             ENTRY,
             Entry(
-                parent, name, dead, heir.node, heir.version, heir.null, heir.older, null_version, heir.modified_ns,
-                heir.size, heir.etag, heir.owner, heir.checksum,
+                parent, name, dead, promoted.node, promoted.version, promoted.null, promoted.older, null_version,
+                promoted.modified_ns, promoted.size, promoted.etag, promoted.owner, promoted.checksum,
             ),
         )  # fmt: skip
-        if heir.older:
-            below = require(rows, VERSION, (parent, name, heir.older))
-            rows.put(VERSION, below._replace(newer=heir.version))
+        if promoted.older:
+            below = require(rows, VERSION, (parent, name, promoted.older))
+            rows.put(VERSION, below._replace(newer=promoted.version))
     else:
         rows.drop(ENTRY, (parent, name))
     lost = remove_link(rows, entry.node, record.at_ns)
@@ -249,21 +249,21 @@ def _current_deleted(record: VersionDeleted, entry: Entry, rows: Rows) -> None:
 
 def _noncurrent_deleted(record: VersionDeleted, entry: Entry, rows: Rows) -> None:
     parent, name = record.parent, record.name
-    gone = require(rows, VERSION, (parent, name, record.version))
+    deleted = require(rows, VERSION, (parent, name, record.version))
     rows.drop(VERSION, (parent, name, record.version))
-    if gone.older:
-        below = require(rows, VERSION, (parent, name, gone.older))
-        rows.put(VERSION, below._replace(newer=gone.newer))
-    if entry.older == gone.version:
-        entry = entry._replace(older=gone.older)
+    if deleted.older:
+        below = require(rows, VERSION, (parent, name, deleted.older))
+        rows.put(VERSION, below._replace(newer=deleted.newer))
+    if entry.older == deleted.version:
+        entry = entry._replace(older=deleted.older)
     else:
-        above = require(rows, VERSION, (parent, name, gone.newer))
-        rows.put(VERSION, above._replace(older=gone.older))
-    if entry.null_version == gone.version:
+        above = require(rows, VERSION, (parent, name, deleted.newer))
+        rows.put(VERSION, above._replace(older=deleted.older))
+    if entry.null_version == deleted.version:
         entry = entry._replace(null_version=0)
     rows.put(ENTRY, entry)
     bucket = require(rows, DIR, (parent,)).bucket
-    lost = remove_link(rows, gone.node, record.at_ns)
+    lost = remove_link(rows, deleted.node, record.at_ns)
     count_versions(rows, bucket, objects=0, versions=-1, size=-lost)
 
 
@@ -273,7 +273,7 @@ def _entry_moved(record: EntryMoved, rows: Rows) -> None:
     live = 0 if entry.dead else 1
     rows.drop(ENTRY, (record.parent, record.name))
     count_entry(rows, record.parent, live=-live, entries=-1, subdirs=-is_dir, at_ns=record.at_ns)
-    # a key that a move brought is new there, also to who asks If-Modified-Since
+    # a key that a move created is new there, also for a client that sends If-Modified-Since
     rows.put(ENTRY, entry._replace(parent=record.to_parent, name=record.to_name, modified_ns=record.at_ns))
     count_entry(rows, record.to_parent, live=live, entries=1, subdirs=is_dir, at_ns=record.at_ns)
     if is_dir:

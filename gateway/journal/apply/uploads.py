@@ -103,8 +103,8 @@ def _queue_release(rows: Rows, part: Part) -> None:
 
 
 def _parts_joined(record: PartsJoined, rows: Rows) -> None:
-    """A run's one count passes from the part to the piece, so its row stays as it is. A part that is a body of its own
-    (copied from slices) is cut up: its pieces are counted anew, and the body lets go."""
+    """The count on a run passes from the part to the piece, so the run's row does not change. A part that is a body of
+    its own (copied from slices) is replaced by its pieces: these are counted, and the body is queued for release."""
     joined: list[Piece] = []
     for number in record.numbers:
         part = require(rows, PART, (record.upload, number))
@@ -143,8 +143,8 @@ def _queue_release_of_staged(rows: Rows, key: tuple[str, bytes, int]) -> None:
 
 
 def _parts_taken_over(record: PartsTakenOver, rows: Rows) -> None:
-    """The counts of the runs pass to the new body, so the rows of the runs do not change: from the parts, whose rows
-    stand until they are dropped, and from the staged bodies, whose rows go at once."""
+    """The counts on the runs pass to the new body, so the rows of the runs do not change. They pass from the parts,
+    whose rows exist until they are dropped, and from the staged bodies, whose rows are dropped at once."""
     rows.put(BODY, Body(record.id, 0, record.size, record.pieces, record.facts))
     upload = require(rows, UPLOAD, (record.bucket, record.key, record.upload))
     if record.with_staged:
@@ -162,7 +162,7 @@ def _upload_ended(record: UploadEnded, rows: Rows) -> None:
 
 
 def _end_upload(upload: Upload, rows: Rows) -> None:
-    """Parts that still stand wait, under the upload's id, to be dropped."""
+    """Put the row of an ended upload. Parts that it still has are queued, under the upload's id, to be dropped."""
     rows.put(UPLOAD, upload._replace(last_part=0))
     if upload.parts:
         rows.put(RELEASE_QUEUE, QueuedRelease(upload.id, int(Shape.NONE), 0, 0))
@@ -173,9 +173,9 @@ def _uploads_aborted(record: UploadsAborted, rows: Rows) -> None:
         upload = require(rows, UPLOAD, (record.name, at.key, at.id))
         ended = upload._replace(state=UploadState.ABORTED, ended_ns=record.at_ns)
         _end_upload(ended._replace(site_ns=record.site_ns or record.at_ns), rows)
-    gone = require(rows, DELETED_BUCKET, (record.bucket,))
-    if gone.uploads > len(record.uploads):
-        rows.put(DELETED_BUCKET, gone._replace(uploads=gone.uploads - len(record.uploads)))
+    bucket = require(rows, DELETED_BUCKET, (record.bucket,))
+    if bucket.uploads > len(record.uploads):
+        rows.put(DELETED_BUCKET, bucket._replace(uploads=bucket.uploads - len(record.uploads)))
     else:
         rows.drop(DELETED_BUCKET, (record.bucket,))
 

@@ -1,9 +1,9 @@
-"""What the records of copies do: which set holds a block, and the rows of blocks that are not yet as they should be.
-Pure.
+"""What the records of copies do: which set holds a block, and the rows of blocks that are not as they should be. Pure.
 
-A block that is as it should be has no row. A row's `strays` say where bytes of the block may lie that its set does not
-name: a copy that is being made, or one that was dropped and whose bytes still stand. So whoever deletes a block
-altogether knows every place, and nothing that a kill left half-way is forgotten.
+A block whose copies are as they should be has no row. The column `strays` lists the backends that may have bytes of the
+block and that its set does not name: a copy that is being made, or one that was dropped and is not deleted yet. So
+whoever deletes a block altogether knows every backend that may have bytes of it, and nothing that a kill interrupted is
+forgotten.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _block_backends_set(record: BlockBackendsSet, rows: Rows, number: int) -> No
     if work is not None:
         strays = pack_ids(record.strays)
         work = work._replace(state=WorkState.WAITING, attempts=0, word="", strays=strays, strays_number=number)
-        rows.put(WORK, work._replace(placed_ns=0))  # the wait of another set of copies says nothing about this one
+        rows.put(WORK, work._replace(placed_ns=0))  # a wait for another set of copies does not count for this one
 
 
 def _work_noted(record: WorkNoted, rows: Rows) -> None:
@@ -90,7 +90,7 @@ def _work_failed(record: WorkFailed, rows: Rows) -> None:
 
 def _copy_suspected(record: CopySuspected, rows: Rows) -> None:
     rewrite = rows.get(REWRITE, (record.id,))
-    if rewrite is not None:  # the copy that is made anew was not there during the wait
+    if rewrite is not None:  # a copy that is made again was not there during the wait
         rows.put(REWRITE, rewrite._replace(placed_ns=0))
     work = rows.get(WORK, (record.id,))
     if work is None:
@@ -120,10 +120,10 @@ def _backend_lost(record: BackendLost, rows: Rows) -> None:
 
 
 def unpack_ids(packed: bytes) -> tuple[int, ...]:
-    """The backends of a packed column."""
+    """Decode a packed list of backend ids."""
     return unpack(packed) or ()
 
 
 def pack_ids(ids: tuple[int, ...] | set[int] | list[int]) -> bytes:
-    """A column of backends."""
+    """Encode backend ids for a packed column."""
     return pack(sorted(ids)) if ids else b""
