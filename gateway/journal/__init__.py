@@ -1,1 +1,1 @@
-"""The journal: records in the past tense, the tables that they make, and the one process that appends."""
+"""The journal: its records, the tables that they make, the committer, which alone appends, and its clients."""

@@ -1,1 +1,1 @@
-"""The journal as a whole: its hash chain, replay, comparison with the tables, and backup."""
+"""Operations on the whole journal: checks of its hash chain, replay, comparison with the tables, and backup."""

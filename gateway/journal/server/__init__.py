@@ -1,1 +1,1 @@
-"""The committer's side of the journal: connections, the queue of commands, group commit, leases."""
+"""The committer: connections, the queue of commands, group commit, leases."""

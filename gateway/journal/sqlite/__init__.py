@@ -1,1 +1,1 @@
-"""The embedded store: one SQLite file in WAL mode."""
+"""The store in one SQLite file, in WAL mode: its schema, the committer's connections, and those of readers."""

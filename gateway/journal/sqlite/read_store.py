@@ -1,10 +1,11 @@
-"""What readers hold: a read-only connection of their own, point queries inline, short snapshots.
+"""The store of readers: read-only connections, queries on the caller's thread, short snapshots.
 
-A reader never writes, not even a checkpoint, and never holds a snapshot across an `await`.
+A reader never writes, not even a checkpoint. It never holds a snapshot across an `await`, except in
+`separate_snapshot`, which uses a connection of its own.
 
-**Forks.** SQLite's idea of which locks this process holds must not be carried into a child: the child would believe in
-locks that it does not have, and a checkpoint could write what it is reading. So no fork happens in the middle of a
-query, and in the child every connection is closed before anybody opens one anew.
+**Forks.** A child process must not inherit SQLite's record of the locks that its parent holds: it would believe that it
+has locks that it does not have, and a checkpoint could then overwrite what it reads. So a fork waits until no query is
+running, and in the child every connection is closed before a new one is opened.
 """
 
 from __future__ import annotations
@@ -25,33 +26,34 @@ from gateway.errors import CommitterGone
 from gateway.timing import Timing
 
 CACHE_KIB = 65536
-APART_CACHE_KIB = 8192
-APART_MAX = 2
-"""Snapshots of one process that are held over several turns of the event loop, at a time."""
+SEPARATE_CACHE_KIB = 8192
+SEPARATE_MAX = 2
+"""How many snapshots a store holds over several turns of the event loop at a time."""
 MAPPED_BYTES = (1 << 31) - 1
-"""So much of the file is read through a mapping, without a system call and a copy a page: what the kernel has at hand
-it lends, and takes back when memory is short. Nobody cuts the file shorter: it is never vacuumed, and a restored one
-is another file."""
+"""How many bytes of the file are read through a memory mapping, without a system call and a copy per page. The pages
+are
+in the kernel's page cache, which evicts them when memory is short. A mapping requires that the file is never truncated:
+it is never vacuumed, and a restore makes another file."""
 
 
 class ReadStore:
-    """A site's tables, read-only. For one thread."""
+    """The tables of a site, read-only. For one thread."""
 
     def __init__(self, path: Path, cache_kib: int = CACHE_KIB, timing: Timing | None = None) -> None:
-        """*timing*: the defaults, unless given.
+        """Open the file at *path*. *timing* has the usual defaults.
 
-        Raises `CommitterGone` if the file cannot be opened: no committer has made it or holds it open."""
+        Raises `CommitterGone` if the file cannot be opened, since no committer has created it or has it open."""
         self._path = path
         self._cache_kib = cache_kib
         self._timing = timing or Timing()
         self._depth = 0
         self._version: int | None = None
-        """As it was asked in this turn of the loop."""
-        self._apart = asyncio.Semaphore(APART_MAX)
+        """The result of `data_version` in this turn of the event loop; None: not queried yet."""
+        self._separate = asyncio.Semaphore(SEPARATE_MAX)
         self._idle: list[ReadStore] = []
-        """Connections that `separate_snapshot` has used, for the next time."""
+        """Connections that `separate_snapshot` has used and will use again."""
         self.lock = threading.RLock()
-        """Held during a query or snapshot."""
+        """Held during a query or a snapshot."""
         self._connection: sqlite3.Connection | None = self._connect()
         _OPEN.add(self)
 
@@ -70,27 +72,27 @@ class ReadStore:
             raise CommitterGone(f"the journal {self._path} cannot be read: {error}") from error
         return connection
 
-    def _live(self) -> sqlite3.Connection:
+    def _open_connection(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = self._connect()
         return self._connection
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows that a statement finds. Keep them few: this holds the loop."""
+        """Return all rows that a statement selects. They should be few, since the event loop waits."""
         with self.lock:
-            return self._live().execute(statement, values).fetchall()
+            return self._open_connection().execute(statement, values).fetchall()
 
     def query_one(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        """The first row that a statement finds, or None."""
+        """Return the first row that a statement selects, or None."""
         with self.lock:
-            return self._live().execute(statement, values).fetchone()
+            return self._open_connection().execute(statement, values).fetchone()
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Several queries that see one state. May be nested."""
+        """A context within which all queries see the same state. May be nested."""
         with self.lock:
             if self._depth == 0:
-                self._live().execute("BEGIN")
+                self._open_connection().execute("BEGIN")
             self._depth += 1
             try:
                 yield
@@ -101,10 +103,11 @@ class ReadStore:
 
     @asynccontextmanager
     async def separate_snapshot(self) -> AsyncIterator[ReadStore]:
-        """Another connection to the same file, on one snapshot that is held until the context ends. At most
-        `APART_MAX` at a time; others wait. Keep it short all the same: meanwhile the WAL cannot begin anew."""
-        async with self._apart:
-            store = self._idle.pop() if self._idle else ReadStore(self._path, APART_CACHE_KIB, self._timing)
+        """A context with another connection to the same file, on a snapshot that is held until the context ends. At
+        most `SEPARATE_MAX` exist at a time; further callers wait. It should be short, since the WAL cannot be restarted
+        meanwhile."""
+        async with self._separate:
+            store = self._idle.pop() if self._idle else ReadStore(self._path, SEPARATE_CACHE_KIB, self._timing)
             try:
                 with store.snapshot():
                     yield store
@@ -114,44 +117,45 @@ class ReadStore:
             self._idle.append(store)
 
     def head(self) -> int:
-        """The number of the last record."""
+        """Return the number of the last record."""
         row = self.query_one("SELECT number FROM head")
         return 0 if row is None else int(row[0])
 
     def data_version(self) -> int:
-        """Changes whenever somebody committed: what a cache of rows may be kept under.
+        """Return a number that changes whenever the committer has committed. A cache of rows is valid while it is
+        unchanged.
 
-        On an event loop it is asked once a turn: what is handled in one turn had arrived when the turn began, and what
-        hears of a commit is handled in a later one."""
+        On an event loop it is queried once per turn. That is safe: whatever reports a commit to this process is
+        processed in a later turn than the one in which it arrives."""
         if self._version is None:
             self._version = int(self.query_one("PRAGMA data_version")[0])
             try:
-                asyncio.get_running_loop().call_soon(self._turned)
+                asyncio.get_running_loop().call_soon(self._forget_version)
             except RuntimeError:
                 version, self._version = self._version, None
                 return version
         return self._version
 
-    def _turned(self) -> None:
+    def _forget_version(self) -> None:
         self._version = None
 
     def steps(self, count: list[int]) -> None:
-        """Add SQLite's virtual machine steps to *count*[0] from here on: what a query really costs."""
+        """Add the steps of SQLite's virtual machine, which are the cost of a query, to *count*[0] from now on."""
 
         def step() -> int:
             count[0] += 1
             return 0
 
-        self._live().set_progress_handler(step, 1)
+        self._open_connection().set_progress_handler(step, 1)
 
     def forget(self) -> None:
-        """In a forked child: this connection is the parent's."""
+        """Close the connections in a forked child, since they belong to the parent."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
         self._depth = 0
         self._version = None
-        self._apart = asyncio.Semaphore(APART_MAX)
+        self._separate = asyncio.Semaphore(SEPARATE_MAX)
         self._idle = []
         self.lock = threading.RLock()
 

@@ -1,8 +1,8 @@
-"""The schema, numbered, and how an older file becomes a newer one. `PRAGMA user_version` holds the number.
+"""The numbered schema, and the migration of older files. `PRAGMA user_version` stores the number.
 
-Tables and their columns are those of `gateway.journal.tables`, which explains each; a table whose key is one integer
-is a rowid table, the others are WITHOUT ROWID, so that a range read walks one B-tree. A schema number keeps its
-meaning: a change is a new step in `STEPS`, and big tables are never copied in one.
+The tables and their columns are those of `gateway.journal.tables`, which explains each of them. A table whose key is
+one integer is a rowid table. The others are WITHOUT ROWID, so that a range read walks one B-tree. The meaning of a
+schema number never changes: a change is a new step in `STEPS`. No step copies a big table.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TYPES = {int: "INTEGER", str: "TEXT", bytes: "BLOB"}
 
+# One row per batch; the columns are those of `gateway.journal.store.JournalRow`.
 _JOURNAL = """
 CREATE TABLE journal (
     number INTEGER PRIMARY KEY,
@@ -30,6 +31,7 @@ CREATE TABLE journal (
     records BLOB NOT NULL
 )"""
 
+# One row, whose `one` is 0: the end of the journal, see `gateway.journal.store.Head`.
 _HEAD = """
 CREATE TABLE head (
     one INTEGER PRIMARY KEY,
@@ -39,6 +41,7 @@ CREATE TABLE head (
     next_id INTEGER NOT NULL
 )"""
 
+# Pins of backups and of possible copies: what dies after record `number` is kept until `until_ns`, by the site's clock.
 _PIN = """
 CREATE TABLE pin (
     id TEXT PRIMARY KEY,
@@ -46,7 +49,8 @@ CREATE TABLE pin (
     until_ns INTEGER NOT NULL
 )"""
 
-# Where the site's clock stood when the committer last kept it: see `gateway.journal.site_clock.Anchor`.
+# One row, whose `one` is 0: the site's clock as the committer last stored it, see
+# `gateway.journal.site_clock.ClockAnchor`.
 _CLOCK = """
 CREATE TABLE clock (
     one INTEGER PRIMARY KEY,
@@ -97,7 +101,7 @@ def _first(base: Database) -> None:
         base.execute(statement)
 
 
-_REMEMBERED = (
+_SHOWN_COLUMNS = (
     ("size", "INTEGER NOT NULL DEFAULT 0"),
     ("etag", "TEXT NOT NULL DEFAULT ''"),
     ("owner", "INTEGER NOT NULL DEFAULT 0"),
@@ -105,13 +109,14 @@ _REMEMBERED = (
 )
 
 
-def _names_remember(base: Database) -> None:
-    """Names remember what listings show of their nodes. Files of schema 1 were made with that, and before it."""
+def _entries_show_nodes(base: Database) -> None:
+    """Entries and versions store what listings show of their nodes. Some files of schema 1 have these columns
+    already."""
     if "size" in base["entry"].columns_dict:
         return
     base.conn.create_function("checksum_kind", 1, checksum_kind, deterministic=True)
     for table in ("entry", "version"):
-        for column, kind in _REMEMBERED:
+        for column, kind in _SHOWN_COLUMNS:
             base.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
         base.execute(
             f"UPDATE {table} SET size = f.size, etag = f.etag, owner = f.owner, "
@@ -122,8 +127,8 @@ def _names_remember(base: Database) -> None:
     base.execute("CREATE INDEX file_rewritten ON file (id) WHERE rewritten = 1")
 
 
-def _work_on_copies(base: Database) -> None:
-    """Blocks whose copies are not what they should be have rows, and a backend may be lost."""
+def _add_work(base: Database) -> None:
+    """Blocks whose copies are not as they should be have rows, and a backend may be lost."""
     if "work" in base.table_names():
         return
     for table in (WORK, PLAN):
@@ -134,27 +139,27 @@ def _work_on_copies(base: Database) -> None:
             base.execute(statement)
 
 
-def _uploads_left(base: Database) -> None:
-    """Buckets that went before the uploads into them have rows."""
+def _add_deleted_buckets(base: Database) -> None:
+    """Buckets that were deleted while uploads into them were open have rows."""
     if "gone" not in base.table_names():
         base.execute(_create(DELETED_BUCKET))
 
 
-def _old_copies_wait(base: Database) -> None:
-    """Work remembers since when all copies that should be there have been confirmed."""
+def _work_has_placed_ns(base: Database) -> None:
+    """The rows of `work` store since when all copies that should exist have been confirmed."""
     if "placed_ns" not in base["work"].columns_dict:
         base.execute("ALTER TABLE work ADD COLUMN placed_ns INTEGER NOT NULL DEFAULT 0")
 
 
-def _fencing_tokens(base: Database) -> None:
-    """The token of the last committer has a row, and a session's says whether its process was seen alive."""
+def _add_token(base: Database) -> None:
+    """The token of the last committer has a row, and a session's row says whether its process was seen alive."""
     if "token" not in base.table_names():
         base.execute(_create(TOKEN))
         base.execute("ALTER TABLE session ADD COLUMN seen INTEGER NOT NULL DEFAULT 1")
 
 
-def _site_clock(base: Database) -> None:
-    """The site has a clock of its own, by which uploads expire."""
+def _add_site_clock(base: Database) -> None:
+    """The site has its own clock, by which uploads expire."""
     if "site_ns" not in base["upload"].columns_dict:
         base.execute("ALTER TABLE upload ADD COLUMN site_ns INTEGER NOT NULL DEFAULT 0")
         base.execute("UPDATE upload SET site_ns = CASE WHEN state = 0 THEN made_ns ELSE ended_ns END")
@@ -166,20 +171,20 @@ def _site_clock(base: Database) -> None:
         base.execute(_CLOCK)
 
 
-def _heights(base: Database) -> None:
-    """Directories remember how many levels of directories are below them."""
+def _directories_have_heights(base: Database) -> None:
+    """Directories store how many levels of directories are below them."""
     if "height" not in base["dir"].columns_dict:
         base.execute("ALTER TABLE dir ADD COLUMN height INTEGER NOT NULL DEFAULT 0")
 
 
-def _rewrites(base: Database) -> None:
-    """New packs whose extents have not moved there yet have rows."""
+def _add_rewrites(base: Database) -> None:
+    """New packs to which extents are still to be moved have rows."""
     if "rewrite" not in base.table_names():
         base.execute(_create(REWRITE))
 
 
-def _parts_dropped_later(base: Database) -> None:
-    """Uploads remember which part came last, and of which parts the contents were taken over."""
+def _uploads_have_joined(base: Database) -> None:
+    """Uploads store which part was stored last, and of which parts the contents were taken over."""
     if "joined" in base["upload"].columns_dict:
         return
     base.execute("ALTER TABLE upload ADD COLUMN last_part INTEGER NOT NULL DEFAULT 0")
@@ -190,42 +195,42 @@ def _parts_dropped_later(base: Database) -> None:
     )
 
 
-def _pieces_staged(base: Database) -> None:
-    """Uploads remember the bodies that a completion has staged."""
+def _uploads_have_staged(base: Database) -> None:
+    """Uploads store the bodies that a completion has staged."""
     if "staged" not in base["upload"].columns_dict:
         base.execute("ALTER TABLE upload ADD COLUMN staged BLOB NOT NULL DEFAULT x''")
 
 
 STEPS: tuple[Callable[[Database], None], ...] = (
     _first,
-    _names_remember,
-    _work_on_copies,
-    _uploads_left,
-    _old_copies_wait,
-    _fencing_tokens,
-    _site_clock,
-    _heights,
-    _rewrites,
-    _parts_dropped_later,
-    _pieces_staged,
+    _entries_show_nodes,
+    _add_work,
+    _add_deleted_buckets,
+    _work_has_placed_ns,
+    _add_token,
+    _add_site_clock,
+    _directories_have_heights,
+    _add_rewrites,
+    _uploads_have_joined,
+    _uploads_have_staged,
 )
-"""The n-th step makes schema n + 1 out of schema n."""
+"""STEPS[n] turns schema n into schema n + 1."""
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Bring the file to the newest schema. Raises `Misconfigured` for a file that is newer than this code."""
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found > len(STEPS):
+    """Bring the file to the newest schema. Raises `Misconfigured` for a file of a newer version."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(STEPS):
         raise Misconfigured(
-            f"{path} has schema {found}, and this version of entrepot knows those up to {len(STEPS)}: "
+            f"{path} has schema {version}, and this version of entrepot knows those up to {len(STEPS)}: "
             "use the version that wrote it, or a newer one"
         )
-    if found == len(STEPS):
-        return  # without sqlite-utils, which imports pandas where there is one: seconds, for who succeeds a committer
+    if version == len(STEPS):
+        return  # sqlite-utils is not imported: it imports pandas if that is installed, which takes seconds
     from sqlite_utils import Database
 
     base = Database(connection)
-    for number in range(found, len(STEPS)):
+    for number in range(version, len(STEPS)):
         connection.execute("BEGIN IMMEDIATE")
         STEPS[number](base)
         connection.execute(f"PRAGMA user_version = {number + 1}")
