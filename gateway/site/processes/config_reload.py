@@ -137,11 +137,11 @@ class Reloading:
         fields: dict[str, Any] = {"why": outcome.why} if outcome.why else {}
         level = INFO if outcome.well else WARNING
         if outcome.outcome == "refused":
-            aloud = self._refusals.refused(outcome.why, passing=outcome.passing, anew=anew)
+            aloud = self._refusals.record(outcome.why, passing=outcome.passing, anew=anew)
             level = ERROR if aloud else DEBUG
             fields["tried_again"] = outcome.passing
         else:
-            self._refusals.over()
+            self._refusals.clear()
         REFUSED.set(int(outcome.outcome == "refused"))
         self._lines.write(level, f"config {outcome.outcome}", version=outcome.version, **fields)
 

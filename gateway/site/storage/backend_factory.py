@@ -1,6 +1,6 @@
-"""Opening a backend that the config names: its driver, its keys, and what stands around it.
+"""Builds a backend that the config names: its driver with its credentials, and the wrappers around it.
 
-Keys of an S3 backend are read from where the config says, at each opening; they go to the driver and nowhere else.
+The credentials of an S3 backend are read from where the config says, at each opening. Only the driver gets them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ DESCRIPTORS_MAX = 16_384
 CONNECTIONS = 12_288
 SECRET_BYTES_MAX = 4_096
 TRY_SHARE = 1 / 3
-"""Of a distant backend's deadline, what a single try may take."""
+"""Fraction of a remote backend's deadline that a single attempt may take."""
 
 
 async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, timing: Timing) -> Backend:
-    """The backend as every process uses it: limited, with a deadline, and metered; a distant one is tried again, too
-    (`with_retries`). Who does not write much is spared the logs that make small local writes fast. *make*: its folder
-    or bucket, where the config wants that; a place that was claimed before is gone if it is not there, and one that is
-    made instead would be in the way when it comes back.
+    """Open the backend at *place*, with a limit of concurrent calls, a deadline and metrics; for a bucket also with
+    retries (`with_retries`).
 
-    Raises `backends.errors`."""
+    *writes_much*: keep the logs that make small local writes fast. *make*: create the folder, or the bucket if the
+    config says so. Only a place that is about to be claimed is created: if a claimed one is missing, an empty one in
+    its place would be in the way when it comes back. Raises `backends.errors`."""
     if place.s3 is None:
         driver: Backend = await Local.open(
             place.path,
@@ -59,18 +59,18 @@ async def open_backend(place: BackendPlace, *, writes_much: bool, make: bool, ti
 
 
 async def load_driver(place: BackendPlace) -> None:
-    """Load the code that opening it takes; asks nobody, and takes as long as this machine is busy. For who bounds what
-    the place may take."""
+    """Import the code that opening *place* needs, without any I/O on the place. A caller that limits the time of
+    opening does this first, since imports take long on a busy machine."""
     if place.s3 is not None:
         s3 = await asyncio.to_thread(importlib.import_module, "backends.s3.backend")
         await s3.S3.load()
 
 
 def with_retries(driver: Backend, place: BackendPlace, timing: Timing) -> Backend:
-    """*driver* with tries, of which each takes a slot of its own, so that a call that pauses between two of them leaves
-    its slot to others; all of them, with the pauses and the waits for slots, have one deadline. How long a single try
-    may take is the driver's to say: less than the whole, or one that hangs would leave no time for a second."""
-    from backends.retry import Retrying  # only who has such a backend loads what it takes
+    """Return *driver* with retries. Each attempt takes a slot of its own, so a call that pauses between two attempts
+    leaves its slot to others. All attempts of a call, with their pauses and the waits for slots, have one deadline. The
+    driver limits the time of a single attempt to less than that, so that one that hangs leaves time for a second."""
+    from backends.retry import Retrying  # imported only by processes that have such a backend
 
     limited = ConcurrencyLimited(driver, place.calls)
     tries = Retrying(limited, within_s=place.deadline_seconds, timing=timing.drivers, clock=timing.clock)
@@ -78,7 +78,7 @@ def with_retries(driver: Backend, place: BackendPlace, timing: Timing) -> Backen
 
 
 async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool, timing: Timing) -> S3:
-    """The driver of a bucket, with nothing around it. Raises `backends.errors`."""
+    """Open the driver of a bucket, without wrappers. Raises `backends.errors`."""
     from backends.s3.backend import S3
 
     secret_file = await asyncio.to_thread(_read_files, place, s3)
@@ -104,20 +104,24 @@ async def open_s3(place: BackendPlace, s3: S3Place, *, make: bool, timing: Timin
 def _from_environment(place: BackendPlace, variable: str) -> str | None:
     if not variable:
         return None
-    found = os.environ.get(variable)
-    if not found:
-        raise errors.Misconfigured(f"the variable {variable} is not set, which the config names", backend=place.name)
-    return found
+    value = os.environ.get(variable)
+    if not value:
+        raise errors.Misconfigured(
+            f"the environment variable {variable}, which the config names, is not set", backend=place.name
+        )
+    return value
 
 
 def _read_files(place: BackendPlace, s3: S3Place) -> str | None:
-    """The secret key in the file that the config names. The other files that it names, AWS's profiles among them, which
-    others read, are looked at: that each is a regular file. Blocking. Raises `backends.errors.Misconfigured`."""
+    """Return the secret key in the file that the config names; None if it names none. Blocking.
+
+    The other files that it names, AWS's profiles among them, are read by libraries. Check that each is a regular file.
+    Raises `backends.errors.Misconfigured`."""
     for path in credential_files(place):
         try:
             read_named_file(path)
         except (FileNotFoundError, PermissionError):
-            continue  # whoever needs it says so
+            continue  # the library that needs it reports that
         except OSError as error:
             raise errors.Misconfigured(f"{path} cannot be read: {error.strerror}", backend=place.name) from error
     return _from_file(place, s3.secret_key_file)
@@ -127,21 +131,22 @@ def _from_file(place: BackendPlace, path: str) -> str | None:
     if not path:
         return None
     try:
-        found = read_named_file(path, SECRET_BYTES_MAX).decode("ascii").strip()
+        secret = read_named_file(path, SECRET_BYTES_MAX).decode("ascii").strip()
     except UnicodeDecodeError:
-        found = ""
+        secret = ""
     except OSError as error:
         raise errors.Misconfigured(f"{path} cannot be read: {error.strerror}", backend=place.name) from error
-    if not found:
+    if not secret:
         raise errors.Misconfigured(f"{path} holds no secret key", backend=place.name)
-    return found
+    return secret
 
 
 def _descriptors() -> int:
-    """How many of a backend's files are kept open, so that a small read is one system call: what the process may open
-    beyond its connections' share, which is twelve thousand, or three quarters where there are not so many."""
-    may, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(64, min(DESCRIPTORS_MAX, max(may - CONNECTIONS, may // 4)))
+    """Return how many files of a backend may be kept open, so that a small read is one system call.
+
+    Of the process's limit, `CONNECTIONS` are reserved for connections, or three quarters of it if it is smaller."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, min(DESCRIPTORS_MAX, max(limit - CONNECTIONS, limit // 4)))
 
 
 def _observer(name: str) -> Callable[[str, str, float, int], None]:

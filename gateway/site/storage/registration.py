@@ -1,9 +1,9 @@
-"""What the config names anew is made known to the journal, and claimed, before anybody uses it.
+"""Registers new backends, policies and sets of backends with the journal, and claims new places, before they are used.
 
-Backends, policies and sets of backends have ids there. The order is: a backend's name, the claim of its place, the set
-of that backend alone. That set says for good that the place was claimed; a backend that has a name and no such set was
-cut off in between, and is claimed again, which changes nothing where it was done. So a place that lost its marker later
-is never taken for a new one.
+For a new backend the order is: its name gets an id, its place is claimed (its marker is written), and the set of this
+backend alone gets an id. The existence of that set proves that the place was claimed. If a process is killed in
+between, the backend has an id and no such set, and it is claimed again, which is harmless. So a place that loses its
+marker later is never taken for a new one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _log = logging.getLogger(__name__)
 
 
 async def register_backends(topology: Topology, journal: Journal, rows: JournalTables) -> dict[str, str]:
-    """Name and claim all that is new. Answers the new backends that could not be claimed, by name, and why: they have
-    names, and no set of theirs does, so nothing is written there yet. Done before, it costs a few look-ups."""
+    """Register and claim everything that *topology* names and the journal does not know. Returns, by name, why new
+    backends could not be claimed. These have ids, but no set of backends contains them, so nothing is written there.
+    If nothing is new, this costs a few queries."""
     ids = {name: await _backend(name, journal, rows) for name in topology.backends}
     unclaimed: dict[str, str] = {}
     for name, backend_id in ids.items():
@@ -57,22 +58,23 @@ async def register_backends(topology: Topology, journal: Journal, rows: JournalT
 async def keep_registering(
     topology: Callable[[], Topology], journal: Journal, rows: JournalTables, timing: Timing
 ) -> None:
-    """Claim what could not be claimed when the site was opened, once that can be; until cancelled. The keeper's."""
-    told: dict[str, str] = {}
+    """Retry periodically to claim what could not be claimed when the site was opened. Runs in the keeper until
+    cancelled."""
+    unclaimed_before: dict[str, str] = {}
     while True:
         await timing.clock.sleep(timing.backends.claim_seconds)
         try:
             unclaimed = await register_backends(topology(), journal, rows)
         except Unavailable:
-            continue  # nobody commits at the moment
-        for name in told.keys() - unclaimed.keys():
+            continue  # no committer runs at the moment
+        for name in unclaimed_before.keys() - unclaimed.keys():
             _log.warning("backend %r was claimed, and is in use from now on", name)
-        told = unclaimed
+        unclaimed_before = unclaimed
 
 
 async def _backend(name: str, journal: Journal, rows: JournalTables) -> int:
-    found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
-    return int(found[0][0]) if found else int(await journal.send(NameBackend(name)))
+    ids = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
+    return int(ids[0][0]) if ids else int(await journal.send(NameBackend(name)))
 
 
 def _set_known(rows: JournalTables, members: list[int]) -> bool:

@@ -1,5 +1,5 @@
-"""Where the bytes of a write go: the policy that the topology picks for it, as backends that are open and sets that
-the journal has names for."""
+"""Where the blocks of a write go: the policy that the topology chooses, resolved to open backends and the journal's ids
+of sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class WriteTargets:
-    """The targets of every policy. For one thread."""
+    """Resolves policies to the targets of writes. For one thread."""
 
     def __init__(
         self, rows: JournalTables, backends: Mapping[int, Backend], topology: Topology, timing: Timing
@@ -35,36 +35,37 @@ class WriteTargets:
         self.set_topology(topology)
 
     def set_topology(self, topology: Topology) -> None:
-        """From here on it is *topology* that says where writes go. What is under way goes where it began to."""
+        """Resolve new writes under *topology*. Running writes keep their targets."""
         self._topology = topology
         self._known: dict[str, Targets] = {}
         self._made = [each for each in self._made if each() is not None]
 
     def has_writes_to(self, backend: int) -> bool:
-        """Whether a write is under way that goes there, other than those of today's policies: of an older topology."""
-        today = [id(each) for each in self._known.values()]
-        made = [found for each in self._made if (found := each()) is not None and id(found) not in today]
-        return any(backend in [target.id for target in each.copies] for each in made)
+        """Whether a write that began under an older topology still goes to *backend*."""
+        current = [id(each) for each in self._known.values()]
+        older = [targets for each in self._made if (targets := each()) is not None and id(targets) not in current]
+        return any(backend in [target.id for target in each.copies] for each in older)
 
     def for_write(self, bucket: str, key: bytes, size: int | None, user: str) -> Targets:
-        """Where to put what *user* writes as *key*; *size* as `Topology.policy_for` takes it. Raises `Unavailable` for
-        a policy of which the journal has yet to learn."""
+        """Return the targets of a write of *key* by *user*. *size*: see `Topology.policy_for`. Raises `Unavailable` if
+        the policy cannot be met, or the journal does not know it yet."""
         return self._of(self._topology.policy_for(bucket, key, size, user))
 
     @property
     def default(self) -> Targets:
-        """Those of the policy `default`. Raises as `for_write`."""
+        """The targets of the policy `default`. Raises as `for_write`."""
         return self._of(self._topology.default)
 
     @property
     def varied(self) -> bool:
-        """There is more than one policy."""
+        """Whether there is more than one policy."""
         return len(self._topology.policies) > 1
 
     def of(self, policy: int, wanted: Collection[int]) -> Targets:
-        """Where what was written under the policy of this id is written anew today. One that the config no longer has
-        keeps its name and what it has: there it goes to *wanted*, the ids of the backends that should hold what is
-        written anew. Raises `Unavailable` where it cannot go there now."""
+        """Return where a block of the policy with id *policy* is written again now, as when packs are compacted.
+
+        If the config no longer has that policy, the block keeps the policy, and goes to *wanted*: the ids of the
+        backends that should hold it. Raises `Unavailable` if it cannot go there now."""
         rows = self._rows.query("SELECT name FROM policy WHERE id = ?", (policy,))
         named = self._topology.policies.get(rows[0][0]) if rows else None
         if named is not None:
@@ -76,13 +77,13 @@ class WriteTargets:
 
     def _of(self, policy: Policy) -> Targets:
         self._refresh_lost()
-        found = self._known.get(policy.name)
-        if found is None:
-            found = self._known[policy.name] = self._tracked(self._resolve(policy))
-        return found
+        targets = self._known.get(policy.name)
+        if targets is None:
+            targets = self._known[policy.name] = self._tracked(self._resolve(policy))
+        return targets
 
     def _tracked(self, targets: Targets) -> Targets:
-        """As long as somebody has a use for it."""
+        """Remember *targets*, by a weak reference, while a write uses them."""
         self._made = [each for each in self._made if each() is not None]
         self._made.append(weakref.ref(targets))
         return targets
@@ -104,8 +105,8 @@ class WriteTargets:
         )
 
     def _refresh_lost(self) -> None:
-        """Learn which backends were given up since: nothing new is put there. Asked at each write, looked up each
-        second; what is put there in between the mover brings elsewhere, as long as the place still answers."""
+        """Load, at most once a second, which backends were given up as lost. Nothing new is put there. The mover copies
+        what was put there in between to other backends, while the lost one still answers."""
         now = self._timing.clock.monotonic()
         if now < self._look_again:
             return
@@ -118,7 +119,7 @@ class WriteTargets:
     def _id(self, table: str, name: str) -> int:
         rows = self._rows.query(f"SELECT id FROM {table} WHERE name = ?", (name,))
         if not rows or (table == "backend" and rows[0][0] not in self._backends):
-            raise Unavailable(f"the {table} {name!r} is in the config, and not yet in use: try again")
+            raise Unavailable(f"the {table} {name!r} is in the config, but not in use yet: try again")
         return int(rows[0][0])
 
     def _set(self, members: Collection[int]) -> int:
@@ -129,15 +130,16 @@ class WriteTargets:
 
 
 def sets_of(topology: Topology) -> list[tuple[str, ...]]:
-    """Every set of backends, by name, that a write or its settling may need."""
-    found: dict[tuple[str, ...], None] = {}
+    """Return every set of backends, as sorted names, that a write or the mover may record as the holders of a block."""
+    sets: dict[tuple[str, ...], None] = {}
     for policy in topology.policies.values():
         acked = topology.acked_on(policy)
         for names in (acked, topology.kept_on(policy), *_choices(acked, topology.copies_before_answer(policy))):
-            found[tuple(sorted(names))] = None
-    return list(found)
+            sets[tuple(sorted(names))] = None
+    return list(sets)
 
 
 def _choices(members: Sequence[T], least: int) -> list[tuple[T, ...]]:
-    """Those of *members* that may have a block when its write is answered, which awaits *least* of them."""
+    """Return the subsets of *members* that may hold a block when its write is answered, since the write awaits *least*
+    of them. The full set is not among them."""
     return [chosen for size in range(least, len(members)) for chosen in combinations(members, size)]
