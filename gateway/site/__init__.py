@@ -1,1 +1,1 @@
-"""A site: what its config describes, built and connected; what `serve`, the commands and an in-process client open."""
+"""A site: what its config describes, opened and connected. `serve`, the commands and in-process clients open one."""

@@ -1,7 +1,7 @@
-"""Which config is in force: while a site is served, the one that its supervisor adopted last; otherwise the file.
+"""The config in force: while a site is served, the one that its supervisor adopted last; otherwise the config file.
 
-The supervisor keeps a copy of what it adopted in the site's `run` folder, which every process that starts reads: so one
-that starts in the middle of an edit, or behind a bad one, runs what the others run.
+The supervisor writes a copy of the config that it adopted to the site's `run` folder. Every process that starts reads
+that copy. So a process that starts during an edit, or after a bad one, runs under the same config as the others.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ _log = logging.getLogger(__name__)
 
 
 def load_active(folder: Path) -> Config:
-    """The config that the site in *folder* runs under, or would. Raises `Misconfigured`."""
+    """Return the config under which the site in *folder* runs, or would run. Raises `Misconfigured`."""
     return load_text(active_text(folder), folder, str(folder / CONFIG_NAME))
 
 
 def active_text(folder: Path) -> str:
-    """As it was written. Raises `Misconfigured`."""
+    """Return the text of the config in force. Raises `Misconfigured`."""
     path = _path(folder)
     return read(path if path.exists() and is_served(folder) else folder / CONFIG_NAME)
 
 
 def set_active(folder: Path, text: str) -> None:
-    """From here on who starts reads *text*. The supervisor's alone."""
+    """Make *text* the config in force, for processes that start from now on. Only the supervisor calls this."""
     write_file(_path(folder), text)
 
 
 async def follow_active_config(
     folder: Path, config: Config, adopt: Callable[[Config], Awaitable[None]], timing: Timing
 ) -> None:
-    """Have *adopt* told each config that whoever serves the site puts in force from here on, for a process that is not
-    the supervisor's; until cancelled. What takes a restart is left alone, and so is what nobody serves."""
+    """Call *adopt* with each config that the site's supervisor puts in force from now on. Runs until cancelled, in a
+    process that is not the supervisor's. A config that needs a restart is not adopted, and neither is one of a site
+    that nobody serves."""
     seen: object = None
     while True:
         await timing.clock.sleep(timing.reload.follow_seconds)
@@ -56,15 +57,15 @@ async def follow_active_config(
             continue
         try:
             new = await asyncio.to_thread(load_active, folder)
-            fixed = settings_needing_restart(config, new)
-            if new.version != config.version and not fixed:
+            restart = settings_needing_restart(config, new)
+            if new.version != config.version and not restart:
                 await adopt(new)
                 config = new
         except EntrepotError as error:
-            _log.warning("another config is in force, and could not be taken over: %s", error)
+            _log.warning("another config is in force, and could not be adopted: %s", error)
             continue
-        if fixed:
-            _log.warning("another config is in force, which takes opening the site anew: %s", ", ".join(fixed))
+        if restart:
+            _log.warning("another config is in force; to use it, open the site again: %s", ", ".join(restart))
         seen = now
 
 
@@ -73,7 +74,7 @@ def _path(folder: Path) -> Path:
 
 
 def set_version_metric(config: Config, before: Config | None = None) -> None:
-    """Count this process among those that run *config*, and no more among those that run *before*."""
+    """Count this process, in the metric, among those that run *config* and no longer among those that run *before*."""
     if before is not None:
         VERSION.set(0, before.version)
     VERSION.set(1, config.version)
@@ -82,34 +83,34 @@ def set_version_metric(config: Config, before: Config | None = None) -> None:
 # ---- what a reload can change ---------------------------------------------------------------------------------------
 
 _CHANGEABLE = {"uploads", "placement", "clusters", "lines", "policies", "rules"}
-"""Tables of which everything is taken over by a reload."""
+"""Tables that a reload adopts completely."""
 _CHANGEABLE_SETTINGS = {"log.level"}
 _CHANGEABLE_OF_A_BACKEND = {"cluster", "drain"}
-"""Of one that stands already; and"""
+"""Settings that a reload adopts for a backend that is open already."""
 _CHANGEABLE_OF_A_BUCKET = _CHANGEABLE_OF_A_BACKEND | {
     "endpoint", "region", "style", "profile", "access_key", "access_key_env", "secret_key_env", "secret_key_file",
     "session_token_env", "create_bucket", "ca_file", "calls", "deadline_seconds",
 }  # fmt: skip
-"""where that is a bucket: how it is reached, for then it is opened anew (`reach`)."""
+"""Settings that a reload adopts for a bucket that is open already: it is opened again (`connection_params.py`)."""
 
 
 def settings_needing_restart(old: Config, new: Config) -> list[str]:
-    """The settings, by key path, that differ and that only a restart takes over."""
+    """Return the key paths of the settings that differ and that only a restart adopts."""
     before, after = old.plain(), new.plain()
     before["site"]["cluster"], after["site"]["cluster"] = _home(old), _home(new)
     tables = sorted((before.keys() | after.keys()) - _CHANGEABLE - {"backends"})
-    found = [path for table in tables for path in _differing(before.get(table), after.get(table), table)]
+    paths = [path for table in tables for path in _differing(before.get(table), after.get(table), table)]
     for name in sorted(before["backends"].keys() & after["backends"].keys()):
         one, other = before["backends"][name], after["backends"][name]
         changeable = _CHANGEABLE_OF_A_BUCKET if one["type"] == "s3" else _CHANGEABLE_OF_A_BACKEND
         differing = _differing(one, other, f"backends.{name}")
-        found += [path for path in differing if path.rpartition(".")[2] not in changeable]
-    return [path for path in found if path not in _CHANGEABLE_SETTINGS]
+        paths += [path for path in differing if path.rpartition(".")[2] not in changeable]
+    return [path for path in paths if path not in _CHANGEABLE_SETTINGS]
 
 
 def _home(config: Config) -> str:
-    """Where these processes stand, also where there is only one cluster and so nobody had to say it: who adds another
-    one has to, and moves nobody by that."""
+    """Return the cluster of the site's processes, also if the config has only one cluster and need not name it. An
+    operator who adds a second cluster has to name it, which must not count as a change."""
     return config.topology(Path()).home
 
 
@@ -118,5 +119,5 @@ def _differing(before: Any, after: Any, path: str) -> list[str]:
         return []
     if isinstance(before, dict) and isinstance(after, dict):
         keys = sorted(before.keys() | after.keys())
-        return [found for key in keys for found in _differing(before.get(key), after.get(key), f"{path}.{key}")]
+        return [each for key in keys for each in _differing(before.get(key), after.get(key), f"{path}.{key}")]
     return [path]

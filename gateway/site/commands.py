@@ -1,4 +1,4 @@
-"""What the committer runs: the sum of every room's commands, and what is counted of its commits."""
+"""The table of all commands that the committer runs, and the metrics of its commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH = histogram("entrepot_journal_batch_commands", "How many commands were in 
 
 
 def observe_commit(commands: int, records: int, seconds: float) -> None:
-    """Count one commit."""
+    """Update the metrics for one commit of so many *commands* and *records*, which took *seconds*."""
     COMMITS.add()
     BATCHED.add(commands)
     RECORDED.add(records)

@@ -1,4 +1,7 @@
-"""A client that finds nobody committing starts a committer process: it never holds the journal's lock itself."""
+"""Starts a committer process for a client that finds none running. The client never holds the journal's lock itself.
+
+The committer reads from a pipe that the client holds open. It ends once that pipe is closed and nobody else needs it.
+"""
 
 from __future__ import annotations
 
@@ -23,51 +26,54 @@ from gateway.timing import Timing
 
 LOG_NAME = "committer.log"
 LOG_BYTES = 1 << 20
-"""A log that is larger is put aside when the next committer is started."""
+"""A log that is larger is renamed when the next committer is started."""
 
 _log = logging.getLogger(__name__)
 
 
 class LaunchedCommitter:
-    """The committer that this client started, or nobody, where somebody commits already."""
+    """The committer process that this client started, if it started one."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, timing: Timing) -> None:
+        """*process*: None if another process runs the committer."""
         self._process = process
         self._timing = timing
 
     @classmethod
     async def ensure(cls, folder: Path, journal: Path, timing: Timing) -> LaunchedCommitter:
-        """Make sure that somebody commits to the *journal* folder of the site in *folder*.
+        """Start a committer of the *journal* folder of the site in *folder*, unless one listens already, and wait until
+        one listens.
 
-        A process that is started may have a large journal to recover. While it works, it is waited for, and a warning
-        now and then says so.
+        A new committer may have a large journal to recover. While it works, this waits, and logs a warning now and
+        then.
 
-        Raises `CommitterGone` if the process that is started fails (with what it said) or neither listens nor works for
-        `hung_starting_seconds`, and if a process holds the journal's lock and does not listen; `Misconfigured` if there
-        is no folder for the journal."""
+        Raises `CommitterGone` if the new process fails (with the last line that it printed), if it neither listens nor
+        works for `hung_starting_seconds`, and if a process holds the journal's lock and does not listen. Raises
+        `Misconfigured` if there is no folder for the journal."""
         check_folder(JournalPaths(journal))
         if await _answers(journal):
             return cls(None, timing)
         log, clock, times = journal / LOG_NAME, timing.clock, timing.committers
-        said_before, process = _size(log), _start(folder, log)
-        deadline = clock.monotonic() + times.held_most_seconds
-        starting_most = timing.processes.hung_starting_seconds
+        log_size, process = _size(log), _start(folder, log)
         began = clock.monotonic()
+        held_until = began + times.held_most_seconds
+        starting_most = timing.processes.hung_starting_seconds
         give_up_at, warn_at = began + starting_most, began + times.recovering_seconds
-        work_seen = work_done(process.pid)
+        last_work = work_done(process.pid)
         while not await _answers(journal):
-            ended = process.poll()
-            if ended is not None and not await _answers(journal):
-                if ended:
-                    said = log.read_bytes()[said_before:].decode(errors="replace").strip().splitlines()
-                    raise CommitterGone(said[-1] if said else f"the committer of {journal} ended at once: {ended}")
-                if clock.monotonic() > deadline:
-                    raise CommitterGone(f"somebody holds the lock of {journal}, and does not answer")
+            status = process.poll()
+            if status is not None and not await _answers(journal):
+                if status:
+                    raise CommitterGone(
+                        _last_line(log, log_size) or f"the committer of {journal} ended at once: {status}"
+                    )
+                if clock.monotonic() > held_until:  # it ended well, as one does that finds the lock held
+                    raise CommitterGone(f"another process holds the lock of {journal}, and does not answer")
                 await clock.sleep(times.held_seconds)
-                said_before, process = _size(log), _start(folder, log)
+                log_size, process = _size(log), _start(folder, log)
             now, work = clock.monotonic(), work_done(process.pid)
-            if work != work_seen:
-                work_seen, give_up_at = work, now + starting_most
+            if work != last_work:
+                last_work, give_up_at = work, now + starting_most
             if now >= warn_at:
                 warn_at = now + times.recovering_seconds
                 _log.warning(
@@ -83,8 +89,9 @@ class LaunchedCommitter:
         return cls(process, timing)
 
     async def keep_running(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
-        """As `ensure`, whenever *journal* has lost who commits: until cancelled. Where a supervisor serves the site,
-        its own committer comes back first. A committer without one that hangs is ended, so that it is lost."""
+        """Call `ensure` whenever *journal* has lost its committer. Runs until cancelled. If a supervisor serves the
+        site, its own committer gets a few seconds to come back first. A committer without a supervisor that hangs is
+        killed, so that *journal* loses it."""
         watching = asyncio.create_task(watch_for_hang(folder, journal_folder, self._timing), name="committer")
         try:
             await self._keep_running(folder, journal_folder, journal)
@@ -92,29 +99,29 @@ class LaunchedCommitter:
             watching.cancel()
 
     async def _keep_running(self, folder: Path, journal_folder: Path, journal: Journal) -> None:
-        alone_since: float | None = None
-        told = False
+        lost_since: float | None = None
+        warned = False
         clock, times = self._timing.clock, self._timing.committers
         while True:
             if journal.connected:
-                alone_since, told = None, False
+                lost_since, warned = None, False
                 await journal.wait_until_lost()
-            await clock.sleep(times.failed_seconds if told else times.tend_seconds)
+            await clock.sleep(times.failed_seconds if warned else times.tend_seconds)
             if journal.connected:
                 continue
             now = clock.monotonic()
-            alone_since = alone_since or now
-            if now - alone_since < times.supervised_seconds and read_serving(folder) is not None:
+            lost_since = lost_since or now
+            if now - lost_since < times.supervised_seconds and read_serving(folder) is not None:
                 continue
             try:
                 self._replace_with(await LaunchedCommitter.ensure(folder, journal_folder, self._timing))
             except (CommitterGone, Misconfigured, OSError) as error:
-                if not told:
-                    _log.warning("nobody commits to %s, and no committer can be started: %s", journal_folder, error)
-                told = True
+                if not warned:
+                    _log.warning("no committer runs for %s, and none can be started: %s", journal_folder, error)
+                warned = True
 
     def _replace_with(self, other: LaunchedCommitter) -> None:
-        """Hold the committer that *other* started, if it did, instead of one that is gone."""
+        """Take over the process that *other* started, if it did, in place of one that is gone."""
         if other._process is not None:
             if self._process is not None and self._process.stdin is not None:
                 self._process.stdin.close()
@@ -122,7 +129,8 @@ class LaunchedCommitter:
             self._process = other._process
 
     async def release(self) -> None:
-        """This client is done: the process ends when nobody else needs it. Waits for that a moment, if it is ours."""
+        """Let the process end, if this client started it, and wait for that for a moment. It goes on if others need
+        it."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -135,7 +143,7 @@ class LaunchedCommitter:
 
 
 def _size(log: Path) -> int:
-    """How much a log holds before the next committer writes to it; one that is too large is put aside first."""
+    """Return the size of *log* before the next committer writes to it. Rename the log first if it is too large."""
     with suppress(FileNotFoundError):
         size = log.stat().st_size
         if size <= LOG_BYTES:
@@ -144,15 +152,21 @@ def _size(log: Path) -> int:
     return 0
 
 
+def _last_line(log: Path, offset: int) -> str:
+    """Return the last line that was written to *log* after *offset*; empty if there is none."""
+    lines = log.read_bytes()[offset:].decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
 def _start(folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start a committer. It adds to the log: of several that are started at once all but one end, and what that one
-    has written already is not theirs to cut off."""
-    with log.open("ab") as told:
+    """Start a committer, which appends to *log*: if several are started at once, all but one end, and must not truncate
+    what that one has written already."""
+    with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603 (our own module)
             [sys.executable, "-P", "-m", "gateway.site.processes.committer", str(folder)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=told,
+            stderr=output,
             env={**os.environ, "PYTHONPATH": python_path()},
             start_new_session=True,
         )
@@ -164,8 +178,9 @@ _started: WeakSet[subprocess.Popen[bytes]] = WeakSet()
 
 
 def _close_pipes_in_child() -> None:
-    """A forked child holds its parent's end of the pipe as well, and the committer would wait for that, too. The
-    descriptor stays taken, by the null device, for an object that the child inherited will close it some day."""
+    """Close the pipes of committers in a forked child, or a committer would wait for the child as well as for its
+    parent.
+    The null device takes the place of each pipe's descriptor, since an object in the child will close that number."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for process in list(_started):
         if process.stdin is not None and not process.stdin.closed:
@@ -177,7 +192,7 @@ os.register_at_fork(after_in_child=_close_pipes_in_child)
 
 
 async def _answers(journal: Path) -> bool:
-    """Whether somebody listens at the journal's socket."""
+    """Whether a process listens at the journal's socket."""
     try:
         _, writer = await asyncio.open_unix_connection(str(JournalPaths(journal).socket()))
     except OSError:

@@ -1,7 +1,7 @@
-"""Ends a hung committer that no supervisor watches: one that a client of the library started.
+"""Kills a hung committer that no supervisor watches: one that a client of the library started.
 
 A hung committer still listens (the kernel accepts connections for it) and still holds the journal's lock, so no other
-committer could ever replace it. So each client now and then sends it a request that needs no session and that its event
+committer could ever replace it. So each client periodically sends it a request that needs no session and that its event
 loop answers at once. If no answer comes for `hung_seconds` of the client's own ticks, although the kernel lets the
 committer run, the client logs that, kills the committer with SIGKILL, and starts another.
 
@@ -48,8 +48,8 @@ from gateway.timing import Timing
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7))
 
 _REASONS = {
-    "T": "(process {pid}) is stopped: let it go on (kill -CONT {pid}) or end it (kill -KILL {pid}), and try again",
-    "t": "(process {pid}) is stopped by a debugger: let it go on or end it (kill -KILL {pid}), and try again",
+    "T": "(process {pid}) is stopped: continue it (kill -CONT {pid}) or end it (kill -KILL {pid}), and try again",
+    "t": "(process {pid}) is stopped by a debugger: continue it or end it (kill -KILL {pid}), and try again",
     "D": "(process {pid}) waits for a disk or a network file system: try again once that answers; until then it"
     " cannot be ended",
 }
@@ -61,17 +61,17 @@ _log = logging.getLogger(__name__)
 async def watch_for_hang(folder: Path, journal_folder: Path, timing: Timing) -> None:
     """Check every `silence_seconds` whether the committer hangs, and kill it if it does. Runs until cancelled. A
     committer that hangs and cannot be killed is logged once, until the reason changes or the committer answers."""
-    told = ""
+    warned = ""
     while True:
         await timing.clock.sleep(timing.processes.silence_seconds)
         try:
             await end_if_hung(folder, journal_folder, timing)
-            told = ""
+            warned = ""
         except (CommitterGone, OSError) as error:
             why = str(error)
-            if why != told:
+            if why != warned:
                 _log.warning("the watch for a hung committer of %s: %s", journal_folder, why)
-            told = why
+            warned = why
 
 
 async def end_if_hung(folder: Path, journal_folder: Path, timing: Timing) -> bool:
@@ -144,12 +144,12 @@ async def _is_silent(reader: asyncio.StreamReader, pid: int, journal_folder: Pat
     """Whether *reader* gets nothing, not even the end of the connection, for `hung_seconds` of ticks in which the
     kernel lets process *pid* run. Raises `CommitterGone` after twice as many ticks of any kind."""
     heartbeat, times = Heartbeat(timing.processes), timing.processes
-    word = asyncio.create_task(reader.read(1))
+    response = asyncio.create_task(reader.read(1))
     tick = asyncio.create_task(timing.clock.sleep(times.report_seconds))
     try:
         while True:
-            await asyncio.wait((word, tick), return_when=asyncio.FIRST_COMPLETED)
-            if word.done():
+            await asyncio.wait((response, tick), return_when=asyncio.FIRST_COMPLETED)
+            if response.done():
                 return False
             state = scheduler_state(pid)
             heartbeat.tick(suspended=state in SUSPENDED)
@@ -159,7 +159,7 @@ async def _is_silent(reader: asyncio.StreamReader, pid: int, journal_folder: Pat
                 return True
             tick = asyncio.create_task(timing.clock.sleep(times.report_seconds))
     finally:
-        await _drop(word, tick)
+        await _drop(response, tick)
 
 
 async def _drop(*tasks: asyncio.Task[Any]) -> None:

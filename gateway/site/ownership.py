@@ -1,4 +1,4 @@
-"""Whose a site is. Root may open anybody's, and what it made there its owner could not read any more."""
+"""Refuses root at a site of another user: the site's owner could not read the files that root creates there."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ ROOT = 0
 
 
 def require_owner(folder: Path, config: Config) -> None:
-    """See that this is not root over another user's site. Raises `Misconfigured`, which says whose it is.
+    """Raise `Misconfigured`, with the owner's name, if this process is root and the site belongs to another user.
 
-    A new master key, a pack written anew, the folder of a lock: each would be root's alone, and the site's own
-    processes would end at it. Other users need no word of ours: they cannot open what they may not. The journal says
-    whose the site is, for people edit the config, and a volume that is mounted belongs to whom it likes."""
+    A new master key, a rewritten pack or the folder of a lock would belong to root, and the site's own processes would
+    fail over it. Other users need no check: the kernel refuses them. The owner of the site is the owner of the
+    journal's database, since anybody may have edited the config, and a mounted volume's root may belong to anybody."""
     if os.geteuid() != ROOT:
         return
     database = JournalPaths(journal_folder(folder, config)).database
     try:
         owner = database.stat().st_uid
-        if owner == ROOT or owner == _of_what_is_made(database.parent):
+        if owner == ROOT or owner == _owner_of_new_file(database.parent):
             return
     except OSError:
-        return  # whoever opens it says why it cannot
+        return  # opening the journal reports the reason
     user = _name(owner)
     raise Misconfigured(
-        f"{folder} belongs to user {user}: do this as that user (`sudo -u '{user}' …`), for what root makes there that "
-        "user could not read"
+        f"{folder} belongs to user {user}: do this as that user (`sudo -u '{user}' …`), who could not read files that "
+        "root creates there"
     )
 
 
-def _of_what_is_made(folder: Path) -> int:
-    """Whose a file is that this process makes there: some mounts give all of theirs to one user."""
-    with tempfile.TemporaryFile(dir=folder) as made:
-        return os.fstat(made.fileno()).st_uid
+def _owner_of_new_file(folder: Path) -> int:
+    """Return the owner of a file that this process creates in *folder*: some mounts map all files to one user."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return os.fstat(file.fileno()).st_uid
 
 
 def _name(uid: int) -> str:
-    """As the machine calls them; `#NUMBER`, which sudo takes too, where it has no name."""
+    """Return the name of a user; `#NUMBER`, which sudo accepts as well, if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

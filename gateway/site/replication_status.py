@@ -1,6 +1,6 @@
-"""How the site stands: what each backend holds, what waits to be brought where it should be, and what is lost.
+"""The replication status of a site: what each backend holds, which blocks are not where they should be, what is lost.
 
-Read from the journal's file in a thread of its own, since it counts all blocks: for the command line and the metrics.
+Read from the journal's database in a thread, since it counts all blocks. For the command line and the metrics.
 """
 
 from __future__ import annotations
@@ -36,24 +36,25 @@ _WORK = (
 
 
 class BackendUse(NamedTuple):
-    """What a backend holds."""
+    """What one backend holds."""
 
     name: str
     cluster: str
-    """Empty where the config does not name it."""
+    """Empty if the config does not name the backend."""
     blocks: int
     bytes: int
     """Sealed."""
     leaving: int
-    """Blocks of which bytes are there, or may be, that no set names any more."""
+    """Blocks of which bytes are there, or may be, although their set does not name this backend."""
     state: str
     """`in use`, `drains`, `empty` (it drained, and may be taken out of the config), `lost`, or `not in the config`."""
 
 
 class Backlog(NamedTuple):
-    """Work of one kind: `place` (copies to be made or let go of), `repair`, `recheck` (copies are where they should be,
-    and old ones are kept until they were asked for again), `clear` (bytes that go once nobody reads them), `set aside`
-    (it failed too often, and is tried daily), `lost` (no good copy is left)."""
+    """Work of one kind: `place` (copies to be made or dropped), `repair` (suspected copies), `recheck` (copies are
+    where
+    they should be, and old ones are kept until the new ones were checked again), `clear` (bytes that are deleted once
+    nobody reads them), `set aside` (it failed too often, and is tried daily), `lost` (no good copy is left)."""
 
     kind: str
     blocks: int
@@ -62,38 +63,38 @@ class Backlog(NamedTuple):
 
 
 class RecoveryPoint(NamedTuple):
-    """How far a policy is behind: its recovery point."""
+    """How far the copies of a policy's blocks are behind what it keeps."""
 
     policy: str
     blocks: int
     oldest_seconds: float
     within_seconds: float
-    """0: the config does not have it, and it promises nothing."""
+    """The recovery point that the policy promises; 0 if the config does not have the policy."""
     late: bool
 
 
 class ReplicationStatus(NamedTuple):
-    """All of it."""
+    """The status of the whole site."""
 
     backends: tuple[BackendUse, ...]
     backlog: tuple[Backlog, ...]
     points: tuple[RecoveryPoint, ...]
     walking: bool
-    """The blocks are being held against what should be; the backlog may still grow."""
+    """The planner is examining all blocks, so the backlog may still grow."""
     unknown_policies: tuple[str, ...]
-    """Those that blocks were written under, and that the config does not have: they keep what they have."""
+    """Policies of existing blocks that the config does not have. Their blocks stay where they are."""
     remarks: tuple[str, ...] = ()
-    """What the config should not say any more, since a backend was given up as lost."""
+    """What the operator should change in the config, since backends were given up as lost."""
 
     @property
     def settled(self) -> bool:
-        """All that should be is, but for what is lost and for bytes that wait to go."""
+        """Whether all blocks are where they should be, except lost ones. Old copies may still wait to be deleted."""
         return not self.walking and not any(each.kind in {"place", "repair", "set aside"} for each in self.backlog)
 
 
 def config_remarks(journal: Path, topology: Topology) -> list[str]:
-    """What of *topology* should be changed since backends were given up as lost; nothing where there is no journal
-    yet. Blocking."""
+    """Return what the operator should change in *topology*, since backends were given up as lost. Empty if there is no
+    journal yet. Blocking."""
     database = JournalPaths(journal).database
     if not database.exists():
         return []
@@ -105,23 +106,23 @@ def config_remarks(journal: Path, topology: Topology) -> list[str]:
 
 
 async def read_status(journal: Path, topology: Topology, clock: Clock) -> ReplicationStatus:
-    """How it stands now."""
+    """Read the status of the site with the journal in *journal*."""
     return await asyncio.to_thread(_look, journal, topology, clock.wall_ns())
 
 
 def _look(journal: Path, topology: Topology, now_ns: int) -> ReplicationStatus:
     store = ReadStore(JournalPaths(journal).database, cache_kib=8_192)
     try:
-        return _counted(store, topology, now_ns)
+        return _count(store, topology, now_ns)
     finally:
         store.close()
 
 
-def _counted(store: ReadStore, topology: Topology, now_ns: int) -> ReplicationStatus:
+def _count(store: ReadStore, topology: Topology, now_ns: int) -> ReplicationStatus:
     targets = PlacementTargets(store, lambda: topology)
     with store.snapshot():
         known, lookup = targets.refresh(), Lookup(store, {})
-        work = [_judged(row, targets if known else None, lookup) for row in store.query(_WORK)]
+        work = [_classify(row, targets if known else None, lookup) for row in store.query(_WORK)]
         walked = store.query("SELECT 1 FROM plan WHERE fingerprint = ? AND again_ns > 0", (targets.fingerprint,))
         return ReplicationStatus(
             _uses(store, topology),
@@ -139,20 +140,22 @@ def _counted(store: ReadStore, topology: Topology, now_ns: int) -> ReplicationSt
 
 
 class _Rows(NamedTuple):
-    """Rows of work that are alike."""
+    """A group of rows of work with the same policy and kind."""
 
     policy: int
     kind: str
     behind: bool
-    """The copies are not yet what the policy keeps; otherwise there is only something to be tidied away."""
+    """The copies are not yet what the policy keeps. Otherwise there are only old copies to be deleted."""
     blocks: int
     bytes: int
     since_ns: int
 
 
-def _judged(row: tuple[Any, ...], targets: PlacementTargets | None, lookup: Lookup) -> _Rows:
-    """What a group of `_WORK` is. A copy under way may lie among the strays, as one does whose bytes are to go: which
-    of both it is, the set says. *wishes*: None where nothing can be said of what should be."""
+def _classify(row: tuple[Any, ...], targets: PlacementTargets | None, lookup: Lookup) -> _Rows:
+    """Classify a row of `_WORK`. *targets*: None if it is unknown where blocks should be.
+
+    A copy that is being made is among the strays, and so is one that is to be deleted. The set of holders tells which
+    of the two it is."""
     policy, set_id, state, suspects, strays, placed, blocks, size, since_ns = row
     held, right, complete = lookup.members(set_id), False, False
     if targets is not None:
@@ -171,28 +174,28 @@ def _judged(row: tuple[Any, ...], targets: PlacementTargets | None, lookup: Look
 
 
 def _backlog(work: Iterable[_Rows], now_ns: int) -> tuple[Backlog, ...]:
-    found: dict[str, list[_Rows]] = {}
+    by_kind: dict[str, list[_Rows]] = {}
     for each in work:
-        found.setdefault(each.kind, []).append(each)
+        by_kind.setdefault(each.kind, []).append(each)
     return tuple(
-        Backlog(kind, sum(each.blocks for each in alike), sum(each.bytes for each in alike), _oldest(alike, now_ns))
-        for kind, alike in sorted(found.items())
+        Backlog(kind, sum(each.blocks for each in group), sum(each.bytes for each in group), _oldest(group, now_ns))
+        for kind, group in sorted(by_kind.items())
     )
 
 
 def _points(
     work: Iterable[_Rows], targets: PlacementTargets, topology: Topology, now_ns: int
 ) -> tuple[RecoveryPoint, ...]:
-    """Of the policies that are behind, in the order of their names."""
-    found: dict[str, list[_Rows]] = {}
+    """Return the recovery points of the policies that are behind, sorted by name."""
+    by_policy: dict[str, list[_Rows]] = {}
     for each in work:
         if each.behind and each.policy in targets.policies:
-            found.setdefault(targets.policies[each.policy], []).append(each)
+            by_policy.setdefault(targets.policies[each.policy], []).append(each)
     points = []
-    for name, alike in sorted(found.items()):
+    for name, group in sorted(by_policy.items()):
         within = topology.policies[name].within_seconds if name in topology.policies else 0.0
-        oldest = _oldest(alike, now_ns)
-        points.append(RecoveryPoint(name, sum(each.blocks for each in alike), oldest, within, 0 < within < oldest))
+        oldest = _oldest(group, now_ns)
+        points.append(RecoveryPoint(name, sum(each.blocks for each in group), oldest, within, 0 < within < oldest))
     return tuple(points)
 
 
@@ -216,7 +219,7 @@ def _uses(store: ReadStore, topology: Topology) -> tuple[BackendUse, ...]:
     for strays, count in store.query("SELECT strays, count(*) FROM work WHERE strays <> x'' GROUP BY strays"):
         for place in unpack_ids(strays):
             leaving[place] = leaving.get(place, 0) + count
-    found = []
+    uses = []
     for name, number, lost in store.query("SELECT name, id, lost FROM backend ORDER BY name"):
         place = topology.backends.get(name)
         held = blocks.get(number, 0) + leaving.get(number, 0)
@@ -230,14 +233,14 @@ def _uses(store: ReadStore, topology: Topology) -> tuple[BackendUse, ...]:
             state = "in use"
         if place is not None or held or lost:
             cluster = place.cluster if place is not None else ""
-            found.append(
+            uses.append(
                 BackendUse(name, cluster, blocks.get(number, 0), sizes.get(number, 0), leaving.get(number, 0), state)
             )
-    return tuple(found)
+    return tuple(uses)
 
 
 async def check_backends(site: Site) -> dict[str, str]:
-    """For each backend that the config names: whether it bears this site's marker and answers, now."""
+    """Return for each backend, by name, a sentence that says whether it answers and bears this site's marker now."""
 
     async def ask(backend: Backend) -> tuple[str, str]:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Who serves a site: one supervisor, which holds a lock for as long as it lives and says beside it where it listens."""
+"""The lock of the one supervisor that serves a site. The lock's file tells other processes where it listens."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gateway.errors import Misconfigured
 from gateway.timing import Timing
 
 LOCK_NAME = "serve.lock"
-TRIES = 5  # somebody who only looks (`read_serving`) holds it for a moment
+TRIES = 5  # a process that only reads (`read_serving`) holds the lock for a moment
 
 
 class ServeLock:
-    """The lock, held. The kernel lets go of it when its holder dies."""
+    """The lock, held. The kernel releases it when its holder dies."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     @classmethod
     def acquire(cls, folder: Path, timing: Timing) -> ServeLock:
-        """Raises `Misconfigured`, which says who holds it, if somebody does."""
+        """Take the lock of the site in *folder*. Raises `Misconfigured`, which names the holder, if it is held."""
         path = _path(folder)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -41,7 +41,7 @@ class ServeLock:
         raise Misconfigured(f"{folder} is being served already{where}")
 
     def publish(self, facts: dict[str, Any]) -> None:
-        """What others may know of who holds it."""
+        """Write *facts* about the holder into the lock's file, for `read_serving`."""
         os.pwrite(self._descriptor, json.dumps(facts).encode(), 0)
 
     def release(self) -> None:
@@ -50,7 +50,8 @@ class ServeLock:
 
 
 def read_serving(folder: Path) -> dict[str, Any] | None:
-    """What the supervisor that serves the site told; None if nobody serves it, or it has told nothing yet."""
+    """Return what the supervisor that serves the site has published. None if no supervisor serves it, or it has not
+    published anything yet."""
     try:
         descriptor = os.open(_path(folder), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -58,15 +59,15 @@ def read_serving(folder: Path) -> dict[str, Any] | None:
     try:
         with suppress(BlockingIOError):
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return None  # nobody holds it: what stands in it is of one who was killed
-        told = os.read(descriptor, 65_536)
-        return json.loads(told) if told else None
+            return None  # nobody holds the lock: the content is that of a supervisor that was killed
+        raw = os.read(descriptor, 65_536)
+        return json.loads(raw) if raw else None
     finally:
         os.close(descriptor)
 
 
 def is_served(folder: Path) -> bool:
-    """Whether a supervisor serves the site, or is about to."""
+    """Whether a supervisor serves the site, or is starting to."""
     try:
         descriptor = os.open(_path(folder), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

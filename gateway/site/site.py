@@ -1,8 +1,8 @@
-"""A site, opened: its config, its journal, its keys and its blocks, connected. What a gateway worker, the command
-line and an in-process client hold alike.
+"""An open site: its config, its journal, its keys and its block storage. Workers, commands and in-process clients use
+it.
 
-The committer may be killed and succeeded, and the session may end, while this is open: the journal's client comes
-back by itself, and what is written then bears the new session.
+While a site is open, the committer may be killed and replaced, and the session may end. The journal's client reconnects
+by itself, and blocks that are written afterwards belong to the new session.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SUPERVISED = {"worker", "keeper"}
-"""Processes that the supervisor has a committer for."""
+"""Kinds of processes whose committer is started by the supervisor."""
 
 
 class Site:
-    """Made by `open`; an async context manager."""
+    """An open site. Made by `open`; an async context manager."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Site:
         self.id, self.incarnation = site_row(store)
         self._committer = committer
         self._held = AsyncExitStack()
-        """What is to be let go of, whatever goes wrong with the rest."""
+        """What `close` closes, each whatever goes wrong with the rest."""
         self._storage: BlockStorage | None = None
         self._engine: Engine | None = None
         self._restarting: asyncio.Task[None] | None = None
@@ -79,12 +79,13 @@ class Site:
         strict: bool = True,
         timing: Timing | None = None,
     ) -> Site:
-        """Open the site in *folder* as a session of this *kind*: worker, keeper, cli or client. Without *bytes_too*
-        there are no blocks and no engine. Starts a committer if nobody commits, unless there is a supervisor; a client,
-        which may stay for long, also when who commits goes away later. *strict*: as `BackendPool.open`.
-        *timing*: what the environment says, unless given.
+        """Open the site in *folder* as a session of this *kind*: `worker`, `keeper`, `cli` or `client`.
 
-        Raises `Misconfigured`, and `CommitterGone` if nobody commits and nobody can."""
+        Starts a committer if none runs, unless the supervisor does that (`SUPERVISED`). A client, which may stay for
+        long, also restarts it later. *with_storage*: also open the block storage; without it there is no engine.
+        *strict*: see `BackendPool.open`. *timing*: by default what the environment says.
+
+        Raises `Misconfigured`, and `CommitterGone` if no committer runs and none can be started."""
         timing = timing or timing_from_environment()
         config = load_active(folder)
         if (folder / UNFINISHED).exists():
@@ -105,22 +106,22 @@ class Site:
             self = cls(folder, config, journal, committer, store, Keyring(ring_path, store), timing)
             if kind == "client":
                 self._restarting = asyncio.create_task(committer.keep_running(folder, journal_path, journal))
-                held.push_async_callback(self._stop_restarting)
+                held.push_async_callback(_stop, self._restarting)
             if with_storage:
                 self._storage = await self._open_bytes(kind, strict=strict)
                 held.push_async_callback(self._storage.close)
-                if kind in {"worker", "client"}:  # the keeper does so itself, and ends with what it finds
+                if kind in {"worker", "client"}:  # the keeper does so itself, and ends when it fails
                     self._watching = asyncio.create_task(self._watch_markers())
-                    held.push_async_callback(self._stop_watching)
+                    held.push_async_callback(_stop, self._watching)
                 if kind == "client":
                     self._following = asyncio.create_task(follow_active_config(folder, config, self.adopt, timing))
-                    held.push_async_callback(self._stop_following)
+                    held.push_async_callback(_stop, self._following)
             self._held = held.pop_all()
         return self
 
     async def _open_bytes(self, kind: str, *, strict: bool) -> BlockStorage:
         server, topology = self.config.server, self.config.topology(self.folder)
-        if kind != "worker":  # for these there is a keeper, which was here before them
+        if kind != "worker":  # before a worker starts, the keeper has done this
             for why in (await register_backends(topology, self.journal, self.store)).values():
                 _log.error("a backend of the config is not in use yet: %s", why)
         return await BlockStorage.open(
@@ -130,10 +131,11 @@ class Site:
             self.journal,
             server.bytes_in_flight,
             writes_much=kind not in {"cli", "keeper"},
-            wait_seconds=server.bytes_wait_seconds if kind == "worker" else None,  # others wait for themselves alone
+            # In a worker clients wait for each other's memory; another process waits only for its own.
+            wait_seconds=server.bytes_wait_seconds if kind == "worker" else None,
             strict=strict,
             timing=self.timing,
-            stamps=kind in {"keeper", "client"},  # workers delete nothing, and a command stamps if it does
+            stamps=kind in {"keeper", "client"},  # workers delete nothing, and commands that delete stamp first
         )
 
     @property
@@ -142,65 +144,50 @@ class Site:
 
     @property
     def storage(self) -> BlockStorage:
-        """Its blocks. Only where they were opened."""
+        """The block storage. Only if the site was opened with it."""
         assert self._storage is not None, "opened without bytes"
         return self._storage
 
     @property
     def engine(self) -> Engine:
-        """Its front desk. Only where blocks were opened."""
+        """The engine. Only if the site was opened with its block storage."""
         if self._engine is None:
             self._engine = make_engine(self)
         return self._engine
 
     async def open_new_backends(self, config: Config) -> None:
-        """Open what *config* names anew, and the journal knows; nothing is written there yet."""
+        """Open the backends that only the new *config* names, and that the journal knows. Nothing is written there
+        yet."""
         await self.storage.open_new_backends(config.topology(self.folder))
 
     async def adopt(self, config: Config) -> None:
-        """Go on under *config*: what a reload may change of it."""
+        """Switch to *config*, as far as a reload may change settings."""
         await self.storage.adopt(config.topology(self.folder))
         self.config = config
 
     def count(self) -> None:
-        """Bring what its parts counted themselves to the metrics; called each second."""
+        """Update the metrics from the counters of the parts. Called each second."""
         CACHED.reach(self.credentials.opened, "secrets", "miss")
         if self._storage is not None:
             self._storage.count()
 
     async def end_session(self) -> None:
-        """End the session and nothing else: for a process that ends, and may start no more threads."""
+        """End the session and close nothing else: for a process that is exiting, and may start no more threads."""
         async with AsyncExitStack() as held:
             held.push_async_callback(self._committer.release)
             held.push_async_callback(self.journal.close)
-            held.push_async_callback(self._stop_restarting)
-            held.push_async_callback(self._stop_watching)
-            held.push_async_callback(self._stop_following)
+            held.push_async_callback(_stop, self._restarting)
+            held.push_async_callback(_stop, self._watching)
+            held.push_async_callback(_stop, self._following)
 
     async def _watch_markers(self) -> None:
         try:
             await self.storage.watch_markers()
-        except Misconfigured as error:  # the site goes on elsewhere: nothing is written here any more, and
+        except Misconfigured as error:  # another instance has taken over: nothing is written here any more
             self.journal.refuse(str(error))
 
-    async def _stop_watching(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-
-    async def _stop_following(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
-
-    async def _stop_restarting(self) -> None:
-        if self._restarting is not None:
-            self._restarting.cancel()
-            await asyncio.gather(self._restarting, return_exceptions=True)
-
     async def close(self) -> None:
-        """Finish what is under way, end the session, and let go of everything, also where some of that fails: what
-        went wrong is raised once it is done."""
+        """Finish what is under way, end the session and close everything. Errors are raised after all of that."""
         await self._held.aclose()
 
     async def __aenter__(self) -> Self:
@@ -212,8 +199,15 @@ class Site:
         await self.close()
 
 
+async def _stop(task: asyncio.Task[None] | None) -> None:
+    """Cancel *task*, if there is one, and wait until it has ended."""
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 def make_engine(site: Site) -> Engine:
-    """The front desk over the site's parts."""
+    """Return an engine over the parts of *site*."""
     from gateway.engine.engine import Engine
 
     storage = site.storage

@@ -24,7 +24,7 @@ def become_root_over_anothers(site: Path, patch: pytest.MonkeyPatch) -> None:
         os.chown(site / "journal" / "journal.db", SOMEBODY, -1)
     else:
         patch.setattr(ownership.os, "geteuid", lambda: 0)  # type: ignore[attr-defined]
-        patch.setattr(ownership, "_of_what_is_made", lambda folder: 0)
+        patch.setattr(ownership, "_owner_of_new_file", lambda folder: 0)
 
 
 async def test_root_is_refused_at_another_users_site_and_leaves_nothing_there(
@@ -44,7 +44,7 @@ async def test_where_a_mount_gives_every_file_to_one_user_root_is_as_good_as_tha
     site = new_site(tmp_path / "site")
     become_root_over_anothers(site, monkeypatch)
     theirs = (site / "journal" / "journal.db").stat().st_uid
-    monkeypatch.setattr(ownership, "_of_what_is_made", lambda folder: theirs)
+    monkeypatch.setattr(ownership, "_owner_of_new_file", lambda folder: theirs)
     require_owner(site, load(site))
 
 
