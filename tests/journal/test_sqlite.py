@@ -13,7 +13,7 @@ from gateway.journal.history.replay import replay, verify
 from gateway.journal.server.inline_committer import InlineCommitter
 from gateway.journal.session_commands import COMMANDS, FoundSite, OpenSession
 from gateway.journal.sqlite.read_store import ReadStore
-from gateway.journal.sqlite.schema import STEPS, _site_clock
+from gateway.journal.sqlite.schema import STEPS, _add_site_clock
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.tables import DELETED_BUCKET, ENTRY, UPLOAD, VERSION, Part, Shape, Upload, UploadState
 from gateway.placement import commands as placement
@@ -252,7 +252,7 @@ def test_uploads_of_an_older_file_are_as_old_as_they_were(tmp_path: Path) -> Non
     for number, part in ((1, 21), (2, 20)):  # the second one came first
         row = Part(1, number, part, 1, int(Shape.NONE), 0, "", b"", "", 0)
         base.execute(f"INSERT INTO part VALUES ({', '.join('?' * len(row))})", row)
-    base.execute(f"PRAGMA user_version = {STEPS.index(_site_clock)}")
+    base.execute(f"PRAGMA user_version = {STEPS.index(_add_site_clock)}")
     base.close()
     store = SqliteStore(path)
     assert {row.id: row.site_ns for row in map(Upload._make, store.dump(UPLOAD))} == {1: 61, 2: 70, 3: 80}
