@@ -1,1 +1,1 @@
-"""The front desk: every verb that S3 and POSIX share, over the tree and the blocks."""
+"""The engine: the verbs that S3 and files share, over the tree and the blocks. Knows neither HTTP nor errno."""

@@ -1,4 +1,4 @@
-"""What every part of the front desk holds, and the one question that all of them ask first: may this caller?"""
+"""What all verbs share: the parts of the site that they use, and the check that the caller may use a bucket."""
 
 from __future__ import annotations
 
@@ -26,28 +26,34 @@ from gateway.namespace.read.lookups import Holder, Owned
 R = TypeVar("R")
 
 
-class Keys(Protocol):
-    """Where the ring key comes from that seals what a tenant writes now."""
+class KeySource(Protocol):
+    """Provides ring keys."""
 
-    def active(self, tenant: int, /) -> ActiveKey: ...
-
-
-class Placing(Protocol):
-    """Where the policies want what is written. Both raise `Unavailable` for one that cannot be used yet."""
-
-    def for_write(self, bucket: str, key: bytes, size: int | None, user: str, /) -> Targets: ...
-
-    @property
-    def default(self) -> Targets: ...
-
-    @property
-    def varied(self) -> bool:
-        """There are several policies."""
+    def active(self, tenant: int, /) -> ActiveKey:
+        """Return the key that seals what *tenant* writes now."""
         ...
 
 
-class Counter:
-    """The parts of the desk share these; each adds the verbs of one resource."""
+class WriteTargetSource(Protocol):
+    """Chooses the backends of a write. The methods raise `Unavailable` if a policy cannot be used yet."""
+
+    def for_write(self, bucket: str, key: bytes, size: int | None, user: str, /) -> Targets:
+        """Return the targets of a write. *size*: None if it is not known yet."""
+        ...
+
+    @property
+    def default(self) -> Targets:
+        """The targets of the default policy."""
+        ...
+
+    @property
+    def varied(self) -> bool:
+        """Whether there are several policies."""
+        ...
+
+
+class EngineBase:
+    """Base of the classes that each implement the verbs of one kind of resource."""
 
     def __init__(
         self,
@@ -57,8 +63,8 @@ class Counter:
         writer: Writer,
         reader: Reader,
         lookup: Lookup,
-        ring: Keys,
-        placing: Placing,
+        keyring: KeySource,
+        write_targets: WriteTargetSource,
         credentials: CredentialCache,
         region: str,
     ) -> None:
@@ -67,33 +73,34 @@ class Counter:
         self._writer = writer
         self._reader = reader
         self._lookup = lookup
-        self._ring = ring
-        self._placing = placing
+        self._keyring = keyring
+        self._write_targets = write_targets
         self._credentials = credentials
         self._region = region
 
     def _bucket(self, caller: Caller, name: str) -> Bucket:
-        """The bucket as it is now. Raises `NoSuchBucket`, and `AccessDenied` unless it is the caller's."""
+        """Return the bucket. Raises `NoSuchBucket`, and `AccessDenied` unless the caller owns it."""
         found = lookups.bucket(self._store, name)
         if found is None:
             raise NoSuchBucket(name)
         check_owner(caller, found)
         return found
 
-    def _owned(self, caller: Caller, name: str) -> Owned:
-        """As `_bucket`, for who needs no more."""
+    def _owned_bucket(self, caller: Caller, name: str) -> Owned:
+        """Return the few columns of a bucket that most verbs need. Raises as `_bucket` does."""
         found = lookups.owned(self._store, name)
         if found is None:
             raise NoSuchBucket(name)
         check_owner(caller, found)
         return found
 
-    def _stamp(self, caller: Caller, bucket: Owned, key: bytes, size: int | None) -> WriteContext:
-        """Under what *size* bytes of this key are written; None where nobody knows how many there will be."""
-        targets = self._placing.for_write(bucket.name, key, size, caller.user)
-        return WriteContext(self._ring.active(bucket.tenant), targets, caller.user_id)
+    def _write_context(self, caller: Caller, bucket: Owned, key: bytes, size: int | None) -> WriteContext:
+        """Return the ring key and the targets for a write of *size* bytes; None if the size is not known yet."""
+        targets = self._write_targets.for_write(bucket.name, key, size, caller.user)
+        return WriteContext(self._keyring.active(bucket.tenant), targets, caller.user_id)
 
     async def _send(self, command: Command[R]) -> R:
+        """Send *command* to the committer and return its answer. Raises what it was refused with."""
         failpoints.reach("command-ready")
         answer = await self._journal.send(command)
         failpoints.reach("command-answered")
@@ -101,25 +108,25 @@ class Counter:
 
 
 def check_owner(caller: Caller, bucket: Bucket | Owned | Holder) -> None:
-    """Each user owns what it creates; another one gets `AccessDenied`, root never."""
+    """Raise `AccessDenied` unless the caller owns the bucket or is a root user."""
     if bucket.owner != caller.user_id and not caller.root:
         raise AccessDenied(f"{caller.user} does not own the bucket {bucket.name}")
 
 
-def preconditions(asked: Conditions) -> Preconditions | None:
-    """As commands take them; None where nothing was asked."""
-    if asked is NO_CONDITIONS or asked == NO_CONDITIONS:
+def preconditions(conditions: Conditions) -> Preconditions | None:
+    """Return the conditions as commands take them; None if there are no conditions."""
+    if conditions is NO_CONDITIONS or conditions == NO_CONDITIONS:
         return None
     return Preconditions(
-        asked.if_match,
-        asked.if_none_match,
-        asked.if_modified_since_ns,
-        asked.if_unmodified_since_ns,
-        asked.if_size,
-        asked.if_modified_at_ns,
+        conditions.if_match,
+        conditions.if_none_match,
+        conditions.if_modified_since_ns,
+        conditions.if_unmodified_since_ns,
+        conditions.if_size,
+        conditions.if_modified_at_ns,
     )
 
 
 def pack_checksums(checksums: Sequence[Checksum]) -> bytes:
-    """For a file's column; the one to show stands first."""
+    """Pack checksums for the column of a file. Responses show the first one."""
     return pack_list(checksums)

@@ -1,5 +1,7 @@
-"""Copies: of whole objects and into parts. They share runs and move no bytes; bytes are read only where a checksum
-is asked for that nobody computed yet, or where a part is a stretch whose digests are not known."""
+"""Copies of objects, and of ranges of objects into parts of uploads.
+
+A copy shares the runs of its source and moves no bytes. Bytes are read only for a checksum that is not known yet, or
+for the digests of a part that is a range. They are stored anew only for another policy (`rewrite_copy.py`)."""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from typing import NamedTuple
 from gateway.blocks.digests import Digests
 from gateway.engine.base import pack_checksums, preconditions
 from gateway.engine.ranges import resolve_whole
-from gateway.engine.rewrite_copy import Rewriting
-from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, Meta, PartInfo, Stored
+from gateway.engine.rewrite_copy import RewriteCopyVerbs
+from gateway.engine.types import NO_CONDITIONS, ByteRange, Caller, Conditions, ObjectMeta, PartInfo, Stored
 from gateway.engine.writes import CRC64, FULL
 from gateway.errors import Busy, Invalid, SourceChanged
 from gateway.journal.apply.bytes import slice_pieces
@@ -24,22 +26,22 @@ from gateway.namespace.multipart_digests import can_combine, whole_of
 from gateway.namespace.read.lookups import Content, Found
 
 TRIES = 5
-"""How often a source is looked at again that changed meanwhile."""
+"""How often a copy is tried whose source changes between being read and being copied."""
 SHARED_PIECES_MAX = 1_100
-"""A part shares the bytes of its source if they lie in at most so many pieces: each is counted in the same command.
-Otherwise the bytes are stored anew. 5 GiB, the most that a part has, lie in 1,025 parts of 5 MiB, the least that these
-have."""
+"""A part shares the bytes of its source if they consist of at most this many pieces, since one command counts them all.
+Otherwise the bytes are stored anew. 5 GiB, the largest part, consist of at most 1,025 parts of 5 MiB, the smallest
+part."""
 
 
 class CopiedPart(NamedTuple):
-    """A part that was copied, the algorithm of its checksum (empty for none), and the source's version."""
+    """A copied part, the algorithm of its checksum (empty for none), and the version id of the source."""
 
     part: PartInfo
     algorithm: str
     source_version: str | None
 
 
-class Copies(Rewriting):
+class CopyVerbs(RewriteCopyVerbs):
     async def copy(
         self,
         caller: Caller,
@@ -49,27 +51,27 @@ class Copies(Rewriting):
         source_conditions: Conditions,
         bucket: str,
         key: bytes,
-        meta: Meta | None,
+        meta: ObjectMeta | None,
         tags: Mapping[str, str] | None,
         conditions: Conditions = NO_CONDITIONS,
         checksum_algorithm: str | None = None,
         most_read_bytes: int | None = None,
     ) -> tuple[Stored, str | None]:
-        """Give an object's bytes another name. *meta* and *tags*: None takes over the source's. *most_read_bytes*: how
-        large the source may be where its bytes have to be read, for another checksum or another policy.
+        """Copy an object. *meta* and *tags*: None copies those of the source. *most_read_bytes*: the maximum size of a
+        source whose bytes have to be read, for another checksum or another policy.
 
-        Answers what was stored, and the source's version. Raises as a read of the source and a write of the target, and
-        `Invalid` for a source that is too large."""
+        Returns the stored copy and the version id of the source. Raises as a read of the source and a write of the
+        target do, and `Invalid` for a source that is too large."""
         keys.check(key)
-        row = self._owned(caller, bucket)
+        row = self._owned_bucket(caller, bucket)
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
-            stamp = self._stamp(caller, row, key, file.size)
-            if self._elsewhere(stamp, file):
+            context = self._write_context(caller, row, key, file.size)
+            if self._needs_rewrite(context, file):
                 _check_size(file.size, most_read_bytes)
                 packed_tags = file.tags if tags is None else pack_map(tags)
-                stored = await self._rewritten(
-                    caller, found, file, stamp, bucket, key, meta, packed_tags, conditions, checksum_algorithm
+                stored = await self._store_rewritten(
+                    caller, found, file, context, bucket, key, meta, packed_tags, conditions, checksum_algorithm
                 )
                 return stored, found.shown_version
             new_checksums = await self._checksums(found, file, checksum_algorithm, most_read_bytes)
@@ -93,8 +95,8 @@ class Copies(Rewriting):
         raise SourceChanged("The source of the copy changed again and again while it was read. Please try again.")
 
     async def move(self, caller: Caller, source_bucket: str, source_key: bytes, bucket: str, key: bytes) -> Stored:
-        """Give an object another name, in whichever bucket, instead of the one that it has. Whatever is written to
-        either name meanwhile comes before it or behind it. Raises as `copy`."""
+        """Rename an object, within its bucket or to another one, atomically: any other write to either name takes
+        effect before or after the move. Raises as `copy` does."""
         command = MoveObject(bucket, key, caller.user_id, caller.root, source_bucket, source_key)
         return _stored(await self._send(command))
 
@@ -112,21 +114,21 @@ class Copies(Rewriting):
         source_conditions: Conditions = NO_CONDITIONS,
         most_bytes: int | None = None,
     ) -> CopiedPart:
-        """Make a stretch of an object, of at most *most_bytes*, a part of an upload.
+        """Copy a range of an object, of at most *most_bytes*, to a part of an upload.
 
-        Raises as a read of the source and `put_part`; `InvalidArgument` for a stretch that is not all there, `Invalid`
-        for one that is too large."""
-        row = self._owned(caller, bucket)
+        Raises as a read of the source and `put_part` do; `InvalidArgument` for a range that exceeds the object,
+        `Invalid` for one that is too large."""
+        row = self._owned_bucket(caller, bucket)
         algorithm = self._open_upload(bucket, key, upload).checksum
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
             start, length = resolve_whole(byte_range, file.size)
             _check_size(length, most_bytes)
-            stamp = self._stamp(caller, row, key, None)
+            context = self._write_context(caller, row, key, None)
             pieces = self._pieces_in(file, start, length)
-            if self._elsewhere(stamp, file) or len(pieces) > SHARED_PIECES_MAX:
-                part = await self._rewritten_part(
-                    caller, found, file, stamp, bucket, key, upload, number, start, length, algorithm
+            if self._needs_rewrite(context, file) or len(pieces) > SHARED_PIECES_MAX:
+                part = await self._store_rewritten_part(
+                    caller, found, file, context, bucket, key, upload, number, start, length, algorithm
                 )
                 return CopiedPart(part, algorithm, found.shown_version)
             etag, crc64nvme, value = await self._digests(caller, found, file, start, length, algorithm)
@@ -146,8 +148,8 @@ class Copies(Rewriting):
         raise SourceChanged("The source of the copy changed again and again while it was read. Please try again.")
 
     def _pieces_in(self, file: Content, start: int, length: int) -> tuple[Piece, ...]:
-        """The pieces of the file's body that make up a stretch. Empty if the file is a run, and if the stretch is empty
-        or all of the file: then the part has the file's own content."""
+        """Return the pieces of the file's body that make up a range. Empty if the file is a run, or if the range is
+        empty or the whole file: then the part has the content of the file."""
         if file.shape != Shape.BODY or length in (0, file.size):
             return ()
         return tuple(slice_pieces(map(Piece._make, self._lookup.pieces_of(file.content)), start, length))
@@ -155,7 +157,7 @@ class Copies(Rewriting):
     def _source(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions
     ) -> tuple[Found, Content]:
-        found, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
+        found, file = self._find(caller, bucket, key, version, NO_CONDITIONS)
         asked = preconditions(conditions)
         if asked is not None:
             check_source(asked, Seen(file.etag, file.size, found.modified_ns))
@@ -164,10 +166,10 @@ class Copies(Rewriting):
     async def _checksums(
         self, found: Found, file: Content, algorithm: str | None, most_read_bytes: int | None
     ) -> bytes | None:
-        """The copy's packed checksums; None where the source's will do.
+        """Return the packed checksums of the copy; None if it has those of the source.
 
-        A copy is one object and not parts put together, so S3 shows the checksum of all its bytes. A composite digest
-        that nobody asked to have changed stays, for bytes would have to be read."""
+        A copy is one object and not a sequence of parts, so S3 shows a checksum of all its bytes. A composite checksum
+        stays if the request names no algorithm and the full one is not known, since the bytes would have to be read."""
         known = unpack_checksums(file.checksums)
         shown = known[0] if known else None
         wanted = algorithm or (shown.algorithm if shown else None)
@@ -191,7 +193,7 @@ class Copies(Rewriting):
     async def _digests(
         self, caller: Caller, found: Found, file: Content, start: int, length: int, algorithm: str
     ) -> tuple[str, int, str]:
-        """(MD5 in hex, CRC64NVME, the upload's checksum) of a stretch: known ones, or by reading it."""
+        """Return (MD5 in hex, CRC64NVME, the upload's checksum) of a range. Reads the range if they are not known."""
         known = self._known(file, start, length, algorithm)
         if known is not None:
             return known
@@ -199,7 +201,8 @@ class Copies(Rewriting):
         return digests.md5.hex(), digests.crc64nvme, digests.value(algorithm) if algorithm else ""
 
     def _known(self, file: Content, start: int, length: int, algorithm: str) -> tuple[str, int, str] | None:
-        """The digests of a stretch that is a whole plain object, or exactly one of an object's parts."""
+        """Return the digests of a range that is a whole object of one run, or exactly one part of an object; else
+        None."""
         if file.shape == Shape.RUN and start == 0 and length == file.size and "-" not in file.etag:
             values = {each.algorithm: each.value for each in unpack_checksums(file.checksums) if each.type == FULL}
             if CRC64 in values and (not algorithm or algorithm in values):
@@ -215,14 +218,14 @@ class Copies(Rewriting):
     async def _read_all(self, found: Found, file: Content, start: int, length: int, algorithm: str | None) -> Digests:
         digests = Digests(algorithm)
         with self._journal.reading():
-            async for piece in self._reader.read(self._wants(found, file, start, length)):
+            async for piece in self._reader.read(self._ranges(found, file, start, length)):
                 await digests.update(piece)
         await digests.finish()
         return digests
 
 
 def _check_size(size: int, most_bytes: int | None) -> None:
-    """Raise `Invalid`, in S3's own words, where more is to be copied than one request may."""
+    """Raise `Invalid`, with S3's message, if *size* exceeds what one request may copy."""
     if most_bytes is not None and size > most_bytes:
         raise Invalid(
             f"The specified copy source is larger than the maximum allowable size for a copy source: {most_bytes}"

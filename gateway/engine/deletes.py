@@ -1,20 +1,20 @@
-"""Deleting objects, one or a thousand."""
+"""Deleting one object, or up to a thousand in one request."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 
-from gateway.engine.base import Counter, preconditions
+from gateway.engine.base import EngineBase, preconditions
 from gateway.engine.types import NO_CONDITIONS, Caller, Conditions, Deleted, DeleteOne
 from gateway.errors import BY_WIRE_CODE, EntrepotError, Refused
 from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed, slices
 
 SLICES_AT_ONCE = 4
-"""Slices of one request that are on their way together: they may share a commit."""
+"""Slices of one request that are sent at the same time: they may share a commit."""
 
 
-class Removals(Counter):
+class DeleteVerbs(EngineBase):
     async def delete(
         self,
         caller: Caller,
@@ -23,22 +23,24 @@ class Removals(Counter):
         version: str | None = None,
         conditions: Conditions = NO_CONDITIONS,
     ) -> Deleted:
-        """Delete a key, or one version of it. What was absent is deleted already.
+        """Delete a key, or one version of it. Deleting an absent key succeeds.
 
-        Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, and `NoSuchKey` where a condition asks for what
-        is not there."""
+        Raises `NoSuchBucket`, `AccessDenied`, `PreconditionFailed`, and `NoSuchKey` for a condition on an absent
+        key."""
         command = DeleteObject(bucket, key, caller.user_id, caller.root, version or "", preconditions(conditions))
         gone, marker = await self._send(command)
         return Deleted(gone, marker)
 
     async def delete_many(self, caller: Caller, bucket: str, wanted: list[DeleteOne]) -> list[Deleted | EntrepotError]:
-        """Delete many keys. Each has its own outcome, in the order of *wanted*.
+        """Delete many keys. Returns an outcome for each, in the order of *wanted*.
 
-        They go to the committer in slices, a few at a time, so that others' commands are run in between. Where a slice
-        fails as a whole, its keys and those that were not sent yet have its error; the first slice's is raised."""
+        The keys are sent to the committer in slices, a few at a time, so that commands of other clients run in between.
+        If a slice fails as a whole, its error is the outcome of its keys and of all keys that were not sent yet; an
+        error of the first slices is raised."""
         doomed = [Doomed(each.key, each.version or "", preconditions(each.conditions)) for each in wanted]
         waiting = deque(slices(doomed))
-        distinct = len({each.key for each in doomed}) == len(doomed)  # else what is done to a key keeps its order
+        # If a key is named twice, the order of the operations on it must be kept.
+        distinct = len({each.key for each in doomed}) == len(doomed)
         outcomes: list[Deleted | EntrepotError] = []
         while waiting:
             some = [waiting.popleft() for _ in range(min(SLICES_AT_ONCE if distinct else 1, len(waiting)))]

@@ -1,14 +1,15 @@
-"""The front desk: one class with every verb, made of the parts beside this file."""
+"""The engine: one class with all verbs, composed of the classes of the other modules."""
 
 from __future__ import annotations
 
-from gateway.engine.buckets import Buckets
-from gateway.engine.copies import Copies
-from gateway.engine.deletes import Removals
-from gateway.engine.listings import Listings
-from gateway.engine.posix_ops import Names
-from gateway.engine.uploads import Uploads
+from gateway.engine.buckets import BucketVerbs
+from gateway.engine.copies import CopyVerbs
+from gateway.engine.deletes import DeleteVerbs
+from gateway.engine.listings import ListingVerbs
+from gateway.engine.posix_ops import PosixVerbs
+from gateway.engine.uploads import UploadVerbs
 
 
-class Engine(Buckets, Copies, Removals, Uploads, Listings, Names):
-    """What S3 and POSIX ask. Each verb takes who asks first, and raises `gateway.errors`. For one event loop."""
+class Engine(BucketVerbs, CopyVerbs, DeleteVerbs, UploadVerbs, ListingVerbs, PosixVerbs):
+    """The verbs that S3 and files share. Each takes the caller first, and raises `gateway.errors`. For one event
+    loop."""

@@ -1,17 +1,17 @@
-"""Listings of objects and of versions, and an object's tags."""
+"""Listings of objects and of versions; the tags of an object."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gateway.engine.reads import Reads
+from gateway.engine.reads import ReadVerbs
 from gateway.engine.types import NO_CONDITIONS, Caller, Page, VersionPage
 from gateway.journal.columns import pack_map, unpack_map
 from gateway.namespace.commands.objects import SetTags
 from gateway.namespace.read import listing, listing_versions
 
 
-class Listings(Reads):
+class ListingVerbs(ReadVerbs):
     async def list(
         self,
         caller: Caller,
@@ -21,8 +21,9 @@ class Listings(Reads):
         after: bytes = b"",
         limit: int = 1000,
     ) -> Page:
-        """The keys behind *after* that begin with *prefix*, rolled up at *delimiter*. Raises `NoSuchBucket`,
-        `AccessDenied`."""
+        """Return a page of the keys after *after* that begin with *prefix*, grouped at *delimiter*.
+
+        Raises `NoSuchBucket`, `AccessDenied`."""
         row = self._bucket(caller, bucket)
         return await listing.list_objects(self._store, row, prefix, delimiter, after, limit)
 
@@ -36,7 +37,7 @@ class Listings(Reads):
         after_version: str = "",
         limit: int = 1000,
     ) -> VersionPage:
-        """All versions and delete markers, by key and the newest first."""
+        """Return a page of versions and delete markers, by key, the newest version first. Raises as `list` does."""
         row = self._bucket(caller, bucket)
         return await listing_versions.list_versions(
             self._store, row, prefix, delimiter, after_key, after_version, limit
@@ -45,14 +46,14 @@ class Listings(Reads):
     async def get_tags(
         self, caller: Caller, bucket: str, key: bytes, version: str | None
     ) -> tuple[dict[str, str], str | None]:
-        """The tags, and of which version. Raises as a read does."""
-        found, file = self._look(caller, bucket, key, version, NO_CONDITIONS)
+        """Return the tags, and the version id that has them. Raises as a read does."""
+        found, file = self._find(caller, bucket, key, version, NO_CONDITIONS)
         return unpack_map(file.tags), found.shown_version
 
     async def set_tags(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, tags: Mapping[str, str]
     ) -> str | None:
-        """Answers the version that has them now. Raises as a read does."""
+        """Replace the tags. Returns the version id that has them. Raises as a read does."""
         shown: str | None = await self._send(
             SetTags(bucket, key, caller.user_id, caller.root, version or "", pack_map(tags))
         )

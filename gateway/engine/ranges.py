@@ -1,4 +1,4 @@
-"""Which plain bytes a byte-range names. Pure. RFC 9110 section 14.1.2."""
+"""Resolve byte ranges (RFC 9110 section 14.1.2). Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from gateway.errors import InvalidArgument, InvalidRange
 
 
 def resolve(wanted: ByteRange | None, size: int) -> tuple[int, int]:
-    """(start, length) of *wanted* in an object of *size* bytes; all of it for None.
+    """Return (start, length) of *wanted* in an object of *size* bytes; the whole object for None.
 
-    Raises `InvalidRange` where no byte of the range exists."""
+    Raises `InvalidRange` if no byte of the range exists."""
     if wanted is None:
         return 0, size
     if wanted.start is None:
@@ -24,9 +24,9 @@ def resolve(wanted: ByteRange | None, size: int) -> tuple[int, int]:
 
 
 def resolve_whole(wanted: ByteRange | None, size: int) -> tuple[int, int]:
-    """As `resolve`, for one who must get every byte that was asked for, as a copy of a part does.
+    """Resolve a range of which every byte must exist, as a copied part requires.
 
-    Raises `InvalidArgument` where any byte of the range is missing."""
+    Raises `InvalidArgument` if a byte of the range does not exist."""
     if wanted is not None and max(wanted.start or 0, wanted.end or 0) >= size:
         raise InvalidArgument(f"Range specified is not valid for source object of size: {size}")
     return resolve(wanted, size)

@@ -1,4 +1,4 @@
-"""Reading objects: facts, ranges, parts, and the bytes.
+"""Reading objects: metadata, ranges, parts, and the bytes.
 
 The horizon is held from the turn of the loop in which the rows are looked up until the last byte is out: nothing that
 the rows name is deleted in between (docs/architecture.md, "Letting go").
@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 
 from gateway.blocks.read import read_plan
 from gateway.blocks.types import BlockFacts, ReadRange
-from gateway.engine.base import Counter, check_owner, preconditions
+from gateway.engine.base import EngineBase, check_owner, preconditions
 from gateway.engine.ranges import resolve
 from gateway.engine.types import (
     NO_CONDITIONS,
@@ -31,10 +31,10 @@ from gateway.namespace.read import lookups
 from gateway.namespace.read.lookups import Content, Found
 
 WHOLE_BYTES = 256 << 10
-"""Ranges up to so long are read at once, on the loop, where the page cache holds them: about 0.1 ms."""
+"""Ranges of at most this length are read on the event loop if the page cache has them: about 0.1 ms."""
 
 
-class Reads(Counter):
+class ReadVerbs(EngineBase):
     async def open(
         self,
         caller: Caller,
@@ -45,22 +45,22 @@ class Reads(Counter):
         part: int | None = None,
         conditions: Conditions = NO_CONDITIONS,
     ) -> Opened:
-        """An object opened for reading. The bytes are those of one version, whatever happens to the name meanwhile.
+        """Open an object for reading. The bytes are those of one version, whatever happens to the name meanwhile.
 
         Raises `NoSuchBucket`, `AccessDenied`, `NoSuchKey`, `NoSuchVersion`, `DeleteMarker`, `NotModified`,
-        `PreconditionFailed`, `InvalidRange`, `NoSuchPart`; `Corrupted` and `Unavailable` where the first bytes cannot
+        `PreconditionFailed`, `InvalidRange`, `NoSuchPart`; `Corrupted` and `Unavailable` if the first bytes cannot
         be read."""
-        found, file = self._look(caller, bucket, key, version, conditions)
-        start, length, fact, count = self._stretch(file, byte_range, part)
+        found, file = self._find(caller, bucket, key, version, conditions)
+        start, length, fact, count = self._resolve_range(file, byte_range, part)
         info = _info(found, file, count)
         if length <= WHOLE_BYTES:
-            whole = self._reader.read_now(tuple(self._wants(found, file, start, length)))
+            whole = self._reader.read_now(tuple(self._ranges(found, file, start, length)))
             if whole is not None:
-                return Opened(info, start, length, fact, whole, NOTHING)
-        # No beat has told a higher horizon since the rows were looked up, because nothing was awaited.
+                return Opened(info, start, length, fact, whole, NO_CHUNKS)
+        # Nothing was awaited since the rows were looked up, so no heartbeat has reported a higher horizon.
         token = self._journal.reading()
         token.__enter__()
-        chunks = Chunks(self._reader.read(self._wants(found, file, start, length)), token)
+        chunks = ObjectChunks(self._reader.read(self._ranges(found, file, start, length)), token)
         await chunks.begin()
         return Opened(info, start, length, fact, None, chunks)
 
@@ -74,19 +74,19 @@ class Reads(Counter):
         byte_range: ByteRange | None = None,
         conditions: Conditions = NO_CONDITIONS,
     ) -> Opened:
-        """As `open`, without the bytes."""
-        found, file = self._look(caller, bucket, key, version, conditions, content=False)
-        start, length, fact, count = self._stretch(file, byte_range, part)
-        return Opened(_info(found, file, count), start, length, fact, None, NOTHING)
+        """Return the metadata that `open` returns, without bytes. Raises as `open` does."""
+        found, file = self._find(caller, bucket, key, version, conditions, content=False)
+        start, length, fact, count = self._resolve_range(file, byte_range, part)
+        return Opened(_info(found, file, count), start, length, fact, None, NO_CHUNKS)
 
     async def object_parts(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, after_number: int, limit: int
     ) -> list[PartSummary]:
-        """The parts that a completed object was uploaded in, those with a number above *after_number*."""
-        _, file = self._look(caller, bucket, key, version, NO_CONDITIONS, content=False)
+        """Return up to *limit* parts of an object that was uploaded in parts, with numbers above *after_number*."""
+        _, file = self._find(caller, bucket, key, version, NO_CONDITIONS, content=False)
         return [each for each in self._parts(file) if each.number > after_number][:limit]
 
-    def _look(
+    def _find(
         self, caller: Caller, bucket: str, key: bytes, version: str | None, conditions: Conditions, content: bool = True
     ) -> tuple[Found, Content]:
         found = lookups.find(self._store, bucket, key, version or "", content)
@@ -97,7 +97,7 @@ class Reads(Counter):
         asked: Preconditions | None,
     ) -> tuple[Found, Content]:  # fmt: skip
         if found is None:
-            self._owned(caller, bucket)
+            self._owned_bucket(caller, bucket)
             keys.check(key)
             if version:
                 raise NoSuchVersion(key, version)
@@ -109,10 +109,10 @@ class Reads(Counter):
             check_read(asked, Seen(found.file.etag, found.file.size, found.modified_ns))
         return found, found.file
 
-    def _stretch(
+    def _resolve_range(
         self, file: Content, byte_range: ByteRange | None, number: int | None
     ) -> tuple[int, int, PartSummary | None, int]:
-        """(start, length, the part asked for, how many parts there are) of what is to be read."""
+        """Return (start, length, the requested part, the number of parts)."""
         facts = self._parts(file)
         if number is None:
             start, length = resolve(byte_range, file.size)
@@ -130,8 +130,8 @@ class Reads(Counter):
         row = self._store.query_one("SELECT parts FROM body WHERE id = ?", (file.content,))
         return unpack_parts(row[0]) if row is not None else []
 
-    def _wants(self, found: Found, file: Content, start: int, length: int) -> Iterable[ReadRange]:
-        """The stretches to read; lazily where there may be many."""
+    def _ranges(self, found: Found, file: Content, start: int, length: int) -> Iterable[ReadRange]:
+        """Return the ranges of extents to read; a lazy iterator if there may be many."""
         if file.shape == Shape.RUN and found.extents:
             run = unpack_extents(found.extents)
             if len(run) == 1 and found.block is not None and 0 < length <= run[0].length - start:
@@ -141,8 +141,8 @@ class Reads(Counter):
         return read_plan.plan_read(file.shape, file.content, start, length, lookup.extents_of, lookup.pieces_of)
 
 
-class Chunks:
-    """The bytes of an opened object, and the horizon that is held for them."""
+class ObjectChunks:
+    """The bytes of an opened object. Holds the horizon until it is read to the end or closed."""
 
     def __init__(self, pieces: AsyncIterator[Buffer], token: AbstractContextManager[None]) -> None:
         self._pieces = pieces
@@ -150,12 +150,12 @@ class Chunks:
         self._first: Buffer | None = None
 
     async def begin(self) -> None:
-        """Have the first piece at hand, so that what cannot be read at all is refused before an answer has begun.
+        """Read the first piece, so that an object that cannot be read is refused before the response begins.
 
         Raises `Corrupted`, `Unavailable`."""
         self._first = await self.__anext__()
 
-    def __aiter__(self) -> Chunks:
+    def __aiter__(self) -> ObjectChunks:
         return self
 
     async def __anext__(self) -> Buffer:
@@ -169,7 +169,7 @@ class Chunks:
             raise
 
     async def aclose(self) -> None:
-        """Let go of the horizon. Closing twice does no harm."""
+        """Release the horizon. May be called more than once."""
         token, self._token = self._token, None
         if token is not None:
             try:
@@ -182,10 +182,10 @@ class Chunks:
             self._token.__exit__(None, None, None)
 
 
-class _Nothing:
+class _NoChunks:
     """No bytes."""
 
-    def __aiter__(self) -> _Nothing:
+    def __aiter__(self) -> _NoChunks:
         return self
 
     async def __anext__(self) -> Buffer:
@@ -195,7 +195,7 @@ class _Nothing:
         pass
 
 
-NOTHING = _Nothing()
+NO_CHUNKS = _NoChunks()
 
 
 def _info(found: Found, file: Content, parts_count: int) -> ObjectInfo:

@@ -1,4 +1,4 @@
-"""What goes over the front desk's counter: plain values, neither S3's nor POSIX's. Pure."""
+"""The values that the engine's verbs take and return. Plain, and neither S3's nor POSIX's."""
 
 from __future__ import annotations
 
@@ -19,16 +19,36 @@ from gateway.namespace.read.pages import (
 )
 
 __all__ = [
-    "NO_CONDITIONS", "Body", "BucketInfo", "Buffer", "ByteRange", "Caller", "Conditions", "DeleteOne", "Deleted",
-    "Listed", "ListedVersion", "Meta", "ObjectInfo", "Opened", "Page", "PartInfo", "PartPage", "Promised", "Stored",
-    "UploadInfo", "UploadPage", "VersionPage", "WantedPart",
+    "NO_CONDITIONS",
+    "Body",
+    "BucketInfo",
+    "Buffer",
+    "ByteRange",
+    "Caller",
+    "Conditions",
+    "DeleteOne",
+    "Deleted",
+    "ExpectedDigests",
+    "Listed",
+    "ListedVersion",
+    "ObjectInfo",
+    "ObjectMeta",
+    "Opened",
+    "Page",
+    "PartInfo",
+    "PartPage",
+    "Stored",
+    "UploadInfo",
+    "UploadPage",
+    "VersionPage",
+    "WantedPart",
 ]  # fmt: skip
 
 Buffer = bytes | bytearray | memoryview
 
 
 class Caller(NamedTuple):
-    """Who asks: a user that identity has verified. `root` may do everything."""
+    """An authenticated user. A root user may do everything."""
 
     user: str
     user_id: int
@@ -38,7 +58,9 @@ class Caller(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Preconditions on the current (or the named) version. ETags without quotes; `*` stands alone in the tuple.
+    """Preconditions on the current version, or on the version that the request names.
+
+    ETags have no quotes. `*` is the only item of its tuple.
 
     RFC 9110 section 13; for writes, S3's PutObject, CopyObject, CompleteMultipartUpload and DeleteObject.
     """
@@ -57,32 +79,32 @@ NO_CONDITIONS = Conditions()
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
-    """What the client says that its bytes are; checked before anything is committed."""
+class ExpectedDigests:
+    """The size and digests that the client declared. They are verified before anything is committed."""
 
     size: int | None = None
     md5: bytes | None = None
     """Content-MD5, 16 bytes."""
     sha256: str | None = None
-    """SigV4's payload hash, hex."""
+    """The payload hash of SigV4, in hex."""
     checksum: tuple[str, str] | None = None
-    """(algorithm, base64), known in advance; a trailer's is told by `TrailingChecksum`."""
+    """(algorithm, base64) from a header. `Body.trailing_checksum` returns one from a trailer."""
 
 
 class Body:
-    """Bytes on their way in, and what is known of them only behind the last one."""
+    """The bytes of a request, and what is known of them only after the last one."""
 
     def __aiter__(self) -> AsyncIterator[Buffer]:
-        raise TypeError("a body gives its own iterator")
+        raise TypeError(f"{type(self).__name__} does not define __aiter__")
 
     def trailing_checksum(self) -> tuple[str, str] | None:
-        """(algorithm, base64) that came behind the bytes, None if none did. Valid once the iterator has ended."""
+        """Return the (algorithm, base64) of a trailer; None if there was none. Valid once the iterator has ended."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
-    """What a client says of an object besides its bytes."""
+class ObjectMeta:
+    """Headers and tags that a client sets on an object."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
     """content-type, content-encoding, …, and user metadata as `x-amz-meta-…`; lower-case names."""
@@ -90,11 +112,11 @@ class Meta:
 
 
 class Stored(NamedTuple):
-    """What a PUT, copy or completion answers."""
+    """The result of a PUT, a copy or a completion."""
 
     etag: str
     version: str | None
-    """S3's version id; None where the bucket never had versioning."""
+    """S3's version id; None if versioning was never enabled on the bucket."""
     size: int
     modified_ns: int
     checksum: Checksum | None
@@ -108,40 +130,41 @@ class ObjectInfo(NamedTuple):
     etag: str
     modified_ns: int
     version: str | None
-    """As `Stored.version`."""
+    """S3's version id; None if versioning was never enabled on the bucket."""
     is_latest: bool
     headers: Mapping[str, str]
     tags_count: int
     checksums: bytes
-    """packed, as in `File`"""
+    """Packed, as in the column of `File`."""
     parts_count: int
-    """0 unless it was uploaded in parts."""
+    """0 unless the object was uploaded in parts."""
     owner: int
 
     @property
     def checksum(self) -> Checksum | None:
-        """The one to show. Few ask, so it is unpacked for them alone."""
+        """The checksum that responses show. It is unpacked on demand, since few responses show it."""
         return first_checksum(self.checksums)
 
 
 class Opened(NamedTuple):
-    """An object opened for reading: its facts, the plain range that will come, and the bytes."""
+    """An object opened for reading: its metadata, the range, and the bytes."""
 
     info: ObjectInfo
     start: int
     length: int
     part: PartSummary | None
-    """The part that was asked for by number."""
+    """The part, if the request named one by number."""
     whole: Buffer | None
-    """All the bytes, where they were at hand at once (small ranges); otherwise read `chunks`."""
+    """All bytes of a small range that could be read without waiting; None: read `chunks`."""
     chunks: AsyncIterator[Buffer]
-    """The bytes, in pieces of at most a block; fails with `Corrupted` or `Unavailable`, never with wrong bytes.
-    Must be closed (`aclose`) when it is not read to its end."""
+    """The bytes, in pieces of at most one block. Raises `Corrupted` or `Unavailable`, and never yields wrong bytes.
+    The caller must close it (`aclose`) unless it reads to the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """RFC 9110's byte-range: `start` None is a suffix of `end` bytes; `end` is inclusive, None to the end."""
+    """A byte range (RFC 9110 section 14.1.2). `end` is inclusive; None means up to the end. If `start` is None, the
+    range is the last `end` bytes."""
 
     start: int | None
     end: int | None
@@ -149,16 +172,18 @@ class ByteRange:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a DELETE answers."""
+    """The result of a DELETE."""
 
     version: str | None
-    """The version that went, or the delete marker that was made."""
+    """The version that was deleted, or the delete marker that was created."""
     marker: bool
-    """A delete marker was made, or one was deleted."""
+    """Whether a delete marker was created or deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketInfo:
+    """A bucket, as listings show it."""
+
     name: str
     region: str
     made_ns: int
@@ -169,7 +194,7 @@ class BucketInfo:
 
 @dataclass(frozen=True, slots=True)
 class WantedPart:
-    """A part as a completion names it."""
+    """A part that a completion names."""
 
     number: int
     etag: str
@@ -178,7 +203,7 @@ class WantedPart:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOne:
-    """One of DeleteObjects' keys."""
+    """A key, or a version of it, in a DeleteObjects request."""
 
     key: bytes
     version: str | None = None

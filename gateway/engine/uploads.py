@@ -1,16 +1,16 @@
-"""Multipart uploads, but for their parts' bytes: begin, list, complete, abort."""
+"""Verbs on multipart uploads: create, list, complete, abort. `writes.py` and `copies.py` store parts."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Any
 
-from gateway.engine.base import Counter, preconditions
+from gateway.engine.base import EngineBase, preconditions
 from gateway.engine.types import (
     NO_CONDITIONS,
     Caller,
     Conditions,
-    Meta,
+    ObjectMeta,
     PartPage,
     Stored,
     UploadPage,
@@ -26,24 +26,24 @@ from gateway.namespace.commands.uploads import AbortUpload, CreateUpload
 from gateway.namespace.read import holdings
 
 PARTS_AT_ONCE = 256
-"""Parts that one command may look at: a few milliseconds of the committer's time."""
+"""Parts that one command may read: a few milliseconds of the committer's time."""
 TRIES = 5
-"""How often parts are looked at anew, because another one came meanwhile."""
+"""How often a completion is prepared anew because a part arrived meanwhile."""
 PREPARED_AT_ONCE = 2
-"""Completions of many parts that one process prepares at a time."""
+"""Completions of many parts that one process prepares at the same time."""
 WAITERS_MAX = 256
-"""Completions that wait for that, each of which holds the client's list of parts."""
+"""Completions that may wait for their turn. Each holds the client's list of parts in memory."""
 
 
-class Uploads(Counter):
+class UploadVerbs(EngineBase):
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
         self._preparing = Turns(deque(range(PREPARED_AT_ONCE)), WAITERS_MAX, "completions of many parts")
 
     async def create_upload(
-        self, caller: Caller, bucket: str, key: bytes, meta: Meta, checksum_algorithm: str, checksum_type: str
+        self, caller: Caller, bucket: str, key: bytes, meta: ObjectMeta, checksum_algorithm: str, checksum_type: str
     ) -> str:
-        """Begin an upload. Answers its id. Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`."""
+        """Create an upload. Returns its id. Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`."""
         keys.check(key)
         command = CreateUpload(
             bucket, key, caller.user_id, caller.root, checksum_algorithm, checksum_type, pack_map(meta.headers),
@@ -54,7 +54,7 @@ class Uploads(Counter):
     async def list_parts(
         self, caller: Caller, bucket: str, key: bytes, upload: str, after_number: int = 0, limit: int = 1000
     ) -> PartPage:
-        """Raises `NoSuchUpload`."""
+        """Return a page of the parts of an upload. Raises `NoSuchUpload`."""
         return holdings.list_parts(self._store, self._bucket(caller, bucket), key, upload, after_number, limit)
 
     async def list_uploads(
@@ -67,7 +67,7 @@ class Uploads(Counter):
         after_upload: str = "",
         limit: int = 1000,
     ) -> UploadPage:
-        """The open uploads, by key and then by when they began."""
+        """Return a page of the open uploads, by key and then by creation."""
         row = self._bucket(caller, bucket)
         return await holdings.list_uploads(self._store, row, prefix, delimiter, after_key, after_upload, limit)
 
@@ -79,19 +79,20 @@ class Uploads(Counter):
         upload: str,
         wanted: list[WantedPart],
         conditions: Conditions = NO_CONDITIONS,
-        promised_checksum: tuple[str, str] | None = None,
-        promised_type: str | None = None,
-        promised_size: int | None = None,
+        expected_checksum: tuple[str, str] | None = None,
+        expected_type: str | None = None,
+        expected_size: int | None = None,
     ) -> Stored:
-        """Make an object of the parts that are named. Asked again with the same list, it answers the same.
+        """Make an object of the parts that the client names. A repeated request with the same list gets the same
+        result.
 
         Raises `NoSuchUpload`, `InvalidPart`, `InvalidPartOrder`, `EntityTooSmall`, `BadChecksum`,
-        `PreconditionFailed`, `InvalidArgument`; `Busy` if too many completions of many parts wait, or parts come all
-        the time."""
-        algorithm, value = promised_checksum or ("", "")
+        `PreconditionFailed`, `InvalidArgument`; `Busy` if too many completions of many parts wait, or if parts keep
+        arriving."""
+        algorithm, value = expected_checksum or ("", "")
         command = CompleteUpload(
             bucket, key, caller.user_id, caller.root, upload, tuple(_wanted(each) for each in wanted),
-            algorithm, value, promised_type or "", promised_size, preconditions(conditions),
+            algorithm, value, expected_type or "", expected_size, preconditions(conditions),
         )  # fmt: skip
         finished = await self._complete(caller, command)
         return Stored(
@@ -99,8 +100,8 @@ class Uploads(Counter):
         )
 
     async def _complete(self, caller: Caller, command: CompleteUpload) -> complete.Finished:
-        """Send *command*, or the commands that are prepared of it if it names many parts, or parts that were copied
-        from several runs."""
+        """Send *command*. If it names many parts, or parts that were copied from several runs, prepare it in slices
+        first."""
         if len(command.parts) <= PARTS_AT_ONCE:
             finished = await self._send(command)
             if finished is not None:
@@ -115,10 +116,10 @@ class Uploads(Counter):
                     return finished
         finally:
             self._preparing.release(turn)
-        raise Busy("parts of the upload come all the time while it is completed")
+        raise Busy("parts keep arriving while the upload is completed")
 
     async def _prepare_and_send(self, command: CompleteUpload) -> complete.Finished | None:
-        """None if parts come meanwhile."""
+        """Return the result; None if a part arrived meanwhile."""
         needed = await complete_prepared.memory_bytes(self._store, command)
         async with self._writer.budget.charged(needed, self._writer.wait_seconds, command.user):
             prepared = await complete_prepared.prepared(self._store, command)
@@ -127,7 +128,7 @@ class Uploads(Counter):
             staged = 0
             for slice_of_pieces in prepared.slices:
                 if slice_of_pieces.nth < staged:
-                    continue  # an earlier try did it
+                    continue  # an earlier try has staged it
                 staged_now = await self._send(slice_of_pieces)
                 if staged_now is None:
                     return None
@@ -135,7 +136,7 @@ class Uploads(Counter):
             return await self._send(prepared.completion)
 
     async def abort_upload(self, caller: Caller, bucket: str, key: bytes, upload: str) -> None:
-        """Raises `NoSuchUpload`."""
+        """Abort an upload. Raises `NoSuchUpload`."""
         await self._send(AbortUpload(bucket, key, caller.user_id, caller.root, upload))
 
 

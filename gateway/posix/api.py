@@ -20,8 +20,8 @@ from gateway.engine.types import (
     BucketInfo,
     ByteRange,
     Conditions,
-    Meta,
     ObjectInfo,
+    ObjectMeta,
     Opened,
     Page,
     PartInfo,
@@ -82,13 +82,13 @@ class FileApi(ABC):
 
     @abstractmethod
     async def put(
-        self, bucket: str, key: bytes, body: Body, size: int, meta: Meta, conditions: Conditions = NO_CONDITIONS
+        self, bucket: str, key: bytes, body: Body, size: int, meta: ObjectMeta, conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
         """Store an object of *size* bytes durably. Raises `PreconditionFailed`, `IncompleteBody`."""
 
     @abstractmethod
     async def copy(
-        self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: Meta | None = None,
+        self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: ObjectMeta | None = None,
         conditions: Conditions = NO_CONDITIONS,
     ) -> Stored:  # fmt: skip
         """Copy an object without copying its bytes. *meta*: None keeps the metadata of the source. *conditions* apply
@@ -119,7 +119,7 @@ class FileApi(ABC):
         """Remove an empty directory. Raises `DirectoryNotEmpty`, `NotADirectory`, `NoSuchName`."""
 
     @abstractmethod
-    async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
+    async def begin_upload(self, bucket: str, key: bytes, meta: ObjectMeta) -> str:
         """Begin a multipart upload. Returns its id."""
 
     @abstractmethod

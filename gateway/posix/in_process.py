@@ -17,12 +17,12 @@ from gateway.engine.types import (
     Caller,
     Conditions,
     DeleteOne,
-    Meta,
+    ExpectedDigests,
     ObjectInfo,
+    ObjectMeta,
     Opened,
     Page,
     PartInfo,
-    Promised,
     Stored,
     WantedPart,
 )
@@ -119,7 +119,7 @@ class InProcessApi(FileApi):
         return await self._engine.open(self._caller, bucket, key, byte_range=wanted, conditions=conditions)
 
     async def put(
-        self, bucket: str, key: bytes, body: Body, size: int, meta: Meta, conditions: Conditions = NO_CONDITIONS
+        self, bucket: str, key: bytes, body: Body, size: int, meta: ObjectMeta, conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
         def put() -> Awaitable[Stored]:
             return self._engine.put(self._caller, bucket, key, body, _promise(body, size), meta, conditions)
@@ -130,7 +130,7 @@ class InProcessApi(FileApi):
         )
 
     async def copy(
-        self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: Meta | None = None,
+        self, bucket: str, key: bytes, to_bucket: str, to_key: bytes, meta: ObjectMeta | None = None,
         conditions: Conditions = NO_CONDITIONS,
     ) -> Stored:  # fmt: skip
         if meta is not None:
@@ -178,7 +178,7 @@ class InProcessApi(FileApi):
             while not self._journal.session and clock.monotonic() < deadline:  # polled: no event announces a session
                 await clock.sleep(durations.session_look_seconds)
 
-    async def begin_upload(self, bucket: str, key: bytes, meta: Meta) -> str:
+    async def begin_upload(self, bucket: str, key: bytes, meta: ObjectMeta) -> str:
         check_meta(meta)
         return await self._retry_lost_session(
             lambda: self._engine.create_upload(self._caller, bucket, key, meta, "", "")
@@ -217,8 +217,8 @@ class InProcessApi(FileApi):
         await self._engine.abort_upload(self._caller, bucket, key, upload)
 
 
-def _promise(body: Body, size: int) -> Promised:
-    return Promised(size=size, sha256=body.sha256 if isinstance(body, SignedBody) else None)
+def _promise(body: Body, size: int) -> ExpectedDigests:
+    return ExpectedDigests(size=size, sha256=body.sha256 if isinstance(body, SignedBody) else None)
 
 
 def _require_posix_path(bucket: str, path: bytes) -> bytes:

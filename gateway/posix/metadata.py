@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.engine.types import Meta
+from gateway.engine.types import ObjectMeta
 from gateway.errors import InvalidArgument
 
 META = "x-amz-meta-"
@@ -25,7 +25,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _TAG = re.compile(r"[\w\s+\-=.:/@]*")
 
 
-def check_meta(meta: Meta) -> Meta:
+def check_meta(meta: ObjectMeta) -> ObjectMeta:
     """Return *meta*. Raises `InvalidArgument` for names and values that no header or tag can hold."""
     size = 0
     for name, value in meta.headers.items():

@@ -217,8 +217,8 @@ def make_engine(site: Site) -> Engine:
         writer=storage.writer,
         reader=storage.reader,
         lookup=storage.lookup,
-        ring=site.keyring,
-        placing=storage.write_targets,
+        keyring=site.keyring,
+        write_targets=storage.write_targets,
         credentials=site.credentials,
         region=site.config.site.region,
     )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_plus
 
-from gateway.engine.types import Meta
+from gateway.engine.types import ObjectMeta
 from s3api.errors import S3Error
 
 CONTENT_HEADERS = frozenset(
@@ -37,7 +37,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 MAX_TAGS, TAG_NAME_CHARS, TAG_VALUE_CHARS = 10, 128, 256
 
 
-def object_meta(headers: Mapping[str, str], metadata_bytes: int, tagging: str | None = None) -> Meta:
+def object_meta(headers: Mapping[str, str], metadata_bytes: int, tagging: str | None = None) -> ObjectMeta:
     """The metadata in a request's headers, whose names are lower-case. *tagging*: the value of x-amz-tagging.
 
     Raises S3Error MetadataTooLarge or InvalidTag."""
@@ -54,7 +54,7 @@ def object_meta(headers: Mapping[str, str], metadata_bytes: int, tagging: str | 
         raise S3Error("MetadataTooLarge", MetadataSizeMaximum=str(metadata_bytes), Size=str(user_bytes))
     _drop_transfer_coding(kept)
     kept.setdefault("content-type", DEFAULT_TYPE)
-    return Meta(kept, parse_tagging(tagging) if tagging else {})
+    return ObjectMeta(kept, parse_tagging(tagging) if tagging else {})
 
 
 def _drop_transfer_coding(kept: dict[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway import errors as core
-from gateway.engine.types import PartInfo, Promised, UploadInfo, UploadPage
+from gateway.engine.types import ExpectedDigests, PartInfo, UploadInfo, UploadPage
 from s3api.errors import S3Error
 from s3api.format import checksums
 from s3api.format.conditions import copy_range, read_conditions
@@ -51,9 +51,9 @@ async def upload_part(request: S3Request) -> Response:
     body, size, sha256 = request_body(request)
     if size > settings.part_bytes:
         raise core.EntityTooLarge(size, settings.part_bytes)
-    promised = Promised(size, checksums.content_md5(headers), sha256, checksum)
+    expected = ExpectedDigests(size, checksums.content_md5(headers), sha256, checksum)
     part = await request.engine.put_part(
-        request.caller, request.bucket, request.key, request.query["uploadId"], number, body, promised, algorithm
+        request.caller, request.bucket, request.key, request.query["uploadId"], number, body, expected, algorithm
     )
     lines = f'ETag: "{part.etag}"\r\n' + (_SEALED if settings.sealed else "")
     # Said only once it was verified: what the client promised in a header or behind its bytes.

@@ -26,7 +26,7 @@ async def complete_multipart_upload(request: S3Request) -> Response:
     """POST /bucket/key?uploadId"""
     headers = request.headers
     # Of this operation the checksum headers speak of the object, not of the request's own XML.
-    promised = _promised_checksum(headers)
+    expected = _promised_checksum(headers)
     root = await read_xml_body(request, "CompleteMultipartUpload", own_checksum=False)
     wanted = await _parse_parts(root)
     stored = await request.engine.complete_upload(
@@ -36,7 +36,7 @@ async def complete_multipart_upload(request: S3Request) -> Response:
         request.query["uploadId"],
         wanted,
         write_conditions(headers),
-        promised,
+        expected,
         _promised_type(headers),
         declared_length(request, "x-amz-mp-object-size"),
     )

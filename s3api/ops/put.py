@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway import errors as core
-from gateway.engine.types import Promised, Stored
+from gateway.engine.types import ExpectedDigests, Stored
 from s3api.format import checksums
 from s3api.format.conditions import write_conditions
 from s3api.format.metadata import object_meta
@@ -22,9 +22,9 @@ async def put_object(request: S3Request) -> Response:
     body, size, sha256 = request_body(request)
     if size > settings.put_bytes:
         raise core.EntityTooLarge(size, settings.put_bytes)
-    promised = Promised(size, checksums.content_md5(headers), sha256, checksum)
+    expected = ExpectedDigests(size, checksums.content_md5(headers), sha256, checksum)
     stored = await request.engine.put(
-        request.caller, request.bucket, request.key, body, promised, meta, conditions, checksum_algorithm=algorithm
+        request.caller, request.bucket, request.key, body, expected, meta, conditions, checksum_algorithm=algorithm
     )
     return Response(200, stored_lines(request, stored) + checksums.checksum_lines(stored.checksum))
 

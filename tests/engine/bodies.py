@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from gateway.engine.types import Body, Buffer, Caller, Meta, Promised, Stored
+from gateway.engine.types import Body, Buffer, Caller, ExpectedDigests, ObjectMeta, Stored
 
 
 class Bytes(Body):
@@ -20,7 +20,7 @@ class Bytes(Body):
 
 
 async def put(engine, caller: Caller, key: bytes, data: bytes, bucket: str = "tree") -> Stored:
-    return await engine.put(caller, bucket, key, Bytes(data), Promised(size=len(data)), Meta())
+    return await engine.put(caller, bucket, key, Bytes(data), ExpectedDigests(size=len(data)), ObjectMeta())
 
 
 async def get(engine, caller: Caller, key: bytes, bucket: str = "tree") -> bytes:

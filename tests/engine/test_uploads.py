@@ -12,7 +12,7 @@ from gateway.blocks.fsck.table_check import check_tables
 from gateway.blocks.maintenance.release import ContentReleaser
 from gateway.engine import copies, uploads
 from gateway.engine.engine import Engine
-from gateway.engine.types import ByteRange, Caller, Conditions, Meta, Promised, WantedPart
+from gateway.engine.types import ByteRange, Caller, Conditions, ExpectedDigests, ObjectMeta, WantedPart
 from gateway.errors import (
     AccessDenied,
     Busy,
@@ -57,11 +57,11 @@ def sent(site: Site, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 async def uploaded(engine: Engine, root: Caller, key: bytes, count: int) -> tuple[str, list[WantedPart]]:
-    upload = await engine.create_upload(root, "tree", key, Meta(), "", "")
+    upload = await engine.create_upload(root, "tree", key, ObjectMeta(), "", "")
     parts = []
     for number in range(1, count + 1):
         data = b"%d" % number * 1_000
-        stored = await engine.put_part(root, "tree", key, upload, number, Bytes(data), Promised(len(data)))
+        stored = await engine.put_part(root, "tree", key, upload, number, Bytes(data), ExpectedDigests(len(data)))
         parts.append(WantedPart(number, stored.etag))
     return upload, parts
 
@@ -120,7 +120,7 @@ async def test_parts_that_come_meanwhile_have_the_others_looked_at_anew_and_not_
         found = await gather(*asked)
         if left[0]:
             left[0] -= 1
-            await engine.put_part(root, "tree", b"k", upload, 3, Bytes(b"3" * 1_000), Promised(1_000))
+            await engine.put_part(root, "tree", b"k", upload, 3, Bytes(b"3" * 1_000), ExpectedDigests(1_000))
         return found
 
     monkeypatch.setattr(complete_prepared, "gather_parts", then_a_part_comes)
@@ -140,8 +140,8 @@ async def copied(engine: Engine, root: Caller, key: bytes) -> tuple[str, list[Wa
     source, named = await uploaded(engine, root, b"source", 5)
     await engine.complete_upload(root, "tree", b"source", source, named)
     data = await get(engine, root, b"source")
-    upload = await engine.create_upload(root, "tree", key, Meta(), "", "")
-    own = await engine.put_part(root, "tree", key, upload, 2, Bytes(b"own"), Promised(3))
+    upload = await engine.create_upload(root, "tree", key, ObjectMeta(), "", "")
+    own = await engine.put_part(root, "tree", key, upload, 2, Bytes(b"own"), ExpectedDigests(3))
     first = await engine.copy_part(root, "tree", key, upload, 1, "tree", b"source", None, ByteRange(500, 3_499))
     last = await engine.copy_part(root, "tree", key, upload, 3, "tree", b"source", None, None)
     parts = [WantedPart(1, first.part.etag), WantedPart(2, own.etag), WantedPart(3, last.part.etag)]
@@ -244,7 +244,7 @@ async def test_what_a_completion_has_staged_in_vain_is_let_go_of(
             await engine.complete_upload(root, "tree", b"k", upload, parts[:2])
             expected = data[:3_003]
         case "a part replaced":
-            stored = await engine.put_part(root, "tree", b"k", upload, 1, Bytes(b"other"), Promised(5))
+            stored = await engine.put_part(root, "tree", b"k", upload, 1, Bytes(b"other"), ExpectedDigests(5))
             await engine.complete_upload(root, "tree", b"k", upload, [WantedPart(1, stored.etag), parts[2]])
             expected = b"other" + data[3_003:]
         case _:

@@ -116,7 +116,7 @@ def test_a_composite_checksum_is_that_of_the_parts_checksums(world):
     with pytest.raises(InvalidPart):
         complete(world, upload, parts[0], parts[1]._replace(checksum=texts[0]))
     with pytest.raises(Invalid):
-        complete(world, upload, *parts, promised_type="FULL_OBJECT")
+        complete(world, upload, *parts, expected_type="FULL_OBJECT")
     done = complete(world, upload, *parts, promised_algorithm="SHA256", promised_value=value)
     assert unpack_checksums(done[4])[0] == ("SHA256", "COMPOSITE", value + "-2")
 
@@ -135,11 +135,11 @@ def test_what_s3_refuses_is_refused_and_changes_nothing(world):
         with pytest.raises(error):
             complete(world, upload, *parts)
     with pytest.raises(Invalid):
-        complete(world, upload, one, promised_size=6)
+        complete(world, upload, one, expected_size=6)
     world.put(b"k", etag="e")
     with pytest.raises(PreconditionFailed):
         complete(world, upload, one, conditions=Preconditions(if_none_match=("*",)))
-    assert complete(world, upload, one._replace(etag=f'"{one.etag.upper()}"'), promised_size=5)[3] == 5
+    assert complete(world, upload, one._replace(etag=f'"{one.etag.upper()}"'), expected_size=5)[3] == 5
 
 
 def test_a_repeat_has_the_first_answer_and_another_list_has_none(world):

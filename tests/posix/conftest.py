@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.engine.types import Meta
+from gateway.engine.types import ObjectMeta
 from gateway.posix.bodies import BytesBody
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from gateway.posix.rpc.client import RpcClient
@@ -104,7 +104,7 @@ async def place(api: RpcClient) -> str:
     name = f"wire-{secrets.token_hex(6)}"
     await api.make_bucket(name)
     for key in (b"x", b"d/y"):
-        await api.put(name, key, BytesBody(key), len(key), Meta({"x-amz-meta-a": "é"}, {"tag": "1"}))
+        await api.put(name, key, BytesBody(key), len(key), ObjectMeta({"x-amz-meta-a": "é"}, {"tag": "1"}))
     return name
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fsspec.asyn import sync
 
-from gateway.engine.types import Meta
+from gateway.engine.types import ObjectMeta
 from gateway.journal.records.tree import EntryMoved
 from gateway.posix.bodies import BytesBody
 from gateway.posix.fsspec.base import in_batches
@@ -213,7 +213,7 @@ def test_what_is_written_to_the_source_between_the_steps_of_a_move_is_not_lost(f
 
     async def write() -> None:
         data = b"write %d" % len(written)
-        await api.put(bucket, b"d/x", BytesBody(data), len(data), Meta())
+        await api.put(bucket, b"d/x", BytesBody(data), len(data), ObjectMeta())
         written.append(data)
 
     for step in ("look", "page", "copy", "move", "remove", "rename"):

@@ -10,7 +10,7 @@ import secrets
 import pytest
 
 from gateway.engine.types import NO_CONDITIONS as NONE
-from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo
+from gateway.engine.types import ByteRange, Conditions, ObjectInfo, ObjectMeta
 from gateway.errors import (
     AccessDenied,
     BucketOwned,
@@ -133,7 +133,7 @@ async def test_a_name_that_cannot_travel_is_its_own_callers_mistake(api, place):
 async def test_an_answer_that_grows_long_is_broken_off_and_asked_for_on(api, place, monkeypatch):
     keys = [b"long/%04d-" % number + b"k" * 900 for number in range(1000)]
     for at in range(0, 1000, 100):
-        await asyncio.gather(*[api.put(place, key, BytesBody(b""), 0, Meta()) for key in keys[at : at + 100]])
+        await asyncio.gather(*[api.put(place, key, BytesBody(b""), 0, ObjectMeta()) for key in keys[at : at + 100]])
     found = await api.compound([("page", (place, b"long/", b"", b""))] * 12)
     assert len(found) == 12
     assert all([each.key for each in page.keys] == keys for page in found)
@@ -145,7 +145,7 @@ async def test_an_answer_that_grows_long_is_broken_off_and_asked_for_on(api, pla
 @pytest.mark.parametrize("size", [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 9 * MIB + 7])
 async def test_bytes_come_back_as_they_went_whole_and_in_part(api, place, size):
     data = os.urandom(size)
-    stored = await api.put(place, b"bytes", BytesBody(data), size, Meta())
+    stored = await api.put(place, b"bytes", BytesBody(data), size, ObjectMeta())
     assert stored.etag == hashlib.md5(data).hexdigest()
     opened = await api.open(place, b"bytes")
     assert (opened.info.size, opened.length) == (size, size)
@@ -159,7 +159,7 @@ async def test_bytes_come_back_as_they_went_whole_and_in_part(api, place, size):
 @pytest.mark.parametrize("after", [0, 100, 500_000, 3 * MIB + 99, 7 * MIB])
 async def test_a_read_that_breaks_off_goes_on_where_it_was(served, place, line, api, after):
     data = os.urandom(8 * MIB)
-    await api.put(place, b"bytes", BytesBody(data), len(data), Meta())
+    await api.put(place, b"bytes", BytesBody(data), len(data), ObjectMeta())
     async with connected(served, line.url) as far:
         line.suffer(b"POST /.entrepot/read", times=3, after_bytes=after)
         assert await read_all(await far.open(place, b"bytes")) == data
@@ -167,18 +167,18 @@ async def test_a_read_that_breaks_off_goes_on_where_it_was(served, place, line, 
 
 
 async def test_a_read_whose_object_is_replaced_while_it_breaks_off_is_ended(served, place, line, api):
-    await api.put(place, b"bytes", BytesBody(bytes(8 * MIB)), 8 * MIB, Meta())
+    await api.put(place, b"bytes", BytesBody(bytes(8 * MIB)), 8 * MIB, ObjectMeta())
     async with connected(served, line.url) as far:
         line.suffer(b"POST /.entrepot/read", after_bytes=3 * MIB)
         opened = await far.open(place, b"bytes")
-        await api.put(place, b"bytes", BytesBody(b"other"), 5, Meta())
+        await api.put(place, b"bytes", BytesBody(b"other"), 5, ObjectMeta())
         with pytest.raises(PreconditionFailed):
             await read_all(opened)
 
 
 async def test_a_byte_that_changes_on_its_way_is_noticed_and_read_again(api, place, monkeypatch):
     data = os.urandom(2 * MIB)
-    await api.put(place, b"bytes", BytesBody(data), len(data), Meta())
+    await api.put(place, b"bytes", BytesBody(data), len(data), ObjectMeta())
     read_frame, spoilt = resumable_read.read_frame, 0
 
     class Spoiling:
@@ -221,7 +221,7 @@ async def test_the_region_is_learnt_from_the_gateway(served, place):
 
 async def test_each_request_leaves_a_line_that_names_its_verb_and_no_secret(served, place, api):
     before = len(lines(served))
-    await api.put(place, b"new", BytesBody(b"12"), 2, Meta())
+    await api.put(place, b"new", BytesBody(b"12"), 2, ObjectMeta())
     await api.rename(place, b"d", b"line", directory=True)
     await api.compound([("look", (place, b"x")), ("look", (place, b"none"))])
     await read_all(await api.open(place, b"x"))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.engine.types import ByteRange, Conditions, Meta, ObjectInfo, Page, WantedPart
+from gateway.engine.types import ByteRange, Conditions, ObjectInfo, ObjectMeta, Page, WantedPart
 from gateway.errors import BY_WIRE_CODE, InvalidArgument
 from gateway.posix.api import parameters
 from gateway.posix.metadata import check_meta
@@ -173,10 +173,11 @@ def test_other_methods_and_other_keys_are_s3s(signer):
 @pytest.mark.parametrize(
     "meta",
     [
-        Meta({"x-amz-meta-a\r\nset-cookie": "x"}), Meta({"x-amz-meta-a": "x\r\nset-cookie: y"}),
-        Meta({"content-length": "7"}), Meta({"x-amz-meta-": "x"}), Meta({"x-amz-meta-A": "x"}),
-        Meta({"x-amz-meta-a": "x" * 3000}), Meta({"content-type": "\ud800"}),
-        Meta({}, {"": "x"}), Meta({}, {"aws:x": "y"}), Meta({}, {str(number): "" for number in range(11)}),
+        ObjectMeta({"x-amz-meta-a\r\nset-cookie": "x"}), ObjectMeta({"x-amz-meta-a": "x\r\nset-cookie: y"}),
+        ObjectMeta({"content-length": "7"}), ObjectMeta({"x-amz-meta-": "x"}), ObjectMeta({"x-amz-meta-A": "x"}),
+        ObjectMeta({"x-amz-meta-a": "x" * 3000}), ObjectMeta({"content-type": "\ud800"}),
+        ObjectMeta({}, {"": "x"}), ObjectMeta({}, {"aws:x": "y"}),
+        ObjectMeta({}, {str(number): "" for number in range(11)}),
     ],
 )  # fmt: skip
 def test_metadata_that_no_header_can_hold_is_refused(meta):
@@ -208,7 +209,7 @@ def there_and_back(schema, value):
     return schema.decode(protocol.unpack(protocol.pack(schema.encode(value)), "it"), "it")
 
 
-@given(found=OBJECTS, page=PAGES, wanted=RANGES, conditions=CONDITIONS, meta=st.builds(Meta, TEXTS, TEXTS))
+@given(found=OBJECTS, page=PAGES, wanted=RANGES, conditions=CONDITIONS, meta=st.builds(ObjectMeta, TEXTS, TEXTS))
 def test_every_value_comes_back_as_it_went(found, page, wanted, conditions, meta):
     assert there_and_back(METHODS["look"].result, found) == found
     assert there_and_back(METHODS["page"].result, page) == page

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from gateway.engine.types import Conditions, Meta
+from gateway.engine.types import Conditions, ObjectMeta
 from gateway.errors import CommitterGone, EntrepotError, NoSuchName, SessionExpired, Unavailable
 from gateway.posix.bodies import BytesBody, read_all
 from gateway.posix.rpc.client import RpcClient
@@ -77,7 +77,7 @@ async def test_a_rename_is_made_once_or_is_said_not_to_be_known(site, names):
         options = EndpointOptions(endpoint=running.url, key=running.access_key, secret=running.secret_key)
         api = await RpcClient.connect(resolve_endpoint(options))
         await api.make_bucket("bay")
-        await api.put("bay", b"0/x", BytesBody(b"bytes"), 5, Meta())
+        await api.put("bay", b"0/x", BytesBody(b"bytes"), 5, ObjectMeta())
         at, unknown = 0, 0
         with Killer(running, names) as killer:
             for step in range(1, STEPS + 1):
@@ -120,7 +120,7 @@ async def test_a_file_is_created_once_and_what_was_written_is_there(site):
         async def create(number: int) -> None:
             key, data = b"%04d" % number, os.urandom(random.Random(number).choice([10, 100_000, 3 << 20]))
             with suppress(*NOT_KNOWN):
-                await api.put("bay", key, BytesBody(data), len(data), Meta(), Conditions(if_none_match=("*",)))
+                await api.put("bay", key, BytesBody(data), len(data), ObjectMeta(), Conditions(if_none_match=("*",)))
                 written[key] = data
                 killer.step()
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway.engine.types import Conditions, Meta
+from gateway.engine.types import Conditions, ObjectMeta
 from gateway.errors import (
     CommitterGone,
     NoSuchName,
@@ -53,7 +53,7 @@ async def test_every_change_is_made_once_however_often_its_answer_is_lost(served
         line.suffer(b"POST /.entrepot/", times=2)
         await far.move(place, b"d/y", f"{place}-2", b"y")
         line.suffer(b"POST /.entrepot/", times=2)
-        await far.put(place, b"new", BytesBody(b"bytes"), 5, Meta(), Conditions(if_none_match=("*",)))
+        await far.put(place, b"new", BytesBody(b"bytes"), 5, ObjectMeta(), Conditions(if_none_match=("*",)))
         line.suffer(b"POST /.entrepot/", times=2)
         await far.rmdir(place, b"made")
         assert line.suffered == 2
@@ -93,7 +93,7 @@ async def test_what_may_be_done_twice_is_begun_anew_where_nobody_knows(api, plac
         return [CommitterGone("nobody knows")] if tries == 1 else await send(calls, stop, parallel)
 
     monkeypatch.setattr(api, "_send_calls", unknown)
-    assert await api.begin_upload(place, b"up", Meta())
+    assert await api.begin_upload(place, b"up", ObjectMeta())
     for once in (api.mkdir(place, b"new"), api.rename(place, b"d", b"e", directory=True)):
         tries = 0
         with pytest.raises(CommitterGone):
@@ -114,11 +114,11 @@ async def test_bytes_that_may_be_replaced_are_sent_anew_where_nobody_knows_other
         return refused if tries == 1 else await post(*arguments, **options)
 
     monkeypatch.setattr(api._transport, "post", forgets)
-    assert (await api.put(place, b"new", BytesBody(b"12"), 2, Meta())).size == 2
+    assert (await api.put(place, b"new", BytesBody(b"12"), 2, ObjectMeta())).size == 2
     assert tries == 2
     tries = 0
     with pytest.raises(CommitterGone):
-        await api.put(place, b"other", BytesBody(b"12"), 2, Meta(), Conditions(if_none_match=("*",)))
+        await api.put(place, b"other", BytesBody(b"12"), 2, ObjectMeta(), Conditions(if_none_match=("*",)))
     assert tries == 1
 
 
@@ -149,7 +149,7 @@ async def test_bytes_that_did_not_come_whole_are_sent_again(served, place, line,
     says = b"HTTP/1.1 400 No\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body) + body
     async with connected(served, line.url) as far:
         line.suffer(b"POST /.entrepot/write", times=1, says=says)
-        await far.put(place, b"new", BytesBody(b"12"), 2, Meta())
+        await far.put(place, b"new", BytesBody(b"12"), 2, ObjectMeta())
         assert line.suffered == 1
     assert (await api.look(place, b"new")).size == 2
 

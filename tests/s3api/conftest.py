@@ -19,7 +19,7 @@ import botocore.config
 import pytest
 
 from gateway.engine.engine import Engine
-from gateway.engine.types import Body, Buffer, Caller, Meta, Promised
+from gateway.engine.types import Body, Buffer, Caller, ExpectedDigests, ObjectMeta
 from gateway.site.admin import users
 from gateway.site.site import Site as Opened
 from gateway.timing import Timing, parse_timing
@@ -68,7 +68,7 @@ class Site:
 
     async def store(self, key: bytes, data: bytes, bucket: str = "bucket") -> None:
         """An object, past the protocol."""
-        await self.engine.put(self.caller(), bucket, key, Bytes(data), Promised(), Meta())
+        await self.engine.put(self.caller(), bucket, key, Bytes(data), ExpectedDigests(), ObjectMeta())
 
     def caller(self, access_key: str = ALICE[0]) -> Caller:
         """Who this key stands for."""

@@ -68,7 +68,7 @@ async def test_a_write_without_its_backend_says_that_the_backend_is_unavailable(
     async def refused(*_arguments, **_named):
         raise backend_errors.Unavailable("connection refused", backend="disk")
 
-    target = site.engine._placing.default.copies[0].backend
+    target = site.engine._write_targets.default.copies[0].backend
     monkeypatch.setattr(type(target), "put", refused)
     reply = await signer.request("PUT", "/bucket/k", body=b"x")
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from botocore.exceptions import ClientError
 
-from gateway.engine.types import Body, Buffer, Promised
+from gateway.engine.types import Body, Buffer, ExpectedDigests
 from gateway.errors import NoSuchBucket, NoSuchUpload
 from tests.s3api.test_operations import failed
 
@@ -79,7 +79,7 @@ async def test_a_part_under_way_while_its_bucket_goes_is_refused(s3, site, again
     held = Held()
     caller = site.caller()
     putting = asyncio.create_task(
-        site.engine.put_part(caller, "leaving", AT["Key"].encode(), upload, 2, held, Promised())
+        site.engine.put_part(caller, "leaving", AT["Key"].encode(), upload, 2, held, ExpectedDigests())
     )
     await held.begun.wait()
     await site.call(s3.delete_bucket, Bucket="leaving")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.engine.types import Meta, Promised
+from gateway.engine.types import ExpectedDigests, ObjectMeta
 from gateway.errors import InvalidArgument, NoSuchBucket, NoSuchUser
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
@@ -42,8 +42,8 @@ async def test_where_a_key_would_go_depends_on_how_much_is_written(site: Site) -
 async def test_versions_and_delete_markers_are_told_apart(site: Site) -> None:
     caller = await root(site)
     await site.engine.set_versioning(caller, "tree", 1)
-    first = await site.engine.put(caller, "tree", b"key", Bytes(b"1"), Promised(size=1), Meta())
-    await site.engine.put(caller, "tree", b"key", Bytes(b"22"), Promised(size=2), Meta())
+    first = await site.engine.put(caller, "tree", b"key", Bytes(b"1"), ExpectedDigests(size=1), ObjectMeta())
+    await site.engine.put(caller, "tree", b"key", Bytes(b"22"), ExpectedDigests(size=2), ObjectMeta())
     await site.engine.delete(caller, "tree", b"key")
     told = explain(site, "s3://tree/key")
     assert (told["delete_marker"], told["size"], told["lies"]) == (True, None, None)

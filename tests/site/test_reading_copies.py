@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.blocks import metrics
-from gateway.engine.types import Meta, Promised
+from gateway.engine.types import ExpectedDigests, ObjectMeta
 from gateway.site.site import Site
 from tests.files import block_files
 from tests.servers.between import Between, Forward, Heard, between, honest, refusal
@@ -78,7 +78,9 @@ async def site(
 
 
 async def put(site: Site, key: str) -> None:
-    await site.engine.put(await root(site), "tree", key.encode(), Bytes(DATA), Promised(size=len(DATA)), Meta())
+    await site.engine.put(
+        await root(site), "tree", key.encode(), Bytes(DATA), ExpectedDigests(size=len(DATA)), ObjectMeta()
+    )
 
 
 async def pieces(site: Site, key: str) -> AsyncIterator[bytes]:
@@ -151,7 +153,9 @@ async def test_a_disk_that_loses_its_blocks_in_the_middle_of_an_object_is_left_f
 async def test_five_hundred_readers_of_an_object_in_a_cloud_ask_it_for_each_block_once(
     site: Site, places: dict[str, Between]
 ) -> None:
-    await site.engine.put(await root(site), "tree", b"k", Bytes(DATA[:100_000]), Promised(size=100_000), Meta())
+    await site.engine.put(
+        await root(site), "tree", b"k", Bytes(DATA[:100_000]), ExpectedDigests(size=100_000), ObjectMeta()
+    )
     for place in places.values():
         place.heard.clear()
     found = await asyncio.gather(*(drained(site, "k") for _ in range(500)))

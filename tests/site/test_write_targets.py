@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import Marker
-from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Caller, Meta, Promised, WantedPart
+from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Caller, ExpectedDigests, ObjectMeta, WantedPart
 from gateway.errors import Misconfigured, Unavailable
 from gateway.site.site import Site
 from tests.endpoint import run_entrepot
@@ -74,8 +74,8 @@ async def root(site: Site) -> Caller:
 
 
 async def put(site: Site, key: str, data: bytes, *, told: bool = True) -> None:
-    promised = Promised(size=len(data)) if told else Promised()
-    await site.engine.put(await root(site), "tree", key.encode(), Bytes(data), promised, Meta())
+    promised = ExpectedDigests(size=len(data)) if told else ExpectedDigests()
+    await site.engine.put(await root(site), "tree", key.encode(), Bytes(data), promised, ObjectMeta())
 
 
 async def get(site: Site, key: str) -> bytes:
@@ -137,8 +137,8 @@ async def test_what_is_written_anew_stays_where_it_is_once_the_config_lacks_its_
 
 async def test_parts_count_as_large(site: Site) -> None:
     caller = await root(site)
-    upload = await site.engine.create_upload(caller, "tree", b"parts", Meta(), "", "")
-    part = await site.engine.put_part(caller, "tree", b"parts", upload, 1, Bytes(b"x"), Promised(size=1))
+    upload = await site.engine.create_upload(caller, "tree", b"parts", ObjectMeta(), "", "")
+    part = await site.engine.put_part(caller, "tree", b"parts", upload, 1, Bytes(b"x"), ExpectedDigests(size=1))
     await site.engine.complete_upload(caller, "tree", b"parts", upload, [WantedPart(1, part.etag)])
     assert policies(site) == ["far"]
 
@@ -167,7 +167,7 @@ async def test_a_copy_under_the_same_policy_shares_bytes_and_under_another_store
 async def test_a_part_that_is_copied_from_another_policy_is_stored_anew(site: Site) -> None:
     caller = await root(site)
     await put(site, "one", b"0123456789")
-    upload = await site.engine.create_upload(caller, "tree", b"safe/parts", Meta(), "", "")
+    upload = await site.engine.create_upload(caller, "tree", b"safe/parts", ObjectMeta(), "", "")
     part, _, _ = await site.engine.copy_part(
         caller, "tree", b"safe/parts", upload, 1, "tree", b"one", None, ByteRange(2, 5)
     )

@@ -81,8 +81,8 @@ class CompleteUpload(Command[Finished | None]):
     promised_algorithm: str = ""
     """Of the whole object's checksum, if the client says it; its *value* may come without the part count."""
     promised_value: str = ""
-    promised_type: str = ""
-    promised_size: int | None = None
+    expected_type: str = ""
+    expected_size: int | None = None
     conditions: Preconditions | None = None
 
 
@@ -170,12 +170,12 @@ def _invalid(asked: CompleteUpload, wanted: WantedPart, why: str) -> InvalidPart
 
 
 def check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
-    if asked.promised_size is not None and asked.promised_size != size:
+    if asked.expected_size is not None and asked.expected_size != size:
         raise Invalid(
-            f"The provided 'x-amz-mp-object-size' header value {asked.promised_size} does not match what was computed: "
+            f"The provided 'x-amz-mp-object-size' header value {asked.expected_size} does not match what was computed: "
             f"{size}"
         )
-    if asked.promised_type and asked.promised_type != upload.checksum_type:
+    if asked.expected_type and asked.expected_type != upload.checksum_type:
         raise Invalid(
             f"The upload was created using the {upload.checksum_type or 'null'} checksum mode. The complete request "
             "must use the same checksum mode."

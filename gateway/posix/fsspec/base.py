@@ -17,7 +17,7 @@ from typing import Any
 from fsspec.asyn import AsyncFileSystem, get_loop, sync_wrapper
 
 from gateway.config import CONFIG_NAME
-from gateway.engine.types import Meta, ObjectInfo
+from gateway.engine.types import ObjectInfo, ObjectMeta
 from gateway.errors import NotFound
 from gateway.posix.api import FileApi
 from gateway.posix.fsspec.connections import acquire_connection, release_connection
@@ -218,9 +218,9 @@ async def in_batches(work: Iterable[Coroutine[Any, Any, Any]], batch_size: int) 
     return found
 
 
-def make_meta(content_type: str | None, metadata: dict[str, str] | None) -> Meta:
+def make_meta(content_type: str | None, metadata: dict[str, str] | None) -> ObjectMeta:
     """What a program says of a file besides its bytes."""
     headers = {f"{META}{name.lower()}": str(value) for name, value in (metadata or {}).items()}
     if content_type is not None:
         headers["content-type"] = str(content_type)
-    return Meta(headers)
+    return ObjectMeta(headers)

@@ -17,7 +17,7 @@ from fsspec.asyn import sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.utils import isfilelike, merge_offset_ranges
 
-from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, Meta, ObjectInfo, Opened
+from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, ObjectInfo, ObjectMeta, Opened
 from gateway.errors import InvalidRange, NoSuchKey, PreconditionFailed
 from gateway.posix.api import FileApi
 from gateway.posix.bodies import FileBody, as_bytes_view, read_all, write_to_file
@@ -189,7 +189,7 @@ class DataOps(ListingOps):
                 headers.pop(f"{META}{name.lower()}", None)
                 if value is not None:
                     headers[f"{META}{name.lower()}"] = str(value)
-            await api.copy(*place, *place, Meta(headers), Conditions(if_match=(found.etag,)))
+            await api.copy(*place, *place, ObjectMeta(headers), Conditions(if_match=(found.etag,)))
         self.invalidate_cache(path)
 
     touch = sync_wrapper(_touch)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Conditions, Meta, ObjectInfo, WantedPart
+from gateway.engine.types import NO_CONDITIONS, Body, Buffer, ByteRange, Conditions, ObjectInfo, ObjectMeta, WantedPart
 from gateway.errors import NameExists, NoSuchBucket, NoSuchName, NoSuchUpload, PreconditionFailed
 from gateway.posix.api import Directory, FileApi
 from gateway.posix.bodies import BytesBody, read_all
@@ -37,7 +37,7 @@ class MultipartWriter:
         self,
         connect: Callable[[], Awaitable[FileApi]],
         place: ObjectPath,
-        meta: Meta,
+        meta: ObjectMeta,
         conditions: Conditions = NO_CONDITIONS,
         step_bytes: int = PART_BYTES,
     ) -> None:
@@ -82,8 +82,8 @@ class MultipartWriter:
             self._conditions = Conditions(if_none_match=("*",))
             return 0, b""
         self._conditions = Conditions(if_match=(found.etag,))
-        if self._meta == Meta():
-            self._meta = Meta(found.headers, await api.tags(*self._parse) if found.tags_count else {})
+        if self._meta == ObjectMeta():
+            self._meta = ObjectMeta(found.headers, await api.tags(*self._parse) if found.tags_count else {})
         sizes = [part.size for part in await api.parts(*self._parse)] or [found.size]
         kept = sizes if sizes[-1] >= LEAST_PART_BYTES else sizes[:-1]
         at = 0

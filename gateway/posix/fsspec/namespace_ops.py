@@ -11,7 +11,7 @@ from typing import Any
 
 from fsspec.asyn import sync_wrapper
 
-from gateway.engine.types import Conditions, Meta
+from gateway.engine.types import Conditions, ObjectMeta
 from gateway.errors import (
     BucketExists,
     BucketOwned,
@@ -281,7 +281,7 @@ async def _mark(api: FileApi, place: ObjectPath) -> None:
     """Make a directory that is only implied."""
     marker = place.key + SLASH
     with suppress(EntrepotError):
-        await api.put(place.bucket, marker, BytesBody(b""), 0, Meta(), Conditions(if_none_match=("*",)))
+        await api.put(place.bucket, marker, BytesBody(b""), 0, ObjectMeta(), Conditions(if_none_match=("*",)))
 
 
 async def _remove_all(api: FileApi, bucket: str, keys: list[bytes]) -> None:

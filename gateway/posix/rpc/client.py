@@ -20,7 +20,17 @@ from urllib.parse import quote
 
 import aiohttp
 
-from gateway.engine.types import NO_CONDITIONS, Body, ByteRange, Conditions, Meta, ObjectInfo, Opened, PartInfo, Stored
+from gateway.engine.types import (
+    NO_CONDITIONS,
+    Body,
+    ByteRange,
+    Conditions,
+    ObjectInfo,
+    ObjectMeta,
+    Opened,
+    PartInfo,
+    Stored,
+)
 from gateway.errors import Busy, CommitterGone, EntrepotError, InvalidArgument, Refused, SessionExpired
 from gateway.posix.api import FileApi
 from gateway.posix.rpc import protocol
@@ -236,7 +246,7 @@ class RpcClient(FileApi):
     # --- writing content ----------------------------------------------------------------------------------------------
 
     async def put(
-        self, bucket: str, key: bytes, body: Body, size: int, meta: Meta, conditions: Conditions = NO_CONDITIONS
+        self, bucket: str, key: bytes, body: Body, size: int, meta: ObjectMeta, conditions: Conditions = NO_CONDITIONS
     ) -> Stored:
         arguments, repeatable = (bucket, key, size, meta, conditions), conditions == NO_CONDITIONS
         stored: Stored = await self._write("put", body, size, arguments, repeatable=repeatable)

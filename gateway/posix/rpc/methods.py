@@ -13,8 +13,8 @@ from gateway.engine.types import (
     BucketInfo,
     ByteRange,
     Conditions,
-    Meta,
     ObjectInfo,
+    ObjectMeta,
     Page,
     PartInfo,
     Stored,
@@ -70,7 +70,7 @@ NUMBER = integer_between(1, PARTS_MOST)
 SIZE = integer_between(0, 5 << 30)
 """Bytes that one request writes; the maximum is that of S3."""
 RANGE = struct(ByteRange, start=OptionalOf(OFFSET), end=OptionalOf(OFFSET))
-META = struct(Meta, headers=TextMap(HEADERS_MOST), tags=TextMap(HEADERS_MOST))
+META = struct(ObjectMeta, headers=TextMap(HEADERS_MOST), tags=TextMap(HEADERS_MOST))
 CHECKSUM = struct(Checksum, algorithm=TEXT, type=TEXT, value=TEXT)
 WANTED_PARTS = ListOf(struct(WantedPart, number=NUMBER, etag=TEXT), PARTS_MOST)
 BUCKET = struct(BucketInfo, name=TEXT, region=TEXT, made_ns=INTEGER, owner=INTEGER, versioning=INTEGER)

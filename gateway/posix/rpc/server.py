@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from gateway.engine.shares import Held, Shares
+from gateway.engine.shares import Shares, UserShare
 from gateway.engine.types import Body, Buffer, Caller, Opened
 from gateway.errors import (
     BadDigest,
@@ -237,7 +237,7 @@ class RpcServer:
 class _HeldResponse:
     """A response in pieces. Its bytes are charged to the user until it is sent or closed."""
 
-    def __init__(self, body: bytes, held: Held) -> None:
+    def __init__(self, body: bytes, held: UserShare) -> None:
         self._pieces = iter([memoryview(body)[at : at + SENT_BYTES] for at in range(0, len(body), SENT_BYTES)])
         self._held = held
 
@@ -274,7 +274,7 @@ def _decode_arguments(method: Method, call: MethodCall) -> list[Any]:
         raise InvalidArgument(str(error)) from None
 
 
-async def _read_body(body: Body, size: int, sha256: str | None, held: Held) -> bytes:
+async def _read_body(body: Body, size: int, sha256: str | None, held: UserShare) -> bytes:
     """Read a small body whole, charging *held* as it arrives. Raises `IncompleteBody`, `BadDigest`, `Busy`."""
     collected = bytearray()
     async for chunk in body:
