@@ -17,14 +17,14 @@ class Gated(Memory):
         self.gate = asyncio.Event()
         if is_open:
             self.gate.set()
-        self.asked = 0
+        self.gets = 0
         self.cancelled = 0
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
         return None
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
-        self.asked += 1
+        self.gets += 1
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
@@ -40,10 +40,10 @@ class Silent(Memory):
         super().__init__(name)
         self._answered = answered
         self.answers = asyncio.Event()
-        self.asked = 0
+        self.puts = 0
 
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
-        self.asked += 1
-        if self.asked > self._answered:
+        self.puts += 1
+        if self.puts > self._answered:
             await self.answers.wait()
         await super().put(key, value, crc32c)

@@ -21,7 +21,7 @@ SETS = {frozenset({1}): 10, frozenset({2}): 20}
 
 
 class Slow(Memory):
-    """Puts nothing before it may."""
+    """Puts wait until the test lets them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ async def store(world: World, data: bytes, at: WriteContext) -> StoredRun:
     return await world.writer.store(at, chunks(data, 65_536), len(data), Digests())
 
 
-async def test_one_of_two_is_enough_and_the_other_goes_on_behind_the_answer() -> None:
+async def test_one_put_of_two_is_enough_and_the_other_goes_on_after_the_answer() -> None:
     slow = Slow()
     world = World(Memory(), slow)
     stored = await store(world, b"x" * 1000, write_context(world))
@@ -65,7 +65,7 @@ async def test_one_of_two_is_enough_and_the_other_goes_on_behind_the_answer() ->
     assert await world.keys_stored(1) == await world.keys_stored(0)
 
 
-async def test_whichever_is_first_counts() -> None:
+async def test_whichever_put_ends_first_counts() -> None:
     slow = Slow()
     world = World(slow, Memory())
     stored = await store(world, b"x" * (3 << 20), write_context(world))
@@ -73,7 +73,7 @@ async def test_whichever_is_first_counts() -> None:
     slow.may.set()
 
 
-async def test_what_lies_on_all_of_its_targets_is_due_only_where_more_is_to_be_kept() -> None:
+async def test_a_block_on_all_of_its_targets_is_due_only_if_more_copies_are_wanted() -> None:
     world = World(Memory(), Memory())
     (settled,) = (await store(world, b"x", write_context(world, needed=2))).blocks
     assert (settled.backends, settled.due) == (3, 0)
@@ -84,26 +84,26 @@ async def test_what_lies_on_all_of_its_targets_is_due_only_where_more_is_to_be_k
 
 @pytest.fixture
 def half_gone() -> World:
-    """Two backends, of which the first is gone."""
+    """Two backends, of which the first is unavailable."""
     gone = Slow()
     gone.error = backend_errors.Unavailable("gone")
     gone.may.set()
     return World(gone, Memory())
 
 
-async def test_one_that_fails_is_made_good_by_the_other(half_gone: World) -> None:
+async def test_a_put_that_fails_is_made_up_for_by_the_other(half_gone: World) -> None:
     (block,) = (await store(half_gone, b"x", write_context(half_gone))).blocks
     assert block.backends == SETS[frozenset({2})]
     assert block.due > 0
 
 
-async def test_where_too_many_fail_nothing_is_left_behind(half_gone: World) -> None:
+async def test_if_too_many_puts_fail_nothing_is_left_behind(half_gone: World) -> None:
     with pytest.raises(Unavailable, match="gone"):
         await store(half_gone, b"x", write_context(half_gone, needed=2))
     assert await half_gone.keys_stored(1) == []
 
 
-async def test_a_block_that_nobody_named_goes_only_once_nobody_puts_it_any_more() -> None:
+async def test_an_unnamed_block_is_deleted_only_once_its_last_put_has_ended() -> None:
     slow = Slow()
     world = World(Memory(), slow)
     stored = await store(world, b"x", write_context(world))
@@ -116,7 +116,7 @@ async def test_a_block_that_nobody_named_goes_only_once_nobody_puts_it_any_more(
     assert await world.keys_stored(1) == []
 
 
-async def test_copies_that_nobody_awaits_hold_a_bounded_share_of_memory() -> None:
+async def test_puts_that_no_write_waits_for_hold_a_bounded_share_of_memory() -> None:
     slow = Slow()
     world = World(Memory(), slow, budget_bytes=32 << 20)
     for _ in range(4):
@@ -128,7 +128,7 @@ async def test_copies_that_nobody_awaits_hold_a_bounded_share_of_memory() -> Non
     assert len(await world.keys_stored(1)) == 1
 
 
-async def test_a_write_that_is_given_up_stops_its_puts() -> None:
+async def test_a_cancelled_write_cancels_its_puts() -> None:
     slow, other = Slow(), Slow()
     world = World(slow, other)
     task = asyncio.create_task(store(world, b"x" * (9 << 20), write_context(world)))

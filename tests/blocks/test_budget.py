@@ -28,7 +28,7 @@ async def test_a_user_who_comes_after_many_bodies_of_another_one_waits_for_one_o
     assert (budget.used, budget.waiting_bytes) == (0, 0)
 
 
-async def test_who_wants_many_bytes_is_not_overtaken_for_ever_by_who_wants_few() -> None:
+async def test_a_caller_that_wants_many_bytes_is_not_overtaken_for_ever() -> None:
     budget, served = Budget(10), list[str]()
     await budget.acquire(5)
     await budget.acquire(5)
@@ -49,7 +49,7 @@ async def test_who_wants_many_bytes_is_not_overtaken_for_ever_by_who_wants_few()
     await waiting[1]
 
 
-async def test_who_gives_up_waiting_makes_way_and_takes_nothing() -> None:
+async def test_a_caller_that_stops_waiting_acquires_nothing_and_lets_others_go_on() -> None:
     budget = Budget(10)
     await budget.acquire(10)
     patient = asyncio.create_task(budget.acquire(10, None, "bob"))

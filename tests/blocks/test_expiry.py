@@ -17,7 +17,7 @@ from tests.blocks.site import Site
 DATA = random.Random(6).randbytes(5 << 20)
 
 
-async def test_uploads_that_nobody_came_back_to_expire_and_ended_ones_are_forgotten(site: Site) -> None:
+async def test_untouched_uploads_expire_and_ended_ones_are_forgotten(site: Site) -> None:
     upload = await site.upload(b"k")
     await site.part(b"k", upload, 1, DATA)
     await site.work()
@@ -42,7 +42,7 @@ async def leave(site: Site, *uploads: int) -> None:
     await site.journal.send(DropBucket("b", site.user, True, "alice"))
 
 
-async def test_uploads_into_a_bucket_that_is_gone_go_behind_it_and_leave_nothing(
+async def test_uploads_into_a_deleted_bucket_are_ended_and_leave_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "LOOKED_AT", 2)
@@ -60,7 +60,7 @@ async def test_uploads_into_a_bucket_that_is_gone_go_behind_it_and_leave_nothing
     assert await site.stored() == {}
 
 
-async def test_a_worker_that_was_killed_between_slices_is_succeeded_by_one_that_ends_the_rest(
+async def test_after_a_kill_between_slices_the_next_worker_ends_the_other_uploads(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "LOOKED_AT", 2)
@@ -85,7 +85,7 @@ async def test_two_workers_that_end_the_same_uploads_do_no_harm(site: Site, monk
     assert (await check_site(site.path, site.store, site.backends)).findings == []
 
 
-async def test_uploads_into_a_new_bucket_of_the_name_are_stepped_over_and_stay(
+async def test_uploads_into_a_new_bucket_of_the_same_name_are_skipped(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "LOOKED_AT", 2)

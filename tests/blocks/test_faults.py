@@ -70,7 +70,7 @@ async def test_a_single_copy_answers_right_or_not_at_all(planned: list[Fault], s
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DROP, FaultKind.HALF])
-async def test_a_backend_that_lied_about_a_put_is_found_out(tmp_path: Path, kind: FaultKind) -> None:
+async def test_a_backend_that_loses_a_confirmed_put_is_found(tmp_path: Path, kind: FaultKind) -> None:
     plan = FaultPlan()
     site = Site(tmp_path, Faulty(Memory(), plan))
     tamper(site, "INSERT INTO ring_key VALUES (5, 1, x'', '', 0)")
@@ -99,7 +99,7 @@ async def test_a_full_backend_takes_no_puts_and_all_deletes(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_puts_deletes_copies_reads_and_workers_all_at_once(tmp_path: Path, seed: int) -> None:
-    """Each name belongs to one client, who knows what it must read; the backends fail now and then."""
+    """Each name belongs to one client, which knows what it must read. The backends fail now and then."""
     plan = FaultPlan(
         [
             Fault(FaultKind.ERROR, verb="put", share=0.05),

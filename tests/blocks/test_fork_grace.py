@@ -22,7 +22,7 @@ def sweeper(site: Site, grace_seconds: float) -> Sweeper:
     return Sweeper(site.store, site.worker_journal, site.backends, timing=site.timing, fork_grace_seconds=grace_seconds)
 
 
-async def test_what_an_unseen_session_left_stays_until_the_grace_has_passed(site: Site) -> None:
+async def test_the_blocks_of_an_unseen_session_stay_until_the_grace_period_is_over(site: Site) -> None:
     client = site.client()
     await left(site, client.session)
     site.clients.remove(client)

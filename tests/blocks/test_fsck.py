@@ -67,7 +67,7 @@ async def fill(site: Site) -> None:
 
 
 def tamper(site: Site, *statements: str) -> None:
-    """What no command would do."""
+    """Change the tables as no command would."""
     connection = sqlite3.connect(site.path, isolation_level=None)
     for statement in statements:
         connection.execute(statement)
@@ -80,27 +80,25 @@ async def checked(site: Site, *, read: bool = False) -> FsckReport:
 
 @pytest.mark.parametrize("read", [False, True])
 @pytest.mark.parametrize("worked", [False, True])
-async def test_a_whole_site_is_clean(site: Site, read: bool, worked: bool) -> None:
+async def test_a_sound_site_is_clean(site: Site, read: bool, worked: bool) -> None:
     if worked:
         await site.work()
-    told: list[str] = []
+    calls: list[str] = []
     report = await check_site(
         site.path,
         site.store,
         site.backends,
         read=site.block_keys if read else None,
-        progress=lambda what, done, total: told.append(what),
+        progress=lambda what, done, total: calls.append(what),
     )
     assert report.findings == []
     assert report.status == 0
     assert report.counted["blocks"] >= 2 * 3
     assert (report.counted["frames"] > 0) == read
-    assert "tables" in told and "blocks on one" in told
+    assert "tables" in calls and "blocks on one" in calls
 
 
-async def test_a_site_that_is_being_taken_apart_is_clean_between_any_two_slices(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_site_is_clean_between_any_two_slices_of_a_release(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "PIECES", 1)
     upload = await site.upload(b"many")
     etags = await asyncio.gather(*(site.part(b"many", upload, n, DATA[: 5 * MIB]) for n in range(1, 5)))
@@ -196,7 +194,7 @@ async def test_a_copy_that_is_not_what_was_stored_is_found_by_reading(site: Site
 
 
 async def unreachable(site: Site, *faults: Fault, read: bool) -> tuple[FsckReport, FaultPlan, int]:
-    """What is found while *faults* strike the second backend, and how many blocks lie there."""
+    """Check while *faults* strike the second backend. Also returns how many blocks are there."""
     await site.work()
     plan = FaultPlan(list(faults))
     second = max(site.backends)
@@ -246,23 +244,23 @@ async def test_what_is_wrong_elsewhere_is_worse_than_a_backend_that_cannot_be_re
 @pytest.mark.parametrize(
     ("how", "word"), [("block-missing", ABSENT), ("block-size", DAMAGED), ("flipped", DAMAGED), ("swapped", DAMAGED)]
 )
-async def test_whoever_mends_is_told_which_copies_are_no_good(site: Site, how: str, word: str) -> None:
+async def test_bad_copies_are_reported_for_repair(site: Site, how: str, word: str) -> None:
     await site.work()
     number, two = list(site.backends.items())[1]
     assert isinstance(two, Memory)
     key = damage(two, how)
-    told: list[tuple[bytes, int, str]] = []
+    calls: list[tuple[bytes, int, str]] = []
 
     async def mend(*copy: Any) -> None:
-        told.append(copy)
+        calls.append(copy)
 
     report = await check_site(site.path, site.store, site.backends, read=site.block_keys, mend=mend)
-    assert (block_id_of(key), number, word) in told
-    assert {each[1] for each in told} == {number}
-    assert report.to_mend == {each[:2] for each in told}
+    assert (block_id_of(key), number, word) in calls
+    assert {each[1] for each in calls} == {number}
+    assert report.to_mend == {each[:2] for each in calls}
 
 
-async def test_what_a_live_session_has_in_flight_is_no_finding_and_what_others_left_is_waste(site: Site) -> None:
+async def test_blocks_in_flight_are_no_finding_and_those_of_ended_sessions_are_waste(site: Site) -> None:
     await site.work()
     await site.writer.store(site.write_context(), chunks(b"in flight", 9), None, Digests())
     report = await checked(site)
@@ -312,13 +310,13 @@ def test_a_report_lists_only_so_many_findings_and_counts_all() -> None:
     assert (len(report.findings), report.kinds["key-strange"], report.status) == (KEPT, KEPT + 5, 1)
 
 
-async def test_a_survey_counts_the_uploads_of_a_bucket_that_is_gone(site: Site) -> None:
+async def test_a_survey_counts_the_uploads_into_a_deleted_bucket(site: Site) -> None:
     before = (await survey(site.store, site.backends)).freed
     tamper(site, "INSERT INTO gone VALUES (1, 'was', 2, 3)")
     assert (await survey(site.store, site.backends)).freed == before + 3
 
 
-async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site) -> None:
+async def test_a_survey_counts_the_garbage_and_collecting_deletes_it(site: Site) -> None:
     other = site.client()
     await site.new_writer(other).store(site.write_context(), chunks(b"left", 9), None, Digests())
     site.end(other)
@@ -336,5 +334,5 @@ async def test_a_survey_says_what_could_go_and_collecting_lets_it_go(site: Site)
     assert report.findings == []
 
 
-def test_every_check_of_the_tables_is_seen_to_fail() -> None:
+def test_every_check_of_the_tables_has_a_test_that_makes_it_fail() -> None:
     assert set(TAMPERINGS) == {each.kind for each in CHECKS}

@@ -36,12 +36,12 @@ DATA = random.Random(21).randbytes(20 * MIB)
 
 
 class Watched(World):
-    """Two places, the first one near, and what their reader knows and reports. Its clock stands unless it is set."""
+    """Two backends, the first one near. Records the reports. The clock stands still unless the test sets it."""
 
     def __init__(self, near: Backend, far: Backend) -> None:
         super().__init__(near, far)
         self.clock = ManualClock()
-        self.told: list[tuple[bytes, int, str]] = []
+        self.reported: list[tuple[bytes, int, str]] = []
         self.routes = Routes([PlacedBackend(1, "near", "a"), PlacedBackend(2, "far", "b")], "a", {}, random.Random(1))
         self.copies = CopyReader(
             self.facts.get,
@@ -49,7 +49,7 @@ class Watched(World):
             BlockKeys(lambda key_id: (self.keys[key_id].key, self.keys[key_id].mode)),
             self.extent_at,
             routes=self.routes,
-            report=lambda *told: self.told.append(told),
+            report=lambda *reported: self.reported.append(reported),
             timing=Timing(clock=self.clock),
         )
         self.reader = Reader(self.copies, self.reading)
@@ -59,7 +59,7 @@ class Watched(World):
 
 
 async def drained(world: World, stored: StoredRun, then: object) -> bytes:
-    """All bytes, and *then* happens behind the first piece."""
+    """Read all bytes; call *then* after the first piece."""
     reading = world.reader.read(plan_run(0, stored.extents, 0, stored.size))
     found = [bytes(await anext(reading))]
     then()  # type: ignore[operator]
@@ -68,65 +68,65 @@ async def drained(world: World, stored: StoredRun, then: object) -> bytes:
     return b"".join(found)
 
 
-async def test_a_backend_that_falls_silent_in_the_middle_of_an_object_is_left_for_another_one() -> None:
+async def test_if_a_backend_stops_answering_within_an_object_another_one_is_read() -> None:
     near, far = Gated("near"), Gated("far")
     world = Watched(near, far)
     stored = await world.put(DATA)
     reading = world.reader.read(plan_run(0, stored.extents, 0, stored.size))
     near.gate.clear()
     assert b"".join([bytes(piece) async for piece in reading]) == DATA
-    await until_true(lambda: near.cancelled == near.asked)
+    await until_true(lambda: near.cancelled == near.gets)
     assert world.reading.used == 0
-    assert world.told == [], "a slow copy is a good one"
+    assert world.reported == [], "a slow copy is a good one"
 
 
-async def test_a_backend_that_stays_silent_is_asked_last_after_a_few_reads_and_first_again_when_it_answers() -> None:
+async def test_a_silent_backend_is_tried_last_after_a_few_reads_and_first_again_once_it_answers() -> None:
     near, far = Gated("near", is_open=False), Gated("far")
     world = Watched(near, far)
     stored = await world.put(DATA[:100])
     for _ in range(5):
         assert await world.get(stored.extents) == DATA[:100]
     assert world.state("near") is State.OPEN
-    assert near.asked == 5
+    assert near.gets == 5
     for _ in range(20):
         assert await world.get(stored.extents) == DATA[:100]
-    assert near.asked == 5
+    assert near.gets == 5
     near.gate.set()
     world.clock.now = 3.0
     assert world.state("near") is State.HALF_OPEN
     assert await world.get(stored.extents) == DATA[:100]
-    assert near.asked == 6
+    assert near.gets == 6
     assert world.state("near") is State.CLOSED
 
 
-async def test_a_hundred_reads_of_a_silent_backend_go_over_although_few_of_them_may_hedge() -> None:
+async def test_a_hundred_reads_of_a_silent_backend_succeed_although_few_of_them_may_hedge() -> None:
     near, far = Gated("near", is_open=False), Gated("far")
     world = Watched(near, far)
     stored = [await world.put(DATA[at : at + 100]) for at in range(100)]
     reads = [asyncio.create_task(world.get(each.extents)) for each in stored]
-    await until_true(lambda: near.asked == 100)
+    await until_true(lambda: near.gets == 100)
     found = await asyncio.gather(*reads)
     assert found == [DATA[at : at + 100] for at in range(100)]
     assert world.state("near") is State.OPEN
-    assert (near.asked, far.asked) == (100, 100)
+    assert (near.gets, far.gets) == (100, 100)
 
 
-async def test_while_a_slow_backend_is_not_broken_only_few_reads_ask_another_copy_as_well() -> None:
+async def test_while_a_slow_backend_is_not_broken_only_few_reads_are_hedged() -> None:
     near, far = Gated("near", is_open=False), Gated("far", is_open=False)
     world = Watched(near, far)
     stored = [await world.put(DATA[at : at + 100]) for at in range(40)]
     reads = [asyncio.create_task(world.get(each.extents)) for each in stored]
-    await until_true(lambda: near.asked == 40)
-    await until_true(lambda: far.asked >= HEDGED_BURST)
+    await until_true(lambda: near.gets == 40)
+    await until_true(lambda: far.gets >= HEDGED_BURST)
     await asyncio.sleep(0.6)
-    assert far.asked == HEDGED_BURST
+    assert far.gets == HEDGED_BURST
     near.gate.set()
     assert await asyncio.gather(*reads) == [DATA[at : at + 100] for at in range(40)]
-    await until_true(lambda: far.cancelled == far.asked)
+    await until_true(lambda: far.cancelled == far.gets)
     assert world.state("near") is State.CLOSED
 
 
-async def test_a_backend_that_errs_in_the_middle_of_an_object_is_left_and_broken_after_a_few_errors() -> None:
+async def test_if_a_backend_fails_within_an_object_another_one_is_read_and_it_is_broken_after_a_few_errors() -> None:
     plan = FaultPlan()
     world = Watched(Faulty(Gated("near"), plan), Gated("far"))
     stored = await world.put(DATA)
@@ -135,7 +135,7 @@ async def test_a_backend_that_errs_in_the_middle_of_an_object_is_left_and_broken
     for _ in range(5):
         assert await world.get(stored.extents, 0, 100) == DATA[:100]
     assert world.state("near") is State.OPEN
-    assert world.told == [], "who is down may have whole copies"
+    assert world.reported == [], "a backend that is down may have good copies"
     plan.clear()
     world.clock.now = 2.0
     assert await world.get(stored.extents) == DATA
@@ -143,9 +143,7 @@ async def test_a_backend_that_errs_in_the_middle_of_an_object_is_left_and_broken
 
 
 @pytest.mark.parametrize("how", [ABSENT, DAMAGED])
-async def test_copies_that_vanished_or_rotted_on_a_disk_are_left_for_others_and_reported_once(
-    tmp_path: Path, how: str
-) -> None:
+async def test_absent_and_damaged_copies_are_replaced_by_others_and_reported_once(tmp_path: Path, how: str) -> None:
     near, far = [await Local.open(str(tmp_path / name), name=name) for name in ("near", "far")]
     world = Watched(near, far)
     stored = await world.put(DATA)
@@ -158,13 +156,13 @@ async def test_copies_that_vanished_or_rotted_on_a_disk_are_left_for_others_and_
             path.write_bytes(bytes(path.stat().st_size))
     for _ in range(3):
         assert await world.get(stored.extents) == DATA
-    assert sorted(world.told) == sorted((block.id, 1, how) for block in stored.blocks), "each of them once"
+    assert sorted(world.reported) == sorted((block.id, 1, how) for block in stored.blocks), "each of them once"
     assert world.state("near") is State.CLOSED, "as a whole it works"
     await near.close()
     await far.close()
 
 
-async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_faster(disk_path: Path) -> None:
+async def test_a_damaged_copy_at_hand_is_reported_although_another_one_is_faster(disk_path: Path) -> None:
     first, second = [await Local.open(str(disk_path / name), name=name) for name in ("near", "far")]
     world = Watched(first, second)
     world.routes.set_topology([PlacedBackend(1, "near", "a"), PlacedBackend(2, "far", "a")], "a", {})
@@ -176,7 +174,7 @@ async def test_a_copy_at_hand_that_rotted_is_reported_although_another_one_is_fa
     (path,) = (disk_path / "near").rglob(block_path(block.id).split("/")[1])
     path.write_bytes(bytes(path.stat().st_size))
     assert await world.get(stored.extents) == DATA[:100]
-    assert world.told == [(block.id, 1, DAMAGED)]
+    assert world.reported == [(block.id, 1, DAMAGED)]
     await first.close()
     await second.close()
 
@@ -192,27 +190,27 @@ async def test_a_folder_that_is_deleted_in_the_middle_of_an_object_is_not_notice
     await far.close()
 
 
-async def test_the_same_copy_is_reported_once_a_minute_and_only_so_many_a_second() -> None:
+async def test_a_copy_is_reported_once_a_minute_and_only_so_many_copies_a_second() -> None:
     clock = ManualClock()
-    told: list[tuple[bytes, int, str]] = []
-    known = bad_copies.BadCopyReporter(lambda *each: told.append(each), Timing(clock=clock))
+    reported: list[tuple[bytes, int, str]] = []
+    reporter = bad_copies.BadCopyReporter(lambda *each: reported.append(each), Timing(clock=clock))
     for _ in range(3):
-        known.report(b"one", 1, DAMAGED)
-    assert told == [(b"one", 1, DAMAGED)]
+        reporter.report(b"one", 1, DAMAGED)
+    assert reported == [(b"one", 1, DAMAGED)]
     clock.advance(61)
-    known.report(b"one", 1, ABSENT)
-    assert len(told) == 2
+    reporter.report(b"one", 1, ABSENT)
+    assert len(reported) == 2
     for number in range(1000):
-        known.report(b"%d" % number, 1, ABSENT)
-    assert len(told) <= 2 + bad_copies.REPORTS_PER_SECOND
+        reporter.report(b"%d" % number, 1, ABSENT)
+    assert len(reported) <= 2 + bad_copies.REPORTS_PER_SECOND
 
 
-async def test_a_report_that_goes_wrong_does_not_make_a_read_go_wrong() -> None:
+async def test_a_report_that_fails_does_not_fail_the_read() -> None:
     def report(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    known = bad_copies.BadCopyReporter(report, Timing())
-    known.report(b"one", 1, DAMAGED)
+    reporter = bad_copies.BadCopyReporter(report, Timing())
+    reporter.report(b"one", 1, DAMAGED)
 
 
 async def test_a_copy_that_the_journal_no_longer_names_is_not_reported() -> None:
@@ -226,7 +224,7 @@ async def test_a_copy_that_the_journal_no_longer_names_is_not_reported() -> None
         await place.delete(block_path(old.blocks[0].id))
     del world.facts[old.blocks[0].id]
     assert b"".join([bytes(piece) async for piece in reading]) == DATA[:MIB]
-    assert world.told == []
+    assert world.reported == []
 
 
 async def test_what_is_read_from_any_copy_is_not_swept_while_the_read_goes_on(tmp_path: Path) -> None:

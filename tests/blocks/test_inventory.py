@@ -28,11 +28,11 @@ ORPHAN = "ff00000000000000/"
 
 
 class Odd(Memory):
-    """One whose listing goes on as a test says, behind what it holds."""
+    """A backend whose listing goes on after its last key, as a test says."""
 
     tail = "nothing"
     taken = 0
-    """Lines that somebody took."""
+    """How many keys were listed."""
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         async for line in super().list(prefix, after):
@@ -82,7 +82,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize(("tail", "why"), ENDLESS.items())
 @pytest.mark.parametrize("read", [False, True])
-async def test_fsck_gives_an_endless_listing_up_and_checks_all_else(
+async def test_fsck_gives_up_an_endless_listing_and_checks_everything_else(
     site: Site, odd: Odd, tail: str, why: str, read: bool
 ) -> None:
     odd.tail = tail
@@ -98,7 +98,7 @@ async def test_fsck_gives_an_endless_listing_up_and_checks_all_else(
 
 
 async def test_a_listing_that_shows_no_further_key_is_given_up(site: Site, odd: Odd) -> None:
-    """As one of a store that sends page after page of what is not ours."""
+    """A listing as of a store that sends page after page of foreign keys."""
     odd.tail = "silent"
     timing = replace(LIMITS.timing, inventory=replace(LIMITS.timing.inventory, thousand_keys_seconds=0.05))
     report = await check_site(site.path, site.store, site.backends, limits=replace(LIMITS, timing=timing))
@@ -108,7 +108,7 @@ async def test_a_listing_that_shows_no_further_key_is_given_up(site: Site, odd: 
 
 
 class Shared(Odd):
-    """One with names of somebody else, which a bucket's listing passes over; and then the server hangs."""
+    """A backend with foreign names, which a bucket's listing skips; then the server hangs."""
 
     hangs = asyncio.Event()
 
@@ -131,14 +131,14 @@ class Shared(Odd):
             yield line
 
 
-async def test_a_slow_listing_with_names_of_somebody_else_is_given_up_with_their_number_and_an_example(
+async def test_a_slow_listing_of_foreign_keys_is_given_up_with_their_number_and_an_example(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = Shared("shared")
     limit = asyncio.timeout
 
     class AtOnceWhenItHangs:
-        """In the place of `asyncio.timeout`: it ends once the server hangs, and not by a clock."""
+        """Replaces `asyncio.timeout`: it ends once the server hangs, and not by a clock."""
 
         def __init__(self, seconds: float) -> None:
             self._limit = limit(None)
@@ -164,16 +164,16 @@ async def test_a_slow_listing_with_names_of_somebody_else_is_given_up_with_their
 
 
 @pytest.mark.parametrize(("tail", "why"), ENDLESS.items())
-async def test_gc_gives_an_endless_listing_up_and_collects_on_the_other_backends(
+async def test_gc_gives_up_an_endless_listing_and_collects_on_the_other_backends(
     site: Site, odd: Odd, tail: str, why: str
 ) -> None:
     odd.tail = tail
-    told: list[int] = []
+    steps: list[int] = []
     waste = await survey(site.store, site.backends, limits=LIMITS)
     assert why in waste.unchecked[odd.name]
     assert waste.blocks[BlockState.ORPHAN] >= 1, "the other backend was looked at"
     left = await collect(
-        site.store, site.worker_journal, site.backends, site.workers, LIMITS.timing, lambda *_: told.append(1),
+        site.store, site.worker_journal, site.backends, site.workers, LIMITS.timing, lambda *_: steps.append(1),
         limits=LIMITS,
     )  # fmt: skip
     assert list(left.unchecked) == [odd.name]
@@ -181,7 +181,7 @@ async def test_gc_gives_an_endless_listing_up_and_collects_on_the_other_backends
     assert odd.taken < 500
 
 
-async def test_blocks_behind_the_end_of_a_listing_that_was_given_up_are_counted_as_unchecked(
+async def test_blocks_after_the_point_where_a_listing_was_given_up_are_counted_as_unchecked(
     site: Site, odd: Odd
 ) -> None:
     for number in range(60):
@@ -195,7 +195,7 @@ async def test_blocks_behind_the_end_of_a_listing_that_was_given_up_are_counted_
     ).unchecked == 0
 
 
-async def test_blocks_behind_such_an_end_are_read_all_the_same(site: Site, odd: Odd) -> None:
+async def test_blocks_after_that_point_are_read_all_the_same(site: Site, odd: Odd) -> None:
     [first, *_] = await site.stored()
     odd._values[first] = bytes(len(odd._values[first]))
     odd.tail = "orphans"

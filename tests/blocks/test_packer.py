@@ -24,21 +24,19 @@ Pack = tuple[list[int], "asyncio.Future[None]", Callable[[], None]]
 
 
 class Storing:
-    """Packs are stored once they are let go; each is remembered by the sizes of its members. Unless *gather_seconds*
-    says otherwise, nobody's patience ends."""
+    """A packer whose packs are stored when the test says so. `left` has the sizes of each pack's members."""
 
     def __init__(self, packs_in_flight: int = 4, gather_seconds: float = 3600.0) -> None:
         self.packs: list[Pack] = []
-        self.given_back = 0
         self.packer = Packer(self.store, packs_in_flight, gather_seconds)
 
-    async def store(self, pack: Sequence[PackMember], settled: Callable[[], None]) -> list[StoredExtent]:
+    async def store(self, pack: Sequence[PackMember], on_settled: Callable[[], None]) -> list[StoredExtent]:
         stored = asyncio.get_running_loop().create_future()
-        self.packs.append(([member.size for member in pack], stored, settled))
+        self.packs.append(([member.size for member in pack], stored, on_settled))
         await stored
 
         def ended(_: BlockRef) -> None:
-            settled()
+            on_settled()
 
         block_ref = BlockRef(BLOCK, Targets(1, 1, ()), len(pack), ended)
         return [StoredExtent(Extent(BLOCK.id, 0, 0, member.size), block_ref) for member in pack]
@@ -57,7 +55,7 @@ class Storing:
         return [sizes for sizes, _, _ in self.packs]
 
 
-async def test_one_alone_leaves_at_once_and_those_of_one_turn_together() -> None:
+async def test_a_lone_body_is_stored_at_once_and_those_of_one_turn_together() -> None:
     storing = Storing()
     await storing.add(1)
     assert storing.left == [[1]]
@@ -66,24 +64,24 @@ async def test_one_alone_leaves_at_once_and_those_of_one_turn_together() -> None
     assert others.left == [[1, 2, 3]]
 
 
-async def test_a_pack_leaves_once_as_many_wait_as_are_under_way() -> None:
+async def test_a_pack_starts_once_as_many_bodies_wait_as_are_unsettled() -> None:
     storing = Storing()
     await storing.add(1, 2, 3)
     await storing.add(4)
     await storing.add(5)
-    assert storing.left == [[1, 2, 3]], "two wait, and three are under way"
+    assert storing.left == [[1, 2, 3]], "two wait, and three are unsettled"
     await storing.add(6)
     assert storing.left == [[1, 2, 3], [4, 5, 6]]
     await storing.add(7, 8, 9, 10, 11)
-    assert len(storing.left) == 2, "six are under way"
+    assert len(storing.left) == 2, "six are unsettled"
 
 
-async def test_a_body_is_under_way_until_its_command_was_answered() -> None:
+async def test_a_body_is_unsettled_until_its_command_is_answered() -> None:
     storing = Storing()
     first, second = await storing.add(1, 2)
     await storing.add(3)
     await storing.land(0)
-    assert storing.left == [[1, 2]], "it is stored, and nobody has said that it was named"
+    assert storing.left == [[1, 2]], "it is stored, and its command has no outcome yet"
     first.result().block_ref.commit()
     await settle()
     assert storing.left == [[1, 2]]
@@ -92,7 +90,7 @@ async def test_a_body_is_under_way_until_its_command_was_answered() -> None:
     assert storing.left == [[1, 2], [3]]
 
 
-async def test_bodies_that_are_large_together_leave_without_waiting_as_far_as_there_is_room() -> None:
+async def test_bodies_that_fill_a_pack_start_without_waiting_as_long_as_packs_may_start() -> None:
     storing = Storing(packs_in_flight=2)
     await storing.add(1, 2, 3)
     await storing.add(FULL_PACK_BYTES - 1)
@@ -107,7 +105,7 @@ async def test_bodies_that_are_large_together_leave_without_waiting_as_far_as_th
     assert storing.left[3:] == [[BLOCK_BYTES]]
 
 
-async def test_nobody_waits_for_ever_for_others() -> None:
+async def test_no_body_waits_for_ever_for_others() -> None:
     storing = Storing(gather_seconds=0.02)
     await storing.add(1, 2, 3)
     await storing.add(4)
@@ -117,7 +115,7 @@ async def test_nobody_waits_for_ever_for_others() -> None:
         await storing.add(5)
         while len(storing.left) < 3:
             await asyncio.sleep(0.001)
-    assert storing.left == [[1, 2, 3], [4], [5]], "though none of those before has landed"
+    assert storing.left == [[1, 2, 3], [4], [5]], "although no pack before has been stored"
     others = Storing(gather_seconds=0.02)
     await others.add(1, 2, 3)
     await others.add(4)
@@ -127,10 +125,10 @@ async def test_nobody_waits_for_ever_for_others() -> None:
     async with asyncio.timeout(60):
         while len(others.left) < 3:
             await asyncio.sleep(0.001)
-    assert others.left[2:] == [[7]], "whoever comes behind those who left in time has patience of its own"
+    assert others.left[2:] == [[7]], "the gather time begins again with each pack"
 
 
-async def test_those_whose_pack_could_not_be_stored_are_not_under_way() -> None:
+async def test_bodies_whose_pack_could_not_be_stored_are_settled() -> None:
     storing = Storing()
     refused = await storing.add(1, 2)
     waiting = await storing.add(3)
@@ -147,7 +145,7 @@ async def test_those_whose_pack_could_not_be_stored_are_not_under_way() -> None:
     assert storing.left == [[1, 2], [3], [4, 5], [6]]
 
 
-async def test_whoever_goes_away_is_not_waited_for() -> None:
+async def test_a_cancelled_body_does_not_count() -> None:
     storing = Storing()
     await storing.add(1, 2)
     (large,) = await storing.add(FULL_PACK_BYTES - 1)
@@ -159,7 +157,7 @@ async def test_whoever_goes_away_is_not_waited_for() -> None:
     assert storing.left == [[1, 2], [2, 3]]
 
 
-async def test_who_drains_waits_for_no_company() -> None:
+async def test_draining_starts_packs_without_waiting_for_others() -> None:
     storing = Storing()
     await storing.add(1, 2)
     await storing.add(3)
@@ -175,7 +173,7 @@ async def test_who_drains_waits_for_no_company() -> None:
 
 
 @pytest.mark.parametrize("how", ["named", "given back", "left in doubt"])
-async def test_however_a_command_went_its_body_is_no_longer_under_way(how: str) -> None:
+async def test_a_body_is_settled_whatever_the_outcome_of_its_command(how: str) -> None:
     place = Slow()
     place.gate.set()
     world = World(place, timing=parse_timing("blocks.gather_seconds=3600"))
@@ -186,13 +184,13 @@ async def test_however_a_command_went_its_body_is_no_longer_under_way(how: str) 
     stored = await store()
     waiting = asyncio.create_task(world.put(os.urandom(100)))
     await settle()
-    assert place.puts == 2, "as many wait as are under way"
+    assert place.puts == 2, "as many wait as are unsettled"
     await waiting
     late = await asyncio.gather(store(), store(), store())
     assert place.puts == 3
     waiting = asyncio.create_task(world.put(os.urandom(100)))
     await settle()
-    assert place.puts == 3, "four are under way"
+    assert place.puts == 3, "four are unsettled"
     for each in (stored, *late):
         {"named": world.name, "given back": world.writer.abort, "left in doubt": world.writer.commit_unknown}[how](each)
     await settle()

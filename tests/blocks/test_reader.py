@@ -61,7 +61,7 @@ async def test_a_range_read_opens_only_the_frames_that_it_needs(cold: bool) -> N
     assert place.ranges == [(HEADER_BYTES + 3 * FRAME_SEALED, 2 * FRAME_SEALED)]
 
 
-async def test_a_small_range_is_at_hand_and_a_cold_one_is_not() -> None:
+async def test_a_cached_range_is_at_hand_and_a_cold_one_is_not() -> None:
     place = Watched()
     world = World(place)
     stored = await world.put(b"hello")
@@ -82,7 +82,7 @@ async def test_a_cold_read_is_whole_and_stays_within_the_budget(budget: int) -> 
     assert world.reading.peak <= budget
 
 
-async def test_the_next_blocks_come_while_the_client_drains_and_are_let_go_of_when_it_leaves() -> None:
+async def test_the_next_blocks_are_fetched_ahead_and_released_when_the_client_leaves() -> None:
     place = Watched(cold=True)
     world = World(place)
     stored = await world.put(DATA)

@@ -28,7 +28,7 @@ class Broken:
         raise RuntimeError("out of order")
 
 
-async def test_one_body_lets_go_a_turn_of_the_loop_and_the_oldest_first() -> None:
+async def test_one_body_is_reclaimed_in_a_turn_of_the_loop_and_the_oldest_first() -> None:
     budget = Budget(10)
     reclaimer = Reclaimer(budget, fill_seconds=60.0)
     asked: list[int] = []
@@ -46,7 +46,7 @@ async def test_one_body_lets_go_a_turn_of_the_loop_and_the_oldest_first() -> Non
     assert asked == list(range(6)), "no more was asked for than was waited for"
 
 
-async def test_who_has_left_meanwhile_is_not_asked() -> None:
+async def test_nothing_is_reclaimed_from_a_body_that_was_removed() -> None:
     budget = Budget(3)
     reclaimer = Reclaimer(budget, fill_seconds=60.0)
     asked: list[int] = []
@@ -61,7 +61,7 @@ async def test_who_has_left_meanwhile_is_not_asked() -> None:
     assert asked == [0, 2]
 
 
-async def test_a_body_that_fails_to_let_go_keeps_nobody_else_from_being_asked(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_in_one_body_does_not_keep_others_from_being_reclaimed(caplog: pytest.LogCaptureFixture) -> None:
     budget = Budget(2)
     reclaimer = Reclaimer(budget, fill_seconds=0.0)
     asked: list[int] = []

@@ -43,12 +43,12 @@ class Packed(Site):
             await self.delete(b"%d" % n)
 
     async def later(self, seconds: float) -> None:
-        """Let *seconds* pass, and the workers do what is due then."""
+        """Advance the clock by *seconds*, and let the workers do what is due then."""
         self.clock.advance(seconds)
         await self.work()
 
     def restart(self) -> None:
-        """A keeper starts anew, without anything that the last one had in memory."""
+        """Start a new keeper, without what the last one had in memory."""
         self.compactor = Compactor(
             self.store,
             self.worker_journal,
@@ -71,7 +71,7 @@ class Packed(Site):
 
     @property
     def new(self) -> set[str]:
-        """Keys of the packs that were written anew."""
+        """Return the keys of the new packs."""
         return {key for place in (0, 1) for key in self.values(place)} - self.old
 
     async def is_whole(self) -> bool:
@@ -158,7 +158,7 @@ async def test_a_new_pack_that_is_lost_during_the_wait_costs_nothing(
     assert await site.is_whole()
 
 
-async def test_a_place_that_tells_the_md5_of_something_else_is_read(site: Packed) -> None:
+async def test_a_backend_that_states_another_md5_is_read_back(site: Packed) -> None:
     (new,) = site.new
     damaged(site.values(1), new)
 
@@ -171,7 +171,7 @@ async def test_a_place_that_tells_the_md5_of_something_else_is_read(site: Packed
     assert await site.is_whole()
 
 
-async def test_a_place_that_cannot_be_asked_is_asked_later(site: Packed) -> None:
+async def test_a_backend_that_cannot_be_asked_is_asked_later(site: Packed) -> None:
     site.plans[1].add(Fault(FaultKind.ERROR, "stat", error=backend_errors.Unavailable))
     await site.later(WAIT_SECONDS + 60)
     assert site.compactor.moved == 0
@@ -214,7 +214,7 @@ async def test_what_is_deleted_during_the_wait_does_not_move_and_counts_as_dead_
     assert site.findings() == {}
 
 
-async def test_a_new_pack_of_which_nothing_is_wanted_any_more_goes(site: Packed) -> None:
+async def test_a_new_pack_whose_objects_were_all_deleted_is_deleted(site: Packed) -> None:
     for key in (b"8", b"9"):
         await site.delete(key)
     await site.later(WAIT_SECONDS + 60)
@@ -223,7 +223,7 @@ async def test_a_new_pack_of_which_nothing_is_wanted_any_more_goes(site: Packed)
     assert site.rows("rewrite") == site.rows("block") == 0
 
 
-async def test_what_was_stored_beside_a_write_that_failed_goes_and_holds_no_floor(tmp_path: Path) -> None:
+async def test_what_was_stored_beside_a_failed_write_is_deleted_and_holds_no_horizon(tmp_path: Path) -> None:
     site = Packed(tmp_path)
     await site.fill()
     while await site.releaser.step():

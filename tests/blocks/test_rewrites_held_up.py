@@ -140,7 +140,7 @@ async def test_a_new_pack_without_a_good_copy_is_given_up(site: Apart) -> None:
 # ---- a place that does not answer ----------------------------------------------------------------------------------
 
 
-async def test_a_place_that_does_not_answer_is_asked_once_and_then_left_alone(site: Apart) -> None:
+async def test_a_backend_that_does_not_answer_is_asked_once_and_then_left_alone(site: Apart) -> None:
     for name in (b"a", b"b", b"c"):
         await site.pack(name, BOTH)
         await site.work()
@@ -164,7 +164,7 @@ async def test_a_place_that_does_not_answer_is_asked_once_and_then_left_alone(si
         assert await site.is_whole(name)
 
 
-async def test_both_places_are_asked_at_once(site: Apart) -> None:
+async def test_both_backends_are_asked_at_once(site: Apart) -> None:
     await site.pack(b"a", BOTH)
     await site.work()
     together = asyncio.Barrier(2)
@@ -179,7 +179,9 @@ async def test_both_places_are_asked_at_once(site: Apart) -> None:
     assert site.compactor.moved == 2
 
 
-async def test_packs_that_wait_for_a_place_leave_room_for_others(site: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rewrites_that_wait_for_a_backend_leave_places_to_others(
+    site: Apart, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rewrites, "REWRITES_MAX", 4)
     site.away("stat")
     for name in (b"a", b"b", b"c"):
@@ -198,7 +200,7 @@ async def test_packs_that_wait_for_a_place_leave_room_for_others(site: Apart, mo
     assert (site.compactor.moved, site.rows("rewrite")) == (8, 0)
 
 
-def test_of_one_group_as_many_rewrites_wait_as_there_is_room_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_one_group_as_many_rewrites_are_pending_as_places_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrites, "REWRITES_MAX", 8)
     waiting: list[PendingRewrite] = []
     for group in ((1, 1), (1, 2), (2, 2), (2, 3)):
@@ -208,7 +210,7 @@ def test_of_one_group_as_many_rewrites_wait_as_there_is_room_left(monkeypatch: p
 
 
 @pytest.mark.parametrize("verb", ["put", "get"])
-async def test_packs_that_cannot_be_rewritten_hold_up_no_others(site: Apart, verb: str) -> None:
+async def test_packs_that_cannot_be_rewritten_delay_no_others(site: Apart, verb: str) -> None:
     await site.pack(b"a", BOTH)
     site.count = FIRST
     await asyncio.gather(*(site.put(b"b%d" % n, DATA * (n + 1)) for n in range(10)))
@@ -233,7 +235,7 @@ async def test_packs_that_cannot_be_rewritten_hold_up_no_others(site: Apart, ver
     assert site.compactor.moved == 5
 
 
-async def test_packs_that_wait_are_read_in_slices_when_others_are_looked_for(
+async def test_candidates_are_read_in_slices_while_many_packs_wait(
     site: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compactor, "SLICE", 2)
@@ -256,7 +258,7 @@ async def test_packs_that_wait_are_read_in_slices_when_others_are_looked_for(
     assert site.compactor.moved == 10
 
 
-async def test_any_number_of_groups_may_rest_while_others_are_rewritten(site: Apart) -> None:
+async def test_any_number_of_groups_may_be_left_alone_while_others_are_rewritten(site: Apart) -> None:
     """SQLite takes no expression that is more than 1,000 levels deep (https://www.sqlite.org/limits.html)."""
     resting = site.compactor._rewrites.groups
     for number in range(2_000):

@@ -40,7 +40,7 @@ async def held_up(data: bytes, readers: int, budget: int | None = None) -> HeldU
     stored = await world.put(data)
     world.reading.limit = world.reading.limit if budget is None else budget
     reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(readers)]
-    await until_true(lambda: place.asked)
+    await until_true(lambda: place.gets)
     return HeldUp(place, world, stored, reads)
 
 
@@ -51,7 +51,7 @@ async def test_a_thousand_readers_of_one_cold_block_make_one_fetch_that_is_charg
     place.gate.set()
     for read in reads:
         assert await read == DATA[:MIB]
-    assert place.asked == 1
+    assert place.gets == 1
     assert world.reading.used == 0
 
 
@@ -60,7 +60,7 @@ async def test_readers_of_whole_blocks_share_them_and_their_pieces_stay_within_t
     place.gate.set()
     for read in reads:
         assert await read == DATA
-    assert place.asked == 1
+    assert place.gets == 1
     assert world.reading.peak <= 10 * MIB
     assert world.reading.used == 0
 
@@ -71,63 +71,63 @@ async def test_readers_without_bytes_of_the_budget_share_pieces_all_the_same(bud
     place.gate.set()
     for read in reads:
         assert await read == DATA[:SMALL_PIECE_BYTES]
-    assert place.asked == 1
+    assert place.gets == 1
 
 
 @pytest.mark.parametrize("who", [0, 5])
-async def test_a_reader_who_goes_away_disturbs_nobody_even_if_the_fetch_was_begun_by_it(who: int) -> None:
+async def test_a_reader_that_is_cancelled_does_not_affect_the_others_even_if_it_started_the_fetch(who: int) -> None:
     place, world, _, reads = await held_up(DATA[:MIB], 10)
     reads[who].cancel()
     await asyncio.wait([reads[who]])
     place.gate.set()
     for read in (each for each in reads if each is not reads[who]):
         assert await read == DATA[:MIB]
-    assert (place.asked, place.cancelled) == (1, 0)
+    assert (place.gets, place.cancelled) == (1, 0)
     assert world.reading.used == 0
 
 
-async def test_the_last_reader_to_go_away_calls_the_fetch_off() -> None:
+async def test_a_fetch_is_cancelled_with_its_last_reader() -> None:
     place, world, stored, reads = await held_up(DATA[:MIB], 10)
     for read in reads:
         read.cancel()
     await asyncio.wait(reads)
     await until_true(lambda: place.cancelled)
-    assert (place.asked, place.cancelled, world.reading.used) == (1, 1, 0)
+    assert (place.gets, place.cancelled, world.reading.used) == (1, 1, 0)
     place.gate.set()
     assert await world.get(stored.extents) == DATA[:MIB]
 
 
-async def test_a_failure_is_shared_by_who_waits_and_not_remembered_for_who_comes_later() -> None:
+async def test_a_failure_is_raised_to_all_waiters_and_not_to_later_readers() -> None:
     place = Gated(is_open=False)
     plan = FaultPlan()
     world = World(Faulty(place, plan))
     stored = await world.put(DATA[:MIB])
     plan.add(Fault(FaultKind.ERROR_AFTER, verb="get", error=backend_errors.Unavailable))
     reads = [asyncio.create_task(world.get(stored.extents)) for _ in range(100)]
-    await until_true(lambda: place.asked)
+    await until_true(lambda: place.gets)
     place.gate.set()
     found = await asyncio.gather(*reads, return_exceptions=True)
     assert {type(each) for each in found} == {errors.Unavailable}
-    assert place.asked == 2, "all that was wanted, and then the piece that would have been enough"
+    assert place.gets == 2, "all that was wanted, and then the piece that would have been enough"
     plan.clear()
     assert await world.get(stored.extents) == DATA[:MIB]
 
 
-async def test_who_comes_while_somebody_holds_the_bytes_gets_them_without_a_fetch() -> None:
+async def test_a_reader_that_joins_a_finished_fetch_gets_its_bytes_without_another_one() -> None:
     place = Gated()
     world = World(place)
     stored = await world.put(DATA)
     slow = world.reader.read(plan_run(0, stored.extents, 0, stored.size))
     await anext(slow)
     assert await world.get(stored.extents) == DATA
-    assert place.asked == 1
+    assert place.gets == 1
     await slow.aclose()
     assert world.reading.used == 0
     assert await world.get(stored.extents) == DATA
-    assert place.asked == 2, "nothing is kept that nobody reads"
+    assert place.gets == 2, "nothing is kept that nobody reads"
 
 
-async def test_bytes_that_were_torn_on_their_way_are_not_shared_with_who_comes_later() -> None:
+async def test_bytes_that_fail_verification_are_not_shared_with_later_readers() -> None:
     place = Gated()
     plan = FaultPlan([Fault(FaultKind.FLIP, verb="get", nth=1)])
     world = World(Faulty(place, plan))
@@ -139,7 +139,7 @@ async def test_bytes_that_were_torn_on_their_way_are_not_shared_with_who_comes_l
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_whoever_comes_goes_and_fails_in_whatever_order_nothing_stays_behind(seed: int) -> None:
+async def test_readers_that_come_fail_and_are_cancelled_at_random_leave_nothing_behind(seed: int) -> None:
     chance = random.Random(seed)
     budget = Budget(10)
     fetches: SharedFetches[int] = SharedFetches(lambda result: result > 0)

@@ -23,14 +23,14 @@ from tests.blocks.world import chunks
 
 
 class Odd(Memory):
-    """One whose listing does as a test says."""
+    """A backend whose listing misbehaves as a test says."""
 
     how = "well"
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[str] = []
-        """Behind which keys."""
+        """The keys that listings began after."""
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
         self.asked.append(after)
@@ -61,7 +61,7 @@ def site(tmp_path: Path, odd: Odd) -> Iterator[Site]:
 
 
 async def left_behind(site: Site) -> Client:
-    """An ended session that left a block unnamed on both."""
+    """An ended session that left an unnamed block on both backends."""
     client = site.client()
     await site.new_writer(client).store(site.write_context(), chunks(b"x", 1), None, Digests())
     site.end(client)
@@ -74,9 +74,7 @@ def state(site: Site, client: Client) -> int:
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs", "has no end"])
-async def test_a_listing_that_does_not_come_to_an_end_holds_up_its_own_backend_alone(
-    site: Site, odd: Odd, how: str
-) -> None:
+async def test_a_listing_that_does_not_end_delays_only_its_own_backend(site: Site, odd: Odd, how: str) -> None:
     odd.how = how
     clients = [await left_behind(site) for _ in range(3)]
     await site.put(b"k", b"data")
@@ -93,7 +91,7 @@ async def test_a_listing_that_does_not_come_to_an_end_holds_up_its_own_backend_a
     assert [state(site, client) for client in clients] == [2, 2, 2]
 
 
-async def test_a_long_listing_goes_on_where_it_was(site: Site, odd: Odd) -> None:
+async def test_a_long_listing_is_continued_where_it_stopped(site: Site, odd: Odd) -> None:
     odd.how = "has no end"
     client = await left_behind(site)
     await site.work()
@@ -107,7 +105,7 @@ async def test_a_long_listing_goes_on_where_it_was(site: Site, odd: Odd) -> None
     assert number % sweeper.KEYS == 0, "behind the last one that was dealt with"
 
 
-async def test_a_place_that_deletes_nothing_is_asked_less_and_less_often(tmp_path: Path) -> None:
+async def test_a_backend_that_deletes_nothing_is_tried_less_and_less_often(tmp_path: Path) -> None:
     site = Apart(tmp_path)
     for key, count in ((b"a", BOTH), (b"b", FIRST), (b"c", BOTH)):
         site.count = count
@@ -128,7 +126,7 @@ async def test_a_place_that_deletes_nothing_is_asked_less_and_less_often(tmp_pat
     site.close()
 
 
-async def test_a_block_that_a_place_refuses_to_delete_holds_up_no_other(tmp_path: Path) -> None:
+async def test_a_block_that_a_backend_refuses_to_delete_delays_no_other(tmp_path: Path) -> None:
     site = Apart(tmp_path)
     for n in range(20):
         await site.put(b"%d" % n, b"data %d" % n)
@@ -150,7 +148,7 @@ async def test_a_block_that_a_place_refuses_to_delete_holds_up_no_other(tmp_path
     site.close()
 
 
-async def test_a_place_that_refuses_to_delete_anything_is_left_alone(tmp_path: Path) -> None:
+async def test_a_backend_that_refuses_to_delete_anything_is_left_alone(tmp_path: Path) -> None:
     site = Apart(tmp_path)
     for n in range(20):
         await site.put(b"%d" % n, b"data %d" % n)

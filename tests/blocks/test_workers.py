@@ -49,7 +49,7 @@ async def test_what_is_deleted_leaves_no_bytes_and_no_rows(site: Site) -> None:
     }  # fmt: skip
 
 
-async def test_an_overwritten_object_in_parts_is_taken_apart_in_slices(
+async def test_an_overwritten_object_in_parts_is_released_in_slices(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(release, "PIECES", 2)
@@ -65,7 +65,7 @@ async def test_an_overwritten_object_in_parts_is_taken_apart_in_slices(
     assert await site.get(b"k") == b"new"
 
 
-async def test_parts_that_a_completion_did_not_name_and_an_aborted_uploads_go(site: Site) -> None:
+async def test_parts_that_a_completion_did_not_name_and_those_of_an_aborted_upload_are_deleted(site: Site) -> None:
     upload = await site.upload(b"k")
     await site.part(b"k", upload, 2, b"left out")
     etag = await site.part(b"k", upload, 1, b"taken")
@@ -93,8 +93,8 @@ async def test_a_read_in_flight_survives_delete_overwrite_and_sweep(site: Site, 
     assert len(await site.stored()) == (0 if end == "delete" else 1)
 
 
-async def test_a_read_in_flight_through_a_body_survives_its_taking_apart(site: Site) -> None:
-    """The runs of a body are looked up one after the other: they must stand until the reading is over."""
+async def test_a_read_in_flight_through_a_body_survives_its_release(site: Site) -> None:
+    """The runs of a body are looked up one after the other: they must stay until the read ends."""
     upload = await site.upload(b"k")
     etags = [await site.part(b"k", upload, n, DATA[: 5 * MIB]) for n in (1, 2, 3)]
     await site.complete(b"k", upload, etags)
@@ -162,7 +162,7 @@ async def test_what_is_four_fifths_alive_is_left_alone(site: Site) -> None:
     assert await site.stored() == before
 
 
-async def test_a_run_that_changed_meanwhile_is_not_moved_and_its_new_pack_goes(site: Site) -> None:
+async def test_a_run_that_changed_meanwhile_is_not_moved_and_its_new_pack_is_deleted(site: Site) -> None:
     await asyncio.gather(*(site.put(b"%d" % n, DATA[:1000]) for n in range(10)))
     for n in range(8):
         await site.delete(b"%d" % n)
@@ -218,7 +218,7 @@ async def test_a_move_of_extents_that_are_not_as_they_were_read_is_not_made(site
 
 
 class Forgetful(Memory):
-    """Confirms each put, and from some moment on keeps nothing, or something else."""
+    """Confirms each put, and from some moment on stores nothing, or something else."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ async def test_a_pack_is_kept_if_the_new_one_is_not_where_it_was_put(
     site.close()
 
 
-async def test_a_damaged_pack_is_left_as_it_is_and_the_others_are_compacted(site: Site) -> None:
+async def test_a_damaged_pack_is_not_compacted_and_the_others_are(site: Site) -> None:
     place = site.places[0]
     assert isinstance(place, Memory)
     for batch in range(2):
@@ -297,7 +297,7 @@ async def test_a_damaged_pack_is_left_as_it_is_and_the_others_are_compacted(site
 # --- sessions --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_an_ended_session_left_unnamed_goes_and_what_it_named_stays(site: Site) -> None:
+async def test_unnamed_blocks_of_an_ended_session_are_deleted_and_named_ones_stay(site: Site) -> None:
     other = site.client()
     writer = site.new_writer(other)
     named = await writer.store(site.write_context(), chunks(DATA[: 9 * MIB], MIB), None, Digests())
@@ -311,7 +311,7 @@ async def test_what_an_ended_session_left_unnamed_goes_and_what_it_named_stays(s
     assert await site.get(b"k") == DATA[: 9 * MIB]
 
 
-async def test_what_landed_late_goes_when_the_session_is_listed_a_last_time(site: Site) -> None:
+async def test_a_block_that_lands_late_is_deleted_when_the_session_is_listed_a_last_time(site: Site) -> None:
     other = site.client()
     writer = site.new_writer(other)
     site.end(other)
@@ -326,7 +326,7 @@ async def test_what_landed_late_goes_when_the_session_is_listed_a_last_time(site
     assert site.store.query("SELECT state FROM session WHERE id = ?", (other.session,)) == []
 
 
-async def test_an_ended_session_can_name_nothing_any_more(site: Site) -> None:
+async def test_an_ended_session_cannot_name_blocks(site: Site) -> None:
     other = site.client()
     stored = await site.new_writer(other).store(site.write_context(), chunks(b"x", 1), None, Digests())
     site.end(other)
@@ -338,8 +338,8 @@ async def test_an_ended_session_can_name_nothing_any_more(site: Site) -> None:
         await site.journal.send(ForgetSession(other.session))
 
 
-async def test_a_pack_that_died_and_is_still_to_be_named_stays(site: Site) -> None:
-    """Two bodies share a pack: the first is named, deleted and taken apart before the second is named."""
+async def test_a_dead_pack_with_an_unsettled_body_stays(site: Site) -> None:
+    """Two bodies share a pack: the first is named, deleted and released before the second is named."""
     first, second = await asyncio.gather(
         *(site.writer.store(site.write_context(), chunks(data, 9), None, Digests()) for data in (b"first", b"second"))
     )
@@ -358,7 +358,7 @@ async def test_a_pack_that_died_and_is_still_to_be_named_stays(site: Site) -> No
 
 
 async def test_a_session_that_waits_for_an_answer_keeps_the_blocks_of_its_pack_from_every_sweep(site: Site) -> None:
-    """The same with deaths between any two of many, and somebody else asking the sweeper each time."""
+    """The same with many bodies, of which each dies before the next is named, and sweeps in between."""
     writer = site.new_writer(site.journal)
     bodies = [b"body %d" % n for n in range(12)]
     stored = await asyncio.gather(

@@ -54,7 +54,7 @@ async def test_any_size_in_any_chunks_within_any_budget_reads_back_in_any_range(
         assert await world.get(stored.extents, start, length) == DATA[start : start + length]
 
 
-async def test_a_large_body_is_cut_at_eight_mebibytes_and_its_small_end_goes_into_a_pack() -> None:
+async def test_a_large_body_is_split_at_eight_mebibytes_and_its_small_end_goes_into_a_pack() -> None:
     world = World()
     stored, small = await asyncio.gather(world.put(DATA[: 16 * MIB + 5]), world.put(b"small"))
     assert [extent.length for extent in stored.extents] == [BLOCK_BYTES, BLOCK_BYTES, 5]
@@ -82,7 +82,7 @@ async def test_a_blocks_key_begins_with_the_session_and_sorts_as_its_id() -> Non
 
 
 class Slow(Memory):
-    """Puts wait until they are let go, and are counted."""
+    """Puts wait until the gate is open, and are counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ async def test_what_arrives_while_packs_are_stored_is_stored_together() -> None:
     assert world.tokens == 0
 
 
-async def test_packs_hold_at_most_a_block_and_one_stamp() -> None:
+async def test_a_pack_has_at_most_the_size_of_a_block_and_one_write_context() -> None:
     world = World(pack_bytes=BLOCK_BYTES)
     from gateway.crypto.ring import new_ring_key
 
@@ -194,7 +194,7 @@ async def test_clients_that_stall_under_pressure_do_not_lock_the_others_out() ->
     assert world.budget.peak <= 3 * MIB
 
 
-async def test_clients_that_hold_everything_and_stall_are_asked_to_let_go() -> None:
+async def test_memory_is_reclaimed_from_clients_that_hold_all_of_it_and_stall() -> None:
     """Eight bodies hold all of the budget and stop; what they held is in blocks by the time they go on."""
     world = World(budget_bytes=8 * MIB, timing=parse_timing("blocks.fill_seconds=0.05"))
     go_on = asyncio.Event()
@@ -235,7 +235,7 @@ async def test_a_body_that_waits_too_long_for_bytes_is_refused_and_holds_none() 
     assert world.budget.used == 0
 
 
-async def test_a_slow_client_is_not_asked_while_nobody_waits() -> None:
+async def test_nothing_is_reclaimed_from_a_slow_client_while_nobody_waits() -> None:
     world = World(timing=parse_timing("blocks.fill_seconds=0"))
 
     async def slow() -> AsyncIterator[Buffer]:
@@ -273,7 +273,7 @@ async def test_a_stream_of_a_gibibyte_stays_within_its_memory() -> None:
 # --- settling --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_refused_command_gives_its_blocks_back() -> None:
+async def test_the_blocks_of_a_refused_command_are_deleted() -> None:
     world = World()
     with pytest.raises(errors.PreconditionFailed):
         async with world.writer.storing(world.write_context(), chunks(DATA, MIB), None, Digests()):
@@ -300,7 +300,7 @@ async def test_a_pack_whose_outcome_is_unknown_keeps_its_token() -> None:
     assert world.tokens == 1, "its command may still stand in the committer's queue"
 
 
-async def test_a_pack_goes_only_when_all_that_is_in_it_was_refused() -> None:
+async def test_a_pack_is_deleted_only_when_the_commands_of_all_its_bodies_were_refused() -> None:
     world = World()
     async with world.writer.storing(world.write_context(), chunks(b"one", 3), None, Digests()):
         pass
@@ -320,7 +320,7 @@ async def test_a_pack_goes_only_when_all_that_is_in_it_was_refused() -> None:
     assert world.tokens == 0
 
 
-async def test_a_client_that_vanishes_leaves_nothing() -> None:
+async def test_a_client_that_disconnects_leaves_nothing() -> None:
     world = World()
 
     async def body() -> AsyncIterator[Buffer]:

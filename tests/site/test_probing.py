@@ -72,7 +72,7 @@ async def test_a_silent_backend_that_no_write_waits_for_is_told_and_not_waited_f
         told = await probing.probe()
         assert list(told["backends_away"]) == ["far"]
         assert told["backends_away"]["far"].startswith("it has not answered for ")
-    assert far.asked == 1, "one trial at a time"
+    assert far.puts == 1, "one trial at a time"
     far.answers.set()
     while "backends_away" in await probing.probe():
         await asyncio.sleep(0)
@@ -82,7 +82,7 @@ async def test_a_silent_backend_that_no_write_waits_for_is_told_and_not_waited_f
 async def test_a_silent_backend_that_writes_wait_for_is_waited_for(probing_of: Any) -> None:
     far = Silent("far")
     asking = asyncio.create_task(probing_of(topology(["disk", "far"], ["disk", "far"]), Memory("disk"), far).probe())
-    while not far.asked:
+    while not far.puts:
         await asyncio.sleep(0)
     await asyncio.sleep(0.05)  # longer than others have
     assert not asking.done()
@@ -96,7 +96,7 @@ async def test_but_not_for_ever(probing_of: Any) -> None:
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"'default' cannot be answered: backend 'far': no answer within 0\.05 s"):
             await probing.probe()
-    assert far.asked == 2, "a trial that was given up is tried anew"
+    assert far.puts == 2, "a trial that was given up is tried anew"
     wide = probing_of(topology(["disk", "far"], ["disk", "far"]), near, far)
     far.answers.set()
     await wide.probe()
