@@ -1,1 +1,1 @@
-"""Where bytes lie: drivers and wrappers behind one contract, `base.Backend`. Imports nothing of ours."""
+"""Drivers and wrappers behind one contract, `base.Backend`. Imports no other package of the project."""

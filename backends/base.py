@@ -1,7 +1,7 @@
-"""The contract: one place that stores whole, immutable values under keys. No method has a default.
+"""The contract of a backend: a store of whole, immutable values under keys. No method has a default.
 
-A wrapper is a backend around a backend and overrides every method; drivers do not know each other. What a docstring
-says here is a promise that `tests/backends/contract.py` checks on every driver and every wrapper.
+A wrapper is a backend around a backend (see `wrappers`). Drivers do not know each other. `tests/backends/contract.py`
+checks what the docstrings here promise, for every driver and every wrapper.
 """
 
 from __future__ import annotations
@@ -21,66 +21,67 @@ _SEGMENT = re.compile(rf"[0-9a-z_-][0-9a-z._-]{{0,{SEGMENT_CHARS_MAX - 1}}}")
 
 
 class Stat(NamedTuple):
-    """What is known of a value without reading it."""
+    """What a backend knows of a value without reading it."""
 
     size: int  # bytes
     md5: str = ""
-    """In hex, where the place tells it by itself. Equal to a value's, it is that value; another one says nothing, since
-    some places tell something else in its stead."""
+    """The MD5 in hex, where the backend stores one; empty otherwise. If it equals a value's MD5, the values are equal.
+    If it differs, nothing follows: some servers return something else in its place."""
 
 
 class Listed(NamedTuple):
-    """One line of a listing."""
+    """One value of a listing."""
 
     key: str
     size: int  # bytes
 
 
 LINEAGE_MAX = 16
-"""Tokens that a fence remembers."""
+"""The number of tokens that a fence holds."""
 
 
 class IssuedToken(NamedTuple):
-    """One fencing token, and the record of the journal behind which it was drawn."""
+    """A fencing token, and the last record of the journal when it was drawn."""
 
     counter: int
     nonce: str
     """Hex."""
     number: int
-    """Of the last record before it; 0 where there was none."""
+    """The number of the last record before the token; 0 where there was none."""
     hash: str
-    """The journal's running hash there, hex."""
+    """The journal's running hash at that record, hex."""
 
 
 class Fence(NamedTuple):
-    """A committer's stamp on a place: its fencing token, and how far its journal had come when it stamped.
+    """A committer's stamp on a backend: its fencing token, and the end of its journal when it stamped.
 
-    The (number, hash) pair identifies the whole history up to there: a journal that has another hash at this number, or
-    ends before it, is older than the one that stamped the place, or has parted from it."""
+    The pair (number, hash) identifies the whole history up to there. A journal that has another hash at this number, or
+    that ends before it, is older than the one that stamped the backend, or has diverged from it."""
 
     counter: int
     nonce: str
     """Hex. Counter and nonce are the token."""
     number: int
-    """Of the last durable record when the place was stamped."""
+    """The number of the last durable record when the backend was stamped."""
     hash: str
-    """The journal's running hash there, hex."""
+    """The journal's running hash at that record, hex."""
     at_ns: int
-    """When it was stamped, by the clock of who did. For people; nothing is decided by it."""
+    """When it was stamped, by the clock of the committer's machine. Informative: no decision depends on it."""
     replaces: str
-    """The `key` of the fence that this one replaces; empty where the place bore none."""
+    """The `key` of the fence that this one replaces; empty where there was none."""
     lineage: tuple[IssuedToken, ...]
     """The latest tokens of that history, oldest first; the last one is this fence's own."""
 
     @property
     def key(self) -> str:
-        """Tells this stamp from every other one."""
+        """Identifies this stamp among all stamps."""
         return f"{self.counter}.{self.nonce}.{self.number}.{self.hash}"
 
 
 class Marker(NamedTuple):
-    """Whose place this is: the site's id in hex, the id that its journal gave to this backend, and the journal's
-    incarnation, which a restore from a backup raises. And which committer stamped it last; None: none ever did."""
+    """Who owns a backend: the site's id in hex, the id that the site's journal gave to this backend, and the journal's
+    incarnation, which a restore from a backup raises. `fence` is the last stamp of a committer; None before the first.
+    """
 
     site: str
     backend: int
@@ -88,84 +89,86 @@ class Marker(NamedTuple):
     fence: Fence | None = None
 
     @property
-    def bare(self) -> Marker:
-        """Without the fence: whose place this is, and nothing else."""
+    def without_fence(self) -> Marker:
+        """The same owner, without the stamp."""
         return self._replace(fence=None)
 
 
 class Backend(ABC):
-    """One place that stores blocks. Safe for many concurrent calls on one event loop.
+    """A place that stores blocks. All methods are safe to call concurrently on one event loop.
 
-    Keys are segments of ``[0-9a-z._-]`` joined by ``/``; none is empty or begins with a dot, and no key is a folder
-    of another. A malformed key, a negative start or length is a `ValueError`. Any method may raise any class of
-    `backends.errors` but `NotFound`, which only `get` and `stat` raise. When a call is cancelled it may still take
-    effect later.
+    Keys are segments of ``[0-9a-z._-]`` joined by ``/``. No segment is empty or begins with a dot, and no key is a
+    folder of another. A malformed key, and a negative start or length, raise `ValueError`. Any method may raise any
+    class of `backends.errors`, except that only `get` and `stat` raise `NotFound`. A call that is cancelled may still
+    take effect later.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What people call this place: for errors, logs and metrics."""
+        """The configured name of this backend: for errors, logs and metrics."""
 
     @abstractmethod
     async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
         """Store all of *value*, the buffers one after the other, or nothing.
 
-        Once this returns the value is durable and its *crc32c* (of the whole) confirmed; a value that differs from
-        it raises `Corrupted` and leaves nothing. Nobody ever sees part of a value. The same key again with the same
-        bytes is fine; a key is never used again for other bytes. The buffers must not change until this returns.
+        Once this returns, the value is durable and its *crc32c* (of the whole) has been verified. A value that differs
+        from it raises `Corrupted` and leaves nothing. No reader ever sees part of a value. To put the same bytes again
+        under the same key is harmless; a key is never used again for other bytes. The buffers must not change until
+        this returns.
         """
 
     @abstractmethod
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
-        """Exactly the *length* bytes from *start* on, or all from *start* on.
+        """Return exactly the *length* bytes from *start* on, or all bytes from *start* on.
 
-        A range that reaches behind the end, or a short answer, raises `Corrupted`; an absent key `NotFound`. Whether
-        the bytes are those that were put is for the caller to check: a medium may rot.
+        A range that ends after the value, or a short answer, raises `Corrupted`; a missing key raises `NotFound`. The
+        caller has to verify that the bytes are those that were put: storage may rot.
         """
 
     @abstractmethod
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
-        """What `get` would answer, if it is at hand without waiting; else None, and the caller awaits `get`.
+        """Return what `get` would return if that is possible without waiting; else None, and the caller awaits `get`.
 
-        Never waits and never raises a `BackendError`: whatever is odd is left to `get`. Remote drivers answer None.
+        Never waits and never raises a `BackendError`: every problem is left to `get`. Remote drivers return None.
         """
 
     @abstractmethod
     async def stat(self, key: str) -> Stat:
-        """The value's size, and its MD5 where that costs no reading. An absent key raises `NotFound`."""
+        """Return the value's size, and its MD5 where that needs no reading. A missing key raises `NotFound`."""
 
     @abstractmethod
     async def delete(self, key: str) -> None:
-        """Drop the value; an absent key is fine. Works on a full medium. Durable once this returns: no power cut brings
-        the value back, unless another process put it a moment ago and died with the power."""
+        """Delete the value; a missing key is no error. Works on a full medium. Durable once this returns: no power cut
+        brings the value back, unless another process put it shortly before and died with the power."""
 
     @abstractmethod
     def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
-        """The values whose key begins with *prefix* and is greater than *after*, in byte order of their keys.
+        """Yield the values whose key begins with *prefix* and is greater than *after*, in byte order of their keys.
 
-        Memory does not grow with what is listed. A value put or deleted meanwhile may be in it or not. The marker
-        and whatever a driver keeps for itself are not listed.
+        Memory does not grow with the number of values. A value that is put or deleted meanwhile may be yielded or not.
+        The marker and the driver's own files are not yielded.
         """
 
     @abstractmethod
     async def marker(self) -> Marker | None:
-        """Whose place this is; None while nobody claimed it."""
+        """Return who owns this backend; None while nobody has claimed it."""
 
     @abstractmethod
     async def claim(self, marker: Marker) -> None:
-        """Make the place *marker*'s, durably, by the rule of `check_claim`; else raise `OwnedByAnotherSite`. Of
-        several that
-        claim at once, one wins and the others are judged by its marker. A claim that `is_claimed` already changes
-        nothing; so one without a fence never removes a fence."""
+        """Write *marker*, durably, if `check_claim` allows it; else raise `OwnedByAnotherSite`.
+
+        Of several concurrent claims one succeeds, and the others are judged by its marker. A claim for which
+        `is_claimed` is true already changes nothing; so a claim without a fence never removes a fence."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Finish what is under way and let go of everything. Calls after it are a mistake; closing twice is fine."""
+        """Finish the calls under way and release all resources. No call may follow, except that closing twice is
+        harmless."""
 
 
 def check_key(key: str) -> str:
-    """*key* itself, or `ValueError` with the reason."""
+    """Return *key*. Raises `ValueError` with the reason if it is malformed."""
     if len(key) > KEY_CHARS_MAX:
         raise ValueError(f"a backend key has at most {KEY_CHARS_MAX} characters: {key[:64]!r}…")
     for segment in key.split("/"):
@@ -175,28 +178,28 @@ def check_key(key: str) -> str:
 
 
 def is_segment(name: str) -> bool:
-    """Whether *name* may be a part of a key."""
+    """Return whether *name* may be a segment of a key."""
     return _SEGMENT.fullmatch(name) is not None
 
 
 def check_range(start: int, length: int | None) -> None:
-    """`ValueError` if a range is negative."""
+    """Raise `ValueError` if *start* or *length* is negative."""
     if start < 0 or (length is not None and length < 0):
         raise ValueError(f"not a range: start {start}, length {length}")
 
 
 def check_claim(held: Marker | None, wanted: Marker) -> str | None:
-    """None if *wanted* may replace *held*, else the reason why not. Pure.
+    """Return None if *wanted* may replace *held*, else the reason why not. Pure.
 
-    A marker gives way to one of its own site whose incarnation is as high or higher. Within one incarnation the
-    backend's id must agree: two backends of one site must not share a place. A restore may number backends anew, so
+    A marker may be replaced by one of its own site whose incarnation is equal or higher. Within one incarnation the
+    backend's id must be equal: two backends of one site must not share a place. A restore may number backends anew, so
     a higher incarnation may bring another id.
 
-    A marker with a fence is a compare-and-set: it replaces the same place's marker whose fence it names, and nothing
-    else. So of two committers that stamp a place one fails, and nobody stamps an empty mount point.
+    A marker with a fence is a compare-and-set: it replaces only a marker of the same owner whose fence it names in
+    `replaces`. So of two committers that stamp a backend one fails, and nobody stamps an empty mount point.
     """
     if wanted.fence is not None:
-        if held is None or held.bare != wanted.bare:
+        if held is None or held.without_fence != wanted.without_fence:
             return "it does not bear the marker that was to be stamped"
         if wanted.fence.replaces != (held.fence.key if held.fence is not None else ""):
             return "another committer of this site has stamped it meanwhile"
@@ -216,17 +219,17 @@ def check_claim(held: Marker | None, wanted: Marker) -> str | None:
 
 
 def is_claimed(held: Marker | None, wanted: Marker) -> bool:
-    """Whether the place bears what *wanted* asks for already. Pure."""
-    return held is not None and (held == wanted if wanted.fence is not None else held.bare == wanted)
+    """Return whether the marker *held* already grants what *wanted* asks for. Pure."""
+    return held is not None and (held == wanted if wanted.fence is not None else held.without_fence == wanted)
 
 
 def size_of(value: Sequence[Buffer]) -> int:
-    """How many bytes the buffers hold together."""
+    """Return the number of bytes in all buffers together."""
     return sum(buffer.nbytes if isinstance(buffer, memoryview) else len(buffer) for buffer in value)
 
 
 def crc32c_of(value: Sequence[Buffer]) -> int:
-    """The CRC32C of the buffers one after the other."""
+    """Return the CRC32C of the buffers one after the other."""
     crc = 0
     for buffer in value:
         crc = checksums.crc32c(buffer, crc)

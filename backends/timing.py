@@ -1,6 +1,6 @@
-"""The durations that the drivers and wrappers decide themselves, with their defaults. One immutable value, injected.
+"""Durations that drivers and wrappers choose themselves, with their defaults. One immutable value, injected.
 
-Durations that the caller of a driver knows better (deadlines, timeouts) are arguments of its constructor.
+Durations that the caller of a driver chooses (deadlines, timeouts) are arguments of its constructor.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Annotated, Protocol, TypeAlias
 
 Pause: TypeAlias = Annotated[float, "pause"]
-"""How long somebody waits before looking, trying or doing again: a shorter one only costs more processor time."""
+"""Seconds of waiting before something is repeated. A shorter one only costs more processor time."""
 Limit: TypeAlias = Annotated[float, "limit"]
-"""After how long somebody gives up, or counts something as settled: a shorter one makes a busy machine fail."""
+"""Seconds after which something is given up, or counts as settled. A shorter one makes a busy machine fail."""
 Pauses: TypeAlias = Annotated[tuple[float, ...], "pause"]
-"""One after the other; the last one stays."""
+"""Pauses one after the other; the last one repeats."""
 
 
 class Clock(Protocol):
-    """Monotonic time, and sleeping by it; what the wrappers need of a clock."""
+    """Monotonic time, and sleep by it: what the wrappers need of a clock."""
 
     def monotonic(self) -> float:
         """Seconds since an arbitrary moment. Never goes back."""
@@ -43,24 +43,24 @@ class DriverTiming:
     """Drivers and wrappers (`backends`)."""
 
     log_turn_seconds: Pause = 20.0
-    """How long an intake log of a local backend may hold records before they are synced and the log is reset, which
-    bounds the work of a recovery. Logs that stayed empty for as long are deleted."""
+    """How long a write-ahead log of a local backend may hold records before their files are synced and the log is
+    reset, which bounds the work of a recovery. Logs that stayed empty for as long are deleted."""
     prune_seconds: Pause = 5.0
-    """Between two looks of a local backend at which of its open files were deleted."""
+    """Between two checks of a local backend which of its open files were deleted."""
     connect_seconds: Limit = 5.0
-    """How long a connection to an S3 backend may take to be made."""
+    """How long connecting to an S3 backend may take."""
     idle_seconds: Limit = 60.0
-    """A connection to an S3 backend that was idle for longer is not used again, since firewalls forget it."""
+    """A connection to an S3 backend that was idle for longer is not used again, since firewalls drop idle ones."""
     settle_seconds: Limit = 1.0
-    """Where an S3 server ignores conditions: how long a claim waits for others that read before it wrote. A shorter one
-    may let two claims succeed."""
+    """On an S3 server that ignores conditional headers: how long a claim waits for other claims that read the marker
+    before it wrote its own. A shorter one may let two claims succeed."""
     credential_seconds: Pauses = (60.0, 30.0, 15.0, 8.0, 4.0, 2.0, 1.0)
-    """After which an S3 backend asks for keys that expire again: the longest of these that is at most half of the time
-    that the key has left."""
+    """How long an S3 backend uses credentials that expire before it asks the provider again: the longest of these that
+    is at most half of the credentials' remaining lifetime."""
     retry_first_seconds: Pause = 0.1
-    """Longest pause before the second try of a call; twice as long before each next one."""
+    """The longest pause before the second try of a call. It doubles before each further try."""
     retry_most_seconds: Pause = 5.0
-    """Longest pause between two tries, beside what the server asks for."""
+    """The longest pause between two tries, without the Retry-After of the server."""
 
 
 DEFAULTS = DriverTiming()

@@ -10,7 +10,7 @@ from backends import errors
 from backends.base import Marker, check_claim, is_claimed
 from backends.local.files import CONTROL, Root, read_all
 from backends.local.workdir import WorkDir
-from backends.marker_format import MARKER_BYTES_MAX, marker_text, parse_marker
+from backends.marker_format import MARKER_BYTES_MAX, encode_marker, parse_marker
 
 MARKER = f"{CONTROL}/marker"
 
@@ -64,7 +64,7 @@ def write_claim(root: Root, workdir: WorkDir, wanted: Marker) -> None:
             if reason is not None:
                 raise errors.OwnedByAnotherSite(f"{root.path}: {reason}", backend=root.name)
             temporary = workdir.temporary()
-            root.write(temporary, [marker_text(wanted)], sync=True)
+            root.write(temporary, [encode_marker(wanted)], sync=True)
             root.place(temporary, MARKER)
             root.sync_folders([CONTROL])
         finally:

@@ -71,7 +71,7 @@ def read_range(root: Root, key: str, fd: int, size: int, start: int, length: int
     """Read exactly that range of an open value. Raises `Corrupted` where the file is shorter."""
     end = size if length is None else start + length
     if not start <= end <= size:
-        message = f"{root.path}/{key}: {size} bytes end before {max(start, end)}"
+        message = f"{root.path}/{key}: the file has {size} bytes, and {max(start, end)} are needed"
         raise errors.Corrupted(message, backend=root.name, key=key)
     with root.translated(key, key):
         data = read_all(fd, start, end - start)

@@ -13,7 +13,7 @@ import asyncio
 
 from backends import errors
 from backends.base import Marker, check_claim, is_claimed
-from backends.marker_format import MARKER_BYTES_MAX, marker_text, parse_marker
+from backends.marker_format import MARKER_BYTES_MAX, encode_marker, parse_marker
 from backends.s3.control import ControlClient
 
 MARKER = "marker"
@@ -29,7 +29,7 @@ async def read_marker(control: ControlClient) -> Marker | None:
 async def write_claim(control: ControlClient, wanted: Marker, settle_seconds: float) -> None:
     """Put *wanted* there if `check_claim` allows it. One that was written, but whose answer was lost, is found by the
     next call's reading."""
-    value = marker_text(wanted)
+    value = encode_marker(wanted)
     for _ in range(_ROUNDS):
         held, etag = await _read(control)
         if is_claimed(held, wanted):

@@ -1,4 +1,4 @@
-"""The reference driver: values in a dictionary. What it does in few lines is what every driver promises."""
+"""The reference driver: values in a dictionary. The shortest implementation of the contract."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backends.base import Buffer, Listed, Marker, Stat
 
 
 class Memory(base.Backend):
-    """Values in this process's memory; "durable" until it ends."""
+    """Values in this process's memory, "durable" until the process ends."""
 
     def __init__(self, name: str = "memory") -> None:
         self._name = name
@@ -30,10 +30,12 @@ class Memory(base.Backend):
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
         base.check_range(start, length)
-        whole = self._find(key)
+        whole = self._value(key)
         end = len(whole) if length is None else start + length
         if not start <= end <= len(whole):
-            raise errors.Corrupted(f"{len(whole)} bytes end before {max(start, end)}", backend=self._name, key=key)
+            raise errors.Corrupted(
+                f"the value has {len(whole)} bytes, and {max(start, end)} are needed", backend=self._name, key=key
+            )
         return memoryview(whole)[start:end]
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
@@ -45,7 +47,7 @@ class Memory(base.Backend):
         return memoryview(whole)[start:end] if start <= end <= len(whole) else None
 
     async def stat(self, key: str) -> Stat:
-        return Stat(len(self._find(key)))
+        return Stat(len(self._value(key)))
 
     async def delete(self, key: str) -> None:
         self._values.pop(base.check_key(key), None)
@@ -69,9 +71,9 @@ class Memory(base.Backend):
         self._marker = marker
 
     async def close(self) -> None:
-        """Nothing is held but the values, which stay for whoever looks again."""
+        """Do nothing: the values stay readable, for tests."""
 
-    def _find(self, key: str) -> bytes:
+    def _value(self, key: str) -> bytes:
         whole = self._values.get(base.check_key(key))
         if whole is None:
             raise errors.NotFound("no such value", backend=self._name, key=key)

@@ -8,7 +8,7 @@ from typing import Any
 
 from backends import base, errors
 from backends.base import Buffer, Listed, Marker, Stat
-from backends.marker_format import marker_text, parse_marker
+from backends.marker_format import encode_marker, parse_marker
 
 TABLES = """CREATE TABLE IF NOT EXISTS value (key TEXT PRIMARY KEY, bytes BLOB);
             CREATE TABLE IF NOT EXISTS marker (id INTEGER PRIMARY KEY, text BLOB)"""
@@ -75,7 +75,7 @@ class SqliteBackend(base.Backend):
                 return
             if reason := base.check_claim(held, marker):
                 raise errors.OwnedByAnotherSite(reason, backend=self.name)
-            swapped = await self._run(SWAP, marker_text(marker), marker_text(held) if held else None)
+            swapped = await self._run(SWAP, encode_marker(marker), encode_marker(held) if held else None)
 
     async def close(self) -> None:
         self._thread.shutdown()

@@ -16,7 +16,7 @@ import pytest
 
 from backends import errors
 from backends.base import Backend, Marker
-from backends.marker_format import marker_text
+from backends.marker_format import encode_marker
 from backends.s3 import listing
 from backends.s3.backend import S3
 from backends.s3.listing import EMPTY_PAGES_MAX, LINES, Page, listed, parse_page
@@ -196,7 +196,7 @@ ANSWERS = {
     "a switch of protocols": head("101 Switching Protocols", Upgrade="h2c", Connection="upgrade"),
     "not modified": head("304 Not Modified"),
     "a teapot": answer("418 I'm a teapot", b"short and stout"),
-    "gzip": answer("200 OK", gzip.compress(marker_text(Marker(SITE, 3, 1))), Content_Encoding="gzip", **META),
+    "gzip": answer("200 OK", gzip.compress(encode_marker(Marker(SITE, 3, 1))), Content_Encoding="gzip", **META),
     "a bomb of gzip": answer("200 OK", gzip.compress(bytes(64 << 20)), Content_Encoding="gzip", **META),
 }
 

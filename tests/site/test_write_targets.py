@@ -102,7 +102,7 @@ async def test_what_the_config_names_anew_is_named_and_claimed_when_the_site_is_
     assert set(names) == {"disk", "vault"}
     marker = await site.storage.backends[names["vault"]].marker()
     assert marker is not None
-    assert marker.bare == Marker(site.id, names["vault"], site.incarnation)
+    assert marker.without_fence == Marker(site.id, names["vault"], site.incarnation)
     assert {name for (name,) in site.store.query("SELECT name FROM policy")} == {"default", "safe", "far"}
 
 

@@ -121,7 +121,7 @@ async def claim_all(
 async def _claim(backend: Backend, number: int, rows: JournalTables, *, anyway: bool) -> Claimed:
     wanted, held = _wanted(rows, number), await backend.marker()
     found = await _looked(backend, number, rows)
-    if held is not None and held.bare == wanted:
+    if held is not None and held.without_fence == wanted:
         return Claimed(backend.name, False, held.incarnation, found.looked_for, found.there)
     _see_that_it_gives_way(backend, held, wanted, _others(rows, number))
     if (found.strange or (found.looked_for and not found.there)) and not anyway:

@@ -80,7 +80,7 @@ async def check_marker(
     `backends.errors.OwnedByAnotherSite` for any other marker."""
     site, incarnation = site_row(rows)
     wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
-    if held is not None and held.bare == wanted:
+    if held is not None and held.without_fence == wanted:
         if fencing is not None:
             require_own_fence(fencing, backend.name, held.fence)
         return held
