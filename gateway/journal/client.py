@@ -11,7 +11,7 @@ under the same (session, slot, number). The committer stores the last answer of 
 
 Invariants: a command is sent only under the session under which it was first sent. If that session has ended, it is not
 known whether the command was committed, and its caller gets `SessionExpired`. A caller that gets `Busy` or `DiskFull`
-may assume that the command was not committed (`_error_for_caller`).
+may assume that the command was not committed (`pending_commands.py`).
 
 The commands that wait are bounded, in number and in bytes; beyond that a command is refused with `Busy`.
 """
@@ -27,11 +27,12 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gateway.errors import Busy, CommitterGone, DiskFull, EntrepotError, Misconfigured, SessionExpired
+from gateway.errors import CommitterGone, EntrepotError, Misconfigured
 from gateway.journal.codec import COMMAND_CODEC
 from gateway.journal.commands import HEAVY_WEIGHT, Command, weight_of
 from gateway.journal.paths import JournalPaths
-from gateway.journal.slots import TOO_MANY, WAITERS_MAX, Slots
+from gateway.journal.pending_commands import PendingCommand, PendingCommands
+from gateway.journal.slots import TOO_MANY, WAITERS_MAX
 from gateway.journal.turns import Turns
 from gateway.journal.wire import FrameKind, FrameReader, decode_error, frame, pack_command, send_frames
 from gateway.timing import Timing, timing_from_environment
@@ -40,27 +41,10 @@ R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
-BYTES_MAX = 64 << 20
 HEAVY_SLOTS = 64
 """Slots that heavy commands (`commands.HEAVY_WEIGHT`) may occupy. The others are left for light commands, which are
 answered sooner."""
 CLOSED = "this connection to the committer was closed"
-
-
-class _PendingCommand:
-    """A command that waits for its answer."""
-
-    __slots__ = ("answer", "number", "packed", "session", "since", "times_sent")
-
-    def __init__(self, number: int, packed: bytes, answer: asyncio.Future[Any], since: float) -> None:
-        self.number = number
-        self.packed = packed
-        self.answer = answer
-        self.session = 0
-        """The session under which the command was first sent; 0: it has not been sent yet."""
-        self.since = since
-        """When `send` was called, in seconds, by the monotonic clock."""
-        self.times_sent = 0
 
 
 class Journal(asyncio.Protocol):
@@ -82,11 +66,9 @@ class Journal(asyncio.Protocol):
         self._frames = FrameReader()
         self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lost = asyncio.Event()
-        self._slots = Slots()
         self._heavy = Turns(deque(range(HEAVY_SLOTS)), WAITERS_MAX, TOO_MANY)
-        self._sent: dict[int, _PendingCommand] = {}
-        self._sent_bytes = 0
-        self._outgoing: list[_PendingCommand] = []
+        self._pending = PendingCommands()
+        self._outgoing: list[PendingCommand] = []  # those to send at the end of this turn of the event loop
         self._requests: dict[int, asyncio.Future[Any]] = {}
         self._requests_count = 0
         self._head = 0  # the greatest number of a durable record that the committer has reported
@@ -142,41 +124,29 @@ class Journal(asyncio.Protocol):
             self._heavy.release(slot)
 
     async def _send(self, command: Command[R]) -> R:
-        slot, number = await self._slots.acquire(_user_of(command), self.timing.journal.slot_seconds)
+        slot, number = await self._pending.slots.acquire(_user_of(command), self.timing.journal.slot_seconds)
         try:
             if self._closing:
                 raise CommitterGone(CLOSED)
             if self._refused:
                 raise Misconfigured(self._refused)
             packed = pack_command(slot, number, COMMAND_CODEC.to_tuple(command))
-            if self._sent_bytes + len(packed) > BYTES_MAX:
-                raise Busy(TOO_MANY)
+            pending = self._pending.add(slot, number, packed, self.timing.clock.monotonic())
         except BaseException:
-            self._slots.release(slot)
+            self._pending.slots.release(slot)
             raise
-        loop = asyncio.get_running_loop()
-        sent = _PendingCommand(number, packed, loop.create_future(), self.timing.clock.monotonic())
-        self._sent[slot] = sent
-        self._sent_bytes += len(packed)
         if not self._outgoing:
-            loop.call_soon(self._flush)
-        self._outgoing.append(sent)
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(pending)
         # If the caller is cancelled, only the future is: the command may be on its way, and its slot is released when
         # the committer answers it.
-        answer = await sent.answer
+        answer = await pending.answer
         convert = type(command).ANSWER
         return answer if convert is None else convert(answer)  # type: ignore[no-any-return]
 
     def refuse(self, why: str) -> None:
         """Send no commands from now on, since this journal must not grow. *why* is the message that callers get."""
         self._refused = why
-
-    def _release(self, slot: int) -> _PendingCommand:
-        """Remove the command of *slot*, and release the slot."""
-        sent = self._sent.pop(slot)
-        self._sent_bytes -= len(sent.packed)
-        self._slots.release(slot)
-        return sent
 
     def _flush(self) -> None:
         """Send the commands of this turn of the event loop in one frame. Before a `WELCOME` nothing is sent; then all
@@ -185,34 +155,19 @@ class Journal(asyncio.Protocol):
         if self._transport is not None and self._welcome.done():
             self._write_commands(outgoing)
 
-    def _write_commands(self, outgoing: list[_PendingCommand]) -> None:
+    def _write_commands(self, outgoing: list[PendingCommand]) -> None:
         assert self._transport is not None
-        for sent in outgoing:
-            sent.session = sent.session or self.session
-        mine = [sent for sent in outgoing if sent.session == self.session]
-        for sent in mine:
-            sent.times_sent += 1
-        for framed in send_frames([sent.packed for sent in mine]):
+        for pending in outgoing:
+            pending.session = pending.session or self.session
+        of_session = [pending for pending in outgoing if pending.session == self.session]
+        for pending in of_session:
+            pending.times_sent += 1
+        for framed in send_frames([pending.packed for pending in of_session]):
             self._transport.write(framed)
 
-    def _receive_answers(self, answers: Any) -> None:
-        for slot, number, code, payload in answers:
-            sent = self._sent.get(slot)
-            if sent is None or sent.number != number:
-                continue
-            self._release(slot)
-            if not sent.answer.done():
-                if code:
-                    sent.answer.set_exception(_error_for_caller(sent, decode_error(code, payload)))
-                else:
-                    sent.answer.set_result(payload)
-
-    def _fail_overdue(self) -> None:
-        """Raise `CommitterGone` in callers that have waited for `answer_seconds`."""
-        latest = self.timing.clock.monotonic() - self.timing.journal.answer_seconds
-        for sent in self._sent.values():
-            if sent.since < latest and not sent.answer.done():
-                sent.answer.set_exception(CommitterGone(self._no_answer()))
+    def _overdue_since(self) -> float:
+        """Commands from before this time, by the monotonic clock, have waited for `answer_seconds`."""
+        return self.timing.clock.monotonic() - self.timing.journal.answer_seconds
 
     def _no_answer(self) -> str:
         return f"no answer from the committer of {self._paths.folder} within {self.timing.journal.answer_seconds:g} s"
@@ -236,7 +191,7 @@ class Journal(asyncio.Protocol):
         for _, (kind, *values) in self._frames.feed(data):
             match kind:
                 case FrameKind.ANSWERS:
-                    self._receive_answers(values[0])
+                    self._pending.receive(values[0])
                 case FrameKind.BEATEN:
                     self._head = max(self._head, values[0])
                 case FrameKind.WELCOME:
@@ -257,14 +212,9 @@ class Journal(asyncio.Protocol):
         self._head = max(self._head, head)
         if not self._welcome.done():
             self._welcome.set_result(None)
-        # A command is not sent again if its caller already got `CommitterGone`, or was cancelled as long ago as that
-        # takes.
-        latest = self.timing.clock.monotonic() - self.timing.journal.answer_seconds
-        for slot, sent in list(self._sent.items()):
-            if sent.answer.done() and (sent.since < latest or not sent.answer.cancelled()):
-                self._release(slot)
+        self._pending.drop_abandoned(self._overdue_since())
         self._outgoing.clear()
-        self._write_commands(list(self._sent.values()))
+        self._write_commands(list(self._pending.by_slot.values()))
 
     def _session_ended(self, session: int) -> None:
         """The committer has ended *session*. Its unanswered commands may or may not have been committed."""
@@ -272,11 +222,7 @@ class Journal(asyncio.Protocol):
             return
         log.warning("the session %x is over; what it wrote and did not commit is lost", session)
         self.session = 0
-        for slot, sent in list(self._sent.items()):
-            if sent.session == session:
-                self._release(slot)
-                if not sent.answer.done():
-                    sent.answer.set_exception(SessionExpired(session))
+        self._pending.fail_session(session)
         for callback in self.on_session_lost:
             callback(session)
         if self._transport is not None and not self._closing:
@@ -308,7 +254,7 @@ class Journal(asyncio.Protocol):
         """Renew the lease and report the horizon, several times per lease, until cancelled."""
         while True:
             await self.timing.clock.sleep(min(self.timing.journal.beat_seconds, self._lease_seconds / 5))
-            self._fail_overdue()
+            self._pending.fail_older(self._overdue_since(), self._no_answer())
             if self._transport is not None and self.session:
                 self._transport.write(frame(FrameKind.BEAT, min(self._reads, default=self._head)))
 
@@ -356,10 +302,7 @@ class Journal(asyncio.Protocol):
                 task.cancel()
             if self._transport is not None:
                 self._transport.close()
-            for slot, sent in list(self._sent.items()):
-                self._release(slot)
-                if not sent.answer.done():
-                    sent.answer.set_exception(CommitterGone(CLOSED))
+            self._pending.fail_all(CLOSED)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
@@ -388,12 +331,3 @@ def _user_of(command: Any) -> Hashable:
     """The user for whom *command* is sent; 0 if it is sent for no particular user."""
     user: Hashable = getattr(command, "user", 0)
     return user
-
-
-def _error_for_caller(sent: _PendingCommand, error: EntrepotError) -> EntrepotError:
-    """Return the error that the caller of a refused command gets. `Busy` and `DiskFull` mean that the committer did not
-    run the command when it was last sent. If it had been sent before, it may have been committed then, or may still be
-    committed, so the caller must not regard it as refused."""
-    if sent.times_sent > 1 and isinstance(error, Busy | DiskFull):
-        return CommitterGone(f"no answer when the command was first sent, and then: {error}")
-    return error

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.journal.client import HEAVY_SLOTS, Journal, _PendingCommand
+from gateway.journal.client import HEAVY_SLOTS, Journal
 from gateway.journal.codec import COMMAND_CODEC
+from gateway.journal.pending_commands import PendingCommand
 from gateway.journal.session_commands import EndSession
 from gateway.journal.slots import SLOTS
 from gateway.journal.wire import pack_command
@@ -25,10 +26,10 @@ async def test_a_command_sent_again_and_not_looked_at_may_have_been_committed_be
     journal = Journal(tmp_path, "test", Timing())
     told: list[type[BaseException]] = []
     for slot, written in enumerate((1, 2)):
-        sent = _PendingCommand(1, b"", asyncio.get_running_loop().create_future(), 0.0)
+        sent = PendingCommand(1, b"", asyncio.get_running_loop().create_future(), 0.0)
         sent.times_sent = written
-        journal._sent[slot] = sent
-        journal._receive_answers([(slot, 1, refusal, ("full",))])
+        journal._pending.by_slot[slot] = sent
+        journal._pending.receive([(slot, 1, refusal, ("full",))])
         with pytest.raises(errors.EntrepotError) as raised:
             await sent.answer
         told.append(raised.type)
@@ -61,18 +62,18 @@ async def test_a_slot_that_is_free_again_is_for_who_waits_for_it(tmp_path: Path)
     await asyncio.sleep(0)
     waiting = asyncio.create_task(journal.send(EndSession(SLOTS)))
     await asyncio.sleep(0)
-    assert len(journal._sent) == SLOTS
-    assert journal._slots.waiting == 1
+    assert len(journal._pending.by_slot) == SLOTS
+    assert journal._pending.slots.waiting == 1
     late = asyncio.create_task(journal.send(EndSession(SLOTS + 1)))  # its step comes before that of who waits
-    journal._receive_answers([(7, 1, "", None)])
+    journal._pending.receive([(7, 1, "", None)])
     await sending[7]
     await asyncio.sleep(0)
-    assert journal._slots.waiting == 1
-    assert journal._sent[7].number == 2
-    journal._receive_answers([(7, 2, "", "waited")])
+    assert journal._pending.slots.waiting == 1
+    assert journal._pending.by_slot[7].number == 2
+    journal._pending.receive([(7, 2, "", "waited")])
     assert await waiting == "waited"
     await asyncio.sleep(0)
-    journal._receive_answers([(7, 3, "", "late")])
+    journal._pending.receive([(7, 3, "", "late")])
     assert await late == "late"
     for each in sending:
         each.cancel()
@@ -109,12 +110,14 @@ async def test_heavy_commands_leave_slots_to_the_light_ones(tmp_path: Path) -> N
     await asyncio.sleep(0)
     light = asyncio.create_task(journal.send(EndSession(1)))
     await asyncio.sleep(0)
-    assert len(journal._sent) == HEAVY_SLOTS + 1
-    done = [slot for slot in journal._sent if slot < HEAVY_SLOTS][:10]
-    journal._receive_answers([(slot, journal._sent[slot].number, "", None) for slot in done])
+    assert len(journal._pending.by_slot) == HEAVY_SLOTS + 1
+    done = [slot for slot in journal._pending.by_slot if slot < HEAVY_SLOTS][:10]
+    journal._pending.receive([(slot, journal._pending.by_slot[slot].number, "", None) for slot in done])
     for _ in range(3):
         await asyncio.sleep(0)
-    assert len(journal._sent) == HEAVY_SLOTS + 1, "those that waited took the turns of those that were answered"
+    assert len(journal._pending.by_slot) == HEAVY_SLOTS + 1, (
+        "those that waited took the turns of those that were answered"
+    )
     for task in (*sending, light):
         task.cancel()
     await asyncio.gather(*sending, light, return_exceptions=True)
@@ -129,13 +132,15 @@ async def test_users_take_turns_with_the_slots_of_a_process(tmp_path: Path, key:
     await asyncio.sleep(0)
     sending.append(asyncio.create_task(journal.send(bob)))
     await asyncio.sleep(0)
-    assert len(journal._sent) == at_once
-    for slot, number in [(slot, sent.number) for slot, sent in journal._sent.items()][:2]:
-        journal._receive_answers([(slot, number, "", "done")])
+    assert len(journal._pending.by_slot) == at_once
+    for slot, number in [(slot, sent.number) for slot, sent in journal._pending.by_slot.items()][:2]:
+        journal._pending.receive([(slot, number, "", "done")])
         for _ in range(5):
             await asyncio.sleep(0)
     flat = COMMAND_CODEC.to_tuple(bob)
-    assert [slot for slot, sent in journal._sent.items() if sent.packed == pack_command(slot, sent.number, flat)]
+    assert [
+        slot for slot, sent in journal._pending.by_slot.items() if sent.packed == pack_command(slot, sent.number, flat)
+    ]
     for each in sending:
         each.cancel()
     await asyncio.gather(*sending, return_exceptions=True)

@@ -16,6 +16,9 @@ from gateway.journal.codec import COMMAND_CODEC, RECORD_CODEC, Codec
 from gateway.journal.commands import COMMAND_CLASSES
 from gateway.journal.records import RECORDS
 from gateway.journal.records.base import record
+from gateway.journal.session_commands import OpenSession
+from gateway.namespace.commands.complete import CompleteUpload
+from gateway.namespace.commands.objects import PutObject
 from gateway.site.commands import COMMANDS
 
 assert COMMANDS  # every room's commands are known
@@ -116,3 +119,12 @@ def test_fields_that_do_not_fit_are_refused() -> None:
         CODEC.from_tuple((9001,))
     with pytest.raises(Corrupted, match="a record of tag 9001"):
         CODEC.from_tuple((9001, 1, (), "", "one too many"))
+
+
+def test_an_answer_of_several_fields_is_rebuilt_with_their_names() -> None:
+    assert PutObject.ANSWER is not None
+    assert PutObject.ANSWER(("v1", 5)).modified_ns == 5
+    assert CompleteUpload.ANSWER is not None
+    assert CompleteUpload.ANSWER(None) is None
+    assert CompleteUpload.ANSWER(("v1", 5, "etag", 7, b"")).size == 7
+    assert OpenSession.ANSWER is None

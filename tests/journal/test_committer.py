@@ -161,7 +161,7 @@ async def test_a_command_that_is_too_long_is_refused_and_holds_no_slot(folder: P
     for _ in range(3):
         with pytest.raises(EntrepotError, match="a command of"):
             await journal.send(OpenSession("x" * (33 << 20)))
-    assert journal._slots.free == slots.SLOTS
+    assert journal._pending.slots.free == slots.SLOTS
     await journal.close()
 
 
@@ -205,7 +205,7 @@ async def test_a_cancelled_caller_leaves_its_command_on_its_way(
         await sending
     store = ReadStore(JournalPaths(folder).database)
     await until_true(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
-    await until_true(lambda: journal._slots.free == slots.SLOTS)
+    await until_true(lambda: journal._pending.slots.free == slots.SLOTS)
     await journal.close()
     store.close()
 
@@ -224,7 +224,7 @@ async def test_a_cancelled_caller_s_command_goes_to_the_successor(folder: Path) 
     process = start(folder)
     store = ReadStore(JournalPaths(folder).database)
     await until_true(lambda: store.query("SELECT 1 FROM session WHERE kind = 'left alone'"))
-    await until_true(lambda: journal._slots.free == slots.SLOTS)
+    await until_true(lambda: journal._pending.slots.free == slots.SLOTS)
     await journal.close()
     store.close()
     end(process)
