@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.posix.fsspec.connections import _open
+from gateway.posix.fsspec.connections import _connections
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from tests.posix.journal_view import sessions_of
 
@@ -124,6 +124,6 @@ def test_a_loop_that_was_closed_by_hand_is_let_go_of_by_the_next(reach, bucket, 
         loop.run_until_complete(asyncio.sleep(0))
         loop.close()
         gc.collect()
-        assert len([ref for ref in _open.keyrefs() if ref() is loop or ref() is None]) <= 1
-    assert len([ref for ref in _open.keyrefs() if (known := ref()) is not None and known.is_closed()]) == 1
+        assert len([ref for ref in _connections.keyrefs() if ref() is loop or ref() is None]) <= 1
+    assert len([ref for ref in _connections.keyrefs() if (known := ref()) is not None and known.is_closed()]) == 1
     assert not [each.message for each in caplog.records if "Unclosed" in each.message]

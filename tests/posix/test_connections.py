@@ -33,7 +33,7 @@ class ObjectPath:
 @pytest.fixture
 async def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[ObjectPath]:
     found = ObjectPath()
-    monkeypatch.setattr(connections, "_opening", found.connect)
+    monkeypatch.setattr(connections, "_connect", found.connect)
     yield found
     for user in (1, 2):
         await release_connection(user)
@@ -61,7 +61,7 @@ async def test_what_failed_is_tried_again_by_the_next_who_asks(
     asking = asyncio.create_task(acquire_connection(tmp_path, 1))
     while not place.asked:
         await asyncio.sleep(0)
-    opening = connections._open[asyncio.get_running_loop()][tmp_path].opening
+    opening = connections._connections[asyncio.get_running_loop()][tmp_path].opening
     if given_up:
         asking.cancel()
     place.answer.set_exception(Unavailable("nobody is there"))

@@ -104,9 +104,9 @@ def test_a_secret_is_in_no_text_of_the_gateway():
 
 
 def test_one_way_at_a_time(served, monkeypatch, tmp_path):
-    with pytest.raises(ValueError, match="one of them"):
+    with pytest.raises(ValueError, match="exclude each other"):
         EntrepotFileSystem(site=tmp_path, endpoint=served.url)
-    with pytest.raises(ValueError, match="who acts"):
+    with pytest.raises(ValueError, match="select the user"):
         EntrepotFileSystem(endpoint=served.url, user="carla")
     monkeypatch.setenv("ENTREPOT_SITE", str(tmp_path))
     monkeypatch.setenv("ENTREPOT_ENDPOINT", served.url)

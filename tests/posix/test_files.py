@@ -55,7 +55,7 @@ def test_opening_what_is_no_file_is_refused(fs, bucket):
             fs.open(path)
     with pytest.raises(FileNotFoundError):
         fs.open(f"{bucket}/none")
-    with pytest.raises(ValueError, match="opened as"):
+    with pytest.raises(ValueError, match="mode must be"):
         fs.open(f"{bucket}/x", "r+b")
     for mode in ("rb", "wb"):
         with pytest.raises(ValueError, match="block_size"):

@@ -1,10 +1,21 @@
-"""What this process has open: one site for each folder, one connection for each gateway, on each event loop, shared by
-every file system there.
+"""The sites and gateways that this process has open, shared by its file systems.
 
-A site lives on the loop that it was opened on, as its journal's connection and its readers do, and so do the
-connections to a gateway. A loop that ends as `asyncio.run` ends it closes them; those of one that was closed by hand
-are let go of by the next that opens any. A forked child has none: what its parent opened stays untouched in it, and it
-opens its own. When the interpreter ends, the sessions are ended; whoever is killed leaves that to the lease.
+**Theory of operation.** For each event loop there is one `_LoopConnections`: a connection for each site's folder and
+each gateway. A connection belongs to the loop that opened it, since its sockets and its readers do. Its states:
+
+- *opening*: its task runs. File systems that need it meanwhile wait for the same task. If the task fails, the
+  connection is removed, and the next file system opens another one.
+- *open*: used by the file systems in `users`. When the last of them calls `release_connection`, it is closed.
+
+Connections end in one of these ways:
+
+- A loop that ends as `asyncio.run` ends it closes its async generators. `_close_at_loop_end` is one, and closes the
+  connections of its loop, for at most `leave_seconds`.
+- A loop that was closed by its owner runs nothing any more. The next loop that opens a connection drops those of closed
+  loops without closing them (`forget`).
+- A forked child has no connections. Those of its parent stay untouched in `_inherited`, since releasing them would
+  disturb the parent.
+- At the exit of the interpreter, the sessions are ended. If a process is killed, the lease of its session expires.
 """
 
 from __future__ import annotations
@@ -24,148 +35,149 @@ from gateway.posix.rpc.endpoint import Endpoint
 from gateway.site.site import Site
 from gateway.timing import Timing, timing_from_environment
 
-Opened = Site | RpcClient
+Connection = Site | RpcClient
 
 
-class _Shared:
-    """What is open or being opened, and who uses it."""
+class _SharedConnection:
+    """A connection that is open or being opened, and the numbers of the file systems that use it."""
 
-    def __init__(self, opening: asyncio.Task[Opened]) -> None:
+    def __init__(self, opening: asyncio.Task[Connection]) -> None:
         self.opening = opening
         self.users: set[int] = set()
 
+    @property
+    def connection(self) -> Connection | None:
+        """The connection, if it is open."""
+        task = self.opening
+        return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
-class _Sharing(dict[Path | Endpoint, _Shared]):
-    """What one loop has open."""
+
+class _LoopConnections(dict[Path | Endpoint, _SharedConnection]):
+    """The connections of one event loop."""
 
     def __init__(self, timing: Timing) -> None:
         super().__init__()
         self.leave_seconds = timing.files.leave_seconds
-        self.ending: AsyncGenerator[None, None] | None = None
-        """Waits for the loop's end, kept here alone."""
+        self.at_loop_end: AsyncGenerator[None, None] | None = None
+        """The generator that the loop closes when it ends. This is the only reference to it."""
 
-    def begin(self, at: Path | Endpoint) -> _Shared:
-        """Open it. What fails is forgotten, also where nobody waits for it any more: the next one tries again."""
-        shared = self[at] = _Shared(asyncio.create_task(_opening(at)))
+    def open(self, at: Path | Endpoint) -> _SharedConnection:
+        """Begin to open a connection. If that fails, it is removed, even if no file system waits for it any more."""
+        shared = self[at] = _SharedConnection(asyncio.create_task(_connect(at)))
 
-        def ended(_: asyncio.Task[Opened]) -> None:
-            if _found(shared) is None and self.get(at) is shared:
+        def remove_failed(_: asyncio.Task[Connection]) -> None:
+            if shared.connection is None and self.get(at) is shared:
                 del self[at]
 
-        shared.opening.add_done_callback(ended)
+        shared.opening.add_done_callback(remove_failed)
         return shared
 
 
-_open: WeakKeyDictionary[asyncio.AbstractEventLoop, _Sharing] = WeakKeyDictionary()
+_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopConnections] = WeakKeyDictionary()
 _inherited: list[object] = []
-"""The parent's, kept as they are: tidying them up here would touch what the parent still uses."""
+"""References to the parent's connections, so that a child does not collect and close them."""
 
 
-async def acquire_connection(at: Path | Endpoint, user: int) -> Opened:
-    """The site in that folder, or the gateway, opened on the running loop if it is not yet. *user*: a number that
-    `release_connection` will be told.
+async def acquire_connection(at: Path | Endpoint, user: int) -> Connection:
+    """Return the connection to a site's folder or a gateway on the running loop, opening it if necessary.
 
-    Raises `Misconfigured`, `CommitterGone`; of a gateway also `AccessDenied`, `Unavailable`."""
+    *user*: the number of the file system, which it passes to `release_connection`. Raises `Misconfigured`,
+    `CommitterGone`; for a gateway also `AccessDenied`, `Unavailable`."""
     loop = asyncio.get_running_loop()
-    known = _open.get(loop)
-    if known is None:
-        _let_go_of_ended_loops()
-        known = _open[loop] = _Sharing(timing_from_environment())
-        known.ending = _until_the_loop_ends(known)
-        await anext(known.ending)
-    shared = known.get(at)
+    connections = _connections.get(loop)
+    if connections is None:
+        _drop_closed_loops()
+        connections = _connections[loop] = _LoopConnections(timing_from_environment())
+        connections.at_loop_end = _close_at_loop_end(connections)
+        await anext(connections.at_loop_end)
+    shared = connections.get(at)
     if shared is None:
-        shared = known.begin(at)
+        shared = connections.open(at)
     shared.users.add(user)
-    if (found := _found(shared)) is not None:
-        return found
+    if (connection := shared.connection) is not None:
+        return connection
     return await asyncio.shield(shared.opening)
 
 
-async def _opening(at: Path | Endpoint) -> Opened:
-    return await Site.open(at, "client") if isinstance(at, Path) else await RpcClient.connect(at)
-
-
-async def _until_the_loop_ends(known: _Sharing) -> AsyncGenerator[None, None]:
-    """A loop closes the generators that have begun on it before it ends: the last moment to await anything."""
-    try:
-        yield
-    finally:
-        _open.pop(asyncio.get_running_loop(), None)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(known.leave_seconds):
-                for shared in list(known.values()):
-                    if (found := _found(shared)) is not None:
-                        with suppress(EntrepotError, OSError):
-                            await found.close()
-
-
-def _let_go_of_ended_loops() -> None:
-    """Of those that did not tell that they end: nobody is there who could close anything."""
-    for loop in [ref() for ref in _open.keyrefs()]:
-        if loop is not None and loop.is_closed():
-            for shared in (_open.pop(loop, None) or {}).values():
-                if isinstance(found := _found(shared), RpcClient):
-                    found.forget()
-
-
-def _found(shared: _Shared) -> Opened | None:
-    """What was opened, if it was."""
-    opening = shared.opening
-    return opening.result() if opening.done() and not opening.cancelled() and opening.exception() is None else None
-
-
 async def release_connection(user: int) -> None:
-    """*user* needs what it opened on this loop no longer: what nobody else uses is closed."""
-    known = _open.get(asyncio.get_running_loop())
-    if known is None:
+    """Drop the use of all connections of the running loop by a file system. Connections without users are closed."""
+    connections = _connections.get(asyncio.get_running_loop())
+    if connections is None:
         return
-    for at, shared in list(known.items()):
+    for at, shared in list(connections.items()):
         shared.users.discard(user)
         if not shared.users:
-            del known[at]
+            del connections[at]
             with suppress(EntrepotError):
                 await (await shared.opening).close()
 
 
-async def _leave(known: _Sharing) -> None:
-    for shared in list(known.values()):
-        if (found := _found(shared)) is not None:
+async def _connect(at: Path | Endpoint) -> Connection:
+    return await Site.open(at, "client") if isinstance(at, Path) else await RpcClient.connect(at)
+
+
+async def _close_at_loop_end(connections: _LoopConnections) -> AsyncGenerator[None, None]:
+    """Close the connections when the loop closes its generators, the last moment at which it can run anything."""
+    try:
+        yield
+    finally:
+        _connections.pop(asyncio.get_running_loop(), None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(connections.leave_seconds):
+                for shared in list(connections.values()):
+                    if (connection := shared.connection) is not None:
+                        with suppress(EntrepotError, OSError):
+                            await connection.close()
+
+
+def _drop_closed_loops() -> None:
+    """Drop the connections of loops that were closed without closing their generators: they cannot run anything."""
+    for loop in [ref() for ref in _connections.keyrefs()]:
+        if loop is not None and loop.is_closed():
+            for shared in (_connections.pop(loop, None) or {}).values():
+                if isinstance(connection := shared.connection, RpcClient):
+                    connection.forget()
+
+
+async def _end_sessions(connections: _LoopConnections) -> None:
+    for shared in list(connections.values()):
+        if (connection := shared.connection) is not None:
             with suppress(EntrepotError, OSError):
-                await found.end_session()
+                await connection.end_session()
 
 
 def _at_exit() -> None:
-    for loop, known in list(_open.items()):
-        if loop.is_running() and known:
+    for loop, connections in list(_connections.items()):
+        if loop.is_running() and connections:
             with suppress(TimeoutError, RuntimeError):
-                asyncio.run_coroutine_threadsafe(_leave(known), loop).result(known.leave_seconds)
-        else:  # whoever made it has stopped it: the operating system ends the connections
-            _forget(known)
-    _open.clear()
+                ending = asyncio.run_coroutine_threadsafe(_end_sessions(connections), loop)
+                ending.result(connections.leave_seconds)
+        else:  # its owner has stopped the loop: the operating system closes the connections
+            _forget(connections)
+    _connections.clear()
 
 
-def _forget(known: _Sharing) -> None:
-    for shared in known.values():
-        if isinstance(found := _found(shared), RpcClient):
-            found.forget()
-            _inherited.append(found)
+def _forget(connections: _LoopConnections) -> None:
+    for shared in connections.values():
+        if isinstance(connection := shared.connection, RpcClient):
+            connection.forget()
+            _inherited.append(connection)
 
 
 def _in_child() -> None:
-    global _open  # noqa: PLW0603 (the child begins with nothing open)
-    _inherited.append(_open)
-    _inherited.extend(list(_open.items()))
-    for known in _open.values():
-        _forget(known)
-    _open = WeakKeyDictionary()
+    global _connections  # noqa: PLW0603 (the child begins without connections)
+    _inherited.append(_connections)
+    _inherited.extend(list(_connections.items()))
+    for connections in _connections.values():
+        _forget(connections)
+    _connections = WeakKeyDictionary()
 
 
-def _at_childs_exit(_: object) -> None:
-    """A process of `multiprocessing` that was forked ends without `atexit`, but calls its own finalizers."""
+def _at_exit_of_child(_: object) -> None:
+    """A child of `multiprocessing` that was forked ends without `atexit`, but calls its own finalizers."""
     Finalize(None, _at_exit, exitpriority=0)
 
 
 atexit.register(_at_exit)
-register_after_fork(_at_exit, _at_childs_exit)
+register_after_fork(_at_exit, _at_exit_of_child)
 os.register_at_fork(after_in_child=_in_child)

@@ -1,4 +1,4 @@
-"""Bytes into the tree and out of it: values, ranges, local files."""
+"""The operations that read and write content: values, ranges, local files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from gateway.posix.metadata import META
 from gateway.posix.paths import ObjectPath
 
 SINGLE_BYTES = 1 << 30
-"""Larger local files are stored in parts of half of it."""
+"""Larger local files are stored in parts of half this size."""
 OFFSET_MOST = (1 << 63) - 1
 TRIES = 5
-"""How often a file is looked at again that was written between the look and the read."""
-_FREE = Conditions(if_none_match=("*",))
+"""How often a read is repeated because the file was written between the look-up of its size and the read."""
+_MUST_NOT_EXIST = Conditions(if_none_match=("*",))
 
 
 class DataOps(ListingOps):
@@ -42,37 +42,38 @@ class DataOps(ListingOps):
     async def _cat_file(
         self, path: str, start: int | None = None, end: int | None = None, if_match: str | None = None, **options: Any
     ) -> bytes:
-        """A file's bytes from *start* up to *end*, each counted from the end where it is negative, as a slice is.
+        """Return a file's bytes from *start* to *end*, as a slice: negative values count from the end.
+
         *if_match*: an ETag that the file must have; otherwise an `OSError` (ESTALE) is raised."""
-        place, start, end = self._parse(path), _offset(start), _offset(end)
+        parsed, start, end = self._parse(path), _offset(start), _offset(end)
         conditions = NO_CONDITIONS if if_match is None else Conditions(if_match=(if_match,))
         with os_errors(path):
             api = await self._connect()
-            if not place.key:
-                raise await self._absent(api, place, path)
+            if not parsed.key:
+                raise await self._no_file_error(api, parsed, path)
             try:
                 for _ in range(TRIES):
                     with suppress(_Changed):
-                        opened = await _open_slice(api, place, start, end, conditions)
+                        opened = await _open_slice(api, parsed, start, end, conditions)
                         return b"" if opened is None else await read_all(opened)
             except NoSuchKey:
-                raise await self._absent(api, place, path) from None
-        raise OSError(errno.ESTALE, "the file keeps changing", path)
+                raise await self._no_file_error(api, parsed, path) from None
+        raise OSError(errno.ESTALE, "the file is changing too often", path)
 
     async def _cat(
         self, path: Any, recursive: bool = False, on_error: str = "raise", batch_size: int | None = None, **options: Any
     ) -> Any:
-        """The bytes of one file, or of several by path; *recursive*: of every file below."""
+        """Return the content of one file, or of several by path; with *recursive*, of every file below."""
         if not recursive:
             return await super()._cat(path, on_error=on_error, batch_size=batch_size, **options)
-        found = await self._files(path)
-        reading = [self._cat_file(each, **options) for each in found]
-        read = await in_batches(
-            reading if on_error == "raise" else map(return_error, reading), batch_size or self.batch_size
+        names = await self._files(path)
+        reads = [self._cat_file(each, **options) for each in names]
+        contents = await in_batches(
+            reads if on_error == "raise" else map(return_error, reads), batch_size or self.batch_size
         )
-        if not isinstance(path, list) and found == [self._strip_protocol(path)]:
-            return read[0]
-        pairs = zip(found, read, strict=True)
+        if not isinstance(path, list) and names == [self._strip_protocol(path)]:
+            return contents[0]
+        pairs = zip(names, contents, strict=True)
         return {name: data for name, data in pairs if on_error != "omit" or not isinstance(data, Exception)}
 
     async def _cat_ranges(
@@ -85,19 +86,19 @@ class DataOps(ListingOps):
         on_error: str = "return",
         **options: Any,
     ) -> list[Any]:
-        """Many ranges of many files, some at a time, each as in `cat_file`. *max_gap*: ranges of a file that are at
-        most so many bytes apart are read together."""
+        """Return ranges of files, read concurrently, each as in `cat_file`. *max_gap*: ranges of a file that are at
+        most this many bytes apart are read together."""
         paths = self._strip_protocol(list(paths))
         starts, ends = _offsets(starts, len(paths)), _offsets(ends, len(paths))
         if max_gap is None or any((each or 0) < 0 for each in (*starts, *ends)):
             return list(await super()._cat_ranges(paths, starts, ends, None, batch_size, on_error, **options))
         ends = [None if end is None else max(start or 0, end) for start, end in zip(starts, ends, strict=True)]
         blocks = merge_offset_ranges(paths, starts, ends, max_gap=max_gap)
-        read = await super()._cat_ranges(*blocks, None, batch_size, on_error, **options)
-        held: dict[str, list[tuple[int, int | None, Any]]] = {}
-        for path, start, end, data in zip(*blocks, read, strict=True):
-            held.setdefault(path, []).append((start, end, data))
-        return [_cut(held[path], *ends_of) for path, *ends_of in zip(paths, starts, ends, strict=True)]
+        contents = await super()._cat_ranges(*blocks, None, batch_size, on_error, **options)
+        read: dict[str, list[tuple[int, int | None, Any]]] = {}
+        for path, start, end, data in zip(*blocks, contents, strict=True):
+            read.setdefault(path, []).append((start, end, data))
+        return [_cut(read[path], *limits) for path, *limits in zip(paths, starts, ends, strict=True)]
 
     async def _pipe_file(
         self,
@@ -108,10 +109,11 @@ class DataOps(ListingOps):
         metadata: dict[str, str] | None = None,
         **options: Any,
     ) -> None:
-        """Make *value* the file's bytes, durably. *mode* "create": raises `FileExistsError` where there is one."""
-        place, data = self._parse_in_bucket(path), as_bytes_view(value)
+        """Store *value* as the file's content, durably. *mode* "create": raises `FileExistsError` if the file
+        exists."""
+        parsed, data = self._parse_in_bucket(path), as_bytes_view(value)
         with os_errors(path):
-            await MultipartWriter(self._connect, place, make_meta(content_type, metadata), conditions_of(mode)).put(
+            await MultipartWriter(self._connect, parsed, make_meta(content_type, metadata), conditions_of(mode)).put(
                 data
             )
         self.invalidate_cache(path)
@@ -126,34 +128,35 @@ class DataOps(ListingOps):
         metadata: dict[str, str] | None = None,
         **options: Any,
     ) -> None:
-        """Store a local file, a piece at a time; a directory is made, with nothing in it. *mode* as in `pipe_file`."""
+        """Store a local file, in pieces. For a local directory, an empty directory is created. *mode*: as in
+        `pipe_file`."""
         if os.path.isdir(lpath):
             await self._makedirs(rpath, exist_ok=True)
             return
         meta = make_meta(content_type, metadata)
-        writing = MultipartWriter(self._connect, self._parse_in_bucket(rpath), meta, conditions_of(mode))
+        writer = MultipartWriter(self._connect, self._parse_in_bucket(rpath), meta, conditions_of(mode))
         with os_errors(rpath):
             try:
-                await _store_file(writing, lpath, callback)
+                await _store_file(writer, lpath, callback)
             except BaseException:
-                await writing.discard()
+                await writer.discard()
                 raise
         self.invalidate_cache(rpath)
 
     async def _get_file(self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **options: Any) -> None:
-        """Write a file into a local one, a piece at a time; the local one appears whole, or not at all. A directory
-        is made, with nothing in it. *lpath* may be an open file."""
-        place = self._parse(rpath)
+        """Write a file into a local one, in pieces. The local file appears complete, or not at all. For a directory, an
+        empty local one is created. *lpath* may be an open file."""
+        parsed = self._parse(rpath)
         with os_errors(rpath):
             api = await self._connect()
             try:
-                if not place.key:
-                    raise NoSuchKey(place.key)
-                opened = await api.open(*place)
+                if not parsed.key:
+                    raise NoSuchKey(parsed.key)
+                opened = await api.open(*parsed)
             except NoSuchKey:
-                why = await self._absent(api, place, rpath)
-                if not isinstance(why, IsADirectoryError):
-                    raise why from None
+                error = await self._no_file_error(api, parsed, rpath)
+                if not isinstance(error, IsADirectoryError):
+                    raise error from None
                 Path(lpath).mkdir(parents=True, exist_ok=True)
                 return
             callback.set_size(opened.length)
@@ -163,33 +166,33 @@ class DataOps(ListingOps):
                 await _write_file(opened, os.fspath(lpath), callback)
 
     async def _touch(self, path: str, truncate: bool = True, **options: Any) -> None:
-        """Make an empty file; without *truncate*, one that stands keeps its bytes and gets a new time."""
+        """Create an empty file. Without *truncate*, an existing file keeps its content and gets a new time."""
         if truncate or not await self._exists(path):
             await self._pipe_file(path, b"", **options)
             return
-        place = self._parse_in_bucket(path)
+        parsed = self._parse_in_bucket(path)
         with os_errors(path):
             api = await self._connect()
             try:
-                await api.copy(*place, *place)
+                await api.copy(*parsed, *parsed)
             except NoSuchKey:
-                raise await self._absent(api, place, path) from None
+                raise await self._no_file_error(api, parsed, path) from None
         self.invalidate_cache(path)
 
     async def _setxattr(self, path: str, **attributes: str | None) -> None:
-        """Set some of a file's `metadata`, or with None take them away. No bytes move."""
-        place = self._parse_in_bucket(path)
+        """Set entries of a file's `metadata`; None removes an entry. No content is copied."""
+        parsed = self._parse_in_bucket(path)
         with os_errors(path):
             api = await self._connect()
-            found = await api.look(*place)
-            if not isinstance(found, ObjectInfo):
-                raise await self._absent(api, place, path)
-            headers = dict(found.headers)
+            entry = await api.look(*parsed)
+            if not isinstance(entry, ObjectInfo):
+                raise await self._no_file_error(api, parsed, path)
+            headers = dict(entry.headers)
             for name, value in attributes.items():
                 headers.pop(f"{META}{name.lower()}", None)
                 if value is not None:
                     headers[f"{META}{name.lower()}"] = str(value)
-            await api.copy(*place, *place, ObjectMeta(headers), Conditions(if_match=(found.etag,)))
+            await api.copy(*parsed, *parsed, ObjectMeta(headers), Conditions(if_match=(entry.etag,)))
         self.invalidate_cache(path)
 
     touch = sync_wrapper(_touch)
@@ -197,24 +200,24 @@ class DataOps(ListingOps):
 
 
 def _offset(value: Any) -> int | None:
-    """A place in a file as any whole number says it, numpy's too; beyond what a file can have it is all the same."""
+    """Convert any integer, also numpy's, to an offset, limited to the greatest one that a file can have."""
     return None if value is None else max(-OFFSET_MOST, min(index(value), OFFSET_MOST))
 
 
 def _offsets(values: Any, count: int) -> list[int | None]:
-    """One for each of *count* ranges: of any row of them, or one for all."""
+    """Return an offset for each of *count* ranges, from a sequence or from one value for all."""
     return [_offset(each) for each in values] if isinstance(values, Iterable) else [_offset(values)] * count
 
 
 class _Changed(Exception):
-    """What was looked at is not what was read then."""
+    """The file was changed between the look-up and the read."""
 
 
 async def _open_slice(
-    api: FileApi, place: ObjectPath, start: int | None, end: int | None, conditions: Conditions
+    api: FileApi, parsed: ObjectPath, start: int | None, end: int | None, conditions: Conditions
 ) -> Opened | None:
-    """The bytes of a Python slice, opened; None where there are none. Raises `_Changed` where it had to look at the
-    size first, and that is another one by now."""
+    """Open the bytes of a Python slice; None if it is empty. Raises `_Changed` if the size had to be looked up first
+    and the file has changed since."""
     if (start is None or start >= 0) and end is None:
         wanted = ByteRange(start, None) if start else None
     elif start is not None and start < 0 and end is None:
@@ -222,76 +225,77 @@ async def _open_slice(
     elif end is not None and end > (start or 0) >= 0:
         wanted = ByteRange(start or 0, end - 1)
     else:
-        found = await api.look(*place)
-        if not isinstance(found, ObjectInfo):
-            raise NoSuchKey(place.key)
-        first, last, _ = slice(start, end).indices(found.size)
-        if conditions.if_match and found.etag not in conditions.if_match:
+        entry = await api.look(*parsed)
+        if not isinstance(entry, ObjectInfo):
+            raise NoSuchKey(parsed.key)
+        first, last, _ = slice(start, end).indices(entry.size)
+        if conditions.if_match and entry.etag not in conditions.if_match:
             raise PreconditionFailed("If-Match")
         if first >= last:
             return None
         try:
-            return await api.open(*place, ByteRange(first, last - 1), Conditions(if_match=(found.etag,)))
+            return await api.open(*parsed, ByteRange(first, last - 1), Conditions(if_match=(entry.etag,)))
         except PreconditionFailed:
             raise _Changed from None
     try:
-        return await api.open(*place, wanted, conditions)
+        return await api.open(*parsed, wanted, conditions)
     except InvalidRange:
-        return None  # behind the end there is nothing, as in a slice
+        return None  # a slice after the end is empty
 
 
 def _cut(blocks: list[tuple[int, int | None, Any]], start: int | None, end: int | None) -> Any:
-    """A range out of the blocks that were read of its file: bytes, or the error instead."""
+    """Return a range from the blocks that were read of its file: bytes, or the error of the read."""
     first = start or 0
     for at, upto, data in blocks:
         if at <= first and (upto is None or (end is not None and end <= upto)):
             return data if isinstance(data, Exception) else data[first - at : None if end is None else end - at]
-    raise AssertionError("every range is in one of the blocks that were made of them")
+    raise AssertionError("every range is in one of the merged blocks")
 
 
-async def _store_file(writing: MultipartWriter, path: Any, callback: Any) -> None:
-    with await asyncio.to_thread(open, path, "rb") as file:  # opening a pipe waits for who writes into it
+async def _store_file(writer: MultipartWriter, path: Any, callback: Any) -> None:
+    """Store a local file: at once, in large parts, or, if its size is not known, in parts as its content arrives."""
+    with await asyncio.to_thread(open, path, "rb") as file:  # opening a pipe waits for its writer
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode):
             callback.set_size(status.st_size)
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
-            # a pipe, or a file of /proc: nobody knows how much there is, nor when it comes
-            while data := await asyncio.to_thread(file.read, writing.part_bytes):
-                await writing.add(data)
+            # a pipe, or a file in /proc: neither the size nor the time of its content is known
+            while data := await asyncio.to_thread(file.read, writer.part_bytes):
+                await writer.add(data)
                 callback.relative_update(len(data))
-            if not writing.begun:
-                await writing.put(b"")
-            await writing.commit()
+            if not writer.begun:
+                await writer.put(b"")
+            await writer.commit()
             return
         left = status.st_size
         if left <= SINGLE_BYTES:
-            await writing.put_body(FileBody(file, left, callback.relative_update), left)
+            await writer.put_body(FileBody(file, left, callback.relative_update), left)
             return
         while left:
             size = min(left, SINGLE_BYTES // 2)
-            await writing.add_body(FileBody(file, size, callback.relative_update), size)
+            await writer.add_body(FileBody(file, size, callback.relative_update), size)
             left -= size
-        await writing.commit()
+        await writer.commit()
 
 
 async def _write_file(opened: Opened, path: str, callback: Any) -> None:
-    """Beside it first, then renamed over it; straight into what is no regular file."""
+    """Write into a temporary file and rename it. What is not a regular file is written directly."""
     direct = os.path.exists(path) and not os.path.isfile(path)
-    beside = path if direct else f"{path}.{secrets.token_hex(6)}.part"
+    temporary = path if direct else f"{path}.{secrets.token_hex(6)}.part"
     try:
-        with open(beside, "wb") as file:  # noqa: ASYNC230
+        with open(temporary, "wb") as file:  # noqa: ASYNC230
             await write_to_file(opened, file, callback.relative_update)
         if not direct:
-            os.replace(beside, path)
+            os.replace(temporary, path)
     except BaseException:
         if not direct:
             with suppress(OSError):
-                os.unlink(beside)
+                os.unlink(temporary)
         raise
 
 
 def conditions_of(mode: str) -> Conditions:
-    """What must hold for a write of this *mode*."""
+    """Return the conditions for a write in this *mode*."""
     if mode not in ("create", "overwrite"):
-        raise ValueError(f'a file is written in mode "create" or "overwrite", not {mode!r}')
-    return _FREE if mode == "create" else NO_CONDITIONS
+        raise ValueError(f'mode must be "create" or "overwrite", not {mode!r}')
+    return _MUST_NOT_EXIST if mode == "create" else NO_CONDITIONS

@@ -1,7 +1,7 @@
-"""Open files: fsspec's buffered ones for programs that block, its streamed ones for those that await.
+"""Open files: fsspec's buffered files for blocking programs, and its streamed files for those that await.
 
-A file that is read stays one version: what changes under it ends the reading. One that is written becomes visible,
-whole, when it is closed; in a transaction, when that commits.
+A file that is open for reading stays one version: if the object is changed, reading fails. A file that is open for
+writing becomes visible, complete, when it is closed, or when its transaction commits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gateway.posix.fsspec.info import Info
 from gateway.posix.fsspec.multipart_writer import PART_BYTES, MultipartWriter
 
 READ_BYTES = 1 << 20
-"""How far a file is read ahead."""
+"""The size of the read-ahead."""
 
 
 class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no types
-    """An open file. Made by `EntrepotFileSystem.open`."""
+    """An open file. Created by `EntrepotFileSystem.open`."""
 
     def __init__(
         self,
@@ -34,27 +34,27 @@ class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no
         path: str,
         mode: str = "rb",
         block_size: int | None = None,
-        writing: MultipartWriter | None = None,
+        writer: MultipartWriter | None = None,
         info: Info | None = None,
         **options: Any,
     ) -> None:
-        self._writing = writing
+        self._writer = writer
         self._details = info
         self._pid = os.getpid()
-        self._touched = True
+        self._written = True
         reads = mode == "rb"
         super().__init__(fs, path, mode, block_size or (READ_BYTES if reads else PART_BYTES), **options)
-        if writing is not None:
-            self.blocksize = writing.part_bytes
+        if writer is not None:
+            self.blocksize = writer.part_bytes
         if mode == "ab":
-            self.loc, tail = self._run(self._begun.begin_append)
-            self._touched = not self.loc
+            self.loc, tail = self._run(self._open_writer.begin_append)
+            self._written = not self.loc
             self.buffer.write(tail)
 
     @property
-    def _begun(self) -> MultipartWriter:
-        assert self._writing is not None, "opened for reading"
-        return self._writing
+    def _open_writer(self) -> MultipartWriter:
+        assert self._writer is not None, "opened for reading"
+        return self._writer
 
     def _run(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
         with os_errors(self.path):
@@ -63,17 +63,17 @@ class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _fetch_range(self, start: int, end: int) -> bytes:
-        found: bytes = self.fs.cat_file(self.path, start=start, end=end, if_match=self.details["ETag"])
-        return found
+        data: bytes = self.fs.cat_file(self.path, start=start, end=end, if_match=self.details["ETag"])
+        return data
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def write(self, data: Any) -> int:
-        """Take *data*. What fills a part is on its way when this returns, and raises later if it fails."""
+        """Write *data*. A part that is full is being sent when this returns; if that fails, a later call raises."""
         if self._pid != os.getpid():
-            raise ValueError(f"{self.path} was opened for writing before a fork: it is its parent's to write")
+            raise ValueError(f"{self.path} was opened for writing before a fork: only the parent may write it")
         view = as_bytes_view(data)
-        self._touched = True
+        self._written = True
         if not len(view):
             return int(super().write(b""))
         for at in range(0, len(view), PART_BYTES):
@@ -81,47 +81,47 @@ class EntrepotFile(AbstractBufferedFile):  # type: ignore[misc]  # fsspec has no
         return len(view)
 
     def _upload_chunk(self, final: bool = False) -> bool:
-        writing, data = self._begun, self.buffer.getvalue()
-        if final and not self._touched:  # opened for appending, and nothing was: it stays as it is
-            self._run(writing.discard)
-        elif final and self.autocommit and not writing.begun:
-            self._run(writing.put, data)
+        writer, data = self._open_writer, self.buffer.getvalue()
+        if final and not self._written:  # opened for appending, but nothing was written: the file stays as it is
+            self._run(writer.discard)
+        elif final and self.autocommit and not writer.begun:
+            self._run(writer.put, data)
         else:
-            if data or not writing.begun:
-                self._run(writing.add, data)
+            if data or not writer.begun:
+                self._run(writer.add, data)
             if final and self.autocommit:
                 self.commit()
-        self.blocksize = writing.part_bytes
+        self.blocksize = writer.part_bytes
         return True
 
     def commit(self) -> None:
-        """Make what was written visible; fsspec's transactions ask for it."""
+        """Make the written content visible. Called by fsspec's transactions."""
         if not self.closed and not self.forced:
             self.close()
-        self._run(self._begun.commit)
+        self._run(self._open_writer.commit)
 
     def discard(self) -> None:
-        """Throw away what was written. It is closed then."""
+        """Discard the written content, and close the file."""
         self.closed = True
         self.forced = True
-        self._run(self._begun.discard)
+        self._run(self._open_writer.discard)
 
     def close(self) -> None:
         if not self.closed and self.mode != "rb" and (self._pid != os.getpid() or sys.is_finalizing()):
-            self.closed = True  # a forked child has its parent's file by accident: nothing of it is its to publish
+            self.closed = True  # a forked child must not publish its parent's file
             return
         super().close()
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None or self.mode == "rb":
             self.close()
-        elif not self.closed:  # what was not written to its end is not published
+        elif not self.closed:  # an incomplete file is not published
             with suppress(OSError):
                 self.discard()
 
 
 class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
-    """An open file whose methods are awaited. Made by `EntrepotFileSystem.open_async`."""
+    """An open file with coroutines as methods. Created by `EntrepotFileSystem.open_async`."""
 
     def __init__(
         self,
@@ -129,54 +129,54 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
         path: str,
         mode: str,
         block_size: int | None = None,
-        writing: MultipartWriter | None = None,
+        writer: MultipartWriter | None = None,
         info: Info | None = None,
         **options: Any,
     ) -> None:
-        self._writing = writing
+        self._writer = writer
         self._details = info
         super().__init__(fs, path, mode, block_size or PART_BYTES, cache_type="none", **options)
-        if writing is not None:
-            self.blocksize = writing.part_bytes
+        if writer is not None:
+            self.blocksize = writer.part_bytes
 
     async def append(self) -> None:
-        """Begin behind what stands there."""
-        assert self._writing is not None
+        """Begin at the end of the existing content."""
+        assert self._writer is not None
         with os_errors(self.path):
-            self.loc, tail = await self._writing.begin_append()
+            self.loc, tail = await self._writer.begin_append()
         self.buffer.write(tail)
 
     async def _fetch_range(self, start: int, end: int) -> bytes:
-        found: bytes = await self.fs._cat_file(self.path, start=start, end=end, if_match=self.details["ETag"])  # noqa: SLF001
-        return found
+        data: bytes = await self.fs._cat_file(self.path, start=start, end=end, if_match=self.details["ETag"])  # noqa: SLF001
+        return data
 
     async def write(self, data: Any) -> int:
-        """Take *data*. What fills a part is on its way when this returns, and raises later if it fails."""
+        """Write *data*. A part that is full is being sent when this returns; if that fails, a later call raises."""
         view = as_bytes_view(data)
         for at in range(0, len(view), PART_BYTES):
             await super().write(view[at : at + PART_BYTES])
         return len(view)
 
     async def _upload_chunk(self, final: bool = False) -> bool:
-        writing, data = self._writing, self.buffer.getvalue()
-        assert writing is not None
+        writer, data = self._writer, self.buffer.getvalue()
+        assert writer is not None
         with os_errors(self.path):
-            if final and not writing.begun:
-                await writing.put(data)
+            if final and not writer.begun:
+                await writer.put(data)
                 return True
-            if data or not writing.begun:
-                await writing.add(data)
+            if data or not writer.begun:
+                await writer.add(data)
             if final:
-                await writing.commit()
-        self.blocksize = writing.part_bytes
+                await writer.commit()
+        self.blocksize = writer.part_bytes
         return True
 
     async def discard(self) -> None:
-        """Throw away what was written. It is closed then."""
+        """Discard the written content, and close the file."""
         self.closed = True
-        if self._writing is not None:
+        if self._writer is not None:
             with os_errors(self.path):
-                await self._writing.discard()
+                await self._writer.discard()
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if kind is None or self.mode == "rb":
@@ -186,5 +186,5 @@ class EntrepotStreamedFile(AbstractAsyncStreamedFile):  # type: ignore[misc]
                 await self.discard()
 
     def __del__(self) -> None:
-        """Nobody can be awaited here: what was not closed is not published, and its upload expires."""
+        """Nothing can be awaited here: a file that was not closed is not published, and its upload expires."""
         self.closed = True

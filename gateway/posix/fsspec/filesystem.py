@@ -1,4 +1,4 @@
-"""`entrepot://bucket/key`: the file system that fsspec finds by its entry point."""
+"""`entrepot://bucket/key`: the file system, which fsspec finds by its entry point."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gateway.posix.fsspec.namespace_ops import NamespaceOps
 
 
 class EntrepotFileSystem(NamespaceOps):
-    """An Entrepot site as a file system. In this process it reads the site's journal and blocks itself and sends its
-    changes to the site's committer, which it starts where there is none; over HTTP it asks a gateway.
+    """An Entrepot site as a file system of fsspec. In process, it reads the site's journal and blocks itself, and sends
+    changes to the site's committer, which it starts if none runs. Over HTTP, it uses a gateway.
 
-    Paths are `bucket/key`, as S3 has them. What a write answered is durable, and visible to every other client; a
-    file appears whole. Errors are those of the operating system (`FileNotFoundError`, `PermissionError`, …). It may be
-    pickled, and used in a forked child."""
+    Paths are `bucket/key`, as in S3. A write that has returned is durable and visible to every other client. A file
+    appears complete. Errors are those of the operating system (`FileNotFoundError`, `PermissionError`, …). A file
+    system may be pickled, and used in a forked child."""
 
     def _open(
         self,
@@ -33,9 +33,9 @@ class EntrepotFileSystem(NamespaceOps):
         metadata: dict[str, str] | None = None,
         **options: Any,
     ) -> EntrepotFile:
-        """A file, to read ("rb"), write ("wb"), create ("xb") or append to ("ab")."""
+        """Open a file to read ("rb"), write ("wb"), create ("xb") or append to ("ab")."""
         _check_block_size(block_size)
-        writing = None
+        writer = None
         if mode == "rb":
             info = self.info(path, refresh=True)
             options["size"] = _size_of(info)
@@ -43,9 +43,9 @@ class EntrepotFileSystem(NamespaceOps):
             info = None
             if mode == "xb" and self.exists(path):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-            writing = self._writing(path, mode, block_size, content_type, metadata)
+            writer = self._make_writer(path, mode, block_size, content_type, metadata)
         return EntrepotFile(
-            self, path, mode, block_size, writing, info, autocommit=autocommit, cache_options=cache_options, **options
+            self, path, mode, block_size, writer, info, autocommit=autocommit, cache_options=cache_options, **options
         )
 
     async def open_async(
@@ -57,7 +57,7 @@ class EntrepotFileSystem(NamespaceOps):
         metadata: dict[str, str] | None = None,
         **options: Any,
     ) -> EntrepotStreamedFile:
-        """As `open`, for those who await: `read`, `write` and `close` are coroutines."""
+        """Like `open`, but `read`, `write` and `close` of the file are coroutines."""
         _check_block_size(block_size)
         path = self._strip_protocol(path)
         if mode == "rb":
@@ -66,13 +66,13 @@ class EntrepotFileSystem(NamespaceOps):
             return EntrepotStreamedFile(self, path, mode, block_size, None, info, **options)
         if mode == "xb" and await self._exists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        writing = self._writing(path, mode, block_size, content_type, metadata)
-        file = EntrepotStreamedFile(self, path, "ab" if mode == "ab" else "wb", block_size, writing, **options)
+        writer = self._make_writer(path, mode, block_size, content_type, metadata)
+        file = EntrepotStreamedFile(self, path, "ab" if mode == "ab" else "wb", block_size, writer, **options)
         if mode == "ab":
             await file.append()
         return file
 
-    def _writing(
+    def _make_writer(
         self,
         path: str,
         mode: str,
@@ -81,17 +81,17 @@ class EntrepotFileSystem(NamespaceOps):
         metadata: dict[str, str] | None,
     ) -> MultipartWriter:
         if mode not in ("wb", "xb", "ab"):
-            raise ValueError(f"a file is opened as rb, wb, xb or ab, not {mode}")
+            raise ValueError(f"mode must be rb, wb, xb or ab, not {mode}")
         conditions = conditions_of("create") if mode == "xb" else NO_CONDITIONS
-        place = self._parse_in_bucket(path)
+        parsed = self._parse_in_bucket(path)
         return MultipartWriter(
-            self._connect, place, make_meta(content_type, metadata), conditions, block_size or PART_BYTES
+            self._connect, parsed, make_meta(content_type, metadata), conditions, block_size or PART_BYTES
         )
 
 
 def _check_block_size(block_size: int | None) -> None:
     if block_size is not None and block_size < 0:
-        raise ValueError(f"block_size is a number of bytes, or 0 for the usual one, not {block_size}")
+        raise ValueError(f"block_size must be a number of bytes, or 0 for the default, not {block_size}")
 
 
 def _size_of(info: dict[str, Any]) -> int:

@@ -1,4 +1,5 @@
-"""What fsspec is told of a file, a directory or a bucket: a dict, with the keys that its users know from elsewhere."""
+"""The dicts in which fsspec describes a file, a directory or a bucket, with the keys that users know from other file
+systems."""
 
 from __future__ import annotations
 
@@ -10,43 +11,47 @@ from gateway.posix.metadata import META
 from gateway.posix.paths import format_path
 
 Info = dict[str, Any]
-"""`name` (the path), `size` in bytes, `type` ("file" or "directory"); of a file also `ETag`, `LastModified` (aware,
-UTC) and `mtime` (the same in seconds); where the file itself was asked for, `ContentType`, `VersionId`, `metadata`."""
+"""`name` (the path), `size` in bytes, `type` ("file" or "directory"). A file also has `ETag`, `LastModified` (aware,
+UTC) and `mtime` (the same in seconds); if the file itself was requested, `ContentType`, `VersionId`, `metadata`."""
 
 SECOND_NS = 1_000_000_000
 
 
-def when(at_ns: int) -> datetime:
-    """A time as Python has it: to the microsecond."""
+def to_datetime(at_ns: int) -> datetime:
+    """Convert nanoseconds to a datetime, with microseconds."""
     return datetime.fromtimestamp(at_ns // SECOND_NS, UTC).replace(microsecond=at_ns % SECOND_NS // 1000)
 
 
-def directory(path: str) -> Info:
+def directory_info(path: str) -> Info:
+    """Return the info of a directory."""
     return {"name": path, "size": 0, "type": "directory"}
 
 
-def of_bucket(bucket: BucketInfo) -> Info:
-    return {**directory(bucket.name), "created": when(bucket.made_ns)}
+def bucket_info(bucket: BucketInfo) -> Info:
+    """Return the info of a bucket."""
+    return {**directory_info(bucket.name), "created": to_datetime(bucket.made_ns)}
 
 
-def _file(path: str, size: int, etag: str, modified_ns: int) -> Info:
+def _file_info(path: str, size: int, etag: str, modified_ns: int) -> Info:
     return {
         "name": path,
         "size": size,
         "type": "file",
         "ETag": etag,
-        "LastModified": when(modified_ns),
+        "LastModified": to_datetime(modified_ns),
         "mtime": modified_ns / SECOND_NS,
     }
 
 
-def of_listed(bucket: str, found: Listed) -> Info:
-    return _file(format_path(bucket, found.key), found.size, found.etag, found.modified_ns)
+def listed_info(bucket: str, listed: Listed) -> Info:
+    """Return the info of an object in a listing."""
+    return _file_info(format_path(bucket, listed.key), listed.size, listed.etag, listed.modified_ns)
 
 
-def of_object(bucket: str, found: ObjectInfo) -> Info:
-    return _file(format_path(bucket, found.key), found.size, found.etag, found.modified_ns) | {
-        "ContentType": found.headers.get("content-type", "binary/octet-stream"),
-        "VersionId": found.version,
-        "metadata": {name.removeprefix(META): value for name, value in found.headers.items() if name.startswith(META)},
+def object_info(bucket: str, info: ObjectInfo) -> Info:
+    """Return the info of an object."""
+    return _file_info(format_path(bucket, info.key), info.size, info.etag, info.modified_ns) | {
+        "ContentType": info.headers.get("content-type", "binary/octet-stream"),
+        "VersionId": info.version,
+        "metadata": {name.removeprefix(META): value for name, value in info.headers.items() if name.startswith(META)},
     }

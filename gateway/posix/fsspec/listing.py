@@ -1,6 +1,6 @@
-"""Directories and trees as fsspec lists them, out of S3's listings: one directory, or everything below it at once.
+"""Listings of fsspec, made of listings of S3: one directory, or everything below it at once.
 
-A key that ends in a slash makes the directory of that name and is not shown as a file.
+A key that ends in a slash stands for the directory of that name, and is not listed as a file.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from gateway.posix.fsspec.info import Info
 from gateway.posix.paths import SLASH, ObjectPath, format_path, parent_paths
 
 
-async def pages(api: FileApi, bucket: str, prefix: bytes, delimiter: bytes = b"") -> AsyncIterator[Page]:
-    """All pages of a listing."""
+async def list_pages(api: FileApi, bucket: str, prefix: bytes, delimiter: bytes = b"") -> AsyncIterator[Page]:
+    """Yield all pages of a listing."""
     after: bytes | None = b""
     while after is not None:
         page = await api.page(bucket, prefix, delimiter, after)
@@ -23,47 +23,53 @@ async def pages(api: FileApi, bucket: str, prefix: bytes, delimiter: bytes = b""
         after = page.next
 
 
-async def buckets(api: FileApi) -> list[Info]:
-    """All buckets of the user."""
-    found, after = await api.buckets()
+async def list_buckets(api: FileApi) -> list[Info]:
+    """Return all buckets of the user."""
+    buckets, after = await api.buckets()
     while after is not None:
         more, after = await api.buckets(after)
-        found += more
-    return [infos.of_bucket(each) for each in found]
+        buckets += more
+    return [infos.bucket_info(each) for each in buckets]
 
 
-async def directory(api: FileApi, place: ObjectPath, beginning: bytes = b"") -> list[Info] | None:
-    """What stands in a directory under names that begin with *beginning*, by name; None where there is none such, and
-    no directory either. What has an empty name in it (the key `a//b`) has the directory's own path, and is not shown:
-    whoever walks down would come to the same place for ever. `tree` shows the files below it."""
-    found, there = [], not place.key
-    async for page in pages(api, place.bucket, place.prefix + beginning, SLASH):
-        there = there or bool(page.keys or page.prefixes)
-        found += [infos.of_listed(place.bucket, each) for each in page.keys if not each.key.endswith(SLASH)]
-        directories = [each for each in page.prefixes if each != place.prefix + SLASH]
-        found += [infos.directory(format_path(place.bucket, each)) for each in directories]
-    found.sort(key=_by_name)
-    return found if there else None
+async def list_directory(api: FileApi, parsed: ObjectPath, beginning: bytes = b"") -> list[Info] | None:
+    """Return the contents of a directory whose names begin with *beginning*, by name; None if there are none and the
+    directory does not exist.
+
+    A directory with an empty name (that of the key `a//b`) has the path of its parent, and is left out: a program that
+    walks down the tree would never end. `list_tree` lists the files below it."""
+    entries, exists = [], not parsed.key
+    async for page in list_pages(api, parsed.bucket, parsed.prefix + beginning, SLASH):
+        exists = exists or bool(page.keys or page.prefixes)
+        entries += [infos.listed_info(parsed.bucket, each) for each in page.keys if not each.key.endswith(SLASH)]
+        directories = [each for each in page.prefixes if each != parsed.prefix + SLASH]
+        entries += [infos.directory_info(format_path(parsed.bucket, each)) for each in directories]
+    entries.sort(key=_by_name)
+    return entries if exists else None
 
 
-async def tree(api: FileApi, place: ObjectPath, beginning: bytes = b"", *, withdirs: bool = False) -> dict[str, Info]:
-    """Every file below a directory whose path in it begins with *beginning*, and with *withdirs* every directory, by
-    path: one flat listing, however deep the tree is."""
-    found: dict[str, Info] = {}
-    root = format_path(place.bucket, place.key)
-    async for page in pages(api, place.bucket, place.prefix + beginning):
+async def list_tree(
+    api: FileApi, parsed: ObjectPath, beginning: bytes = b"", *, withdirs: bool = False
+) -> dict[str, Info]:
+    """Return every file below a directory whose path in it begins with *beginning*, by path; with *withdirs* also every
+    directory. It is one flat listing, however deep the tree is."""
+    entries: dict[str, Info] = {}
+    root = format_path(parsed.bucket, parsed.key)
+    async for page in list_pages(api, parsed.bucket, parsed.prefix + beginning):
         for each in page.keys:
             is_file = not each.key.endswith(SLASH)
             info = (
-                infos.of_listed(place.bucket, each) if is_file else infos.directory(format_path(place.bucket, each.key))
+                infos.listed_info(parsed.bucket, each)
+                if is_file
+                else infos.directory_info(format_path(parsed.bucket, each.key))
             )
             if withdirs:
                 for parent in parent_paths(info["name"], root):
-                    if parent not in found:
-                        found[parent] = infos.directory(parent)
+                    if parent not in entries:
+                        entries[parent] = infos.directory_info(parent)
             if is_file or (withdirs and info["name"] != root):
-                found[info["name"]] = info
-    return found
+                entries[info["name"]] = info
+    return entries
 
 
 def _by_name(info: Info) -> str:

@@ -1,4 +1,4 @@
-"""Looking at the tree: what stands where, what a directory holds, all that lies below."""
+"""The operations that read names and attributes: info, listings, trees, and what is derived from an info."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from gateway.posix.paths import ObjectPath, encode_key, format_path
 from gateway.posix.rpc.client import RpcClient
 
 WEEK_SECONDS = 7 * 24 * 3600
-"""For how long S3 lets an address be signed."""
+"""S3's maximum for the validity of a presigned URL."""
 
 
 class ListingOps(FileSystemBase):
-    """The part of `EntrepotFileSystem` that changes nothing."""
+    """The part of `EntrepotFileSystem` that changes nothing and reads no content."""
 
     async def _info(self, path: str, refresh: bool = False, **options: Any) -> Info:
-        """See `infos.Info`. Raises `FileNotFoundError`."""
-        place = self._parse(path)
-        if not place.bucket:
-            return infos.directory("")
-        known = None if refresh else self._ls_from_cache(self._strip_protocol(path))
-        if known and known[0]["name"] == format_path(*place):
-            return dict(known[0])
+        """Return a path's `Info`. Raises `FileNotFoundError`."""
+        parsed = self._parse(path)
+        if not parsed.bucket:
+            return infos.directory_info("")
+        cached = None if refresh else self._ls_from_cache(self._strip_protocol(path))
+        if cached and cached[0]["name"] == format_path(*parsed):
+            return dict(cached[0])
         with os_errors(path):
             api = await self._connect()
-            if not place.key:
-                return infos.of_bucket(await api.bucket(place.bucket))
-            found = await api.look(*place)
-        if isinstance(found, ObjectInfo):
-            return infos.of_object(place.bucket, found)
-        return infos.directory(format_path(*place))
+            if not parsed.key:
+                return infos.bucket_info(await api.bucket(parsed.bucket))
+            entry = await api.look(*parsed)
+        if isinstance(entry, ObjectInfo):
+            return infos.object_info(parsed.bucket, entry)
+        return infos.directory_info(format_path(*parsed))
 
     async def _exists(self, path: str, **options: Any) -> bool:
-        """Whether anything is there; what is no name that anything can have is not."""
+        """Whether anything exists at *path*. A path that nothing can have does not exist."""
         try:
             await self._info(path, **options)
         except OSError as error:
@@ -58,25 +58,25 @@ class ListingOps(FileSystemBase):
         return True
 
     async def _ls(self, path: str, detail: bool = True, refresh: bool = False, **options: Any) -> list[Any]:
-        """What a directory holds, by name; a file's own info. Raises `FileNotFoundError`."""
+        """Return the contents of a directory by name; for a file, its own info. Raises `FileNotFoundError`."""
         stripped: str = self._strip_protocol(path)
-        found: list[Info] | None = None if refresh else self.dircache.get(stripped)
-        if found is None:
-            found = await self._listed(self._parse(path))
-            if found is None:
-                found = [await self._info(path, refresh=True)]
+        entries: list[Info] | None = None if refresh else self.dircache.get(stripped)
+        if entries is None:
+            entries = await self._list_directory(self._parse(path))
+            if entries is None:
+                entries = [await self._info(path, refresh=True)]
             else:
-                self.dircache[stripped] = found
-        return [dict(each) for each in found] if detail else [each["name"] for each in found]
+                self.dircache[stripped] = entries
+        return [dict(each) for each in entries] if detail else [each["name"] for each in entries]
 
-    async def _listed(self, place: ObjectPath, beginning: str = "") -> list[Info] | None:
-        """What stands in a directory under names that begin with *beginning*; None where that is nothing."""
-        with os_errors(format_path(*place)):
+    async def _list_directory(self, parsed: ObjectPath, beginning: str = "") -> list[Info] | None:
+        """Return the contents of a directory whose names begin with *beginning*; None if it does not exist."""
+        with os_errors(format_path(*parsed)):
             api = await self._connect()
-            if not place.bucket:
-                found = await listing.buckets(api)
-                return [each for each in found if each["name"].startswith(beginning)]
-            return await listing.directory(api, place, encode_key(beginning))
+            if not parsed.bucket:
+                buckets = await listing.list_buckets(api)
+                return [each for each in buckets if each["name"].startswith(beginning)]
+            return await listing.list_directory(api, parsed, encode_key(beginning))
 
     async def _find(
         self,
@@ -87,133 +87,138 @@ class ListingOps(FileSystemBase):
         prefix: str = "",
         **options: Any,
     ) -> Any:
-        """Every file below *path*, and with *withdirs* every directory: paths, or infos by path. *prefix*: of what
-        stands directly in *path*, only what begins with that. Without *maxdepth* it is one flat listing."""
+        """Return every file below *path*, with *withdirs* also every directory: paths, or infos by path.
+
+        *prefix*: only the direct contents of *path* that begin with it, and what is below these. Without *maxdepth* it
+        is one flat listing."""
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
         try:
-            place = self._parse(path)
-            self._parse(f"{format_path(*place)}/{prefix}")
+            parsed = self._parse(path)
+            self._parse(f"{format_path(*parsed)}/{prefix}")
         except OSError as error:
             if error.errno not in NO_NAME:
                 raise
             return {} if detail else []
         if maxdepth is None:
-            found = await self._tree(place, prefix, withdirs)
+            entries = await self._tree(parsed, prefix, withdirs)
         else:
-            found = await self._levels(place, prefix, maxdepth)
+            entries = await self._levels(parsed, prefix, maxdepth)
             if not withdirs:
-                found = {name: info for name, info in found.items() if info["type"] == "file"}
-        if found and place.key and withdirs:
-            found[format_path(*place)] = infos.directory(format_path(*place))
-        elif place.bucket and (withdirs or not found):
+                entries = {name: info for name, info in entries.items() if info["type"] == "file"}
+        if entries and parsed.key and withdirs:
+            entries[format_path(*parsed)] = infos.directory_info(format_path(*parsed))
+        elif parsed.bucket and (withdirs or not entries):
             try:
-                own = await self._info(format_path(*place))
+                own = await self._info(format_path(*parsed))
             except FileNotFoundError:
                 own = None
-            if own is not None and (withdirs if own["type"] == "directory" else not found):
-                found[own["name"]] = own
-        return {name: found[name] for name in sorted(found)} if detail else sorted(found)
+            if own is not None and (withdirs if own["type"] == "directory" else not entries):
+                entries[own["name"]] = own
+        return {name: entries[name] for name in sorted(entries)} if detail else sorted(entries)
 
-    async def _tree(self, place: ObjectPath, beginning: str, withdirs: bool) -> dict[str, Info]:
-        with os_errors(format_path(*place)):
+    async def _tree(self, parsed: ObjectPath, beginning: str, withdirs: bool) -> dict[str, Info]:
+        """Return everything below a directory, by path, from flat listings."""
+        with os_errors(format_path(*parsed)):
             api = await self._connect()
-            if place.bucket:
+            if parsed.bucket:
                 try:
-                    return await listing.tree(api, place, encode_key(beginning), withdirs=withdirs)
+                    return await listing.list_tree(api, parsed, encode_key(beginning), withdirs=withdirs)
                 except NoSuchBucket:
                     return {}
-            found: dict[str, Info] = {}
-            for bucket in await listing.buckets(api):
+            entries: dict[str, Info] = {}
+            for bucket in await listing.list_buckets(api):
                 if bucket["name"].startswith(beginning):
-                    found |= {bucket["name"]: bucket} if withdirs else {}
-                    found |= await listing.tree(api, ObjectPath(bucket["name"], b""), withdirs=withdirs)
-            return found
+                    entries |= {bucket["name"]: bucket} if withdirs else {}
+                    entries |= await listing.list_tree(api, ObjectPath(bucket["name"], b""), withdirs=withdirs)
+            return entries
 
     async def _files(self, path: Any, maxdepth: int | None = None) -> list[str]:
-        """The files that *path*, or a list of paths, means with all below: a pattern what it matches, which is its
-        first level. Raises `FileNotFoundError` for a path where nothing is."""
-        found: set[str] = set()
+        """Return the files that a path, or a list of paths, stands for, with everything below. A pattern stands for
+        what it matches, which is its first level. Raises `FileNotFoundError` for a path that does not exist."""
+        entries: set[str] = set()
         for each in path if isinstance(path, list) else [path]:
             root: str = self._strip_protocol(each)
             if not has_magic(root):
                 below = await self._find(root, maxdepth=maxdepth)
                 if not below:
                     await self._info(root)
-                found.update(below)
+                entries.update(below)
                 continue
             for name, info in (await self._glob(root, detail=True)).items():
                 if info["type"] == "file":
-                    found.add(name)
+                    entries.add(name)
                 elif maxdepth != 1:
-                    found.update(await self._find(name, maxdepth=maxdepth and maxdepth - 1))
-        return sorted(found)
+                    entries.update(await self._find(name, maxdepth=maxdepth and maxdepth - 1))
+        return sorted(entries)
 
-    async def _levels(self, place: ObjectPath, beginning: str, depth: int) -> dict[str, Info]:
-        """Files and directories of the first levels below a directory."""
+    async def _levels(self, parsed: ObjectPath, beginning: str, depth: int) -> dict[str, Info]:
+        """Return files and directories of the first *depth* levels below a directory."""
         try:
-            here = await self._listed(place, beginning) or []
+            here = await self._list_directory(parsed, beginning) or []
         except FileNotFoundError:
             here = []
-        found = {info["name"]: info for info in here}
+        entries = {info["name"]: info for info in here}
         if depth > 1:
             below = [self._levels(self._parse(each["name"]), "", depth - 1) for each in _directories(here)]
             for more in await in_batches(below, self.batch_size):
-                found |= more
-        return found
+                entries |= more
+        return entries
 
     async def _du(self, path: str, total: bool = True, maxdepth: int | None = None, **options: Any) -> Any:
-        """Bytes of all files below *path*: their sum, or by path."""
-        found = await self._find(path, maxdepth=maxdepth, detail=True)
-        sizes = {name: info["size"] for name, info in found.items()}
+        """Return the size of all files below *path* in bytes: the sum, or by path."""
+        entries = await self._find(path, maxdepth=maxdepth, detail=True)
+        sizes = {name: info["size"] for name, info in entries.items()}
         return sum(sizes.values()) if total else sizes
 
-    # --- of one file --------------------------------------------------------------------------------------------------
+    # --- attributes of one file ---------------------------------------------------------------------------------------
 
     async def _modified(self, path: str) -> datetime:
-        """When the file's content last changed: S3's LastModified, aware and in UTC."""
+        """Return when the file's content last changed: S3's LastModified, aware and in UTC."""
         return _time_of(await self._info(path), "LastModified", path)
 
     async def _created(self, path: str) -> datetime:
-        """When the file's content was written, since an object is never changed in place; of a bucket, when it was
-        made."""
+        """Return when the file's content was written, since an object is never changed in place; for a bucket, when it
+        was created."""
         info = await self._info(path)
         return _time_of(info, "created" if "created" in info else "LastModified", path)
 
     async def _ukey(self, path: str) -> str:
-        """Another text whenever the file's content is another."""
+        """Return a text that changes whenever the file's content changes."""
         info = await self._info(path)
-        facts = (info["name"], info["type"], info["size"], info.get("ETag"), str(info.get("LastModified")))
-        return blake2b(repr(facts).encode(), digest_size=32).hexdigest()
+        state = (info["name"], info["type"], info["size"], info.get("ETag"), str(info.get("LastModified")))
+        return blake2b(repr(state).encode(), digest_size=32).hexdigest()
 
     async def _checksum(self, path: str) -> int:
-        """A number that says the same for the same content of the same size."""
+        """Return a number that is equal for equal content."""
         info = await self._info(path)
         return int(blake2b(repr((info["size"], info.get("ETag"))).encode(), digest_size=16).hexdigest(), 16)
 
     async def _metadata(self, path: str) -> dict[str, str]:
-        """The user's metadata of a file, as S3's `x-amz-meta-…`."""
+        """Return a file's user metadata, S3's `x-amz-meta-…`."""
         return dict((await self._info(path, refresh=True)).get("metadata", {}))
 
     async def _getxattr(self, path: str, name: str) -> str | None:
-        """One of `metadata`, None where it is not there."""
+        """Return one entry of `metadata`, None if it does not exist."""
         return (await self._metadata(path)).get(name.lower())
 
     async def _sign(self, path: str, expiration: int = 100, **options: Any) -> str:
-        """An address under which whoever has it may read the file over HTTP for *expiration* seconds, a week at most;
-        it need not be there yet. Only over HTTP: in process there is no gateway to name (`ValueError`)."""
-        place = self._parse(path)
-        if not place.key:
+        """Return a URL with which anyone may read the file over HTTP for *expiration* seconds, at most a week. The file
+        need not exist yet.
+
+        Raises `ValueError` in process, where there is no gateway for the URL."""
+        parsed = self._parse(path)
+        if not parsed.key:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not 1 <= expiration <= WEEK_SECONDS:
-            raise ValueError(f"an address is signed for 1 to {WEEK_SECONDS} seconds, not {expiration}")
+            raise ValueError(f"expiration must be 1 to {WEEK_SECONDS} seconds, not {expiration}")
         with os_errors(path):
             in_process = isinstance(self._at(), Path)
             if in_process:
-                raise ValueError("in process there is no gateway whose address could be signed: give endpoint=")
+                raise ValueError("in process there is no gateway for the URL: give endpoint=")
             api = await self._connect()
         assert isinstance(api, RpcClient)
-        return api.presigned_url(*place, int(expiration))
+        return api.presigned_url(*parsed, int(expiration))
 
     sign = sync_wrapper(_sign)
     modified = sync_wrapper(_modified)
@@ -224,12 +229,12 @@ class ListingOps(FileSystemBase):
     getxattr = sync_wrapper(_getxattr)
 
 
-def _directories(found: Sequence[Info]) -> list[Info]:
-    return [each for each in found if each["type"] == "directory"]
+def _directories(entries: Sequence[Info]) -> list[Info]:
+    return [each for each in entries if each["type"] == "directory"]
 
 
 def _time_of(info: Info, name: str, path: str) -> datetime:
     if name not in info:
-        raise IsADirectoryError(errno.EISDIR, "a directory has no such time in S3", path)
+        raise IsADirectoryError(errno.EISDIR, "a directory has no such time", path)
     at: datetime = info[name]
     return at

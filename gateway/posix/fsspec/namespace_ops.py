@@ -1,4 +1,4 @@
-"""Changing the tree: directories, buckets, copies, moves, removals. None of it moves bytes."""
+"""The operations that change names: directories, buckets, copies, moves, removals. None of them copies content."""
 
 from __future__ import annotations
 
@@ -29,34 +29,35 @@ from gateway.posix.bodies import BytesBody
 from gateway.posix.errnos import os_error, os_errors
 from gateway.posix.fsspec.base import in_batches
 from gateway.posix.fsspec.data_ops import DataOps
-from gateway.posix.fsspec.listing import pages
+from gateway.posix.fsspec.listing import list_pages
 from gateway.posix.paths import SLASH, ObjectPath, base_name, format_path
 
-REMOVED_AT_ONCE = 1000
+KEYS_PER_COMMAND = 1000
 
 
 class NamespaceOps(DataOps):
-    """The part of `EntrepotFileSystem` that makes, copies, moves and removes names."""
+    """The part of `EntrepotFileSystem` that creates, copies, moves and removes names."""
 
     # --- directories and buckets --------------------------------------------------------------------------------------
 
     async def _mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
-        """Make a directory, or a bucket. Raises `FileExistsError`; without *create_parents* `FileNotFoundError` where
-        the directory above is missing."""
-        place = self._parse(path)
+        """Create a directory or a bucket. Raises `FileExistsError`; without *create_parents*, `FileNotFoundError` if
+        the parent does not exist."""
+        parsed = self._parse(path)
         with os_errors(path):
             api = await self._connect()
-            if place.key:
-                await (_make(api, place) if create_parents else api.mkdir(*place))
-            elif place.bucket:
-                await api.make_bucket(place.bucket)
+            if parsed.key:
+                await (_make_directory(api, parsed) if create_parents else api.mkdir(*parsed))
+            elif parsed.bucket:
+                await api.make_bucket(parsed.bucket)
             else:
                 raise NameExists("")
         self.invalidate_cache(path)
 
     async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """Make a directory with all above it. One that S3's keys only imply is made, too, so that it stays."""
-        place = self._parse(path)
+        """Create a directory with all its parents. A directory that only keys imply is created, too, so that it
+        persists."""
+        parsed = self._parse(path)
         try:
             await self._mkdir(path)
         except FileExistsError:
@@ -64,21 +65,21 @@ class NamespaceOps(DataOps):
                 raise
         else:
             return
-        if place.key:
+        if parsed.key:
             with os_errors(path):
                 api = await self._connect()
-                found = await api.look(*place)
-                if not isinstance(found, Directory):
-                    raise NotADirectory(place.key)
-                if not found.made:
-                    await _mark(api, place)
+                entry = await api.look(*parsed)
+                if not isinstance(entry, Directory):
+                    raise NotADirectory(parsed.key)
+                if not entry.made:
+                    await _make_explicit(api, parsed)
 
     async def _rmdir(self, path: str) -> None:
         """Remove an empty directory or bucket."""
-        place = self._parse(path)
+        parsed = self._parse(path)
         with os_errors(path):
             api = await self._connect()
-            await (api.rmdir(*place) if place.key else api.drop_bucket(place.bucket))
+            await (api.rmdir(*parsed) if parsed.key else api.drop_bucket(parsed.bucket))
         self.invalidate_cache(path)
 
     rmdir = sync_wrapper(_rmdir)
@@ -86,13 +87,13 @@ class NamespaceOps(DataOps):
     # --- copies -------------------------------------------------------------------------------------------------------
 
     async def _copy(self, path1: Any, path2: Any, recursive: bool = False, **options: Any) -> None:
-        """Copy files, and with *recursive* directories and buckets with all that is in them; then also the bucket that
-        they are copied to is made where it is missing. No bytes are moved."""
+        """Copy files, with *recursive* also directories and buckets with their contents; then a missing bucket of the
+        target is created. No content is copied."""
         await super()._copy(path1, path2, recursive=recursive, make_bucket=recursive, **options)
 
     async def _cp_file(self, path1: str, path2: str, make_bucket: bool = False, **options: Any) -> None:
-        """Give a file's bytes another name. Of a directory only itself is copied, if somebody made it. *make_bucket*:
-        that of *path2*, where it is missing."""
+        """Copy a file without copying its content. Of a directory, only itself is copied, if somebody created it.
+        *make_bucket*: create the bucket of *path2* if it does not exist."""
         source, target = self._parse(path1), self._parse(path2)
         if not source.key or not target.key:
             await self._info(path1)
@@ -103,8 +104,8 @@ class NamespaceOps(DataOps):
             try:
                 await api.copy(*source, *target)
             except NoSuchKey:
-                found = await api.look(*source)
-                if isinstance(found, Directory) and found.made:
+                entry = await api.look(*source)
+                if isinstance(entry, Directory) and entry.made:
                     await self._makedirs(path2, exist_ok=True)
             except NoSuchBucket as error:
                 await api.bucket(source.bucket)
@@ -119,18 +120,19 @@ class NamespaceOps(DataOps):
     async def _mv(
         self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **options: Any
     ) -> None:
-        """Move files or directories: within a bucket each is one record, however much lies below it. Where *path2* is
-        a directory or ends in a slash, they go into it; *path1* with a slash at its end means what it holds. A
-        directory is moved whole, so *recursive* says nothing and *maxdepth* is refused."""
+        """Move files or directories. Within a bucket each move is one record, however much is below it.
+
+        If *path2* is a directory or ends in a slash, they are moved into it. If *path1* ends in a slash, its contents
+        are moved. A directory is always moved whole, so *recursive* has no effect and *maxdepth* is refused."""
         if maxdepth is not None:
-            raise ValueError("a directory is moved whole: there is no maxdepth")
+            raise ValueError("a directory is always moved whole: maxdepth is not supported")
         for source, target in await self._moves(path1, path2):
             await self._mv_file(source, target)
 
     mv = sync_wrapper(_mv)
 
     async def _moves(self, path1: Any, path2: Any) -> list[tuple[str, str]]:
-        """From where to where."""
+        """Return pairs of source and target."""
         if isinstance(path1, list) and isinstance(path2, list):
             return list(zip(self._strip_protocol(path1), self._strip_protocol(path2), strict=True))
         target = self._strip_protocol(path2)
@@ -154,28 +156,28 @@ class NamespaceOps(DataOps):
             api = await self._connect()
             directory = isinstance(await api.look(*source), Directory)
             if source.bucket == target.bucket and source.is_posix and target.is_posix:
-                with suppress(InvalidArgument, NameTooLong):  # an object beside a directory of its name, or S3's alone
+                with suppress(InvalidArgument, NameTooLong):  # a name that only S3 has, or that of a directory, too
                     await _rename(api, source, target, directory)
-                    self._moved(path1, path2)
+                    self._invalidate_both(path1, path2)
                     return
             if directory:
                 await self._move_tree(api, source, target)
             else:
                 await api.move(*source, *target)
-        self._moved(path1, path2)
+        self._invalidate_both(path1, path2)
 
     mv_file = sync_wrapper(_mv_file)
 
-    def _moved(self, path1: str, path2: str) -> None:
+    def _invalidate_both(self, path1: str, path2: str) -> None:
         self.invalidate_cache(path1)
         self.invalidate_cache(path2)
 
     async def _move_tree(self, api: FileApi, source: ObjectPath, target: ObjectPath) -> None:
-        """A page at a time, each key in one step: cut short, each is at one place or the other. What is written to
-        the source meanwhile moves, too, or stays there."""
+        """Move each key below a directory, a page at a time, each atomically: if this is interrupted, each key is at
+        one place or the other. What is written to the source meanwhile is moved, too, or stays there."""
         if source.bucket == target.bucket and target.prefix.startswith(source.prefix):
-            raise OSError(errno.EINVAL, "a directory cannot move below itself", format_path(*source))
-        async for page in pages(api, source.bucket, source.prefix):
+            raise OSError(errno.EINVAL, "a directory cannot be moved below itself", format_path(*source))
+        async for page in list_pages(api, source.bucket, source.prefix):
             await in_batches([_move_listed(api, source, target, each.key) for each in page.keys], self.batch_size)
 
     # --- removals -----------------------------------------------------------------------------------------------------
@@ -192,8 +194,8 @@ class NamespaceOps(DataOps):
         maxdepth: int | None = None,
         **options: Any,
     ) -> None:
-        """Remove files, a thousand with each command; *recursive*: directories and buckets as well, with all that is
-        in them; with *maxdepth* only the files down to that depth."""
+        """Remove files, a thousand with each command. With *recursive*, also directories and buckets with their
+        contents; with *maxdepth* as well, only the files down to that depth."""
         if recursive and maxdepth is not None:
             await self._remove_files(await self._files(path, maxdepth))
             return
@@ -205,62 +207,62 @@ class NamespaceOps(DataOps):
 
     async def _remove_files(self, paths: list[str]) -> None:
         places = sorted(self._parse(each) for each in paths)
-        for bucket, group in groupby(places, key=lambda place: place.bucket):
+        for bucket, group in groupby(places, key=lambda parsed: parsed.bucket):
             with os_errors(bucket):
                 api = await self._connect()
-                keys = [place.key for place in group]
-                for at in range(0, len(keys), REMOVED_AT_ONCE):
-                    await self._remove_page(api, bucket, keys[at : at + REMOVED_AT_ONCE])
+                keys = [parsed.key for parsed in group]
+                for at in range(0, len(keys), KEYS_PER_COMMAND):
+                    await self._remove_page(api, bucket, keys[at : at + KEYS_PER_COMMAND])
         for path in paths:
             self.invalidate_cache(path)
 
     async def _remove_page(self, api: FileApi, bucket: str, keys: list[bytes]) -> None:
         if b"" in keys:
-            raise await self._absent(api, ObjectPath(bucket, b""), bucket)
+            raise await self._no_file_error(api, ObjectPath(bucket, b""), bucket)
         outcomes = await api.remove(bucket, keys, must_exist=True)
         for key, error in zip(keys, outcomes, strict=True):
             if isinstance(error, NoSuchKey):
-                raise await self._absent(api, ObjectPath(bucket, key), format_path(bucket, key))
+                raise await self._no_file_error(api, ObjectPath(bucket, key), format_path(bucket, key))
             if error is not None:
                 raise os_error(error, format_path(bucket, key))
 
     async def _remove_tree(self, path: str) -> bool:
-        """Whether there was anything."""
-        place = self._parse(path)
-        if not place.bucket:
-            raise PermissionError(errno.EPERM, "all buckets are not removed at once", path)
-        gone = False
+        """Remove everything at and below a path. Returns whether there was anything."""
+        parsed = self._parse(path)
+        if not parsed.bucket:
+            raise PermissionError(errno.EPERM, "removing all buckets at once is not allowed", path)
+        removed = False
         with os_errors(path):
             api = await self._connect()
-            if place.key:
+            if parsed.key:
                 try:
-                    (outcome,) = await api.remove(place.bucket, [place.key], must_exist=True)
+                    (outcome,) = await api.remove(parsed.bucket, [parsed.key], must_exist=True)
                 except NoSuchBucket:
                     return False
-                gone = outcome is None
-            async for page in pages(api, place.bucket, place.prefix):
+                removed = outcome is None
+            async for page in list_pages(api, parsed.bucket, parsed.prefix):
                 keys = [each.key for each in page.keys]
-                await _remove_all(api, place.bucket, keys)
-                gone = gone or bool(keys)
-            if not place.key:
-                await api.drop_bucket(place.bucket)
-                gone = True
+                await _remove_all(api, parsed.bucket, keys)
+                removed = removed or bool(keys)
+            if not parsed.key:
+                await api.drop_bucket(parsed.bucket)
+                removed = True
         self.invalidate_cache(path)
-        return gone
+        return removed
 
 
-async def _make(api: FileApi, place: ObjectPath) -> None:
-    """Make a directory, with those above it and the bucket where they are missing."""
+async def _make_directory(api: FileApi, parsed: ObjectPath) -> None:
+    """Create a directory, with its missing parents and its bucket."""
     try:
-        await api.mkdir(*place)
+        await api.mkdir(*parsed)
     except NoSuchBucket:
-        await _make_bucket(api, place.bucket)
+        await _make_bucket(api, parsed.bucket)
     except NoSuchName:
         pass
     else:
         return
-    await _make_above(api, place)
-    await api.mkdir(*place)
+    await _make_parents(api, parsed)
+    await api.mkdir(*parsed)
 
 
 async def _make_bucket(api: FileApi, bucket: str) -> None:
@@ -268,20 +270,20 @@ async def _make_bucket(api: FileApi, bucket: str) -> None:
         await api.make_bucket(bucket)
 
 
-async def _make_above(api: FileApi, place: ObjectPath) -> None:
-    """Make the directories above where they are missing."""
-    *names, _ = place.key.split(SLASH)
+async def _make_parents(api: FileApi, parsed: ObjectPath) -> None:
+    """Create the missing parents of a directory."""
+    *names, _ = parsed.key.split(SLASH)
     paths = [SLASH.join(names[:depth]) for depth in range(1, len(names) + 1)]
-    for found in await api.compound([("mkdir", (place.bucket, path)) for path in paths]):
-        if isinstance(found, EntrepotError) and not isinstance(found, NameExists):
-            raise found
+    for result in await api.compound([("mkdir", (parsed.bucket, path)) for path in paths]):
+        if isinstance(result, EntrepotError) and not isinstance(result, NameExists):
+            raise result
 
 
-async def _mark(api: FileApi, place: ObjectPath) -> None:
-    """Make a directory that is only implied."""
-    marker = place.key + SLASH
+async def _make_explicit(api: FileApi, parsed: ObjectPath) -> None:
+    """Create a directory that was only implied."""
+    marker = parsed.key + SLASH
     with suppress(EntrepotError):
-        await api.put(place.bucket, marker, BytesBody(b""), 0, ObjectMeta(), Conditions(if_none_match=("*",)))
+        await api.put(parsed.bucket, marker, BytesBody(b""), 0, ObjectMeta(), Conditions(if_none_match=("*",)))
 
 
 async def _remove_all(api: FileApi, bucket: str, keys: list[bytes]) -> None:
@@ -291,7 +293,7 @@ async def _remove_all(api: FileApi, bucket: str, keys: list[bytes]) -> None:
 
 
 async def _move_listed(api: FileApi, source: ObjectPath, target: ObjectPath, key: bytes) -> None:
-    """One of the keys below *source*, unless somebody removed it since it was listed."""
+    """Move one of the keys below *source*, unless it was removed since it was listed."""
     to_key = target.prefix + key[len(source.prefix) :]
     with os_errors(format_path(source.bucket, key)), suppress(NoSuchKey):
         await api.move(source.bucket, key, target.bucket, to_key)
@@ -302,5 +304,5 @@ async def _rename(api: FileApi, source: ObjectPath, target: ObjectPath, director
         await api.rename(source.bucket, source.key, target.key, directory=directory)
     except NoSuchName:
         await api.look(*source)
-        await _make_above(api, target)
+        await _make_parents(api, target)
         await api.rename(source.bucket, source.key, target.key, directory=directory)
