@@ -285,7 +285,7 @@ def crc(data: bytes) -> int:
 async def test_a_copy_where_the_journal_names_none_is_a_stray(site: Site) -> None:
     await site.work()
     one = min(site.backends)
-    from gateway.blocks.commands.copies import SetBlockBackends
+    from gateway.blocks.commands.block_copies import SetBlockBackends
     from gateway.journal.columns import pack
     from gateway.placement.commands import NameBackendSet
 

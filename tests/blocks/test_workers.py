@@ -15,7 +15,7 @@ from backends import errors as backend_errors
 from backends.base import Buffer
 from backends.testing.memory import Memory
 from gateway import errors
-from gateway.blocks.commands.release import ReleaseContent
+from gateway.blocks.commands.release_content import ReleaseContent
 from gateway.blocks.commands.rewrite import EndRewrite, MoveRewritten, PlaceRewrite, RewritePack
 from gateway.blocks.commands.sweep import DeadBlock, ForgetBlocks, ForgetSession, SweepSession
 from gateway.blocks.digests import Digests

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gateway.blocks.commands.copies import NoteStrays, SetBlockBackends
-from gateway.blocks.commands.release import ReleaseContent
+from gateway.blocks.commands.block_copies import NoteStrays, SetBlockBackends
+from gateway.blocks.commands.release_content import ReleaseContent
 from gateway.blocks.commands.rewrite import EndRewrite, MoveRewritten, PlaceRewrite, RewritePack
 from gateway.blocks.commands.sweep import DeadBlock, ForgetBlocks, ForgetSession, SweepSession
 from gateway.crypto import ring_key_commands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.blocks.commands.release import ReleaseContent
+from gateway.blocks.commands.release_content import ReleaseContent
 from gateway.journal.server.job_queue import HEAVY_WEIGHT, TURN_WEIGHT, Job, JobQueue
 from gateway.journal.session_commands import OpenSession
 from gateway.namespace.commands.objects import DeleteObject

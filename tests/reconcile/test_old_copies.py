@@ -12,7 +12,7 @@ import pytest
 from backends.base import Stat
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
-from gateway.blocks.commands.copies import NoteStrays
+from gateway.blocks.commands.block_copies import NoteStrays
 from gateway.blocks.types import block_id_of
 from gateway.journal.site_clock import CommitterClock, clock_reader
 from gateway.reconcile.commands import LoseBackend, SuspectCopy

@@ -4,8 +4,8 @@ All of them are idempotent: what is done already is skipped. So two workers, or 
 functions work on rows in memory only.
 """
 
-from gateway.blocks.commands.copies import NoteStrays, SetBlockBackends, note_strays, set_block_backends
-from gateway.blocks.commands.release import ReleaseContent, release_content
+from gateway.blocks.commands.block_copies import NoteStrays, SetBlockBackends, note_strays, set_block_backends
+from gateway.blocks.commands.release_content import ReleaseContent, release_content
 from gateway.blocks.commands.rewrite import (
     EndRewrite,
     MoveRewritten,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.blocks.commands.copies import require_copies_feature
+from gateway.blocks.commands.block_copies import require_copies_feature
 from gateway.errors import InvalidArgument
 from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import Rewritten, unpack_extents

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from backends import errors as backend_errors
 from backends.base import Backend
 from gateway import errors
-from gateway.blocks.fsck.backend_check import Mend
 from gateway.blocks.fsck.findings import FsckReport, Severity
+from gateway.blocks.fsck.inventory_check import Mend
 from gateway.blocks.fsck.unreachable import Unreachable
 from gateway.blocks.protocols import Progress, Tables
 from gateway.blocks.read.lookup import Lookup

@@ -2,7 +2,7 @@
 
 The quick check verifies that every record of the journal is what was written (`journal_check.py`), that every count in
 the tables is right (`table_check.py`), and that every backend has the blocks that the journal names there, with their
-sizes (`backend_check.py`). On request, every copy of every block is read and verified (`frame_check.py`), all tables
+sizes (`inventory_check.py`). On request, every copy of every block is read and verified (`frame_check.py`), all tables
 are compared with a replay of the journal, and bad copies are reported for repair.
 
 The site may be in use. What seems wrong is looked up once more before it is reported, since a block may have died
@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from backends.base import Backend
-from gateway.blocks.fsck.backend_check import BackendChecker, Mend
 from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.frame_check import FrameChecker
+from gateway.blocks.fsck.inventory_check import InventoryChecker, Mend
 from gateway.blocks.fsck.journal_check import check_journal
 from gateway.blocks.fsck.table_check import check_tables
 from gateway.blocks.maintenance.inventory import DEFAULT_LIMITS, ListingLimits
@@ -47,7 +47,7 @@ async def check_site(
     report = FsckReport()
     await _in_thread(lambda in_thread: check_journal(path, report, in_thread, replay=replay), progress)
     await _in_thread(lambda in_thread: check_tables(path, report, partial(in_thread, "tables")), progress)
-    checker = BackendChecker(store, backends, report, mend, limits, is_quick=read is None)
+    checker = InventoryChecker(store, backends, report, mend, limits, is_quick=read is None)
     unreachable = await checker.check(progress)
     if read is not None:
         await FrameChecker(store, backends, read, report, mend, unreachable).check(progress)

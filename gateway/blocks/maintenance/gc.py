@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from backends import errors as backend_errors
 from backends.base import Backend
-from gateway.blocks.commands.copies import NoteStrays
+from gateway.blocks.commands.block_copies import NoteStrays
 from gateway.blocks.maintenance.inventory import (
     DEFAULT_LIMITS,
     BlockState,

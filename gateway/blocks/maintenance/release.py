@@ -13,7 +13,7 @@ from collections import deque
 from typing import NamedTuple
 
 from gateway import failpoints
-from gateway.blocks.commands.release import ReleaseContent
+from gateway.blocks.commands.release_content import ReleaseContent
 from gateway.blocks.maintenance.worker import Worker
 from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.journal.site_clock import SiteClock, clock_reader

@@ -54,7 +54,7 @@ class RewriteRow(NamedTuple):
     """The ids of the backends whose copy of the new pack is suspected, packed."""
 
 
-class Source(NamedTuple):
+class SourcePack(NamedTuple):
     """An old pack that lives."""
 
     id: bytes
@@ -71,7 +71,7 @@ class RewritePlacement(NamedTuple):
     """It is not, and nobody is going to copy it there; or no good copy of it is left."""
     backends: frozenset[int]
     """Those of the backends that must have it that hold it."""
-    sources: tuple[Source, ...]
+    sources: tuple[SourcePack, ...]
 
 
 class PlacementRule:
@@ -87,14 +87,14 @@ class PlacementRule:
         rows = self._store.query(_ROWS + "WHERE r.block > ? ORDER BY r.block LIMIT ?", (block_id, limit))
         return list(map(RewriteRow._make, rows))
 
-    def living_sources(self, row: RewriteRow) -> tuple[Source, ...]:
+    def living_sources(self, row: RewriteRow) -> tuple[SourcePack, ...]:
         """Return the old packs of a rewrite that live."""
         sources = unpack(row.sources)
         marks = ", ".join("?" * len(sources))
         rows = self._store.query(
             f"SELECT id, backends, policy FROM block WHERE id IN ({marks}) AND died = 0", tuple(sources)
         )
-        return tuple(map(Source._make, rows))
+        return tuple(map(SourcePack._make, rows))
 
     def check(self, row: RewriteRow) -> RewritePlacement:
         """Compare where the new pack is with where the current policies want it and the old packs."""

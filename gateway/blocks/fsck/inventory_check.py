@@ -1,4 +1,5 @@
-"""The check of the backends: each block that the journal names is present with its size, and there is nothing else.
+"""The check of the inventories of all backends: each block that the journal names is present with its size, and there
+is nothing else.
 
 A backend that cannot be reached is one finding, whatever the journal names there. Nothing is known about these blocks;
 that is not the same as knowing that they are damaged.
@@ -42,7 +43,7 @@ Mend = Callable[[bytes, int, str], Awaitable[object]]
 `DAMAGED`."""
 
 
-class BackendChecker:
+class InventoryChecker:
     """Takes the inventory of all backends."""
 
     def __init__(
