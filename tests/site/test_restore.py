@@ -168,7 +168,7 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
     ]
     assert dict(report.kinds) == {"journal-damaged": 1, "replay-impossible": 1}
     assert made.damage == fault == read_manifest(saved).damage
-    with pytest.raises(Corrupted, match=f"{fault}. Restore another backup, or with --tables-only"):
+    with pytest.raises(Corrupted, match=f"{fault}. Restore another backup, or only the tables of this one with --tables-only"):
         await restore(saved, anew, key)
     shutil.rmtree(anew)
     restored = await restore(saved, anew, key, tables_only=True)
@@ -185,7 +185,7 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
 
 
 async def test_the_tables_alone_of_a_sound_backup_are_not_restored(made: Path, tmp_path: Path) -> None:
-    with pytest.raises(Misconfigured, match="the backup's journal is whole: restore it as it is"):
+    with pytest.raises(Misconfigured, match="the backup's journal is undamaged: restore it without --tables-only"):
         await restore(made / "one", tmp_path / "anew", made / "key", tables_only=True)
 
 

@@ -199,14 +199,14 @@ async def test_a_place_that_lost_its_marker_is_not_taken_for_a_new_one(folder: P
     (tmp_path / "vault").rename(tmp_path / "elsewhere")
     (tmp_path / "vault").mkdir()
     async with await Site.open(folder) as site:
-        assert "no backend lies there" in site.storage.pending()["vault"]
+        assert "there is no backend in this folder" in site.storage.pending()["vault"]
 
 
 async def test_a_site_of_which_every_write_needs_a_backend_that_is_away_is_not_opened(folder: Path) -> None:
     (folder / "blocks").rename(folder / "elsewhere")
     (folder / "blocks").mkdir()
     change_config(folder, 'ack = ["vault"]\nkeep = ["vault"]', 'ack = ["disk"]\nkeep = ["disk"]')
-    with pytest.raises(Misconfigured, match=r"disk.*no backend lies there; is its disk mounted"):
+    with pytest.raises(Misconfigured, match=r"disk.*there is no backend in this folder; is its disk mounted"):
         await Site.open(folder)
 
 
