@@ -1,1 +1,1 @@
-"""Sealing, the key ring and the master key. Knows neither the journal nor the backends."""
+"""Sealing blocks, and the keys for it: ring keys and master keys. Only `ring_key_commands` knows the journal."""

@@ -1,7 +1,7 @@
-"""The master keys: a small text file that only its owner may read.
+"""The master key file: a small text file that only its owner may read.
 
-Each line is `entrepot-master-key-1 ID BASE64`. The last line's key wraps what is wrapped from now on; the others still
-open what they wrapped, until `entrepot keys rotate` has wrapped it anew.
+Each line is `entrepot-master-key-1 ID BASE64`. The key in the last line wraps new ring keys and secrets. The other keys
+still unwrap what they wrapped, until `entrepot keys rotate` has wrapped it under the last one.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ class MasterKey(NamedTuple):
 
 
 class MasterKeys:
-    """All keys of a file; the last is current."""
+    """The keys of a file. The last one is current."""
 
     def __init__(self, keys: list[MasterKey]) -> None:
         self._keys = {key.id: key for key in keys}
         self.current = keys[-1]
 
     def by_id(self, master_id: str) -> MasterKey:
-        """Raises `Misconfigured` if the file holds no key of that id."""
-        found = self._keys.get(master_id)
-        if found is None:
+        """Return the key of that id. Raises `Misconfigured` if the file does not have it."""
+        key = self._keys.get(master_id)
+        if key is None:
             raise Misconfigured(f"the master key file has no key {master_id}, under which something is wrapped")
-        return found
+        return key
 
     def __len__(self) -> int:
         return len(self._keys)
 
 
 def create(path: Path) -> MasterKeys:
-    """Make the file with one new key, durable and readable by its owner alone. Raises `FileExistsError`.
+    """Create the file with one new key, durably and readable by its owner alone. Raises `FileExistsError`.
 
-    A crash leaves the whole file or none: it is written under a name of its own, then linked."""
-    beside = _write_beside(path, [_new()])
+    A crash leaves the whole file or none: it is written under a temporary name and then linked."""
+    temporary = _write_temporary(path, [_new()])
     try:
-        os.link(beside, path)
+        os.link(temporary, path)
     finally:
-        beside.unlink()
+        temporary.unlink()
     _sync(path.parent)
     return load(path)
 
 
 def add(path: Path) -> MasterKeys:
-    """Append a new key, which is current from then on. The file is replaced in one step: no crash loses an old key.
+    """Append a new key, which is current from then on. The file is replaced atomically, so a crash loses no old key.
 
-    Of two who add at once one could lose its key again, so who adds holds the site's lock."""
-    beside = _write_beside(path, [*_read(path), _new()])
-    beside.replace(path)
+    The caller holds the site's lock: of two processes that add a key at once, one would lose its key."""
+    temporary = _write_temporary(path, [*_read(path), _new()])
+    temporary.replace(path)
     _sync(path.parent)
     return load(path)
 
 
 def load(path: Path) -> MasterKeys:
-    """The keys of the file. Raises `Misconfigured` if it is absent, malformed, or readable by others."""
+    """Return the keys of the file. Raises `Misconfigured` if it is absent, malformed, or accessible to other users."""
     return MasterKeys(_read(path))
 
 
 def parse(raw: bytes, path: Path) -> MasterKeys:
-    """The keys in *raw*, the bytes of the file *path*. Raises `Misconfigured` if it is malformed."""
+    """Return the keys in *raw*, the content of the file *path*. Raises `Misconfigured` if it is malformed."""
     try:
         text = raw.decode("ascii")
     except UnicodeDecodeError:
-        raise Misconfigured(f"the master key file {path} holds something else than text") from None
+        raise Misconfigured(f"the master key file {path} is not a text file") from None
     return MasterKeys(_parse_all(text, path))
 
 
@@ -120,16 +120,17 @@ def _parse(path: Path, number: int, line: str) -> MasterKey:
     return MasterKey(words[1], key)
 
 
-def _write_beside(path: Path, keys: list[MasterKey]) -> Path:
-    """A new file of those keys in the same directory, durable, which only its owner may read."""
-    beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}.new")
+def _write_temporary(path: Path, keys: list[MasterKey]) -> Path:
+    """Write *keys* to a new file in the directory of *path*, durably and readable by its owner alone. Returns its
+    path."""
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.new")
     text = "".join(f"{WORD} {key.id} {base64.b64encode(key.key).decode()}\n" for key in keys)
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(text)
         file.flush()
         os.fsync(handle)
-    return beside
+    return temporary
 
 
 def _sync(folder: Path) -> None:

@@ -1,10 +1,10 @@
-"""Ring keys and users' secrets, wrapped under a master key. Pure but for what is drawn at random.
+"""Wraps ring keys and users' secrets under a master key. Pure except for random numbers.
 
     wrapped = nonce (12 bytes), AES-256-GCM(HKDF(master key, purpose), nonce, secret, associated data), tag
 
-A ring key is 33 bytes inside: the mode that its blocks are sealed in, and 32 bytes of key. So a change of mode takes a
-new ring key, and who opens a block knows its mode from a trusted place. The associated data is what the secret belongs
-to: a wrapped value that is moved to another row does not open.
+A wrapped ring key contains 33 bytes: the mode in which its blocks are sealed, and 32 bytes of key. So a change of mode
+needs a new ring key, and a reader of a block gets its mode from a trusted place. The associated data names the owner of
+the secret, so a wrapped value that was moved to another row does not unwrap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SECRET = b"entrepot secret 1"
 
 
 class ActiveKey(NamedTuple):
-    """A ring key, opened: what blocks are sealed with."""
+    """An unwrapped ring key, with which blocks are sealed."""
 
     id: int
     key: bytes
@@ -39,30 +39,30 @@ class ActiveKey(NamedTuple):
 
 
 def new_ring_key(ring_key_id: int, mode: int = ENCRYPTED) -> ActiveKey:
-    """A ring key drawn at random."""
+    """Return a new random ring key."""
     return ActiveKey(ring_key_id, os.urandom(KEY_BYTES), mode)
 
 
 def wrap_ring_key(master: MasterKey, key: ActiveKey, tenant: str) -> bytes:
-    """*key* of *tenant*, wrapped for the journal."""
+    """Wrap *key* of *tenant* for the journal."""
     return _wrap(master, _RING, bytes([key.mode]) + key.key, _ring_name(key.id, tenant))
 
 
 def unwrap_ring_key(master: MasterKey, ring_key_id: int, tenant: str, wrapped: bytes) -> ActiveKey:
-    """The ring key again. Raises `Corrupted` if it was not wrapped under *master* for that id and tenant."""
+    """Unwrap a ring key. Raises `Corrupted` if it was not wrapped under *master* for that id and tenant."""
     plain = _unwrap(master, _RING, wrapped, _ring_name(ring_key_id, tenant), f"ring key {ring_key_id:016x}")
     if len(plain) != 1 + KEY_BYTES or plain[0] not in (ENCRYPTED, TAGGED):
-        raise Corrupted(f"ring key {ring_key_id:016x} is of a form that this version does not know")
+        raise Corrupted(f"ring key {ring_key_id:016x} has a format that this version does not know")
     return ActiveKey(ring_key_id, plain[1:], plain[0])
 
 
 def seal_secret(master: MasterKey, access_key: str, secret: str) -> bytes:
-    """A user's secret key, sealed for the journal."""
+    """Wrap a user's secret key for the journal."""
     return _wrap(master, _SECRET, secret.encode(), access_key.encode())
 
 
 def open_secret(master: MasterKey, access_key: str, sealed: bytes) -> str:
-    """The secret again. Raises `Corrupted` if it was not sealed under *master* for that access key."""
+    """Unwrap a user's secret key. Raises `Corrupted` if it was not wrapped under *master* for that access key."""
     return _unwrap(master, _SECRET, sealed, access_key.encode(), f"the secret of {access_key}").decode()
 
 

@@ -1,7 +1,7 @@
-"""Commands on ring keys, which seal blocks. Pure: keys come here wrapped under a master key.
+"""Commands on ring keys, which seal blocks. Pure: the keys come wrapped under a master key.
 
-A wrapped ring key is bound to its id, so the id is drawn first. Drawing writes nothing: a committer that restarts may
-draw the same id again, and the second `AddRingKey` of it is refused and draws anew.
+A wrapped ring key is bound to its id, so the sender asks for an id first. Drawing an id writes nothing. So a committer
+that restarts may draw the same id again; the second `AddRingKey` with that id is refused, and its sender starts over.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from gateway.journal.tables import RING_KEY, TENANT
 
 @command(tag=30)
 class DrawRingKeyId(Command[int]):
-    """Answers an id for `AddRingKey`."""
+    """Return an id for `AddRingKey`."""
 
 
 @command(tag=31)
 class AddRingKey(Command[int]):
-    """What *tenant* writes from now on is sealed with this key. Raises `NameExists` if the id is taken.
+    """Seal what *tenant* writes from now on with this key. Returns the id of the tenant's ring key.
 
-    *instead_of* is the id of the ring key that the tenant had when this was asked, so that two who renew at once do
-    not both; if it is another one by now, nothing is changed. Answers the id of the tenant's ring key."""
+    *instead_of*: the id of the ring key that the tenant had when the sender read it. If it has another one by now,
+    nothing is changed, so of two senders that renew the key at once only one succeeds. Raises `NameExists` if the id is
+    taken."""
 
     id: int
     tenant: str
@@ -33,38 +34,38 @@ class AddRingKey(Command[int]):
 
 @command(tag=32)
 class RewrapRingKeys(Command[int]):
-    """The same ring keys under another master key: items of (id, wrapped as it was read, wrapped, master key).
+    """Replace the wrapping of ring keys: items of (id, wrapped key as it was read, newly wrapped key, master key's id).
 
-    One that changed meanwhile is left alone. Answers how many were changed."""
+    A ring key whose wrapping has changed meanwhile is left alone. Returns how many were changed."""
 
     items: tuple[tuple[int, bytes, bytes, str], ...]
 
 
-def draw_ring_key_id(asked: DrawRingKeyId, tx: Tx) -> int:
+def draw_ring_key_id(request: DrawRingKeyId, tx: Tx) -> int:
     return tx.new_id()
 
 
-def add_ring_key(asked: AddRingKey, tx: Tx) -> int:
-    if not 0 < asked.id < tx.next_id:
-        raise InvalidArgument(f"nobody drew the id {asked.id:016x}")
-    tx.prefetch([(TENANT, (asked.tenant,)), (RING_KEY, (asked.id,))])
-    tenant = tx.get(TENANT, (asked.tenant,))
+def add_ring_key(request: AddRingKey, tx: Tx) -> int:
+    if not 0 < request.id < tx.next_id:
+        raise InvalidArgument(f"the id {request.id:016x} was never drawn")
+    tx.prefetch([(TENANT, (request.tenant,)), (RING_KEY, (request.id,))])
+    tenant = tx.get(TENANT, (request.tenant,))
     if tenant is None:
-        raise InvalidArgument(f"there is no tenant {asked.tenant}")
-    if tenant.ring_key != asked.instead_of:
+        raise InvalidArgument(f"there is no tenant {request.tenant}")
+    if tenant.ring_key != request.instead_of:
         return tenant.ring_key
-    if tx.get(RING_KEY, (asked.id,)) is not None:
-        raise NameExists(f"ring key {asked.id:016x}")
-    tx.emit(RingKeyMade(asked.id, asked.tenant, asked.wrapped, asked.master, tx.at_ns))
-    return asked.id
+    if tx.get(RING_KEY, (request.id,)) is not None:
+        raise NameExists(f"ring key {request.id:016x}")
+    tx.emit(RingKeyMade(request.id, request.tenant, request.wrapped, request.master, tx.at_ns))
+    return request.id
 
 
-def rewrap_ring_keys(asked: RewrapRingKeys, tx: Tx) -> int:
-    tx.prefetch([(RING_KEY, (ring_key,)) for ring_key, *_ in asked.items])
+def rewrap_ring_keys(request: RewrapRingKeys, tx: Tx) -> int:
+    tx.prefetch([(RING_KEY, (ring_key,)) for ring_key, *_ in request.items])
     changed = 0
-    for ring_key, before, wrapped, master in asked.items:
-        found = tx.get(RING_KEY, (ring_key,))
-        if found is not None and found.wrapped == before:
+    for ring_key, before, wrapped, master in request.items:
+        row = tx.get(RING_KEY, (ring_key,))
+        if row is not None and row.wrapped == before:
             tx.emit(RingKeyRewrapped(ring_key, wrapped, master))
             changed += 1
     return changed

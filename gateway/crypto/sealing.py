@@ -1,21 +1,24 @@
-"""The format of a block: a header and a row of sealed frames. Pure but for the random block id.
+"""The format of a block: a header and a sequence of sealed frames. Pure except for the random block id.
 
     block  = header, frame, frame, …
     header = "ENTB", version 1, mode (1 AES-256-GCM, 2 tagged only), 2 reserved bytes, ring key id (8, big-endian)
     frame  = at most 64 KiB of bytes (mode 1: encrypted), then a tag of 16 bytes
 
-A block's key is HKDF-SHA256(ring key, info = "entrepot block 1" + block id), so no two blocks share one, and a frame's
-number is nonce enough. Every extent begins a frame and only its last frame may be short. Each frame's tag also covers
-(block id, frame number, whether it is its extent's last).
+A block's key is HKDF-SHA256(ring key, info = "entrepot block 1" + block id). So no two blocks share a key, and the
+number of a frame suffices as its nonce. Every extent begins a new frame, and only its last frame may be short. Each frame's tag
+also covers (block id, frame number, whether it is the last frame of its extent).
 
-Why a reader notices everything, without trusting the backend. It knows from the journal, which is trusted, the block's
-id, the extent's first frame and its exact plain length, hence each frame's number, length and last-flag:
+**Why a reader detects every change without trusting the backend.** From the journal, which is trusted, the reader knows
+the block's id, the extent's first frame and its exact plain length. Hence it knows each frame's number, length and
+last-flag:
+
 - a flipped bit fails the frame's tag; in the header, the comparison with the header that the journal implies;
 - a swapped frame, within an extent or across, fails because its number is in the tag (and is the nonce);
 - a truncated extent is short of a frame, or its last frame has another length or flag than expected;
 - a swapped, replayed or foreign block has another id or ring key, hence another key.
-"Last" is said of the extent, not of the block: a pack's extents are sealed while others are still to come, and readers
-never need the block's end. Ids are never tried twice, so there is no older version of a block that could be shown.
+
+"Last" refers to the extent, not to the block: extents of a pack are sealed before the later ones are known, and readers
+never need the block's end. A block id is never used twice, so there is no older version of a block to replay.
 """
 
 from __future__ import annotations
@@ -54,10 +57,10 @@ _FRAME_NAME = struct.Struct(">I?")
 
 
 class ExtentLocation(NamedTuple):
-    """Where an extent lies in its block."""
+    """The location of an extent in its block."""
 
     offset: int
-    """Of its first frame, in sealed bytes."""
+    """The offset of its first frame, in sealed bytes."""
     frame: int
     """The number of its first frame."""
     length: int
@@ -65,39 +68,39 @@ class ExtentLocation(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A finished block."""
+    """A sealed block."""
 
     block_id: bytes
     buffers: list[Buffer]
     size: int
-    """Bytes of all buffers."""
+    """The sum of the lengths of all buffers."""
     crc32c: int
 
 
 class SealedSpan(NamedTuple):
-    """The sealed bytes that hold a plain range."""
+    """The range of sealed bytes that contains a plain range."""
 
     start: int
     length: int
     first: int
-    """Which of the extent's frames is the first in it, from 0."""
+    """The index of its first frame within the extent, from 0."""
     skip: int
-    """How many plain bytes of that frame come before the range."""
+    """The number of plain bytes of that frame that come before the plain range."""
 
 
 def frames_of(length: int) -> int:
-    """How many frames an extent of *length* plain bytes has."""
+    """Return the number of frames of an extent of *length* plain bytes."""
     return -(-length // FRAME_PLAIN)
 
 
 def sealed_length(length: int) -> int:
-    """The sealed bytes of an extent of *length* plain bytes."""
+    """Return the number of sealed bytes of an extent of *length* plain bytes."""
     return length + TAG_BYTES * frames_of(length)
 
 
 def sealed_span(offset: int, length: int, want_start: int, want_length: int) -> SealedSpan:
-    """Which sealed bytes hold *want_length* > 0 plain bytes from *want_start* on, of the extent of *length* plain
-    bytes whose first frame stands at *offset*. Raises `ValueError` for a range that is not inside the extent."""
+    """Return the sealed bytes that contain the *want_length* > 0 plain bytes from *want_start* on, of an extent of
+    *length* plain bytes whose first frame is at *offset*. Raises `ValueError` if the range is not inside the extent."""
     if want_start < 0 or want_length <= 0 or want_start + want_length > length:
         raise ValueError(f"no {want_length} bytes from {want_start} on in an extent of {length}")
     first = want_start // FRAME_PLAIN
@@ -108,15 +111,16 @@ def sealed_span(offset: int, length: int, want_start: int, want_length: int) -> 
 
 
 def new_block_id(session: int) -> bytes:
-    """A block id that was never tried before: the session's id and 128 random bits."""
+    """Return a new block id: the session's id and 128 random bits."""
     return session.to_bytes(SESSION_BYTES, "big") + os.urandom(RANDOM_BYTES)
 
 
 def derive_block_key(ring_key: bytes, block_id: bytes) -> bytes:
-    """HKDF (RFC 5869) with SHA-256 over the ring key, 32 bytes, bound to the block's id.
+    """Return the key of a block: 32 bytes of HKDF (RFC 5869) with SHA-256 over the ring key, with the block's id as
+    info.
 
-    Its second step is one HMAC for as many bytes as a hash has; cryptography's takes six times as long, which random
-    small reads would feel."""
+    For an output of the length of the hash, HKDF's second step is a single HMAC. The library's HKDF takes six times as
+    long, which would slow down small random reads."""
     expanded = _extracted(ring_key).copy()
     expanded.update(b"entrepot block 1" + block_id + b"\x01")
     return expanded.digest()
@@ -124,27 +128,27 @@ def derive_block_key(ring_key: bytes, block_id: bytes) -> bytes:
 
 @lru_cache(64)
 def _extracted(ring_key: bytes) -> hmac.HMAC:
-    """HKDF's first step, the same for all blocks of a ring key, taken in as the key of the second."""
+    """Return an HMAC keyed with the result of HKDF's first step, which is the same for all blocks of a ring key."""
     return hmac.new(hmac.digest(bytes(32), ring_key, "sha256"), digestmod="sha256")
 
 
 def header(ring_key_id: int, mode: int) -> bytes:
-    """How a block sealed under that ring key, in its mode, begins."""
+    """Return the header of a block that is sealed with that ring key in *mode*."""
     return HEADER.pack(MAGIC, VERSION, mode, 0, ring_key_id)
 
 
-def check_header(found: Buffer, block_id: bytes, ring_key_id: int, mode: int) -> None:
-    """Raises `Corrupted` unless *found* begins with the header of a block sealed under that ring key, in its mode.
+def check_header(sealed: Buffer, block_id: bytes, ring_key_id: int, mode: int) -> None:
+    """Raise `Corrupted` unless *sealed* begins with the header of a block that is sealed with that ring key in *mode*.
 
-    No read relies on a header; it is there for who repairs a site from its blocks, so `fsck` looks at all its bits."""
-    if len(found) < HEADER_BYTES:
+    Reads do not use the header. It is there for repairing a site from its blocks, so `fsck` checks all its bits."""
+    if len(sealed) < HEADER_BYTES:
         raise Corrupted(f"block {block_id.hex()} has no whole header")
-    magic, version, said_mode, reserved, key_id = HEADER.unpack(bytes(found[:HEADER_BYTES]))
+    magic, version, header_mode, reserved, key_id = HEADER.unpack(bytes(sealed[:HEADER_BYTES]))
     if magic != MAGIC or version != VERSION or reserved:
         raise Corrupted(f"block {block_id.hex()} does not begin as a block of version {VERSION} does")
-    if (key_id, said_mode) != (ring_key_id, mode):
+    if (key_id, header_mode) != (ring_key_id, mode):
         raise Corrupted(
-            f"block {block_id.hex()} says mode {said_mode} and ring key {key_id:016x}, the journal "
+            f"the header of block {block_id.hex()} has mode {header_mode} and ring key {key_id:016x}, the journal "
             f"mode {mode} and ring key {ring_key_id:016x}"
         )
 
@@ -162,7 +166,7 @@ class Frames:
         self.mode = mode
 
     def seal(self, number: int, last: bool, plain: Buffer, into: memoryview) -> None:
-        """*into* is as long as *plain* and a tag."""
+        """Seal frame *number* into *into*, which is as long as *plain* and a tag."""
         name = self._id + _FRAME_NAME.pack(number, last)
         if self._aead is not None:
             self._aead.encrypt_into(number.to_bytes(12, "big"), plain, name, into)
@@ -171,21 +175,21 @@ class Frames:
         into[len(plain) :] = self._tag(name, plain)
 
     def open(self, number: int, last: bool, sealed: memoryview, into: memoryview) -> None:
-        """*into* is as long as *sealed* less the tag."""
+        """Open frame *number* into *into*, which is as long as *sealed* without its tag."""
         name = self._id + _FRAME_NAME.pack(number, last)
         if self._aead is not None:
             try:
                 self._aead.decrypt_into(number.to_bytes(12, "big"), sealed, name, into)
             except InvalidTag:
-                raise self._damaged(number) from None
+                raise self._corrupted(number) from None
             return
         plain = sealed[:-TAG_BYTES]
         if not compare_digest(self._tag(name, plain), bytes(sealed[-TAG_BYTES:])):
-            raise self._damaged(number)
+            raise self._corrupted(number)
         into[:] = plain
 
     def open_one(self, number: int, sealed: Buffer) -> Buffer:
-        """The plain bytes of a frame that is all of its extent."""
+        """Return the plain bytes of a frame that is the only one of its extent."""
         if self._aead is None:
             plain = memoryview(bytearray(len(sealed) - TAG_BYTES))
             self.open(number, True, memoryview(sealed), plain)
@@ -193,20 +197,20 @@ class Frames:
         try:
             return self._aead.decrypt(number.to_bytes(12, "big"), sealed, self._id + _FRAME_NAME.pack(number, True))
         except InvalidTag:
-            raise self._damaged(number) from None
+            raise self._corrupted(number) from None
 
     def _tag(self, name: bytes, plain: Buffer) -> bytes:
         tag = blake2b(name, digest_size=TAG_BYTES, key=self._key)
         tag.update(plain)
         return tag.digest()
 
-    def _damaged(self, number: int) -> Corrupted:
+    def _corrupted(self, number: int) -> Corrupted:
         return Corrupted(f"frame {number} of block {self._id.hex()} is not what was sealed")
 
 
 def _frames_from(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
-    """The frames' plain bytes. Only a frame that lies across buffers is copied, so that a body which came in small
-    buffers is never laid out whole a second time (which would cost more than sealing it)."""
+    """Yield the plain bytes of each frame. Only a frame that spans several buffers is copied: copying a whole body that
+    came in small buffers would cost more than sealing it."""
     frame = bytearray()
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
@@ -227,9 +231,9 @@ def _frames_from(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
 
 
 class Sealer:
-    """Fills one block, extent by extent.
+    """Seals one block, extent by extent.
 
-    Sealing 8 MiB takes one or two milliseconds; a caller on the event loop adds a block in slices, or in a thread.
+    Sealing 8 MiB takes one or two milliseconds. A caller on the event loop seals in slices, or in a thread.
     """
 
     def __init__(self, ring_key: bytes, ring_key_id: int, session: int, mode: int = ENCRYPTED) -> None:
@@ -243,15 +247,15 @@ class Sealer:
         """Plain bytes so far."""
 
     def add(self, buffers: Sequence[Buffer], *, more: bool = False) -> ExtentLocation:
-        """Seal one extent, which may come in several buffers. Raises `ValueError` if it is empty or too long.
+        """Seal one extent, in one or more buffers. Raises `ValueError` if it is empty or too long.
 
-        *more*: the extent goes on with the next `add`, so that a large one is sealed as it arrives; its length is
-        then the sum of them, and this stretch of it must be whole frames."""
+        *more*: the extent continues with the next call, so that a large one can be sealed as it arrives. Its length is
+        then the sum of the parts, and each part but the last must consist of whole frames."""
         length = sum(map(len, buffers))
         if not 0 < length <= MAX_BLOCK_PLAIN - self.plain:
-            raise ValueError(f"an extent of {length} bytes does not fit behind {self.plain}")
+            raise ValueError(f"an extent of {length} bytes does not fit after {self.plain}")
         if more and length % FRAME_PLAIN:
-            raise ValueError(f"an extent cannot go on behind {length} bytes: only its last frame may be short")
+            raise ValueError(f"an extent cannot continue after {length} bytes: only its last frame may be short")
         sealed = memoryview(unfilled(sealed_length(length)))
         placed = ExtentLocation(self.size, self._frame, length)
         at = 0
@@ -267,7 +271,7 @@ class Sealer:
         return placed
 
     def finish(self) -> Sealed:
-        """The block, whose buffers must not change any more."""
+        """Return the sealed block. Its buffers must not change any more."""
         crc = 0
         for buffer in self._buffers:
             crc = checksums.crc32c(buffer, crc)
@@ -285,10 +289,10 @@ class Opener:
         self._frames = Frames(ring_key, block_id, mode)
 
     def open(self, sealed: Buffer, length: int, frame: int, first: int = 0, count: int | None = None) -> memoryview:
-        """The plain bytes of *count* frames (None: all that follow) of an extent, from its *first*-th on.
+        """Return the plain bytes of *count* frames (None: all that follow) of an extent, from its *first*-th frame on.
 
-        The extent has *length* plain bytes, and its own first frame the number *frame* in the block. *sealed* is
-        exactly those frames. Raises `Corrupted` if it is shorter, longer, or anything else than what was sealed."""
+        *length*: the plain bytes of the whole extent. *frame*: the number of the extent's first frame in the block.
+        *sealed*: exactly those frames. Raises `Corrupted` if it differs from what was sealed, in length or content."""
         view = memoryview(sealed).cast("B")
         if count is None:
             count = frames_of(length) - first
@@ -296,7 +300,7 @@ class Opener:
         if expected <= 0 or len(view) != expected + count * TAG_BYTES:
             raise Corrupted(
                 f"block {self.block_id.hex()} has {len(view)} bytes where frame {frame + first} and "
-                f"{count - 1} behind it have {expected + count * TAG_BYTES}"
+                f"{count - 1} after it have {expected + count * TAG_BYTES}"
             )
         plain = memoryview(unfilled(expected))
         total = frames_of(length)
@@ -307,7 +311,7 @@ class Opener:
         return plain
 
     def open_one(self, sealed: Buffer, length: int, frame: int) -> Buffer:
-        """As `open`, of an extent that is one frame, all of it: half the time, for 4 KiB."""
+        """Return the plain bytes of an extent of a single frame. For 4 KiB this takes half the time of `open`."""
         if not 0 < length <= FRAME_PLAIN or len(sealed) != length + TAG_BYTES:
             raise Corrupted(
                 f"block {self.block_id.hex()} has {len(sealed)} bytes where frame {frame} has {length + TAG_BYTES}"
@@ -316,10 +320,10 @@ class Opener:
 
 
 class BlockKeys:
-    """Openers of the blocks read lately, so that a block's key is not derived again for each read."""
+    """A cache of openers of recently read blocks, so that a block's key is not derived again for each read."""
 
     def __init__(self, ring_key: Callable[[int], tuple[bytes, int]], most: int = 4096) -> None:
-        """*ring_key* answers the key and the mode of a ring key's id; *most* openers are kept."""
+        """*ring_key*: returns the key and the mode of a ring key by its id. *most*: how many openers are kept."""
 
         @lru_cache(most)
         def opener(ring_key_id: int, block_id: bytes) -> Opener:

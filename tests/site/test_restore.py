@@ -168,7 +168,7 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
     ]
     assert dict(report.kinds) == {"journal-damaged": 1, "replay-impossible": 1}
     assert made.damage == fault == read_manifest(saved).damage
-    with pytest.raises(Corrupted, match=f"{fault}. Restore another backup, or only the tables of this one with --tables-only"):
+    with pytest.raises(Corrupted, match=f"{fault}. Restore another backup, or only the tables"):
         await restore(saved, anew, key)
     shutil.rmtree(anew)
     restored = await restore(saved, anew, key, tables_only=True)
