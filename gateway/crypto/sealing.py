@@ -5,8 +5,8 @@
     frame  = at most 64 KiB of bytes (mode 1: encrypted), then a tag of 16 bytes
 
 A block's key is HKDF-SHA256(ring key, info = "entrepot block 1" + block id). So no two blocks share a key, and the
-number of a frame suffices as its nonce. Every extent begins a new frame, and only its last frame may be short. Each frame's tag
-also covers (block id, frame number, whether it is the last frame of its extent).
+number of a frame suffices as its nonce. Every extent begins a new frame, and only its last frame may be short. Each
+frame's tag also covers (block id, frame number, whether it is the last frame of its extent).
 
 **Why a reader detects every change without trusting the backend.** From the journal, which is trusted, the reader knows
 the block's id, the extent's first frame and its exact plain length. Hence it knows each frame's number, length and
