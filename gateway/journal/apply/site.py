@@ -47,7 +47,7 @@ from gateway.journal.tables import (
     RingKey,
     Session,
     SessionState,
-    Site,
+    SiteRow,
     Tenant,
     Token,
     User,
@@ -106,7 +106,7 @@ def apply_site(record: SiteRecord, rows: Rows, number: int) -> None:
 
 
 def _site_founded(record: SiteFounded, rows: Rows) -> None:
-    rows.put(SITE, Site(0, record.id, record.name, record.incarnation, record.feature, record.at_ns))
+    rows.put(SITE, SiteRow(0, record.id, record.name, record.incarnation, record.feature, record.at_ns))
 
 
 def _incarnation_started(record: IncarnationStarted, rows: Rows) -> None:

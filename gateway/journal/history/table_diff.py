@@ -76,36 +76,36 @@ def _catch_up(
 def _compare(
     table: Table[Any], source: sqlite3.Connection, replayed: SqliteStore, progress: Progress
 ) -> Iterator[Difference]:
-    """Read both tables in the order of their stored key, side by side."""
+    """Compare the actual rows of *table* with the expected ones: both are read in the order of their stored key."""
     names, key = table.row._fields, [table.row._fields.index(name) for name in table.stored_key]
     columns = ", ".join(f'"{name}"' for name in names)
     statement = f"SELECT {columns} FROM {table.name} ORDER BY {', '.join(table.stored_key)}"
-    theirs, ours = iter(source.execute(statement)), iter(replayed.rows(statement))
-    found, made, done = next(theirs, None), next(ours, None), 0
-    while found is not None or made is not None:
-        order = _compare_keys(found, made, key)
-        row = made if order > 0 else found
-        assert row is not None, "one of them is there"
+    actual_rows, expected_rows = iter(source.execute(statement)), iter(replayed.rows(statement))
+    actual, expected, done = next(actual_rows, None), next(expected_rows, None), 0
+    while actual is not None or expected is not None:
+        order = _compare_keys(actual, expected, key)
+        row = expected if order > 0 else actual
+        assert row is not None, "one of them is a row"
         if order:
             yield Difference(table.name, row[: table.key], _MISSING if order > 0 else _EXTRA)
-        elif found != made:
-            other = [name for name, one, two in zip(names, found or (), made or (), strict=True) if one != two]
+        elif actual != expected:
+            other = [name for name, one, two in zip(names, actual or (), expected or (), strict=True) if one != two]
             yield Difference(table.name, row[: table.key], f"the journal makes it with another {', '.join(other)}")
-        found = next(theirs, None) if order <= 0 else found
-        made = next(ours, None) if order >= 0 else made
+        actual = next(actual_rows, None) if order <= 0 else actual
+        expected = next(expected_rows, None) if order >= 0 else expected
         done += 1
         if done % PROGRESS_ROWS == 0:
             progress(f"compared rows of {table.name}", done, 0)
 
 
-def _compare_keys(found: tuple[Any, ...] | None, made: tuple[Any, ...] | None, key: list[int]) -> int:
-    """Return a negative number if *found* comes first, a positive one if *made* does, 0 if they have the same key. None
-    comes last."""
-    if found == made:
+def _compare_keys(actual: tuple[Any, ...] | None, expected: tuple[Any, ...] | None, key: list[int]) -> int:
+    """Return a negative number if *actual* comes first, a positive one if *expected* does, 0 if they have the same
+    key. None comes last."""
+    if actual == expected:
         return 0
-    if found is None or made is None:
-        return 1 if found is None else -1
-    one, two = [_sort_key(found[at]) for at in key], [_sort_key(made[at]) for at in key]
+    if actual is None or expected is None:
+        return 1 if actual is None else -1
+    one, two = [_sort_key(actual[at]) for at in key], [_sort_key(expected[at]) for at in key]
     return (one > two) - (one < two)
 
 

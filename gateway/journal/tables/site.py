@@ -17,7 +17,7 @@ class SessionState(IntEnum):
     SWEPT = 2
 
 
-class Site(NamedTuple):
+class SiteRow(NamedTuple):
     """The site itself; one row, whose `one` is 0."""
 
     one: int
@@ -136,7 +136,7 @@ class Slot(NamedTuple):
     answer: bytes
 
 
-SITE = Table("site", Site)
+SITE = Table("site", SiteRow)
 TENANT = Table("tenant", Tenant)
 USER = Table("user", User)
 ACCESS_KEY = Table("access_key", AccessKey)
