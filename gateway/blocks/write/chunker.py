@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from backends.base import Buffer
 from gateway.blocks.types import BLOCK_BYTES, WriteContext
-from gateway.blocks.write.block_store import BlockStore
+from gateway.blocks.write.block_writer import BlockWriter
 from gateway.blocks.write.packer import StoredExtent
 from gateway.crypto.sealing import FRAME_PLAIN, Sealer
 from gateway.errors import Unavailable
@@ -59,7 +59,7 @@ class Chunker:
 
     def __init__(
         self,
-        store: BlockStore,
+        blocks: BlockWriter,
         context: WriteContext,
         size_hint: int | None,
         *,
@@ -68,8 +68,8 @@ class Chunker:
         wait_seconds: float | None,
     ) -> None:
         """The arguments are those of `Writer` and `Writer.store`."""
-        self._store = store
-        self._budget = store.budget
+        self._blocks = blocks
+        self._budget = blocks.budget
         self._context = context
         self._pack_bytes = pack_bytes
         self._blocks_in_flight = blocks_in_flight
@@ -128,7 +128,7 @@ class Chunker:
             stored.block_ref.abort()
         self._stored = []
         for task in self._tasks:
-            self._store.keep(task)
+            self._blocks.keep(task)
             task.add_done_callback(_abort_result)
 
     def reclaim(self, begun_before: float) -> int:
@@ -188,7 +188,7 @@ class Chunker:
     def _seal(self, size: int, *, more: bool) -> None:
         """Seal the first *size* unsealed bytes: whole frames, or, without *more*, all that is left of the block."""
         if self._sealer is None:
-            self._sealer = self._store.new_sealer(self._context)
+            self._sealer = self._blocks.new_sealer(self._context)
             placed = self._sealer.add(self._take_unsealed(size), more=more)
             self._begins = (placed.offset, placed.frame)
         else:
@@ -237,9 +237,9 @@ class Chunker:
         """Store a detached block, and give its bytes back to the budget."""
         try:
             if block.sealer is None:
-                return await self._store.store_small(self._context, block.unsealed, block.size)
+                return await self._blocks.store_small(self._context, block.unsealed, block.size)
             sealed = block.sealer.finish()
-            block_ref = await self._store.store_block(self._context, sealed)
+            block_ref = await self._blocks.store_block(self._context, sealed)
             return StoredExtent(Extent(sealed.block_id, *block.begins, block.size), block_ref)
         finally:
             self._budget.release(block.size)

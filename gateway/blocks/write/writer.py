@@ -17,7 +17,7 @@ from gateway import errors
 from gateway.blocks.budget import Budget
 from gateway.blocks.types import BLOCK_BYTES, WriteContext
 from gateway.blocks.write.block_put import BlockRef
-from gateway.blocks.write.block_store import BlockStore
+from gateway.blocks.write.block_writer import BlockWriter
 from gateway.blocks.write.chunker import Chunker
 from gateway.blocks.write.packer import StoredExtent
 from gateway.blocks.write.reclaim import Reclaimer
@@ -84,7 +84,7 @@ class Writer:
         self.blocks_in_flight = blocks_in_flight
         self.wait_seconds = wait_seconds
         self._reclaimer = Reclaimer(budget, timing.blocks.fill_seconds)
-        self._blocks = BlockStore(session, reading, budget, packs_in_flight, timing)
+        self._blocks = BlockWriter(session, reading, budget, packs_in_flight, timing)
 
     async def store(
         self, context: WriteContext, body: AsyncIterator[Buffer], size_hint: int | None, sink: Sink

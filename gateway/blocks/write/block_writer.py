@@ -41,8 +41,8 @@ class _PackKey(NamedTuple):
     set_id: int
 
 
-class BlockStore:
-    """Stores the blocks of one process. For one event loop."""
+class BlockWriter:
+    """Seals and stores the blocks and packs of one process. For one event loop."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A pack whose objects are named one after the other, while everything that deletes does what it can."""
+"""A shared pack whose objects are named one after the other, while the workers release and sweep."""
 
 from __future__ import annotations
 
