@@ -1,4 +1,4 @@
-"""What the door tells of each request, once, behind its last byte: the seam for metrics and the log line. Pure."""
+"""The interface between the S3 API and its access log: one record for each request, after the last byte was sent."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ from typing import NamedTuple, Protocol
 
 
 class AccessRecord(NamedTuple):
-    """One answered request. No secrets: the query, which may hold a signature, is not in it."""
+    """One completed request. It contains no secrets: the query, which may hold a signature, is not part of it."""
 
     request_id: str
     operation: str
-    """S3's name for it (`GetObject`); `Unknown` when no route matched or the head could not be read."""
+    """S3's name of the operation (`GetObject`); `Unknown` if no route matched or the head could not be parsed."""
     method: str
     path: str
-    """As on the wire, without the query."""
+    """The path as the client sent it, without the query."""
     status: int
     error: str
-    """S3's error code; empty when there was none."""
+    """S3's error code; empty without an error."""
     bytes_in: int
     bytes_out: int
     seconds: float
     bucket: str
     user: str
-    """Empty until a signature was accepted."""
+    """The authenticated user; empty if the request was not authenticated."""
     remote: str
+    """The client's address."""
 
 
 class AccessLog(Protocol):
-    """Who wants to know of requests."""
+    """Receives a record of each completed request."""
 
     def write(self, seen: AccessRecord) -> None:
-        """Called once a request. Must neither raise nor block: it runs on the loop, inside every request."""
+        """Record one request. It must neither raise nor block, since it runs on the event loop during the request."""

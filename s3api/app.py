@@ -1,6 +1,8 @@
-"""From an exchange to its answer: read the target, find the operation, know who asks, run it, put errors in S3's words.
+"""The S3 application: handles one exchange at a time.
 
-Whatever happens in between, the client gets an answer with a request id, and the observer one call.
+It parses the target, finds the operation, authenticates the caller, runs the operation, and turns an error into S3's
+error response. Whatever happens, the client receives a response with a request id (unless it disconnects), and the
+access log receives one record.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ import secrets
 import time
 from typing import TYPE_CHECKING
 
-from gateway.timing import Clock
+from gateway.engine.types import Clock
 from s3api.access_log import AccessLog, AccessRecord
 from s3api.auth import Authenticator
-from s3api.errors import Failure, S3Error, error_xml, translate_error
+from s3api.errors import S3Error
 from s3api.format.authority import destination, logged_path, virtual_bucket
 from s3api.format.dates import http_date
+from s3api.format.error_response import Failure, error_xml, translate_error
 from s3api.format.hoisted_headers import hoisted_headers
-from s3api.format.owners import EXPECTED, check_expected_owner
 from s3api.format.request_target import parse_target
 from s3api.format.unsupported import check_headers
 from s3api.http.exchange import NEWEST, OLDEST, Exchange
 from s3api.operations import ROUTES
+from s3api.ops.expected_owner import EXPECTED, check_expected_owner
 from s3api.request import S3Request, lower_headers
 from s3api.response import STATUS_LINES, Response
 from s3api.routing import Route
@@ -35,11 +38,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("entrepot.s3")
 
 GONE = 499
-"""What the log says of a client that left before its answer."""
+"""The status in the access log if the client disconnected before the response was sent."""
 
 
 class S3App:
-    """Answers exchanges out of one engine."""
+    """Handles the exchanges of all connections of a worker, with one engine."""
 
     def __init__(self, engine: Engine, settings: S3Settings, access_log: AccessLog, clock: Clock) -> None:
         self._engine = engine
@@ -50,15 +53,16 @@ class S3App:
         self._host_id = secrets.token_urlsafe(24)
         self._server_line = f"Server: {settings.server_name}\r\n"
         self._host_line = f"x-amz-id-2: {self._host_id}\r\n"
-        # Unique among processes and restarts by its random start, and cheap.
+        # A cheap counter. Its random start makes request ids unique among processes and restarts.
         self._numbers = itertools.count(secrets.randbits(62))
         self.in_flight = 0
-        """Requests that are being answered."""
+        """The number of requests in progress."""
         self.closing = False
-        """Answers from now on end their connections."""
+        """The server is stopping: each response closes its connection."""
 
     async def handle(self, exchange: Exchange) -> bool:
-        """Answer one request; whether its connection may live on. Raises ConnectionError when nobody is there."""
+        """Handle one request. Returns whether the connection may be kept. Raises ConnectionError if the client has
+        disconnected, or if the response failed after its head was sent."""
         started = time.perf_counter()
         request_id = f"{next(self._numbers):016X}"
         self.in_flight += 1
@@ -78,13 +82,13 @@ class S3App:
                 response = await route.handler(request)
             except (ConnectionError, asyncio.CancelledError):
                 raise
-            except Exception as error:  # noqa: BLE001 (the last place before the client: nothing may pass)
+            except Exception as error:  # noqa: BLE001 (the last handler: every error becomes a response)
                 response = self._error_response_for(exchange, request, request_id, error)
             close = self.closing or exchange.must_close(self._settings.drain_bytes)
             if response.chunks is None:
-                # Written without a coroutine of its own, as most answers are.
+                # Most responses are written without a coroutine of their own.
                 sent = exchange.send_whole(response, self._lines(request_id), close)
-                if exchange.protocol.writing_paused:
+                if exchange.channel.writing_paused:
                     await exchange.drain(self._settings.write_idle_seconds)
             else:
                 sent = await exchange.stream(
@@ -94,11 +98,11 @@ class S3App:
             response = Response(GONE, code="ClientGone")
             raise
         except Exception as error:
-            # The head of the answer is out: all that is left is to cut the body short, and to say why here.
+            # The head was already sent. The body is cut short, and the error is logged.
             response = self._truncated_response(request_id, error)
             raise ConnectionAbortedError from error
         else:
-            # The stop may have begun while the answer went out.
+            # The server may have begun to stop while the response was sent.
             return not (close or self.closing)
         finally:
             exchange.task = None
@@ -110,21 +114,22 @@ class S3App:
         if not OLDEST <= message.version <= NEWEST:
             raise S3Error("BadRequest")
         headers = lower_headers(message.headers.items())
-        # The host that is signed is the one that names the bucket, and the one that operations see.
+        # The signed host is also the one that names the bucket and the one that operations see.
         authority, origin = destination(message.path, headers.get("host"), message.version)
         if authority:
             headers["host"] = authority
         target = parse_target(origin, virtual_bucket(authority, self._settings.base_domains))
-        return S3Request(self._engine, self._settings, exchange, target, headers, request_id)
+        return S3Request(self._engine, self._settings, exchange, message.method, target, headers, request_id)
 
     def _route(self, request: S3Request) -> Route:
-        """The operation that is asked for, once it is known who asks and that nothing is asked that is not built."""
+        """Return the route of *request* after authenticating it. Raises S3Error NotImplemented if the request uses a
+        feature that is not implemented."""
         hoisted = hoisted_headers(request.target, request.headers)
         headers = {**hoisted, **request.headers} if hoisted else request.headers
         route = ROUTES.find(request.method, request.target.scope, request.query, headers)
         request.operation = route.operation
         if route.signed:
-            # The headers that are signed are those that came as headers.
+            # Headers that come as query parameters are not among the signed headers.
             self._authenticator.authenticate(request)
         request.headers = headers
         check_headers(request.headers, self._settings.sealed)
@@ -146,12 +151,13 @@ class S3App:
         return self._error_response(failure, resource, request_id, exchange.message.method)
 
     def _truncated_response(self, request_id: str, error: Exception) -> Response:
-        """What is told of a request that failed in the middle of its answer; its client sees a body that is short."""
+        """Log an error that occurred while the body was sent. Returns a response for the access log only: the client
+        receives an incomplete body."""
         failure = translate_error(error)
         if failure.code == "InternalError":
-            log.error("request %s failed in the middle of its answer", request_id, exc_info=error)
+            log.error("request %s failed while its response was sent", request_id, exc_info=error)
         else:
-            log.warning("request %s broke off in the middle of its answer: %s", request_id, error)
+            log.warning("request %s was aborted while its response was sent: %s", request_id, error)
         return Response(failure.status, code=failure.code)
 
     def _error_response(self, failure: Failure, resource: str, request_id: str, method: str) -> Response:
@@ -164,7 +170,8 @@ class S3App:
         return Response(failure.status, lines, body, code=failure.code)
 
     def refuse(self, remote: str, code: str) -> bytes:
-        """The whole answer, as bytes, to a request whose head could not be read; the connection ends behind it."""
+        """Return the complete response, as bytes, to a request whose head cannot be parsed. The caller closes the
+        connection after it."""
         request_id = f"{next(self._numbers):016X}"
         response = self._error_response(translate_error(S3Error(code)), "", request_id, "")
         seen = AccessRecord(
@@ -199,6 +206,6 @@ class S3App:
                 seconds,
                 request.bucket if request else "",
                 request.caller.user if request else "",
-                exchange.protocol.remote,
+                exchange.channel.remote,
             )
         )

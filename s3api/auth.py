@@ -1,13 +1,12 @@
-"""Who asks: a request's signature checked, its user known. The rules are identity's; here is the hand-over."""
+"""Authenticate requests: verify the signature with `gateway.identity` and determine the caller."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from gateway.engine.types import Caller
+from gateway.engine.types import Caller, Clock
 from gateway.identity.sigv4 import SignedRequest, is_anonymous, verify
-from gateway.timing import Clock
 from s3api.errors import S3Error
 from s3api.format.request_target import to_bytes
 from s3api.request import S3Request
@@ -20,7 +19,7 @@ _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 
 
 class Authenticator:
-    """Checks signatures against the engine's credentials."""
+    """Verifies the signatures of requests with the engine's credentials."""
 
     def __init__(self, engine: Engine, settings: S3Settings, clock: Clock) -> None:
         self._engine = engine
@@ -28,15 +27,16 @@ class Authenticator:
         self._wall_ns = clock.wall_ns
 
     def authenticate(self, request: S3Request) -> None:
-        """Find out who asks, or raise identity's `SignatureError`."""
+        """Set the request's `caller` and `verified`. Raises identity's `SignatureError`, and S3Error InvalidRequest for
+        an anonymous request with `response-*` parameters."""
         callers: list[Caller] = []
 
         def secret_of(access_key: str) -> str | None:
-            found = self._engine.credential(access_key)
-            if found is None:
+            credential = self._engine.credential(access_key)
+            if credential is None:
                 return None
-            secret: str = found[0]
-            callers.append(found[1])
+            secret: str = credential[0]
+            callers.append(credential[1])
             return secret
 
         target = request.target
@@ -51,5 +51,5 @@ class Authenticator:
 
 
 def _ascii(raw: str) -> str:
-    """*raw* with bytes that should have come percent-encoded made so."""
+    """Return *raw* with its non-ASCII bytes percent-encoded, as the client should have sent them."""
     return raw if raw.isascii() else quote(to_bytes(raw), safe=_ASCII)

@@ -1,4 +1,4 @@
-"""S3's error codes, as its API reference lists them: each with its HTTP status and S3's own sentence. Pure."""
+"""S3's error codes with their HTTP statuses and S3's own sentences, from the S3 API reference. Pure."""
 
 from __future__ import annotations
 
@@ -97,4 +97,4 @@ CODES: dict[str, tuple[int, str]] = {
     "XAmzContentChecksumMismatch": (400, "The provided checksum does not match what was computed."),
     "XAmzContentSHA256Mismatch": (400, "The provided 'x-amz-content-sha256' header does not match what was computed."),
 }
-"""S3's code → (HTTP status, S3's sentence)."""
+"""Each code with its (HTTP status, sentence)."""

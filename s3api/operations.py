@@ -1,4 +1,4 @@
-"""The table of operations: what S3 calls each, and who answers it. The pickier row stands first."""
+"""The routing table: each S3 operation and its handler. More specific rows come before less specific ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from s3api.ops import (
     subresources,
     tagging,
 )
-from s3api.ops import copy as copying
-from s3api.ops import get as objects
-from s3api.ops import list as listing
+from s3api.ops import copy as copy_ops
+from s3api.ops import get as get_ops
+from s3api.ops import list as list_ops
 from s3api.ops.copy import SOURCE
 from s3api.routing import Route, Routes
 
@@ -34,8 +34,8 @@ ROUTE_ROWS = (
     Route("PUT", BUCKET, "PutBucketVersioning", buckets.put_versioning, ("versioning",)),
     Route("GET", BUCKET, "ListMultipartUploads", multipart.list_multipart_uploads, ("uploads",)),
     Route("GET", BUCKET, "ListObjectVersions", list_versions.list_object_versions, ("versions",)),
-    Route("GET", BUCKET, "ListObjectsV2", listing.list_objects_v2, ("list-type=2",)),
-    Route("GET", BUCKET, "ListObjects", listing.list_objects_v1),
+    Route("GET", BUCKET, "ListObjectsV2", list_ops.list_objects_v2, ("list-type=2",)),
+    Route("GET", BUCKET, "ListObjects", list_ops.list_objects_v1),
     Route("POST", BUCKET, "DeleteObjects", delete.delete_objects, ("delete",)),
     Route("POST", BUCKET, "PostObject", subresources.post_form, signed=False),
     #
@@ -85,11 +85,11 @@ ROUTE_ROWS = (
     Route("GET", OBJECT, "GetObjectLegalHold", subresources.no_object_lock, ("legal-hold",)),
     Route("GET", OBJECT, "GetObjectRetention", subresources.no_object_lock, ("retention",)),
     #
-    Route("GET", OBJECT, "GetObject", objects.get_object, ("partNumber",)),
-    Route("GET", OBJECT, "GetObject", objects.get_object),
-    Route("HEAD", OBJECT, "HeadObject", objects.head_object, ("partNumber",)),
-    Route("HEAD", OBJECT, "HeadObject", objects.head_object),
-    Route("PUT", OBJECT, "CopyObject", copying.copy_object, (), SOURCE),
+    Route("GET", OBJECT, "GetObject", get_ops.get_object, ("partNumber",)),
+    Route("GET", OBJECT, "GetObject", get_ops.get_object),
+    Route("HEAD", OBJECT, "HeadObject", get_ops.head_object, ("partNumber",)),
+    Route("HEAD", OBJECT, "HeadObject", get_ops.head_object),
+    Route("PUT", OBJECT, "CopyObject", copy_ops.copy_object, (), SOURCE),
     Route("PUT", OBJECT, "PutObject", put.put_object),
     Route("DELETE", OBJECT, "DeleteObject", delete.delete_object),
     #

@@ -1,11 +1,12 @@
-"""One call at the door: what an operation reads of its request. An operation is a function of it to an `Response`."""
+"""A request as an operation sees it. An operation is a function from an `S3Request` to a `Response`."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gateway.engine.types import Caller
+from gateway.identity.sigv4 import VerifiedRequest
 from s3api.errors import S3Error
 from s3api.format.metadata import as_text
 from s3api.format.request_target import Target, to_bytes
@@ -14,23 +15,35 @@ from s3api.settings import S3Settings
 
 if TYPE_CHECKING:
     from gateway.engine.engine import Engine
-    from gateway.identity.sigv4 import VerifiedRequest
-    from s3api.http.exchange import Exchange
 
 MAX_KEYS = 1000
 MAX_PART_NUMBER = 10_000
 MAX_INTEGER = (1 << 31) - 1
-_NOBODY = Caller("", 0, 0, root=False)
+_ANONYMOUS = Caller("", 0, 0, root=False)
+
+
+class RequestStream(Protocol):
+    """The connection as an operation uses it. `http.exchange.Exchange` implements it; it is declared here so that this
+    module does not import the connection."""
+
+    @property
+    def is_tls(self) -> bool: ...
+
+    async def read(self, idle_seconds: float) -> bytes:
+        """Return the next bytes of the body, empty at its end. Raises S3Error RequestTimeout if none arrive within
+        *idle_seconds*, ConnectionError if the client has disconnected."""
+
+    def keep_running(self) -> None:
+        """Do not cancel the request's task if the client disconnects."""
 
 
 class S3Request:
-    """One request: target, headers, who asks, the engine that will answer."""
+    """One request: its target, headers and caller, and the engine to call."""
 
     __slots__ = (
         "bucket",
         "caller",
         "engine",
-        "exchange",
         "headers",
         "key",
         "method",
@@ -38,6 +51,7 @@ class S3Request:
         "query",
         "request_id",
         "settings",
+        "stream",
         "target",
         "verified",
     )
@@ -46,38 +60,40 @@ class S3Request:
         self,
         engine: Engine,
         settings: S3Settings,
-        exchange: Exchange,
+        stream: RequestStream,
+        method: str,
         target: Target,
         headers: dict[str, str],
         request_id: str,
     ) -> None:
         self.engine = engine
         self.settings = settings
-        self.exchange = exchange
+        self.stream = stream
         self.target = target
         self.bucket = target.bucket
         self.key = target.key
         self.query = target.query
         self.headers = headers
-        """Lower-case names; several of one name joined by commas."""
-        self.method: str = exchange.message.method
+        """Headers under lower-case names; values of the same name are joined by commas."""
+        self.method = method
         self.operation = "Unknown"
+        """S3's name of the operation, for the access log."""
         self.request_id = request_id
-        self.caller: Caller = _NOBODY
-        """Who signed; nobody until `signing.authenticate` has passed."""
+        self.caller: Caller = _ANONYMOUS
+        """The authenticated user. `auth.Authenticator` sets it."""
         self.verified: VerifiedRequest | None = None
-        """How the body is signed; None until then."""
+        """How the body is signed. `auth.Authenticator` sets it."""
 
     @property
     def version(self) -> str | None:
-        """The versionId asked for. Raises S3Error InvalidArgument for an empty one."""
+        """The requested versionId, if any. Raises S3Error InvalidArgument for an empty one."""
         version = self.query.get("versionId")
         if version == "":
             raise S3Error("InvalidArgument", "Version id cannot be the empty string", ArgumentName="versionId")
         return version
 
     def refuse_version(self) -> None:
-        """A write makes a version, it cannot name one. Raises S3Error InvalidArgument."""
+        """Raise S3Error InvalidArgument if the request names a version, which a write cannot do."""
         if "versionId" in self.query:
             raise S3Error(
                 "InvalidArgument", "This operation does not accept a version-id.", ArgumentName="versionId",
@@ -85,11 +101,13 @@ class S3Request:
             )  # fmt: skip
 
     def raw(self, name: str) -> bytes:
-        """A query parameter's bytes, empty when it is absent."""
+        """Return a query parameter's bytes; empty if it is absent."""
         return to_bytes(self.query.get(name, ""))
 
     def number(self, name: str, default: int, most: int = MAX_INTEGER, least: int = 0) -> int:
-        """A query parameter that is a whole number. Raises S3Error InvalidArgument."""
+        """Return a query parameter as an integer, at most *most*, or *default* if it is absent.
+
+        Raises S3Error InvalidArgument for a value that is not an integer from *least* to `MAX_INTEGER`."""
         text = self.query.get(name)
         if not text:
             return default
@@ -104,22 +122,23 @@ class S3Request:
         return min(value, most)
 
     def url_encoding(self) -> bool:
-        """Whether keys go out percent-encoded. Raises S3Error InvalidArgument for an unknown encoding-type."""
-        asked = self.query.get("encoding-type")
-        if not asked:
+        """Return whether the client wants keys percent-encoded. Raises S3Error InvalidArgument for an unknown
+        encoding-type."""
+        encoding = self.query.get("encoding-type")
+        if not encoding:
             return False
-        if asked.lower() != "url":
+        if encoding.lower() != "url":
             raise S3Error(
                 "InvalidArgument",
                 "Invalid Encoding Method specified in Request",
                 ArgumentName="encoding-type",
-                ArgumentValue=asked,
+                ArgumentValue=encoding,
             )
         return True
 
 
 def part_number(request: S3Request) -> int:
-    """The partNumber asked for. Raises S3Error InvalidArgument."""
+    """Return the requested partNumber. Raises S3Error InvalidArgument."""
     text = request.query["partNumber"]
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else 0
     if not 1 <= number <= MAX_PART_NUMBER:
@@ -133,15 +152,15 @@ def part_number(request: S3Request) -> int:
 
 
 def lower_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers under lower-case names, several of one name joined by commas (RFC 9110 section 5.3). A value that is not
-    UTF-8 is read as Latin-1."""
-    found: dict[str, str] = {}
+    """Return the headers under lower-case names, with values of the same name joined by commas (RFC 9110 section 5.3).
+    A value that is not UTF-8 is decoded as Latin-1."""
+    headers: dict[str, str] = {}
     for name, value in items:
         if not value.isascii():
             value = as_text(value)
         lower = name.lower()
-        found[lower] = f"{found[lower]},{value}" if lower in found else value
-    return found
+        headers[lower] = f"{headers[lower]},{value}" if lower in headers else value
+    return headers
 
 
 Operation = Callable[[S3Request], Awaitable[Response]]

@@ -1,4 +1,4 @@
-"""What goes back to the client: a status, header lines, and a body that is at hand or still to come. Pure."""
+"""A response: status, header lines, and a body that is in memory or comes in chunks. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from gateway.engine.types import Buffer
 
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 BODILESS = frozenset({204, 304})
-"""Statuses that have neither a body nor a Content-Length. RFC 9110 section 8.6."""
+"""Statuses without a body and without Content-Length (RFC 9110 section 8.6)."""
 
 
 class Response:
-    """One answer. *lines* are whole header lines, each with its CR LF, whose values the maker has vetted."""
+    """One response. *lines* holds complete header lines, each with its CR LF. The caller guarantees that their values
+    contain no control characters."""
 
     __slots__ = ("body", "chunks", "code", "length", "lines", "status")
 
@@ -31,13 +32,13 @@ class Response:
         self.lines = lines
         self.body = body
         self.chunks = chunks
-        """The body in pieces, *length* bytes together; None when `body` is all of it."""
+        """The body in chunks of *length* bytes altogether; None if `body` is the whole body."""
         self.length = len(body) if length is None else length
-        """What Content-Length says; with neither body nor chunks the answer to a HEAD."""
+        """The value of Content-Length. In a response to HEAD there is neither a body nor chunks."""
         self.code = code
-        """S3's error code, for the log."""
+        """S3's error code, for the access log."""
 
 
 def xml_response(text: str, lines: str = "", status: int = 200) -> Response:
-    """An answer whose body is the XML document *text*."""
+    """Return a response whose body is the XML document *text*."""
     return Response(status, lines + "Content-Type: application/xml\r\n", text.encode())

@@ -1,7 +1,7 @@
-"""Which operation a request asks for: a table, the pickier row first, and one function that looks things up. Pure.
+"""Routing: find the operation that a request names, in a table whose more specific rows come first. Pure.
 
-A row matches when every query parameter and header it names is there. A request that names a sub-resource (`?acl`)
-which no row takes must never fall through to the plain row: `PUT /bucket/key?acl` is no PutObject.
+A route matches if the request has every query parameter and header that the route names. A request that names a
+sub-resource (`?acl`) without a matching route is rejected: `PUT /bucket/key?acl` must not be taken for PutObject.
 """
 
 from __future__ import annotations
@@ -23,44 +23,45 @@ SUBRESOURCES = frozenset(
         "select", "session", "tagging", "torrent", "uploadId", "uploads", "versioning", "versions", "website",
     }
 )  # fmt: skip
-"""Query parameters that name a sub-resource or another verb. Other parameters only modify an operation."""
+"""The query parameters that name a sub-resource or another operation. Other parameters only modify an operation."""
 
 
 class Route(NamedTuple):
-    """One operation and what a request must have to be it."""
+    """One operation, and what a request for it contains."""
 
     method: str
     scope: str
     operation: str
-    """S3's name of it."""
+    """S3's name of the operation."""
     handler: Operation
     query: tuple[str, ...] = ()
-    """Parameters that must be there; `name=value` when the value matters."""
+    """The required query parameters; `name=value` if the value matters too."""
     header: str = ""
+    """The required header, if any."""
     signed: bool = True
-    """Whether the caller must be known before the handler runs."""
+    """Whether the request must be authenticated before the handler runs."""
 
 
 class Routes:
-    """The table, cut by method and scope."""
+    """The routing table, indexed by method and scope."""
 
     def __init__(self, rows: Iterable[Route]) -> None:
         self._rows: dict[tuple[str, str], list[tuple[Route, dict[str, str], frozenset[str]]]] = {}
         self._methods: frozenset[str] = frozenset()
-        for row in rows:
-            wanted = {name: value for name, _, value in (each.partition("=") for each in row.query)}
+        for route in rows:
+            wanted = {name: value for name, _, value in (each.partition("=") for each in route.query)}
             taken = frozenset(wanted) & SUBRESOURCES
-            self._rows.setdefault((row.method, row.scope), []).append((row, wanted, taken))
-            self._methods |= {row.method}
-        # What a request gets that names no sub-resource, where its row wants nothing else either: the commonest ones.
+            self._rows.setdefault((route.method, route.scope), []).append((route, wanted, taken))
+            self._methods |= {route.method}
+        # A shortcut for the most frequent requests: the routes without sub-resource and without requirements.
         self._plain: dict[tuple[str, str], Route] = {}
-        for asked, found in self._rows.items():
-            first = next(((row, wanted) for row, wanted, taken in found if not taken), None)
+        for method_and_scope, candidates in self._rows.items():
+            first = next(((row, wanted) for row, wanted, taken in candidates if not taken), None)
             if first is not None and not first[1] and not first[0].header:
-                self._plain[asked] = first[0]
+                self._plain[method_and_scope] = first[0]
 
     def find(self, method: str, scope: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Route:
-        """The row that *method* on *scope* with these parameters and headers asks for; one that refuses if none."""
+        """Return the route of a request. If none matches, the returned route's handler raises S3Error."""
         plain = self._plain.get((method, scope))
         if plain is not None and SUBRESOURCES.isdisjoint(query):
             return plain
@@ -70,18 +71,18 @@ class Routes:
             if taken == named and (not wanted or _has(query, wanted)) and (not row.header or row.header in headers):
                 return row
         if scope == "object" and "partNumber" in named:
-            # GET and HEAD take it as a modifier, which the rows above say; elsewhere it is a part's number.
+            # For GET and HEAD it is a modifier, and rows above match it; elsewhere it is the number of a part.
             named -= {"partNumber"}
         if named:
-            return _refusing(method, scope, "NotImplemented", min(named))
-        return _refusing(method, scope, "MethodNotAllowed", method)
+            return _rejecting_route(method, scope, "NotImplemented", min(named))
+        return _rejecting_route(method, scope, "MethodNotAllowed", method)
 
 
 def _has(query: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(name in query and (not value or query[name] == value) for name, value in wanted.items())
 
 
-def _refusing(method: str, scope: str, code: str, what: str) -> Route:
+def _rejecting_route(method: str, scope: str, code: str, what: str) -> Route:
     async def refuse(_call: S3Request) -> Response:
         if code == "NotImplemented":
             raise S3Error(code, f"{method} of {what} is not implemented.", Feature=what)

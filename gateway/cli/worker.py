@@ -20,8 +20,8 @@ from gateway.site.processes.reload_checks import answer_supervisor
 from gateway.site.processes.supervisor import BACKLOG, LISTEN_FD
 from gateway.site.processes.tls import Certificate
 from gateway.site.site import Site
-from s3api.extension import ExtensionHandler
-from s3api.http.server import make_server, serve
+from s3api.extension_types import ExtensionHandler
+from s3api.server import make_server, serve
 from s3api.settings import S3Settings
 
 IN_FLIGHT = gauge("entrepot_requests_in_flight", "Requests that are being answered.")

@@ -1,4 +1,7 @@
-"""The values that the engine's verbs take and return. Plain, and neither S3's nor POSIX's."""
+"""The values that the engine takes and returns. They belong to no protocol. Pure.
+
+The protocols above the engine import types of the packages below it from here, and not from those packages.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway.journal.columns import Checksum, PartSummary, first_checksum
+from gateway.journal.columns import Checksum, PartSummary, checksum_kind, first_checksum, kind_names
+from gateway.journal.tables import Versioning
+from gateway.namespace.bucket_names import check_bucket_name
 from gateway.namespace.read.pages import (
     Listed,
     ListedVersion,
@@ -17,6 +22,8 @@ from gateway.namespace.read.pages import (
     UploadPage,
     VersionPage,
 )
+from gateway.timing import Clock, Timing
+from gateway.timing.durations import ConnectionsTiming
 
 __all__ = [
     "NO_CONDITIONS",
@@ -25,7 +32,10 @@ __all__ = [
     "Buffer",
     "ByteRange",
     "Caller",
+    "Checksum",
+    "Clock",
     "Conditions",
+    "ConnectionsTiming",
     "DeleteOne",
     "Deleted",
     "ExpectedDigests",
@@ -37,12 +47,18 @@ __all__ = [
     "Page",
     "PartInfo",
     "PartPage",
+    "PartSummary",
     "Stored",
+    "Timing",
     "UploadInfo",
     "UploadPage",
     "VersionPage",
+    "Versioning",
     "WantedPart",
-]  # fmt: skip
+    "check_bucket_name",
+    "checksum_kind",
+    "kind_names",
+]
 
 Buffer = bytes | bytearray | memoryview
 

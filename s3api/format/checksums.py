@@ -1,6 +1,6 @@
-"""S3's additional checksums: their headers, their values' shapes, and those of a small body at hand. Pure.
+"""S3's additional checksums: their headers and XML elements, and validating their values. Pure.
 
-The checksums of an object's bytes are computed where the bytes are stored; here only those of a request's XML.
+The engine computes the checksums of objects. This module computes only those of a request's XML document.
 """
 
 from __future__ import annotations
@@ -9,27 +9,28 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from awscrt import checksums as crt
 
-from gateway.journal.columns import Checksum
+from gateway.engine.types import Checksum
 from s3api.errors import S3Error
 
 DIGEST_BYTES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
-"""The algorithms and how long their values are."""
+"""The supported algorithms and the lengths of their values."""
 ELEMENTS = {name: f"Checksum{name}" for name in DIGEST_BYTES}
-"""The XML element of each."""
+"""The XML element of each algorithm."""
 HEADERS = {f"x-amz-checksum-{name.lower()}": name for name in DIGEST_BYTES}
-"""The header of each."""
+"""The algorithm of each header."""
 COMPOSITE = "COMPOSITE"
-"""Made of the parts' checksums, and not of the bytes as FULL_OBJECT is."""
+"""The type of a checksum of the parts' checksums. FULL_OBJECT is the type of a checksum of the object's bytes."""
 FULL_ONLY = {"CRC64NVME"}
 COMPOSITE_ONLY = {"SHA1", "SHA256"}
 UNSUPPORTED_ALGORITHMS = frozenset({"MD5", "SHA512", "XXHASH3", "XXHASH64", "XXHASH128"})
-"""Algorithms that S3 has besides."""
+"""Further algorithms of S3, which are not supported."""
 _NOT_VALUES = {"x-amz-checksum-mode", "x-amz-checksum-algorithm", "x-amz-checksum-type"}
 SDK_HEADER = "x-amz-sdk-checksum-algorithm"
-"""What SDKs say beside a value, of the algorithm that it is of."""
+"""The header in which SDKs repeat the algorithm of a checksum."""
 
 _COMPUTE: dict[str, Callable[[bytes], bytes]] = {
     "CRC32": lambda raw: crt.crc32(raw).to_bytes(4, "big"),
@@ -41,12 +42,13 @@ _COMPUTE: dict[str, Callable[[bytes], bytes]] = {
 
 
 def compute(algorithm: str, raw: bytes) -> str:
-    """The checksum of *raw*, base64."""
+    """Return the checksum of *raw* in base64."""
     return base64.b64encode(_COMPUTE[algorithm](raw)).decode()
 
 
 def check_algorithm(algorithm: str, header: str = "x-amz-checksum-algorithm") -> str:
-    """*algorithm* in upper case. Raises S3Error NotImplemented for one that S3 has besides, else InvalidRequest."""
+    """Return *algorithm* in upper case. Raises S3Error NotImplemented for an unsupported one, InvalidRequest for an
+    unknown one. *header*: where the client named it."""
     name = algorithm.upper()
     if name in UNSUPPORTED_ALGORITHMS:
         raise S3Error("NotImplemented", f"The checksum {name} is not implemented.", Header=header)
@@ -64,14 +66,15 @@ _UNSUPPORTED = (
 
 
 def check_value(algorithm: str, value: str, field: str = "header") -> str:
-    """*value* as it must look for *algorithm*. Raises S3Error InvalidRequest."""
+    """Return *value* if it has the form of a checksum of *algorithm*. Raises S3Error InvalidRequest. *field*: where the
+    value came from, for the message."""
     if decode_base64(value, DIGEST_BYTES[algorithm]) is None:
         raise S3Error("InvalidRequest", f"Value for x-amz-checksum-{algorithm.lower()} {field} is invalid.")
     return value
 
 
 def decode_base64(text: str, length: int) -> bytes | None:
-    """The *length* bytes that *text* spells; None when it does not."""
+    """Decode base64. Returns None if *text* is invalid or does not encode *length* bytes."""
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -80,7 +83,7 @@ def decode_base64(text: str, length: int) -> bytes | None:
 
 
 def content_md5(headers: Mapping[str, str]) -> bytes | None:
-    """Content-MD5's 16 bytes. Raises S3Error InvalidDigest."""
+    """Return the 16 bytes of Content-MD5, if present. Raises S3Error InvalidDigest."""
     text = headers.get("content-md5")
     if text is None:
         return None
@@ -90,19 +93,28 @@ def content_md5(headers: Mapping[str, str]) -> bytes | None:
     return raw
 
 
-def requested_checksum(headers: Mapping[str, str]) -> tuple[str | None, tuple[str, str] | None]:
-    """What a request says of its body's checksum: (algorithm, (algorithm, value) where the value stands in a header;
-    else it comes behind the body).
+class RequestedChecksum(NamedTuple):
+    """The checksum that a request declares for its body."""
 
-    x-amz-checksum-algorithm says nothing here, in S3 neither: it belongs to copies and to uploads in parts.
+    algorithm: str | None
+    """The algorithm; None if the request declares no checksum."""
+    value: tuple[str, str] | None
+    """(algorithm, base64) if a header contains the value; None if the value comes in the trailer."""
 
-    Raises S3Error InvalidRequest for several of them, unknown ones, names that differ, and a name without a value."""
-    found = [name for name in headers if name.startswith("x-amz-checksum-") and name not in _NOT_VALUES]
+
+def requested_checksum(headers: Mapping[str, str]) -> RequestedChecksum:
+    """Return the checksum that the headers declare for the request's body.
+
+    x-amz-checksum-algorithm is ignored here, as in S3: it applies to copies and to multipart uploads.
+
+    Raises S3Error InvalidRequest for several checksums, an unknown algorithm, names that differ, and an algorithm
+    without a value; NotImplemented for an unsupported algorithm."""
+    given = [name for name in headers if name.startswith("x-amz-checksum-") and name not in _NOT_VALUES]
     trailer = headers.get("x-amz-trailer")
     named = headers.get(SDK_HEADER)
-    if not found and trailer is None and named is None:
-        return None, None
-    names = list(found)
+    if not given and trailer is None and named is None:
+        return RequestedChecksum(None, None)
+    names = list(given)
     if trailer is not None:
         names += [each.strip().lower() for each in trailer.split(",") if each.strip()]
     if len(names) > 1:
@@ -121,11 +133,12 @@ def requested_checksum(headers: Mapping[str, str]) -> tuple[str | None, tuple[st
     if algorithm is not None and algorithm != HEADERS[names[0]]:
         raise S3Error("InvalidRequest", f"Value for {SDK_HEADER} header is invalid.")
     algorithm = HEADERS[names[0]]
-    return algorithm, (algorithm, check_value(algorithm, headers[names[0]].strip())) if found else None
+    value = (algorithm, check_value(algorithm, headers[names[0]].strip())) if given else None
+    return RequestedChecksum(algorithm, value)
 
 
 def wants_checksum(headers: Mapping[str, str]) -> bool:
-    """Whether a read asks for the checksum. Raises S3Error InvalidRequest for a mode that is none."""
+    """Return whether a read requests the checksum. Raises S3Error InvalidRequest for an invalid x-amz-checksum-mode."""
     mode = headers.get("x-amz-checksum-mode")
     if mode and mode.upper() != "ENABLED":
         raise S3Error("InvalidRequest", "Value for x-amz-checksum-mode header is invalid.")
@@ -133,7 +146,7 @@ def wants_checksum(headers: Mapping[str, str]) -> bool:
 
 
 def checksum_lines(checksum: Checksum | None) -> str:
-    """The headers that show an object's checksum."""
+    """Return the header lines with an object's checksum."""
     if checksum is None:
         return ""
     name = checksum.algorithm.lower()
@@ -141,25 +154,26 @@ def checksum_lines(checksum: Checksum | None) -> str:
 
 
 def checksum_xml(checksum: Checksum | None) -> str:
-    """The XML elements that show an object's checksum."""
+    """Return the XML elements with an object's checksum."""
     if checksum is None:
         return ""
     return f"{value_xml(checksum.algorithm, checksum.value)}<ChecksumType>{checksum.type}</ChecksumType>"
 
 
 def value_xml(algorithm: str, value: str) -> str:
-    """The XML element of a checksum's value alone, as parts have it; nothing where one of the two is empty."""
+    """Return the XML element with a checksum's value only, as for parts; empty if *algorithm* or *value* is empty."""
     if not (algorithm and value):
         return ""
     element = ELEMENTS[algorithm]
     return f"<{element}>{value}</{element}>"
 
 
-def upload_type(algorithm: str, asked_type: str | None) -> str:
-    """COMPOSITE or FULL_OBJECT for an upload in parts. Raises S3Error InvalidRequest for a pair that S3 refuses."""
-    if not asked_type:
+def upload_type(algorithm: str, requested_type: str | None) -> str:
+    """Return the checksum type of a multipart upload, COMPOSITE or FULL_OBJECT. Raises S3Error InvalidRequest if the
+    algorithm does not support the requested type."""
+    if not requested_type:
         return "FULL_OBJECT" if algorithm in FULL_ONLY else "COMPOSITE"
-    kind = asked_type.upper()
+    kind = requested_type.upper()
     if kind not in {"COMPOSITE", "FULL_OBJECT"}:
         raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
     if (kind == "COMPOSITE" and algorithm in FULL_ONLY) or (kind == "FULL_OBJECT" and algorithm in COMPOSITE_ONLY):

@@ -1,4 +1,4 @@
-"""Preconditions and ranges, out of headers. Pure. RFC 9110 sections 13.1 and 14.1; deciding is the engine's."""
+"""Parse preconditions and ranges from headers (RFC 9110 sections 13.1 and 14.1). The engine evaluates them. Pure."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _RANGE = re.compile(
 _COPY_RANGE = re.compile(r"bytes=(\d{1,19})-(\d{1,19})", re.ASCII)
 
 ETAG_LIST_CHARS, ETAG_LIST_ENTRIES = 8 << 10, 256
-"""The bounds of a list of entity tags. S3 itself takes 8 KiB of headers together."""
+"""The limits of a list of entity tags. S3 itself allows 8 KiB of headers altogether."""
 _CONDITIONAL = frozenset({"if-match", "if-none-match", "if-modified-since", "if-unmodified-since"})
 
 
 def etags(header: str, weak_match: bool) -> tuple[str, ...]:
-    """The entity tags of an If-Match or If-None-Match; S3's clients also send them without quotes.
+    """Parse the entity tags of an If-Match or If-None-Match header. S3 clients also send them without quotes.
 
-    Under strong comparison (*weak_match* False) a weak tag keeps its `W/`, so that it matches nothing. What is neither
-    a tag nor a comma is skipped. Raises S3Error InvalidArgument for a list beyond its bounds."""
+    Under strong comparison (*weak_match* False) a weak tag keeps its `W/`, so that it matches nothing. Text that is
+    neither a tag nor a comma is skipped. Raises S3Error InvalidArgument for a list beyond its limits."""
     if len(header) > ETAG_LIST_CHARS:
         raise S3Error("InvalidArgument", f"A list of entity tags has at most {ETAG_LIST_CHARS} characters.")
-    found = []
+    tags = []
     for match in _ETAG.finditer(header):
         tag = match["quoted"] if match["quoted"] is not None else match["bare"]
-        found.append(f"W/{tag}" if match["weak"] and not weak_match else tag)
-    if len(found) > ETAG_LIST_ENTRIES:
+        tags.append(f"W/{tag}" if match["weak"] and not weak_match else tag)
+    if len(tags) > ETAG_LIST_ENTRIES:
         raise S3Error("InvalidArgument", f"A list of entity tags has at most {ETAG_LIST_ENTRIES} entries.")
-    # A header that names nothing must not turn into no condition at all.
-    return tuple(found) or ("",)
+    # A header without any tag must not become the absence of a condition.
+    return tuple(tags) or ("",)
 
 
 def read_conditions(headers: Mapping[str, str], prefix: str = "") -> Conditions:
-    """The conditions of a read; *prefix* `x-amz-copy-source-` for those on a copy's source."""
+    """Return the conditions of a read. *prefix*: `x-amz-copy-source-` for the conditions on a copy's source."""
     if not prefix and _CONDITIONAL.isdisjoint(headers):
         return NO_CONDITIONS
     match, none_match = headers.get(prefix + "if-match"), headers.get(prefix + "if-none-match")
@@ -54,9 +54,8 @@ def read_conditions(headers: Mapping[str, str], prefix: str = "") -> Conditions:
 
 
 def write_conditions(headers: Mapping[str, str]) -> Conditions:
-    """The conditions of PutObject, CopyObject and CompleteMultipartUpload: If-Match with a tag, If-None-Match with `*`.
-
-    Raises S3Error NotImplemented for what S3 does not take there either."""
+    """Return the conditions of PutObject, CopyObject and CompleteMultipartUpload: If-Match with a tag, If-None-Match
+    with `*`. Raises S3Error NotImplemented for other values, as S3 does."""
     match, none_match = headers.get("if-match"), headers.get("if-none-match")
     if match is None and none_match is None:
         return NO_CONDITIONS
@@ -69,7 +68,7 @@ def write_conditions(headers: Mapping[str, str]) -> Conditions:
 
 
 def delete_conditions(headers: Mapping[str, str]) -> Conditions:
-    """The conditions of DeleteObject: If-Match, x-amz-if-match-size, x-amz-if-match-last-modified-time."""
+    """Return the conditions of DeleteObject: If-Match, x-amz-if-match-size, x-amz-if-match-last-modified-time."""
     match = headers.get("if-match")
     size, modified = headers.get("x-amz-if-match-size"), headers.get("x-amz-if-match-last-modified-time")
     if match is None and size is None and modified is None:
@@ -78,10 +77,11 @@ def delete_conditions(headers: Mapping[str, str]) -> Conditions:
 
 
 def make_delete_conditions(match: str | None, size: str | None, modified: str | None) -> Conditions:
-    """The same out of texts, as DeleteObjects' XML has them. Raises S3Error InvalidArgument."""
+    """Return the conditions of a deletion from texts, as the XML of DeleteObjects has them. Raises S3Error
+    InvalidArgument."""
     at_ns = parse_date(modified) if modified is not None else None
     if (modified is not None and at_ns is None) or (size is not None and not (size.isascii() and size.isdigit())):
-        raise S3Error("InvalidArgument", "The condition's size or time could not be read.")
+        raise S3Error("InvalidArgument", "The condition's size or time is invalid.")
     return Conditions(
         if_match=etags(match, weak_match=False) if match is not None else (),
         if_size=int(size) if size is not None else None,
@@ -90,8 +90,8 @@ def make_delete_conditions(match: str | None, size: str | None, modified: str | 
 
 
 def byte_range(header: str) -> ByteRange | None:
-    """The range that a Range header asks for. None, which is the whole object, for several ranges, other units, and
-    what RFC 9110 calls invalid and has ignored."""
+    """Parse a Range header. Returns None, which means the whole object, for several ranges, for other units, and for
+    invalid headers, which RFC 9110 section 14.2 tells servers to ignore."""
     match = _RANGE.fullmatch(header)
     if match is None:
         return None
@@ -104,7 +104,7 @@ def byte_range(header: str) -> ByteRange | None:
 
 
 def copy_range(header: str) -> ByteRange:
-    """x-amz-copy-source-range, whose one form is `bytes=first-last`. Raises S3Error InvalidArgument."""
+    """Parse x-amz-copy-source-range, which must have the form `bytes=first-last`. Raises S3Error InvalidArgument."""
     match = _COPY_RANGE.fullmatch(header)
     if match is None or int(match[2]) < int(match[1]):
         raise S3Error(

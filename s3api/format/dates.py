@@ -1,4 +1,4 @@
-"""HTTP's dates, both ways. Pure but for the clock that a caller hands in."""
+"""Format and parse HTTP dates. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import lru_cache
 
 SECOND_NS = 1_000_000_000
 DATE_CHARS = 100
-"""The longest text that is read as a date."""
+"""The longest text that is parsed as a date."""
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 @lru_cache(maxsize=16384)
 def http_date(second: int) -> str:
-    """`Sun, 06 Nov 1994 08:49:37 GMT`, whatever the locale. RFC 9110 section 5.6.7."""
+    """Format seconds since the epoch as `Sun, 06 Nov 1994 08:49:37 GMT`, in any locale (RFC 9110 section 5.6.7)."""
     at = time.gmtime(second)
     return (
         f"{_DAYS[at.tm_wday]}, {at.tm_mday:02d} {_MONTHS[at.tm_mon]} {at.tm_year:04d} "
@@ -25,19 +25,19 @@ def http_date(second: int) -> str:
 
 
 def parse_date(text: str) -> int | None:
-    """Nanoseconds since the epoch of an HTTP date, in any of its three forms, or of an ISO 8601 one, which SDKs send
-    as well. None for what is no date: RFC 9110 section 13.1 has such a condition ignored."""
+    """Parse an HTTP date, in any of its three forms, or an ISO 8601 date, which SDKs also send. Returns nanoseconds
+    since the epoch, or None for an invalid date: a condition with such a date is ignored (RFC 9110 section 13.1)."""
     if len(text) > DATE_CHARS:
         return None
     try:
-        found = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(text)
     except (TypeError, ValueError, IndexError, OverflowError):
         try:
-            found = datetime.fromisoformat(text)
+            date = datetime.fromisoformat(text)
         except ValueError:
             return None
     try:
-        at = found if found.tzinfo else found.replace(tzinfo=UTC)
+        at = date if date.tzinfo else date.replace(tzinfo=UTC)
         return int(at.timestamp()) * SECOND_NS
     except (ValueError, OverflowError):
         return None

@@ -1,7 +1,7 @@
-"""What a client says of an object besides its bytes: content headers, user metadata, tags; and back again. Pure.
+"""Parse and format an object's metadata: content headers, user metadata and tags. Pure.
 
-Source: S3's user guide, "Working with object metadata": names and values of user metadata are 2 KiB together, and what
-is not ASCII is read as RFC 2047, kept decoded, and encoded so again before it is returned.
+`gateway.engine.metadata_rules` has the limits. Non-ASCII user metadata comes in encoded words (RFC 2047), is stored
+decoded, and is returned in encoded words. Source: S3 user guide, "Working with object metadata".
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_plus
 
+from gateway.engine.metadata_rules import (
+    CONTENT_HEADERS,
+    TAGS_MOST,
+    USER_METADATA_BYTES_MOST,
+    USER_METADATA_PREFIX,
+    is_tag_name,
+    is_tag_value,
+    user_metadata_bytes,
+)
 from gateway.engine.types import ObjectMeta
 from s3api.errors import S3Error
 
-CONTENT_HEADERS = frozenset(
-    {"cache-control", "content-disposition", "content-encoding", "content-language", "content-type", "expires"}
-)
-META = "x-amz-meta-"
 DEFAULT_TYPE = "binary/octet-stream"
-_SHOWN = {name: name.title() for name in CONTENT_HEADERS}
+_CANONICAL_NAMES = {name: name.title() for name in CONTENT_HEADERS}
 _UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _ENCODED_WORD = re.compile(r"=\?([\w-]+)\?([BbQq])\?([^?]*)\?=", re.ASCII)
 _CHARSETS = frozenset(
@@ -31,34 +36,33 @@ _CHARSETS = frozenset(
         *(f"windows-125{page}" for page in range(9)),
     }
 )  # fmt: skip
-"""The charsets that an encoded word may name. Python has more: some take quadratic time, and each unknown name that it
-looks up costs a search for a module and stays in memory."""
+"""The charsets that an encoded word may name. Python supports more, but some take quadratic time, and each lookup of an
+unknown name searches for a module and leaves the name in memory."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-MAX_TAGS, TAG_NAME_CHARS, TAG_VALUE_CHARS = 10, 128, 256
 
 
-def object_meta(headers: Mapping[str, str], metadata_bytes: int, tagging: str | None = None) -> ObjectMeta:
-    """The metadata in a request's headers, whose names are lower-case. *tagging*: the value of x-amz-tagging.
+def object_meta(headers: Mapping[str, str], tagging: str | None = None) -> ObjectMeta:
+    """Return the metadata in a request's headers, which have lower-case names. *tagging*: the value of x-amz-tagging.
 
-    Raises S3Error MetadataTooLarge or InvalidTag."""
+    Raises S3Error MetadataTooLarge, InvalidTag, InvalidArgument."""
     kept: dict[str, str] = {}
     user_bytes = 0
     for name, value in headers.items():
-        if name.startswith(META):
+        if name.startswith(USER_METADATA_PREFIX):
             value = decode_words(value)
-            user_bytes += len(name) - len(META) + len(value.encode())
+            user_bytes += user_metadata_bytes(name, value)
             kept[name] = value
         elif name in CONTENT_HEADERS and value:
             kept[name] = value
-    if user_bytes > metadata_bytes:
-        raise S3Error("MetadataTooLarge", MetadataSizeMaximum=str(metadata_bytes), Size=str(user_bytes))
+    if user_bytes > USER_METADATA_BYTES_MOST:
+        raise S3Error("MetadataTooLarge", MetadataSizeMaximum=str(USER_METADATA_BYTES_MOST), Size=str(user_bytes))
     _drop_transfer_coding(kept)
     kept.setdefault("content-type", DEFAULT_TYPE)
     return ObjectMeta(kept, parse_tagging(tagging) if tagging else {})
 
 
 def _drop_transfer_coding(kept: dict[str, str]) -> None:
-    """`aws-chunked` says how the bytes travelled, not what they are."""
+    """Remove `aws-chunked` from the content encoding, since it describes the transfer and not the object."""
     encoding = kept.get("content-encoding")
     if encoding is not None and "aws-chunked" in encoding.lower():
         codings = [each.strip() for each in encoding.split(",")]
@@ -70,7 +74,7 @@ def _drop_transfer_coding(kept: dict[str, str]) -> None:
 
 
 def decode_words(value: str) -> str:
-    """User metadata as text, RFC 2047's encoded words decoded. The value itself where one of them cannot be decoded."""
+    """Return user metadata with its encoded words (RFC 2047) decoded, or unchanged if one of them is invalid."""
     if not value.isascii() or "=?" not in value:
         return value
     try:
@@ -82,7 +86,7 @@ def decode_words(value: str) -> str:
 
 
 def _words(value: str) -> list[tuple[bytearray, str]]:
-    """The pieces of *value*: bytes and their charset. What neighbouring words of one charset hold is one piece, for a
+    """Split *value* into pieces of bytes with their charset. Neighbouring words of one charset form one piece, since a
     character may be split between them. Raises ValueError."""
     pieces: list[tuple[bytearray, str]] = []
     at = 0
@@ -90,7 +94,7 @@ def _words(value: str) -> list[tuple[bytearray, str]]:
         between, charset = value[at : match.start()], match[1].lower()
         if charset not in _CHARSETS:
             raise ValueError(charset)
-        # RFC 2047 section 6.2: blanks between two encoded words are not part of the text.
+        # RFC 2047 section 6.2: white space between two encoded words is not part of the text.
         adjoins = bool(at) and (not between or between.isspace())
         if not adjoins:
             pieces.append((bytearray(between.encode()), "ascii"))
@@ -106,7 +110,8 @@ def _words(value: str) -> list[tuple[bytearray, str]]:
 
 
 def as_text(value: str) -> str:
-    """A header's value whose bytes that are no UTF-8 came as surrogates: then all of it is read as Latin-1."""
+    """Decode a header's value, in which aiohttp has replaced invalid UTF-8 by surrogates. A value with such bytes is
+    decoded as Latin-1."""
     raw = value.encode("utf-8", "surrogateescape")
     try:
         return raw.decode("utf-8")
@@ -115,23 +120,23 @@ def as_text(value: str) -> str:
 
 
 def encode_words(value: str) -> str:
-    """The other way: what is not ASCII as one word of RFC 2047."""
+    """Return *value* as one encoded word (RFC 2047) if it is not ASCII."""
     if value.isascii():
         return value
     return f"=?UTF-8?B?{base64.b64encode(value.encode('utf-8', 'replace')).decode()}?="
 
 
 def meta_lines(headers: Mapping[str, str]) -> str:
-    """An object's stored headers as header lines. A value that no header can hold (POSIX may have written it) is
-    left out and counted in x-amz-missing-meta, as S3 does."""
+    """Return an object's stored headers as header lines. As in S3, a value that a header cannot contain (the file API
+    may have stored it) is left out and counted in x-amz-missing-meta."""
     lines = []
     missing = 0
     for name, value in headers.items():
-        if name.startswith(META):
+        if name.startswith(USER_METADATA_PREFIX):
             value = encode_words(value)
             shown = name
         else:
-            shown = _SHOWN.get(name, name)
+            shown = _CANONICAL_NAMES.get(name, name)
         if _UNSAFE.search(value):
             missing += 1
         else:
@@ -145,20 +150,21 @@ OVERRIDES = {f"response-{name}": name for name in CONTENT_HEADERS}
 
 
 def with_overrides(headers: Mapping[str, str], query: Mapping[str, str]) -> Mapping[str, str]:
-    """The stored headers, under GetObject's `response-*` parameters. Raises S3Error InvalidArgument."""
+    """Return the stored headers with those that GetObject's `response-*` parameters replace. Raises S3Error
+    InvalidArgument."""
     changed = dict(headers)
     for parameter, name in OVERRIDES.items():
         value = query.get(parameter)
         if value is None:
             continue
         if _UNSAFE.search(value):
-            raise S3Error("InvalidArgument", "A header value holds a control character.", ArgumentName=parameter)
+            raise S3Error("InvalidArgument", "The header value contains a control character.", ArgumentName=parameter)
         changed[name] = value
     return changed
 
 
 def parse_tagging(text: str) -> dict[str, str]:
-    """x-amz-tagging: a query string of tags. Raises S3Error InvalidArgument or InvalidTag."""
+    """Parse x-amz-tagging, a query string of tags. Raises S3Error InvalidArgument, InvalidTag."""
     pairs = []
     for pair in text.split("&"):
         if pair:
@@ -174,18 +180,16 @@ def parse_tagging(text: str) -> dict[str, str]:
     return check_tags(pairs)
 
 
-_TAG = re.compile(r"[\w\s+\-=.:/@]*")
-
-
 def check_tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Tags within S3's limits: 10 an object, 128 and 256 characters, no name twice. Raises S3Error."""
-    if len(pairs) > MAX_TAGS:
-        raise S3Error("BadRequest", f"Object tags cannot be greater than {MAX_TAGS}")
+    """Return the tags as a dictionary. Raises S3Error BadRequest for too many tags, InvalidTag for an invalid or
+    repeated one."""
+    if len(pairs) > TAGS_MOST:
+        raise S3Error("BadRequest", f"Object tags cannot be greater than {TAGS_MOST}")
     tags: dict[str, str] = {}
     for name, value in pairs:
-        if not name or len(name) > TAG_NAME_CHARS or not _TAG.fullmatch(name) or name.startswith("aws:"):
+        if not is_tag_name(name):
             raise S3Error("InvalidTag", "The TagKey you have provided is invalid", TagKey=name)
-        if len(value) > TAG_VALUE_CHARS or not _TAG.fullmatch(value):
+        if not is_tag_value(value):
             raise S3Error("InvalidTag", "The TagValue you have provided is invalid", TagKey=name, TagValue=value)
         if name in tags:
             raise S3Error("InvalidTag", "Cannot provide multiple Tags with the same key", TagKey=name)

@@ -1,7 +1,7 @@
-"""What a request addresses: bucket, key and query, out of the target as it stood on the wire. Pure.
+"""Parse the request target into bucket, key and query. Pure.
 
-S3 keys are not paths: `//`, `.`, `..` and `%2F` mean themselves, so nothing here normalises anything.
-Bytes that are not UTF-8 travel as surrogates (`surrogateescape`) in strings, and come out as they were.
+S3 keys are not paths: `//`, `.`, `..` and `%2F` are literal, so nothing is normalised. In strings, bytes that are not
+UTF-8 are represented by surrogates (`surrogateescape`); `to_bytes` restores them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ SERVICE, BUCKET, OBJECT = "service", "bucket", "object"
 
 
 class Target(NamedTuple):
-    """What a request points at."""
+    """A parsed request target."""
 
     path: str
-    """Raw, without the query: what is signed."""
+    """The path as the client sent it, which is signed."""
     raw_query: str
     bucket: str
     key: bytes
     query: Mapping[str, str]
-    """Decoded; no name comes twice."""
+    """The decoded query parameters; no name occurs twice."""
     virtual: bool = False
-    """Whether the host names the bucket, and the path only the key."""
+    """Whether the host names the bucket and the path only the key."""
 
     @property
     def scope(self) -> str:
@@ -40,9 +40,9 @@ class Target(NamedTuple):
 
 
 def parse_target(raw: str, virtual: str = "") -> Target:
-    """Split the request target *raw*, in origin form, of which the host has named the bucket *virtual* or none.
+    """Parse the request target *raw* in origin form. *virtual*: the bucket that the host names; empty for path style.
 
-    Raises S3Error InvalidURI, InvalidBucketName, and InvalidArgument for a parameter that comes twice."""
+    Raises S3Error InvalidURI, InvalidBucketName, and InvalidArgument for a repeated parameter."""
     if "#" in raw or "\x00" in raw:
         raise S3Error("InvalidURI")
     path, _, raw_query = raw.partition("?")
@@ -51,11 +51,13 @@ def parse_target(raw: str, virtual: str = "") -> Target:
 
 
 def parse_query(raw: str) -> Mapping[str, str]:
-    """The decoded query; `+` is a space, as S3 reads it. A signature at its end is left out: no operation reads it, and
-    without it a key's presigned queries of one second are the same, and parsed once.
+    """Return the decoded query; `+` is a space, as in S3.
 
-    Raises S3Error InvalidArgument for too many parameters, and for a name that comes twice: signatures do not cover the
-    order of parameters, so whoever holds a presigned URL could choose which of the two counts."""
+    A signature at the end is left out: no operation reads it, and without it the presigned queries that a client
+    creates within one second are equal, so that the cache holds them once.
+
+    Raises S3Error InvalidArgument for too many parameters and for a repeated name. Signatures do not cover the order of
+    parameters, so the holder of a presigned URL could otherwise choose which of two values applies."""
     rest, found, signature = raw.rpartition("&X-Amz-Signature=")
     if found and "&" not in signature:
         raw = rest
@@ -65,7 +67,7 @@ def parse_query(raw: str) -> Mapping[str, str]:
 def _parse(raw: str) -> Mapping[str, str]:
     if raw.count("&") >= MAX_PARAMETERS:
         raise S3Error("InvalidArgument", f"A query has at most {MAX_PARAMETERS} parameters.")
-    found: dict[str, str] = {}
+    parameters: dict[str, str] = {}
     for pair in raw.split("&"):
         if not pair:
             continue
@@ -74,20 +76,21 @@ def _parse(raw: str) -> Mapping[str, str]:
             name = unquote_plus(name, errors="surrogateescape")
         if "%" in value or "+" in value:
             value = unquote_plus(value, errors="surrogateescape")
-        if name in found:
+        if name in parameters:
             raise S3Error("InvalidArgument", "A query parameter is given more than once.", ArgumentName=name)
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters
 
 
 MAX_PARAMETERS = 200
-"""Of a query. A presigned request may have as many for headers as there may be headers, and a dozen besides."""
+"""The limit of query parameters. A presigned request may have one for each of its headers, and a dozen others."""
 CACHED_QUERY_CHARS = 512
+"""Parsed queries up to this length are cached."""
 _parse_short = lru_cache(maxsize=1024)(_parse)
 
 
 def to_bytes(text: str) -> bytes:
-    """The bytes that *text* stood for on the wire."""
+    """Return the bytes that the client sent for *text*."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -1,4 +1,7 @@
-"""Continuation tokens: where a page ended, sealed against tampering and against use on another bucket. Pure."""
+"""Continuation tokens: the position at which a page ended, with a MAC over bucket and position. Pure.
+
+The MAC detects a modified token and a token of another bucket.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ _FORM = b"1"
 
 
 def seal_token(key: bytes, bucket: str, position: bytes) -> str:
-    """The token that stands for *position* in *bucket*."""
+    """Return the token for *position* in *bucket*. *key*: the key of the MAC."""
     return base64.urlsafe_b64encode(_FORM + _seal(key, bucket, position) + position).decode()
 
 
 def open_token(key: bytes, bucket: str, token: str) -> bytes:
-    """The position that *token* stands for. Raises S3Error InvalidArgument for one that was not sealed here."""
+    """Return the position in *token*. Raises S3Error InvalidArgument for a token whose MAC is invalid."""
     try:
         raw = base64.urlsafe_b64decode(token)
     except (binascii.Error, ValueError):

@@ -1,6 +1,6 @@
-"""What clients may say of features that are not built: the values that mean "as it is anyway" pass, others are refused.
+"""Headers of S3 features that are not implemented. Values that request the default are accepted, others are rejected.
 
-Every refusal names its feature; docs/s3.md lists them. Pure.
+Each rejection names the feature; docs/s3.md lists them. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNSUPPORTED_HEADERS = {
     "x-amz-mfa": "MFA delete",
     **{f"x-amz-checksum-{name.lower()}": "another checksum" for name in UNSUPPORTED_ALGORITHMS},
 }
-_HARMLESS = {
+_DEFAULTS = {
     "x-amz-acl": ("another ACL", frozenset({"", "private", "bucket-owner-full-control", "bucket-owner-read"})),
     "x-amz-object-lock-legal-hold": ("Object Lock", frozenset({"off"})),
     "x-amz-bucket-object-lock-enabled": ("Object Lock", frozenset({"false"})),
@@ -49,8 +49,9 @@ _STORAGE_CLASSES = frozenset(
 
 
 def check_headers(headers: Mapping[str, str], sealed: bool) -> None:
-    """Let pass what asks for nothing special. Raises S3Error NotImplemented, naming the feature, or what S3 answers to
-    a value that it does not know. *sealed*: blocks are encrypted."""
+    """Check that the headers request no unimplemented feature. *sealed*: whether blocks are encrypted.
+
+    Raises S3Error NotImplemented, which names the feature, or for an unknown value the error that S3 returns."""
     for name, value in headers.items():
         if not name.startswith("x-amz-"):
             continue
@@ -60,7 +61,7 @@ def check_headers(headers: Mapping[str, str], sealed: bool) -> None:
                 f"{name} asks for {_UNSUPPORTED_HEADERS[name]}, which is not implemented.",
                 Header=name,
             )
-        if name in _HARMLESS and value.lower() not in _HARMLESS[name][1]:
+        if name in _DEFAULTS and value.lower() not in _DEFAULTS[name][1]:
             _refuse_value(name, value)
     storage = headers.get("x-amz-storage-class")
     if storage is not None and storage != "STANDARD":
@@ -75,11 +76,11 @@ def check_headers(headers: Mapping[str, str], sealed: bool) -> None:
 def _refuse_value(name: str, value: str) -> None:
     if name == "x-amz-acl" and value.lower() not in _CANNED_ACLS:
         raise S3Error("InvalidArgument", ArgumentName=name, ArgumentValue=value)
-    raise S3Error("NotImplemented", f"{name} asks for {_HARMLESS[name][0]}, which is not implemented.", Header=name)
+    raise S3Error("NotImplemented", f"{name} asks for {_DEFAULTS[name][0]}, which is not implemented.", Header=name)
 
 
 def check_encryption(algorithm: str, sealed: bool) -> None:
-    """AES256 is what sealing is. Raises S3Error for another algorithm, and for any on a site that does not seal."""
+    """Raise S3Error unless *algorithm* is AES256, which sealing is, and the site seals its blocks."""
     if algorithm.startswith("aws:") or (algorithm == "AES256" and not sealed):
         raise S3Error("NotImplemented", f"Encryption by {algorithm} is not implemented.", Header=algorithm)
     if algorithm != "AES256":

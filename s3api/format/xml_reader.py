@@ -1,10 +1,11 @@
-"""Parse the XML of requests into a small tree. No DTD, no entities but XML's own five, everything bounded.
+"""Parse the XML of requests into a small tree. All sizes are limited.
 
-Entity tricks (expansion, external files) need a document type declaration, so its mere presence ends the parsing.
+A document type declaration is rejected, since entity attacks (expansion, external files) need one. Only XML's own five
+entities are known.
 
-A document is parsed in slices between which the event loop runs. With each slice expat starts anew with a token that
-has not ended, and it hands over a start tag at once, however many attributes it has: so tokens are bounded, and with
-them the work on one slice.
+A document is parsed in slices, between which the event loop runs. Expat parses an incomplete token again with each
+slice, and reports a start tag with all its attributes at once. The limit on the length of a token therefore limits the
+work for one slice.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from s3api.errors import S3Error
 
 MAX_DEPTH = 12
 MAX_ELEMENTS = 50_000
-"""10,000 parts with a checksum each are 40,000 elements. Python's garbage collector walks all of them in one go."""
+"""10,000 parts with checksums are 40,000 elements. Python's garbage collector visits all of them in one pass."""
 MAX_CHILDREN = 128
-"""Of an element other than the outermost one; there are at most 100 grants, and 50 tags."""
+"""The limit of children of an element other than the outermost one. There are at most 100 grants, and 50 tags."""
 MAX_ATTRIBUTES = 16
 MAX_TOKEN_BYTES = 8 << 10
-"""Of a tag with its attributes, a comment, a processing instruction, a declaration or a reference."""
+"""The limit of a tag with its attributes, a comment, a processing instruction, a declaration or a reference."""
 MAX_TEXT_CHARS = 16 << 10
-"""Of one element. The longest text that an operation reads is a key of 1,024 bytes."""
+"""The limit of one element's text. The longest text that an operation reads is a key of 1,024 bytes."""
 
 
 class Element:
-    """One element: its local name, its text, its children."""
+    """An element: its local name, its text and its children."""
 
     __slots__ = ("children", "name", "text")
 
@@ -38,25 +39,25 @@ class Element:
         self.children: list[Element] = []
 
     def all(self, name: str) -> list[Element]:
-        """The children called *name*."""
+        """Return the children called *name*."""
         return [child for child in self.children if child.name == name]
 
     def first(self, name: str) -> Element | None:
-        """The first child called *name*."""
+        """Return the first child called *name*, if any."""
         for child in self.children:
             if child.name == name:
                 return child
         return None
 
     def get(self, name: str) -> str | None:
-        """The text of the first child called *name*."""
+        """Return the text of the first child called *name*, if any."""
         for child in self.children:
             if child.name == name:
                 return child.text
         return None
 
     def need(self, name: str) -> str:
-        """The same, which must be there. Raises S3Error MalformedXML."""
+        """Return the text of the first child called *name*. Raises S3Error MalformedXML if there is none."""
         text = self.get(name)
         if text is None:
             raise S3Error("MalformedXML")
@@ -64,11 +65,11 @@ class Element:
 
 
 class _Refused(Exception):
-    """The document holds what none of S3's does."""
+    """The document contains what no S3 document does, or exceeds a limit."""
 
 
 class XmlReader:
-    """A document that comes in slices. A slice of `SLICE_BYTES` is parsed in about a millisecond."""
+    """Parses a document in slices. A slice of `SLICE_BYTES` takes about a millisecond."""
 
     __slots__ = ("_count", "_fed_bytes", "_parser", "_root", "_stack")
 
@@ -86,18 +87,18 @@ class XmlReader:
         parser.EntityDeclHandler = self._refuse
 
     def feed(self, piece: bytes, *, last: bool = False) -> None:
-        """The next slice. Raises S3Error MalformedXML."""
+        """Parse the next slice. Raises S3Error MalformedXML."""
         try:
             self._parser.Parse(piece, last)
         except (expat.ExpatError, _Refused, ValueError):
             raise S3Error("MalformedXML") from None
         self._fed_bytes += len(piece)
-        # The parser stands where the token begins that has not ended.
+        # CurrentByteIndex is the start of the incomplete token.
         if self._fed_bytes - self._parser.CurrentByteIndex > MAX_TOKEN_BYTES and not last:
             raise S3Error("MalformedXML")
 
     def root(self, name: str) -> Element:
-        """The outermost element, behind the last slice. Raises S3Error MalformedXML unless it is called *name*."""
+        """Return the outermost element after the last slice. Raises S3Error MalformedXML unless it is called *name*."""
         if self._root is None or self._root.name != name:
             raise S3Error("MalformedXML")
         return self._root
@@ -122,7 +123,7 @@ class XmlReader:
     def _text(self, data: str) -> None:
         element = self._stack[-1]
         if element.children and data.isspace():
-            return  # the blanks between children, of which there may be many
+            return  # white space between children
         element.text += data
         if len(element.text) > MAX_TEXT_CHARS:
             raise _Refused
@@ -135,7 +136,7 @@ SLICE_BYTES = 8 << 10
 
 
 def parse_xml(raw: bytes, root: str) -> Element:
-    """The document in *raw*, UTF-8, whose outermost element is called *root*. Raises S3Error MalformedXML."""
+    """Parse *raw* and return its outermost element, which must be called *root*. Raises S3Error MalformedXML."""
     reader = XmlReader()
     for _ in _slices(reader, raw):
         pass
@@ -143,7 +144,7 @@ def parse_xml(raw: bytes, root: str) -> Element:
 
 
 async def read_xml(raw: bytes, root: str) -> Element:
-    """As `parse_xml`, letting the event loop run between slices."""
+    """Do what `parse_xml` does, and let the event loop run between slices."""
     reader = XmlReader()
     for _ in _slices(reader, raw):
         await asyncio.sleep(0)

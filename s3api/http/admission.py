@@ -1,9 +1,10 @@
-"""How many connections a worker keeps, and how many bytes of unfinished heads: what strangers could pile up. Pure.
+"""Limits on what unauthenticated clients can use: connections, TLS handshakes and bytes of unfinished heads. Pure.
 
-A body is bounded by the budget that it is charged to, and comes behind a signature; these come before anybody is known.
-A connection counts from the moment it is accepted, under the address that it comes from. Where there is no room for
-another one, an idle one makes room: the oldest of the address that has the most. So who opens many connections and
-leaves them idle takes room from himself first, and from nobody who has fewer.
+A request's body needs no limit here: it is read after authentication, and its memory is charged to a budget.
+
+A connection is counted under its client's address from the moment it is accepted. At the limit a new connection
+replaces an idle one: the oldest of the address that has the most connections. A client with many idle connections
+therefore loses its own first, and never those of a client that has fewer.
 """
 
 from __future__ import annotations
@@ -14,28 +15,29 @@ from typing import Protocol
 from gateway.engine.shares import Shares
 
 EVICTION_SCAN_MOST = 64
-"""Connections of one address that are looked at for one that is idle."""
+"""How many connections of one address are examined in search of an idle one."""
 IPV6_PREFIX_BITS = 64
-"""Addresses that share so many bits are one party's (RFC 6177): each household gets at least that much."""
+"""IPv6 addresses with a common prefix of this length belong to one client: a site is assigned at least such a prefix
+(RFC 6177)."""
 
 
 class CountedConnection(Protocol):
-    """One connection, as it is counted."""
+    """A connection, or a handshake, that a `ConnectionLimit` counts."""
 
     @property
     def address(self) -> str:
-        """Where it comes from, as `address_group` has it. The same for as long as it is counted."""
+        """The result of `address_group` for its client. It must not change while the connection is counted."""
 
     @property
     def idle(self) -> bool:
-        """No request is under way on it."""
+        """Whether no request is in progress."""
 
     def evict(self) -> None:
-        """End at once. It is not counted any more."""
+        """Close at once. The caller has already stopped counting it."""
 
 
 class ConnectionLimit:
-    """A bounded set of visitors, by their addresses. Every call takes constant time."""
+    """A bounded set of connections, grouped by address. Each method takes constant time."""
 
     __slots__ = ("_by_address", "_by_count", "_count", "_limit", "_most")
 
@@ -43,17 +45,18 @@ class ConnectionLimit:
         self._limit = limit
         self._count = 0
         self._by_address: dict[str, dict[CountedConnection, None]] = {}
-        """Each address's visitors, oldest first."""
+        """The connections of each address, oldest first."""
         self._by_count: dict[int, dict[str, None]] = {}
-        """The addresses that have so many visitors."""
+        """The addresses by their number of connections."""
         self._most = 0
-        """The most that one address has."""
+        """The largest number of connections of one address."""
 
     def __len__(self) -> int:
         return self._count
 
     def admit(self, connection: CountedConnection) -> bool:
-        """Count one more; where there is no room, an idle one makes room. Whether there is room for it."""
+        """Count *connection*; at the limit, evict an idle one. Returns False if it was not counted, since none is
+        idle."""
         if self._count >= self._limit and not self._evict_idle():
             return False
         self._add(connection)
@@ -70,11 +73,11 @@ class ConnectionLimit:
                 connection.evict()
                 return True
         for connection in [connection for connection, _ in zip(connections, range(EVICTION_SCAN_MOST), strict=False)]:
-            connections[connection] = connections.pop(connection)  # the next time others are looked at
+            connections[connection] = connections.pop(connection)  # the next call examines others
         return False
 
     def remove(self, connection: CountedConnection) -> None:
-        """Do not count it any more. Harmless where it is not counted."""
+        """Stop counting *connection*. Does nothing if it is not counted."""
         connections = self._by_address.get(connection.address)
         if connections is None or connection not in connections:
             return
@@ -84,7 +87,8 @@ class ConnectionLimit:
             del self._by_address[connection.address]
 
     def replace(self, connection: CountedConnection, successor: CountedConnection) -> bool:
-        """Count *successor* instead, which has the same address. Whether *visitor* was counted."""
+        """Count *successor*, which has the same address, in place of *connection*. Returns whether *connection* was
+        counted."""
         connections = self._by_address.get(connection.address)
         if connections is None or connection not in connections:
             return False
@@ -111,40 +115,42 @@ class ConnectionLimit:
 
 
 class Admission:
-    """The counts of one worker."""
+    """The limits of one worker."""
 
-    __slots__ = ("_heads", "closed", "crowd", "handshakes")
+    __slots__ = ("_heads", "all_connections", "closed", "handshakes")
 
     def __init__(self, connections_limit: int, heads_limit_bytes: int, handshakes_limit: int = 1 << 30) -> None:
-        self.crowd = ConnectionLimit(connections_limit)
+        self.all_connections = ConnectionLimit(connections_limit)
         """All connections."""
         self.handshakes = ConnectionLimit(handshakes_limit)
-        """Those of them whose TLS handshake is under way."""
+        """The connections whose TLS handshake is in progress; they also count in `all_connections`."""
         self.closed = False
-        """The server stops: no request is waited for any more."""
+        """The server is stopping: connections do not wait for another request."""
         self._heads = Shares(heads_limit_bytes, "unfinished heads")
 
     @property
     def connections(self) -> int:
-        """Open now."""
-        return len(self.crowd)
+        """The number of open connections."""
+        return len(self.all_connections)
 
     @property
     def heads_bytes(self) -> int:
-        """Of heads that have not ended yet."""
+        """The bytes of unfinished heads, of all connections together."""
         return self._heads.total
 
     def reserve_head(self, address: str, count: int) -> bool:
-        """*count* bytes more of an unfinished head. Whether there is room for them; otherwise they are not held."""
+        """Count *count* more bytes of an unfinished head. Returns False, and counts nothing, at the limit."""
         return self._heads.try_add(address, count)
 
     def release_head(self, address: str, count: int) -> None:
-        """A head, of which *count* bytes are held, has ended."""
+        """Release *count* bytes of a head that is complete or was rejected."""
         self._heads.remove(address, count)
 
 
 def address_group(peer: object) -> str:
-    """What counts as one address, of a transport's `peername`: an IPv4 address, or the first half of an IPv6 one."""
+    """Return the address under which a client is counted: an IPv4 address, or the /64 prefix of an IPv6 address.
+
+    *peer* is the `peername` of a transport."""
     text = str(peer[0]) if isinstance(peer, tuple) and peer else str(peer or "")
     if ":" not in text:
         return text

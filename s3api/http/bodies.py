@@ -1,4 +1,4 @@
-"""Bodies on their way in: how long they are, how they are vouched for, and the whole of a small one."""
+"""Request bodies: their length, how they are verified, and reading a small body as a whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from gateway.engine.types import Body, Buffer
 from gateway.identity.chunked import ChunkedParser, Data, Event, Trailer
@@ -13,31 +14,30 @@ from gateway.identity.sigv4 import PayloadKind, VerifiedRequest
 from s3api.errors import S3Error
 from s3api.format import checksums
 from s3api.format.xml_reader import Element, read_xml
-from s3api.http.exchange import Exchange
-from s3api.request import S3Request
+from s3api.request import RequestStream, S3Request
 
 
 class PlainBody(Body):
-    """Bytes as they come off the wire. The engine checks their count and their digests."""
+    """A body without framing. The engine checks its length and its digests."""
 
-    __slots__ = ("_exchange", "_idle_seconds")
+    __slots__ = ("_idle_seconds", "_stream")
 
-    def __init__(self, exchange: Exchange, idle_seconds: float) -> None:
-        self._exchange = exchange
+    def __init__(self, stream: RequestStream, idle_seconds: float) -> None:
+        self._stream = stream
         self._idle_seconds = idle_seconds
 
     def __aiter__(self) -> AsyncIterator[Buffer]:
         return self
 
     async def __anext__(self) -> Buffer:
-        data = await self._exchange.read(self._idle_seconds)
+        data = await self._stream.read(self._idle_seconds)
         if not data:
             raise StopAsyncIteration
         return data
 
 
 def declared_length(request: S3Request, name: str = "content-length") -> int | None:
-    """A length header's value. Raises S3Error InvalidArgument for what is no length."""
+    """Return the value of the length header *name*, if present. Raises S3Error InvalidArgument for an invalid one."""
     text = request.headers.get(name)
     if text is None:
         return None
@@ -46,28 +46,36 @@ def declared_length(request: S3Request, name: str = "content-length") -> int | N
     return int(text)
 
 
-def request_body(request: S3Request) -> tuple[Body, int, str | None]:
-    """The body, its size in plain bytes, and the SHA-256 that was signed for it, if one was.
+class RequestBody(NamedTuple):
+    """A request's body and what its headers declare about it."""
 
-    Raises S3Error MissingContentLength."""
+    body: Body
+    size: int
+    """The declared length in bytes, without the frames of aws-chunked."""
+    sha256: str | None
+    """The SHA-256 (hex) that the client signed for the body, if any."""
+
+
+def request_body(request: S3Request) -> RequestBody:
+    """Return the body of an authenticated request. Raises S3Error MissingContentLength, InvalidArgument."""
     payload = request.verified
     assert payload is not None
     if payload.payload in _STREAMING:
-        return _chunked(request, payload)
+        return _chunked_body(request, payload)
     size = declared_length(request)
     if size is None:
         raise S3Error("MissingContentLength")
-    body = PlainBody(request.exchange, request.settings.body_idle_seconds)
-    return body, size, payload.sha256 if payload.payload is PayloadKind.SIGNED else None
+    body = PlainBody(request.stream, request.settings.body_idle_seconds)
+    return RequestBody(body, size, payload.sha256 if payload.payload is PayloadKind.SIGNED else None)
 
 
 _STREAMING = {PayloadKind.STREAMING, PayloadKind.STREAMING_TRAILER, PayloadKind.STREAMING_UNSIGNED_TRAILER}
 
 
 async def read_body(request: S3Request, limit_bytes: int, *, own_checksum: bool = True) -> bytes:
-    """All of a body that is an XML document, once its digests hold.
+    """Return the whole body after verifying its digests; empty if the request has no body.
 
-    *own_checksum*: the x-amz-checksum- headers speak of this document.
+    *own_checksum*: the x-amz-checksum- headers are those of this body, and not of an object.
 
     Raises S3Error MaxMessageLengthExceeded, BadDigest, XAmzContentSHA256Mismatch, IncompleteBody."""
     if "content-length" not in request.headers and "transfer-encoding" not in request.headers:
@@ -95,16 +103,17 @@ async def read_body(request: S3Request, limit_bytes: int, *, own_checksum: bool 
 
 
 async def read_xml_body(request: S3Request, root: str, *, own_checksum: bool = True) -> Element:
-    """A body that is an XML document, parsed. Raises as `read_body`, and S3Error MalformedXML."""
+    """Return the body, an XML document whose outermost element is called *root*. Raises what `read_body` raises, and
+    S3Error MalformedXML."""
     return await read_xml(await read_body(request, request.settings.xml_bytes, own_checksum=own_checksum), root)
 
 
 HASHED_ON_LOOP_BYTES = 128 << 10
-"""A larger document is hashed in a thread: 4 MiB take about ten milliseconds for each digest."""
+"""A larger body is hashed in a thread: 4 MiB take about ten milliseconds for each digest."""
 
 
 def _check_digests(raw: bytes, sha256: str | None, md5: bytes | None, *all_promised: tuple[str, str] | None) -> None:
-    """Raise S3Error where the body is not what one of its digests says."""
+    """Raise S3Error if the body does not match one of its digests."""
     if sha256 is not None and hashlib.sha256(raw).hexdigest() != sha256:
         raise S3Error("XAmzContentSHA256Mismatch")
     if md5 is not None and hashlib.md5(raw, usedforsecurity=False).digest() != md5:
@@ -115,22 +124,23 @@ def _check_digests(raw: bytes, sha256: str | None, md5: bytes | None, *all_promi
 
 
 def require_digest(request: S3Request) -> None:
-    """DeleteObjects and its like want their XML vouched for. Raises S3Error InvalidRequest."""
+    """Raise S3Error InvalidRequest unless the request has a digest of its body, as S3 requires for DeleteObjects."""
     if "content-md5" not in request.headers and checksums.requested_checksum(request.headers) == (None, None):
         raise S3Error("InvalidRequest", "Missing required header for this request: Content-MD5 OR x-amz-checksum-*")
 
 
 CHUNKS_PER_TURN = 64
-"""Chunks that are handed over before the event loop runs: one read may bring a hundred thousand chunks of a byte."""
+"""How many chunks are returned before the event loop runs. One read may bring a hundred thousand chunks of one byte."""
 
 
 class ChunkedBody(Body):
-    """An aws-chunked body: frames taken off, chunk and trailer signatures verified before the iterator ends."""
+    """A body in the aws-chunked encoding, without its frames. The signatures of the chunks and of the trailer are
+    verified before the iterator ends."""
 
-    __slots__ = ("_events", "_events_in_turn", "_exchange", "_idle_seconds", "_parser", "_promised", "_trailing")
+    __slots__ = ("_events", "_events_in_turn", "_idle_seconds", "_parser", "_promised", "_stream", "_trailing")
 
     def __init__(self, request: S3Request, payload: VerifiedRequest, size: int) -> None:
-        self._exchange = request.exchange
+        self._stream = request.stream
         self._idle_seconds = request.settings.body_idle_seconds
         self._parser = ChunkedParser(payload, size)
         self._events: Iterator[Event] = iter(())
@@ -153,7 +163,7 @@ class ChunkedBody(Body):
                     return event.data
                 if isinstance(event, Trailer):
                     self._accept_trailer(event.name, event.value)
-            data = await self._exchange.read(self._idle_seconds)
+            data = await self._stream.read(self._idle_seconds)
             if not data:
                 self._finish()
                 raise StopAsyncIteration
@@ -161,23 +171,25 @@ class ChunkedBody(Body):
 
     def _accept_trailer(self, name: str, value: str) -> None:
         if self._trailing is not None:
-            raise S3Error("MalformedTrailerError", "A trailer comes more than once.")
+            raise S3Error("MalformedTrailerError", "The request contains more than one trailer.")
         if name not in self._promised or name not in checksums.HEADERS:
-            raise S3Error("MalformedTrailerError", f"The trailer {name} was not announced, or is not known.")
+            raise S3Error(
+                "MalformedTrailerError", f"The trailer {name} is not announced in x-amz-trailer, or is not supported."
+            )
         algorithm = checksums.HEADERS[name]
         self._trailing = (algorithm, checksums.check_value(algorithm, value, "trailing header"))
 
     def _finish(self) -> None:
         self._parser.finish()
         if self._promised and self._trailing is None:
-            raise S3Error("MalformedTrailerError", "The announced trailer did not come.")
+            raise S3Error("MalformedTrailerError", "The announced trailer is missing.")
 
     def trailing_checksum(self) -> tuple[str, str] | None:
         return self._trailing
 
 
-def _chunked(request: S3Request, payload: VerifiedRequest) -> tuple[Body, int, None]:
+def _chunked_body(request: S3Request, payload: VerifiedRequest) -> RequestBody:
     size = declared_length(request, "x-amz-decoded-content-length")
     if size is None:
         raise S3Error("MissingContentLength", "You must provide the x-amz-decoded-content-length HTTP header.")
-    return ChunkedBody(request, payload, size), size, None
+    return RequestBody(ChunkedBody(request, payload, size), size, None)

@@ -1,7 +1,7 @@
-"""The end of a connection: what was written is sent as long as the client takes some of it, then the connection goes.
+"""Close connections within a bounded time: the write buffer is sent as long as the client receives some of it.
 
-A transport that is closed flushes what it still has, however long that takes; one with TLS also waits for the client to
-say goodbye, which an idle or silent client does not. Both are bounded here.
+A closed transport flushes its write buffer for as long as that takes. A TLS transport also waits for the client's
+close_notify, which an idle client does not send. This module bounds both.
 """
 
 from __future__ import annotations
@@ -13,47 +13,48 @@ from fcntl import ioctl
 
 
 class GracefulClose:
-    """Closes *transport*. A client that takes nothing at all for *idle_seconds*, or for *close_seconds* if those are
-    more, is cut. So is one with TLS that took everything and sends no close_notify within *close_seconds*."""
+    """Closes *transport*, and aborts it in two cases: the client has received nothing at all for *idle_seconds* (or
+    *close_seconds*, if that is longer), or a TLS client has received everything and sends no close_notify within
+    *close_seconds*. The transport is checked every *close_seconds*."""
 
-    __slots__ = ("_close_seconds", "_left", "_looks_left", "_looks_most", "_timer", "_transport")
+    __slots__ = ("_checks_left", "_checks_most", "_close_seconds", "_timer", "_transport", "_unsent_before")
 
     def __init__(self, transport: asyncio.Transport, idle_seconds: float, close_seconds: float) -> None:
         self._transport = transport
         self._close_seconds = close_seconds
-        self._looks_most = self._looks_left = max(1, round(idle_seconds / close_seconds))
+        self._checks_most = self._checks_left = max(1, round(idle_seconds / close_seconds))
         if not transport.is_closing():
             transport.close()
-        self._left = self._unsent()
+        self._unsent_before = self._unsent()
         self._wait()
 
     def _unsent(self) -> int:
-        """Bytes that the client's machine has not taken, at least: those between TLS and the socket are not counted,
-        but there are none while the kernel has none."""
-        return self._transport.get_write_buffer_size() + _queued(self._transport)
+        """Return a lower bound of the bytes that the client's host has not acknowledged. Bytes between TLS and the
+        socket are not counted, but there are none while the kernel's buffer is empty."""
+        return self._transport.get_write_buffer_size() + _kernel_unsent(self._transport)
 
     def _wait(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._close_seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._close_seconds, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         unsent = self._unsent()
-        self._looks_left = self._looks_most if unsent != self._left else self._looks_left - 1
-        self._left = unsent
-        if unsent and self._looks_left:
+        self._checks_left = self._checks_most if unsent != self._unsent_before else self._checks_left - 1
+        self._unsent_before = unsent
+        if unsent and self._checks_left:
             self._wait()
         else:
             self._transport.abort()
 
-    def end(self) -> None:
-        """The connection is gone."""
+    def cancel(self) -> None:
+        """Stop checking, since the connection is closed."""
         self._timer.cancel()
 
 
-def _queued(transport: asyncio.Transport) -> int:
-    """Bytes that the kernel holds and the peer has not acknowledged (tcp(7), SIOCOUTQ)."""
+def _kernel_unsent(transport: asyncio.Transport) -> int:
+    """Return how many bytes the kernel holds that the peer has not acknowledged (tcp(7), SIOCOUTQ)."""
     sock = transport.get_extra_info("socket")
     try:
         (queued,) = struct.unpack("i", ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))
     except (OSError, AttributeError, ValueError):
-        return 0  # it is gone
+        return 0  # the socket is closed
     return int(queued)

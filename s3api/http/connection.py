@@ -1,11 +1,30 @@
-"""One client's connection: aiohttp's protocol and parser, with a loop over requests that is ours.
+"""One client's connection: aiohttp's protocol and parser, with a request loop of our own.
 
-What aiohttp's parser refuses (two lengths, a length beside a transfer coding, folded headers, unknown codings, bad
-tokens: the forms that request smuggling needs) is answered here as S3 XML, and the connection ends.
+aiohttp's parser rejects the heads that request smuggling needs (two lengths, a length with a transfer coding, folded
+headers, unknown codings, bad tokens). Such a head is answered with an S3 error, and the connection is closed.
 
-aiohttp's own loop makes a task, a request, a response and two header dictionaries for each request; this one hands
-parsed heads to the door in the task that it runs in. It uses names of aiohttp that are not public: the lock file pins
-the version, and the tests of the wire (tests/s3api/test_wire.py, test_wire_hostile.py) notice when they change.
+aiohttp's own loop creates a task, a request, a response and two header dictionaries for each request. The loop here
+passes parsed heads to the application in the connection's own task.
+
+Theory of operation. A connection is in one of these states; `start` runs in one task for its whole life:
+
+    idle       `_waiter` is set: `_next` waits for a head. Received bytes count as head bytes (`_head_bytes`)
+    handling   `exchange` is set: the application handles the request
+    lingering  the response is sent; the rest of the request's body is read and discarded
+    closing    `_graceful_close` is set: the transport is closed, and its write buffer is flushed
+    lost       `connection_lost` was called
+
+Private names of aiohttp. `RequestHandler` has no public interface for such a loop, so this class uses these private
+attributes and methods of it and of its base class. It overrides no private method:
+
+    of the parser       _parser, _messages, _waiter, _msg_queue_resume_size, _buffer_paused, _resume_reading_if_drained
+    of the loop         _loop, _task_handler, _force_close, _close, _keepalive, _lingering_time
+    of the keepalive    _keepalive_timeout, _keepalive_handle, _next_keepalive_close_time, _process_keepalive
+    of shutdown         _current_request, _request_in_progress, _handler_waiter
+    of flow control     _paused, _drain_helper
+
+aiohttp also calls `_cancel` of the current request, which `Exchange` implements. The lock file pins aiohttp's version;
+tests/s3api/test_wire.py and test_wire_hostile.py fail if one of these names changes its meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +38,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web import RequestHandler
 
-from gateway.timing.durations import ConnectionsTiming
+from gateway.engine.types import ConnectionsTiming
 from s3api.http.admission import Admission, address_group
 from s3api.http.closing import GracefulClose
 from s3api.http.exchange import Exchange
@@ -31,16 +50,17 @@ if TYPE_CHECKING:
     from s3api.http.handshakes import Handshake
 
 RequestHandlerFunction = Callable[[Exchange], Awaitable[bool]]
-"""Answers an exchange; whether its connection may live on. Raises ConnectionError when there is nobody to answer."""
+"""Handles an exchange. Returns whether the connection may be kept. Raises ConnectionError if the client has
+disconnected."""
 Refuse = Callable[[str, str], bytes]
-"""(the peer's address, S3's code) → the whole answer to a request that could not be read."""
+"""(client's address, S3 code) → the complete response to a request whose head cannot be parsed."""
 
 
 class Connection(RequestHandler):
-    """One connection. Its head bytes are counted while no request is under way.
+    """One connection. Implements `exchange.Channel` and `admission.CountedConnection`.
 
-    *handshake*: what was counted for it until now, where it speaks TLS. *write_idle_seconds*: how long a client may
-    take no byte of what is unsent when the connection is to end."""
+    *handshake*: the TLS handshake, which the connection replaces in the counts; None without TLS. *write_idle_seconds*:
+    how long a client may receive nothing while the connection is being closed."""
 
     __slots__ = (
         "_admission", "_graceful_close", "_handle", "_handshake", "_head_bytes", "_head_limit_bytes", "_lost",
@@ -62,44 +82,45 @@ class Connection(RequestHandler):
         self._graceful_close: GracefulClose | None = None
         self._lost = False
         self.exchange: Exchange | None = None
-        """The one that is under way."""
+        """The exchange in progress."""
         self.half_closed = False
         self.timing = timing
         self.remote = ""
-        """The peer's address."""
+        """The client's address."""
         self.address = ""
-        """What of it counts as one (`admission.group_of`)."""
+        """The address under which the connection is counted (`admission.address_group`)."""
 
     @property
     def idle(self) -> bool:
-        """No request is under way."""
+        """Whether no request is in progress."""
         waiter = self._waiter
         return waiter is not None and not waiter.done() and not self._messages
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody came, for whom there may be no room."""
+        """Count the connection. At the limit, respond with SlowDown and close it."""
         super().connection_made(transport)
         peer = self.peername
         self.remote = str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
         self.address = address_group(peer) if self._handshake is None else self._handshake.address
         if self._handshake is None:
-            if not self._admission.crowd.admit(self):
-                self._write_idle_seconds = 0.0  # it is not counted, so it may not stay for who takes no answer
+            if not self._admission.all_connections.admit(self):
+                # It is not counted, so it must not stay open for a client that receives nothing.
+                self._write_idle_seconds = 0.0
                 self._reject("SlowDown")
         elif not self._handshake.connected(self):
             self.evict()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Somebody is gone."""
+        """Release what is counted for the connection."""
         self._lost = True
         if self._graceful_close is not None:
-            self._graceful_close.end()
+            self._graceful_close.cancel()
         super().connection_lost(exc)
-        self._admission.crowd.remove(self)
+        self._admission.all_connections.remove(self)
         self._release_head()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came. A head that does not end within its bound is refused."""
+        """Pass bytes to the parser. Reject a head that is too long, or that exceeds the limit of all heads together."""
         super().data_received(data)
         waiter = self._waiter
         if waiter is None or waiter.done():
@@ -121,14 +142,14 @@ class Connection(RequestHandler):
         self.force_close()
 
     def evict(self) -> None:
-        """End at once, for another connection, since nothing is under way on this one."""
+        """Abort this idle connection, to make room for another one."""
         transport = self.transport
         self.force_close()
         if transport is not None:
             transport.abort()
 
     def force_close(self) -> None:
-        """End once what is written is sent, as far as the client takes it; what is under way is not waited for."""
+        """Close the connection after its write buffer is sent, without waiting for a request in progress."""
         transport, self.transport = self.transport, None
         super().force_close()
         self._close_gracefully(transport)
@@ -138,8 +159,8 @@ class Connection(RequestHandler):
             self._graceful_close = GracefulClose(transport, self._write_idle_seconds, self.timing.close_seconds)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client has sent its last byte, but may still read. What it asked for whole is answered; a body that now
-        can never become whole is refused; then the connection ends."""
+        """Handle the end of the client's sending side; the client may still receive. A complete request is answered, an
+        incomplete body is rejected, and then the connection is closed."""
         if self.idle:
             self._close_gracefully(self.transport)
             return None
@@ -148,13 +169,11 @@ class Connection(RequestHandler):
             self.exchange.half_closed()
         if self._handshake is None:
             return True
-        self._close_gracefully(
-            self.transport
-        )  # TLS cannot be half closed: asyncio closes the transport whatever is answered here
+        self._close_gracefully(self.transport)  # asyncio closes a TLS transport, whatever is returned here
         return None
 
     async def start(self) -> None:
-        """Answer requests, one after the other, until the connection is to end."""
+        """Handle requests one after the other until the connection is to be closed. Called by aiohttp."""
         try:
             while not self._force_close:
                 message, payload = await self._next()
@@ -174,7 +193,7 @@ class Connection(RequestHandler):
         except asyncio.CancelledError:
             self.force_close()
             raise
-        except Exception as error:  # noqa: BLE001 (an observer that raises, or our own mistake: it must not hang a client)
+        except Exception as error:  # noqa: BLE001 (an access log that raises, or a bug, must not leave a client waiting)
             self.log_exception("a connection failed", exc_info=error)
             self.force_close()
         if not self._force_close:
@@ -182,11 +201,11 @@ class Connection(RequestHandler):
             self._close_gracefully(self.transport)
 
     async def _next(self) -> tuple[Any, StreamReader]:
-        """The next head that was parsed, or why one could not be, and the payload behind it. Raises ConnectionError
-        where there is none, and none is waited for any more."""
+        """Return the next parsed head (or the parser's error) and the request's body. Raises ConnectionError if there
+        is none and the server is stopping."""
         if not self._messages:
             if self._admission.closed:
-                raise ConnectionResetError("the server stops")
+                raise ConnectionResetError("the server is stopping")
             self._waiter = self._loop.create_future()
             try:
                 await self._waiter
@@ -201,7 +220,7 @@ class Connection(RequestHandler):
 
     async def _serve_request(self, message: RawRequestMessage, payload: StreamReader) -> bool:
         exchange = Exchange(message, payload, self)
-        # aiohttp's end of a connection and its shutdown look at these three.
+        # aiohttp reads these three attributes when a connection is lost and at shutdown.
         self._current_request = cast("BaseRequest", exchange)
         self._request_in_progress = True
         self.exchange = exchange
@@ -214,9 +233,9 @@ class Connection(RequestHandler):
                 self._handler_waiter.set_result(None)
 
     async def _linger(self, payload: StreamReader) -> None:
-        """Read away what is left of a body, for a while, so that the client gets to read its answer: closing at once
-        would reset the connection and throw the answer away (RFC 9112 section 9.6)."""
-        with suppress(Exception):  # whatever is wrong with a body that nobody wants, the connection ends
+        """Read and discard the rest of a body for a limited time, so that the client can receive its response: closing
+        at once would reset the connection, and the client would lose the response (RFC 9112 section 9.6)."""
+        with suppress(Exception):  # the body is discarded, and after an error in it the connection is closed
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof():
                     await payload.readany()
@@ -224,7 +243,7 @@ class Connection(RequestHandler):
             self._keepalive = False
 
     def skip_lingering(self) -> None:
-        """Behind this answer the connection ends at once."""
+        """Close the connection right after this response, without reading the rest of the body."""
         self._lingering_time = 0.0
 
     def _start_keepalive_timer(self) -> None:
@@ -238,6 +257,6 @@ class Connection(RequestHandler):
             self.transport.write(self._refuse(self.remote, code))
 
     async def wait_drained(self) -> None:
-        """Wait until the client has taken most of what was written."""
+        """Wait until the client has received most of the write buffer."""
         if self.transport is not None and self._paused:
             await self._drain_helper()

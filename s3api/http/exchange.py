@@ -1,14 +1,15 @@
-"""One request and its answer on one connection. Here, and in `connection`, aiohttp's own types end.
+"""One HTTP exchange: a request and its response on one connection.
 
-Answers are written to the transport as bytes, headers and small bodies in one piece.
+Only this module and `connection` use aiohttp's types. A response is written to the transport as bytes; its headers
+and a small body are one write.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from gateway.engine.types import Buffer
+from gateway.engine.types import Buffer, ConnectionsTiming
 from s3api.errors import S3Error
 from s3api.response import BODILESS, STATUS_LINES, Response
 
@@ -16,80 +17,122 @@ if TYPE_CHECKING:
     from aiohttp import StreamReader
     from aiohttp.http import RawRequestMessage
 
-    from s3api.http.connection import Connection
-
 OLDEST, NEWEST = (1, 0), (1, 1)
-"""The versions of HTTP that are spoken."""
+"""The supported versions of HTTP."""
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 PROBES = 4
-"""Interim responses at most to a client that sends no more."""
+"""The limit of interim responses to a client that has shut down its sending side."""
 ONE_PIECE_BYTES = 64 << 10
-"""Bodies up to here are copied behind their headers, so that one write carries both."""
+"""A body up to this size is appended to its headers, so that one write sends both."""
+
+
+class Channel(Protocol):
+    """The connection, as an exchange uses it. `connection.Connection` implements it; it is declared here so that the
+    two modules do not import each other."""
+
+    half_closed: bool
+    """The client has shut down its sending side."""
+    remote: str
+    """The client's address."""
+    timing: ConnectionsTiming
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The transport; None after the connection was lost or closed."""
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The exchange in progress."""
+
+    @property
+    def ssl_context(self) -> object | None: ...
+    @property
+    def writing_paused(self) -> bool:
+        """The transport's write buffer is full."""
+
+    async def wait_drained(self) -> None:
+        """Wait until the client has received most of the write buffer."""
+
+    def skip_lingering(self) -> None:
+        """Close the connection right after the response, without reading the rest of the body."""
 
 
 class Exchange:
-    """One request: its head, its payload, and the way back."""
+    """One request with its body, and the response to it. Implements `request.RequestStream`."""
 
-    __slots__ = ("_probes", "continued", "message", "payload", "protocol", "received", "response_started", "task")
+    __slots__ = ("_probes", "channel", "continued", "message", "payload", "received", "response_started", "task")
 
-    def __init__(self, message: RawRequestMessage, payload: StreamReader, protocol: Connection) -> None:
+    def __init__(self, message: RawRequestMessage, payload: StreamReader, channel: Channel) -> None:
         self.message = message
         self.payload = payload
-        self.protocol = protocol
+        self.channel = channel
         self.received = 0
-        """Body bytes that were read."""
+        """The number of body bytes that were read."""
         self.continued = False
-        """`100 Continue` went out."""
+        """`100 Continue` was sent."""
         self.response_started = False
-        """Some of the answer went out."""
+        """At least one byte of the response was written."""
         self.task: asyncio.Task[object] | None = None
-        """The task that works on the answer, and that is cancelled when the client is gone."""
+        """The task that handles the request. It is cancelled if the client disconnects; None: it is not cancelled."""
         self._probes = PROBES
-        if protocol.half_closed:
+        if channel.half_closed:
             self.half_closed()
 
-    def _cancel(self, error: BaseException) -> None:
-        """aiohttp calls this when the connection is lost: nobody waits for the answer any more.
+    @property
+    def is_tls(self) -> bool:
+        return self.channel.ssl_context is not None
 
-        Cancelling is safe at any moment. A command that is on its way to the committer stays on its way, and what was
-        stored for it is kept until its outcome is known (`Writer.storing`, `Journal.send`)."""
+    def keep_running(self) -> None:
+        """Do not cancel the request's task if the client disconnects."""
+        self.task = None
+
+    def _cancel(self, error: BaseException) -> None:
+        """Cancel the request's task. aiohttp calls this when the connection is lost.
+
+        Cancelling is safe at any moment. A command that was sent to the committer is still executed, and the blocks
+        stored for it are kept until its outcome is known (`Writer.storing`, `Journal.send`)."""
         self.payload.set_exception(error)
         if self.task is not None:
             self.task.cancel()
 
     def half_closed(self) -> None:
-        """The client sends no more. A body that is not whole will never be.
+        """Handle the end of the client's sending side: an incomplete body can no longer become complete.
 
-        The client may have shut down its half, and wait for its answer, or be gone: TCP says the same of both."""
+        The client may still wait for its response, or it may have exited. TCP reports both in the same way, so the
+        client is probed."""
         if not self.payload.is_eof():
             self.payload.set_exception(S3Error("IncompleteBody"))
         elif self.message.version >= (1, 1):
-            asyncio.get_running_loop().call_later(self.protocol.timing.probe_seconds, self._probe)
+            asyncio.get_running_loop().call_later(self.channel.timing.probe_seconds, self._probe)
 
     def _probe(self) -> None:
-        """Send an interim response to a client that sends no more. RFC 9110 section 15.2: clients take any number of
-        them before the answer. The host of a client that is gone answers the first one with a reset, which the next
-        one runs into: then the connection is lost, and the work is cancelled."""
-        transport = self.protocol.transport
-        waits = not self.response_started and self.protocol.exchange is self
+        """Send an interim response, to find out whether the client still exists.
+
+        A client accepts any number of them before the response (RFC 9110 section 15.2). If the client has exited, its
+        host answers the first one with a reset and the next write fails: the connection is lost and the task is
+        cancelled."""
+        transport = self.channel.transport
+        waits = not self.response_started and self.channel.exchange is self
         if not waits or transport is None or transport.is_closing() or not self._probes:
             return
         self._probes -= 1
         transport.write(CONTINUE)
-        asyncio.get_running_loop().call_later(self.protocol.timing.probe_seconds, self._probe)
+        asyncio.get_running_loop().call_later(self.channel.timing.probe_seconds, self._probe)
 
     @property
     def expects_continue(self) -> bool:
-        """The client waits for `100 Continue` and has not had it. RFC 9110 section 10.1.1."""
+        """Whether the client waits for `100 Continue`, which was not sent yet (RFC 9110 section 10.1.1)."""
         if self.continued or self.message.version < (1, 1):
             return False
-        # Any other expectation is none that a server has to meet (RFC 9110 section 10.1.1), and S3 passes it over.
+        # A server may ignore other expectations (RFC 9110 section 10.1.1), as S3 does.
         return self.message.headers.get("expect", "").lower() == "100-continue"
 
     async def read(self, idle_seconds: float) -> bytes:
-        """The next bytes of the body, empty at its end; the first read tells a waiting client to go on.
+        """Return the next bytes of the body, empty at its end. The first read sends `100 Continue` if the client waits
+        for it.
 
-        Raises S3Error RequestTimeout when none come within *idle_seconds*, ConnectionError when the client is gone."""
+        Raises S3Error RequestTimeout if no bytes arrive within *idle_seconds*, ConnectionError if the client has
+        disconnected."""
         payload = self.payload
         data = payload.read_nowait()
         if not data and not payload.at_eof():
@@ -98,9 +141,9 @@ class Exchange:
         return data
 
     async def _wait(self, idle_seconds: float) -> bytes:
-        transport = self.protocol.transport
+        transport = self.channel.transport
         if transport is None:
-            raise ConnectionResetError("the client is gone")
+            raise ConnectionResetError("the client has disconnected")
         if self.expects_continue:
             self.continued = True
             transport.write(CONTINUE)
@@ -111,7 +154,8 @@ class Exchange:
             raise S3Error("RequestTimeout") from None
 
     def must_close(self, drain_bytes: int) -> bool:
-        """Whether the connection cannot be used behind this answer, because of what is left of the body."""
+        """Return whether the connection must be closed after the response: the client asked for it, or more than
+        *drain_bytes* of the body are unread, or the rest of the body cannot be read."""
         message = self.message
         if message.should_close or message.upgrade or message.version < OLDEST:
             return True
@@ -119,16 +163,16 @@ class Exchange:
         if payload.is_eof():
             return False
         if self.expects_continue or payload.exception() is not None:
-            # Told no, a client that waited sends either nothing or the body: which, nobody can know (RFC 9110 section
-            # 10.1.1). And behind a body that cannot be read nothing can be read either.
-            self.protocol.skip_lingering()
+            # A client that waited for 100 Continue may now send the body or not; the server cannot know which (RFC 9110
+            # section 10.1.1). After a body that cannot be read, the next request cannot be found either.
+            self.channel.skip_lingering()
             return True
         length = self.message.headers.get("content-length")
         return length is None or int(length) - payload.total_bytes > drain_bytes
 
     def send_whole(self, response: Response, lines: str, close: bool) -> int:
-        """Write *answer*, whose body is at hand, *lines* before its own; the count of body bytes. The caller waits with
-        `drain` if the client is slow. Raises ConnectionError."""
+        """Write a response whose body is in memory, with the header *lines* before its own. Returns the number of body
+        bytes. If writing is then paused, the caller awaits `drain`. Raises ConnectionError."""
         head = self._head(response, lines, close)
         body = response.body
         if len(body) > ONE_PIECE_BYTES:
@@ -150,9 +194,10 @@ class Exchange:
         return head.encode("utf-8", "surrogateescape")
 
     async def stream(self, response: Response, lines: str, close: bool, write_idle_seconds: float) -> int:
-        """Write *answer* in its chunks, *lines* before its own; the count of body bytes. A body that ends early, for
-        whatever reason, ends the connection: that is how the client sees that it is not whole. Raises
-        ConnectionError."""
+        """Write a response chunk by chunk, with the header *lines* before its own. Returns the number of body bytes.
+
+        If the body ends early, for whatever reason, the connection is aborted, which tells the client that the body is
+        incomplete. Raises ConnectionError."""
         chunks = response.chunks
         assert chunks is not None
         sent = 0
@@ -161,7 +206,7 @@ class Exchange:
             async for chunk in chunks:
                 self._write(chunk)
                 sent += len(chunk)
-                if self.protocol.writing_paused:
+                if self.channel.writing_paused:
                     await self.drain(write_idle_seconds)
             if sent != response.length:
                 raise ConnectionAbortedError(f"{sent} of {response.length} bytes could be read")
@@ -175,57 +220,58 @@ class Exchange:
         return sent
 
     def _write(self, data: Buffer) -> None:
-        transport = self.protocol.transport
+        transport = self.channel.transport
         if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client is gone")
+            raise ConnectionResetError("the client has disconnected")
         self.response_started = True
         transport.write(data)
 
     def abort(self) -> None:
-        """Cut the connection without another word."""
-        transport = self.protocol.transport
+        """Abort the connection; the write buffer is discarded."""
+        transport = self.channel.transport
         if transport is not None:
             transport.abort()
 
     async def drain(self, write_idle_seconds: float) -> None:
-        """Wait until the client has taken most of what was written. One that takes nothing at all for so long is cut.
+        """Wait until the client has received most of the write buffer. If it receives nothing for *write_idle_seconds*,
+        the connection is aborted and ConnectionAbortedError is raised.
 
-        A timer looks after it rather than a task: this happens between any two pieces of a large body."""
+        The limit is a timer and not a task, since this runs between any two chunks of a large body."""
         timeout = _WriteTimeout(self, write_idle_seconds)
         try:
-            await self.protocol.wait_drained()
+            await self.channel.wait_drained()
         finally:
-            timeout.end()
-        if timeout.lost:
-            raise ConnectionAbortedError("the client takes no bytes")
+            timeout.cancel()
+        if timeout.expired:
+            raise ConnectionAbortedError("the client receives no bytes")
 
-    def unsent(self) -> int:
-        """Bytes that were written and that the kernel has not taken."""
-        transport = self.protocol.transport
+    def unsent_bytes(self) -> int:
+        """Return the size of the write buffer: bytes that the kernel has not accepted yet."""
+        transport = self.channel.transport
         return transport.get_write_buffer_size() if transport is not None else 0
 
 
 class _WriteTimeout:
-    """Cuts an exchange whose client takes no bytes at all for some seconds."""
+    """Aborts an exchange if its client receives nothing at all for *seconds*."""
 
-    __slots__ = ("_exchange", "_left", "_seconds", "_timer", "lost")
+    __slots__ = ("_exchange", "_seconds", "_timer", "_unsent_bytes", "expired")
 
     def __init__(self, exchange: Exchange, seconds: float) -> None:
-        self.lost = False
+        self.expired = False
         self._exchange = exchange
         self._seconds = seconds
         self._wait()
 
     def _wait(self) -> None:
-        self._left = self._exchange.unsent()
-        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+        self._unsent_bytes = self._exchange.unsent_bytes()
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._check)
 
-    def _look(self) -> None:
-        if self._exchange.unsent() < self._left:
+    def _check(self) -> None:
+        if self._exchange.unsent_bytes() < self._unsent_bytes:
             self._wait()
         else:
-            self.lost = True
+            self.expired = True
             self._exchange.abort()
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         self._timer.cancel()

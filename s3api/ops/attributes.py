@@ -1,9 +1,8 @@
-"""GetObjectAttributes: what HEAD tells, and the parts, without any bytes."""
+"""GetObjectAttributes: an object's attributes and its parts, without its bytes."""
 
 from __future__ import annotations
 
-from gateway.engine.types import ObjectInfo
-from gateway.journal.columns import Checksum, PartSummary
+from gateway.engine.types import Checksum, ObjectInfo, PartSummary
 from s3api.errors import S3Error
 from s3api.format.checksums import COMPOSITE, checksum_xml, value_xml
 from s3api.format.conditions import read_conditions
@@ -17,21 +16,21 @@ NAMES = frozenset({"ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSiz
 
 async def get_object_attributes(request: S3Request) -> Response:
     """GET /bucket/key?attributes"""
-    asked = _requested_attributes(request)
+    requested = _requested_attributes(request)
     opened = await request.engine.head(
         request.caller, request.bucket, request.key, request.version, None, None, read_conditions(request.headers)
     )
     info = opened.info
     out = ""
-    if "ETag" in asked:
+    if "ETag" in requested:
         out += f"<ETag>{info.etag}</ETag>"
-    if "Checksum" in asked and info.checksum is not None:
+    if "Checksum" in requested and info.checksum is not None:
         out += f"<Checksum>{_checksum_xml(info.checksum)}</Checksum>"
-    if "ObjectParts" in asked and info.parts_count:
+    if "ObjectParts" in requested and info.parts_count:
         out += await _parts_xml(request, info)
-    if "StorageClass" in asked:
+    if "StorageClass" in requested:
         out += "<StorageClass>STANDARD</StorageClass>"
-    if "ObjectSize" in asked:
+    if "ObjectSize" in requested:
         out += f"<ObjectSize>{info.size}</ObjectSize>"
     lines = f"Last-Modified: {http_date(info.modified_ns // SECOND_NS)}\r\n"
     if info.version is not None:
@@ -41,21 +40,22 @@ async def get_object_attributes(request: S3Request) -> Response:
 
 def _requested_attributes(request: S3Request) -> set[str]:
     header = request.headers.get("x-amz-object-attributes", "")
-    asked = {each.strip() for each in header.split(",") if each.strip()}
-    if not asked:
+    requested = {each.strip() for each in header.split(",") if each.strip()}
+    if not requested:
         raise S3Error("InvalidRequest", "The x-amz-object-attributes header is either missing or empty")
-    if asked - NAMES:
+    if requested - NAMES:
         raise S3Error(
             "InvalidArgument",
             "Invalid attribute name specified.",
             ArgumentName="x-amz-object-attributes",
             ArgumentValue=header,
         )
-    return asked
+    return requested
 
 
 def _checksum_xml(checksum: Checksum) -> str:
-    """As everywhere, but for the `-N` behind a composite value: S3 leaves it out here alone."""
+    """Return the checksum's elements without the `-N` of a composite value, which S3 leaves out in this operation
+    only."""
     return checksum_xml(checksum._replace(value=checksum.value.partition("-")[0]))
 
 
@@ -64,12 +64,13 @@ def _number(request: S3Request, name: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise S3Error("InvalidArgument", f"{name} is no number.", ArgumentName=name, ArgumentValue=text)
+        raise S3Error("InvalidArgument", f"{name} is not a number.", ArgumentName=name, ArgumentValue=text)
     return int(text)
 
 
 async def _parts_xml(request: S3Request, info: ObjectInfo) -> str:
-    """S3 lists the parts only where the whole's checksum is made of theirs; their count always."""
+    """Return the ObjectParts element. As in S3, it always has the number of parts, and lists them only if the object's
+    checksum is composite."""
     checksum = info.checksum
     if checksum is None or checksum.type != COMPOSITE:
         return f"<ObjectParts><PartsCount>{info.parts_count}</PartsCount></ObjectParts>"

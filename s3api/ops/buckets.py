@@ -1,13 +1,11 @@
-"""Buckets: create, head, delete, where they are, whether they keep versions; and the list of them."""
+"""The operations on buckets: list, create, head, delete, location and versioning."""
 
 from __future__ import annotations
 
 import re
 
 from gateway import errors as core
-from gateway.engine.types import BucketInfo
-from gateway.journal.tables import Versioning
-from gateway.namespace.bucket_names import check_bucket_name
+from gateway.engine.types import BucketInfo, Versioning, check_bucket_name
 from s3api.errors import S3Error
 from s3api.format.owners import Owners
 from s3api.format.tokens import open_token, seal_token
@@ -26,9 +24,9 @@ async def list_buckets(request: S3Request) -> Response:
     limit = request.number("max-buckets", MAX_BUCKETS, MAX_BUCKETS, least=1)
     token = request.query.get("continuation-token")
     after = open_token(request.settings.token_key, "", token).decode() if token else ""
-    found, following = await request.engine.list_buckets(request.caller, prefix, after, limit)
+    page, following = await request.engine.list_buckets(request.caller, prefix, after, limit)
     region = request.query.get("bucket-region")
-    buckets = "".join(_bucket_xml(each) for each in found if region in (None, "", each.region))
+    buckets = "".join(_bucket_xml(each) for each in page if region in (None, "", each.region))
     tail = f"<Prefix>{escape(prefix)}</Prefix>" if "prefix" in request.query else ""
     if following is not None:
         sealed = seal_token(request.settings.token_key, "", following.encode())
@@ -46,12 +44,12 @@ def _bucket_xml(bucket: BucketInfo) -> str:
     )
 
 
-_A_REGION = re.compile(r"EU|[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}", re.ASCII)
-"""What S3's regions are called, those to come too: of another name S3 says that there is no such place."""
+_REGION_NAME = re.compile(r"EU|[a-z]{2,4}(-[a-z]+){1,3}-\d{1,2}", re.ASCII)
+"""The form of S3's region names, including future ones. S3 rejects another name as an invalid location constraint."""
 
 
 async def create_bucket(request: S3Request) -> Response:
-    """PUT /bucket. S3 takes the owner's second creation for done in us-east-1, and refuses it elsewhere."""
+    """PUT /bucket. As in S3, creating a bucket again that the caller owns succeeds in us-east-1 and fails elsewhere."""
     check_bucket_name(request.bucket)
     region = request.settings.region
     raw = await read_body(request, request.settings.xml_bytes)
@@ -66,18 +64,18 @@ async def create_bucket(request: S3Request) -> Response:
 
 
 def _check_constraint(root: Element, region: str) -> None:
-    asked = root.get("LocationConstraint")
-    if asked and asked != region and (asked, region) != ("EU", "eu-west-1"):
-        if not _A_REGION.fullmatch(asked):
-            raise S3Error("InvalidLocationConstraint", LocationConstraint=asked)
+    constraint = root.get("LocationConstraint")
+    if constraint and constraint != region and (constraint, region) != ("EU", "eu-west-1"):
+        if not _REGION_NAME.fullmatch(constraint):
+            raise S3Error("InvalidLocationConstraint", LocationConstraint=constraint)
         raise S3Error(
             "IllegalLocationConstraintException",
-            f"The {asked} location constraint is incompatible for the region specific endpoint this request was "
+            f"The {constraint} location constraint is incompatible for the region specific endpoint this request was "
             "sent to.",
         )
     for name, feature in (("Location", "Directory buckets"), ("Bucket", "Directory buckets"), ("Tags", "Bucket tags")):
-        found = root.first(name)
-        if found is not None and found.children:
+        element = root.first(name)
+        if element is not None and element.children:
             raise S3Error("NotImplemented", f"{feature} are not implemented.", Feature=name)
 
 
@@ -94,7 +92,7 @@ async def delete_bucket(request: S3Request) -> Response:
 
 
 async def get_location(request: S3Request) -> Response:
-    """GET /bucket?location: us-east-1 is spelled by saying nothing."""
+    """GET /bucket?location. For us-east-1 the element is empty."""
     bucket = await request.engine.head_bucket(request.caller, request.bucket)
     name = "" if bucket.region == "us-east-1" else escape(bucket.region)
     return xml_response(f"{XML_HEAD}<LocationConstraint {XMLNS}>{name}</LocationConstraint>")
@@ -104,7 +102,7 @@ _STATUS_NAMES = {Versioning.ENABLED: "Enabled", Versioning.SUSPENDED: "Suspended
 
 
 async def get_versioning(request: S3Request) -> Response:
-    """GET /bucket?versioning: a bucket that never had versions says nothing of them."""
+    """GET /bucket?versioning. For a bucket that never had versioning the document is empty."""
     bucket = await request.engine.head_bucket(request.caller, request.bucket)
     state = _STATUS_NAMES.get(Versioning(bucket.versioning))
     inner = f"<Status>{state}</Status>" if state else ""
@@ -116,9 +114,9 @@ async def put_versioning(request: S3Request) -> Response:
     root = await read_xml_body(request, "VersioningConfiguration")
     if root.get("MfaDelete") == "Enabled":
         raise S3Error("NotImplemented", "MFA delete is not implemented.", Feature="MfaDelete")
-    asked = root.get("Status")
+    requested = root.get("Status")
     for state, status in _STATUS_NAMES.items():
-        if status == asked:
+        if status == requested:
             await request.engine.set_versioning(request.caller, request.bucket, state)
             return Response(200)
     raise S3Error("MalformedXML")

@@ -1,4 +1,4 @@
-"""CopyObject, and where a copy comes from: the same header serves UploadPartCopy."""
+"""CopyObject, and parsing the copy source header, which UploadPartCopy also has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from s3api.format import checksums
 from s3api.format.checksums import checksum_xml
 from s3api.format.conditions import read_conditions, write_conditions
 from s3api.format.metadata import object_meta, parse_tagging
-from s3api.format.owners import EXPECTED_OF_SOURCE, check_expected_owner
 from s3api.format.request_target import to_bytes
 from s3api.format.xml_writer import XML_HEAD, XMLNS, iso, quoted
+from s3api.ops.expected_owner import EXPECTED_OF_SOURCE, check_expected_owner
 from s3api.ops.put import version_lines
 from s3api.request import S3Request
 from s3api.response import Response, xml_response
@@ -25,7 +25,7 @@ SOURCE_CONDITIONS = "x-amz-copy-source-"
 
 
 class CopySource(NamedTuple):
-    """What x-amz-copy-source names."""
+    """The object that x-amz-copy-source names."""
 
     bucket: str
     key: bytes
@@ -33,9 +33,9 @@ class CopySource(NamedTuple):
 
 
 def copy_source(header: str) -> CopySource:
-    """`[/]bucket/key[?versionId=id]`, encoded as a form is: S3 takes `+` for a blank here, unlike in a request's path.
+    """Parse `[/]bucket/key[?versionId=id]`. It is encoded like a form: `+` is a space, unlike in a request's path.
 
-    Raises S3Error InvalidArgument."""
+    Raises S3Error InvalidArgument, NotImplemented."""
     path, _, version = header.partition("?versionId=")
     raw = unquote_to_bytes(to_bytes(path).replace(b"+", b" ")).removeprefix(b"/")
     bucket, slash, key = raw.partition(b"/")
@@ -53,9 +53,8 @@ def copy_source(header: str) -> CopySource:
 
 @contextmanager
 def source_errors(source: CopySource) -> Iterator[None]:
-    """A delete marker that is named by its version is nothing to copy, S3 says; one that covers a name is an absence.
-
-    Raises S3Error InvalidRequest."""
+    """Translate the error for a source that is a delete marker: S3Error InvalidRequest if the request names the
+    marker's version, as in S3; otherwise the key is absent and `DeleteMarker` is raised as it is."""
     try:
         yield
     except core.DeleteMarker:
@@ -91,7 +90,7 @@ async def copy_object(request: S3Request) -> Response:
             read_conditions(headers, SOURCE_CONDITIONS),
             request.bucket,
             request.key,
-            object_meta(headers, request.settings.metadata_bytes) if replace_meta else None,
+            object_meta(headers) if replace_meta else None,
             parse_tagging(headers.get("x-amz-tagging", "")) if replace_tags else None,
             write_conditions(headers),
             algorithm,
@@ -112,11 +111,12 @@ def _replaces(headers: dict[str, str], name: str) -> bool:
 
 
 def _is_itself(request: S3Request, source: CopySource) -> bool:
-    """An older version copied over its own name is a restoration, which is a change."""
-    asks = "x-amz-storage-class" in request.headers or "x-amz-server-side-encryption" in request.headers
-    return not asks and source == (request.bucket, request.key, None)
+    """Return whether the copy would change nothing. Copying an older version over its own key restores it, which is a
+    change."""
+    has_attributes = "x-amz-storage-class" in request.headers or "x-amz-server-side-encryption" in request.headers
+    return not has_attributes and source == (request.bucket, request.key, None)
 
 
 def source_line(version: str | None) -> str:
-    """Which version was copied."""
+    """Return the header line with the version that was copied."""
     return f"x-amz-copy-source-version-id: {version}\r\n" if version is not None else ""

@@ -1,11 +1,12 @@
-"""DELETE of one object, and of up to a thousand."""
+"""DeleteObject, and DeleteObjects for up to 1,000 keys."""
 
 from __future__ import annotations
 
 from gateway.engine.types import Deleted, DeleteOne
 from gateway.errors import EntrepotError
-from s3api.errors import S3Error, translate_error
+from s3api.errors import S3Error
 from s3api.format.conditions import delete_conditions, make_delete_conditions
+from s3api.format.error_response import translate_error
 from s3api.format.xml_reader import Element
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, escape_bytes
 from s3api.http.bodies import read_xml_body, require_digest
@@ -29,7 +30,7 @@ def _lines(deleted: Deleted) -> str:
 
 
 async def delete_objects(request: S3Request) -> Response:
-    """POST /bucket?delete. Each key has its own outcome, and the answer is 200 whatever they are."""
+    """POST /bucket?delete. Each key has its own outcome; the status is 200 in any case."""
     require_digest(request)
     root = await read_xml_body(request, "Delete")
     wanted = [_delete_command(each) for each in root.all("Object")]

@@ -1,10 +1,9 @@
-"""GET and HEAD of an object, and what both say of it."""
+"""GetObject and HeadObject, and the headers that both return."""
 
 from __future__ import annotations
 
 from gateway import errors as core
-from gateway.engine.types import NO_CONDITIONS, ByteRange, Conditions, Opened
-from gateway.journal.columns import Checksum
+from gateway.engine.types import NO_CONDITIONS, ByteRange, Checksum, Conditions, Opened
 from s3api.errors import S3Error
 from s3api.format.checksums import COMPOSITE, checksum_lines, wants_checksum
 from s3api.format.conditions import byte_range, etags, read_conditions
@@ -47,7 +46,7 @@ async def head_object(request: S3Request) -> Response:
 
 
 async def _not_modified(request: S3Request) -> Response:
-    """RFC 9110 section 15.4.5: the headers that a cache keeps its copy by."""
+    """Return 304 with the headers that a cache needs to update its copy (RFC 9110 section 15.4.5)."""
     info = (await request.engine.head(request.caller, request.bucket, request.key, request.version)).info
     lines = f'Last-Modified: {http_date(info.modified_ns // SECOND_NS)}\r\nETag: "{info.etag}"\r\n'
     for name in ("cache-control", "expires"):
@@ -59,8 +58,9 @@ async def _not_modified(request: S3Request) -> Response:
 
 
 def _requested_range(request: S3Request) -> tuple[ByteRange | None, int | None]:
-    """The range and the part that are asked for; S3 takes one of them."""
-    wants_checksum(request.headers)  # what it refuses is refused before anything is opened
+    """Return the requested range and the requested part number, at most one of which may be given. Raises S3Error
+    InvalidRequest, InvalidArgument."""
+    wants_checksum(request.headers)  # reject an invalid header before opening the object
     ranged = request.headers.get("range")
     part = part_number(request) if "partNumber" in request.query else None
     if ranged is None:
@@ -71,7 +71,7 @@ def _requested_range(request: S3Request) -> tuple[ByteRange | None, int | None]:
 
 
 async def _open(request: S3Request, wanted: ByteRange | None, part: int | None) -> tuple[Opened, bool]:
-    """What is to be read, and whether a range of it was cut out."""
+    """Open the object. Returns it, and whether the requested range was applied."""
     conditions = read_conditions(request.headers)
     if_range = request.headers.get("if-range")
     opened: Opened
@@ -80,7 +80,7 @@ async def _open(request: S3Request, wanted: ByteRange | None, part: int | None) 
             request.caller, request.bucket, request.key, request.version, wanted, part, conditions
         )
         return opened, wanted is not None
-    # RFC 9110 section 13.1.5: the range if the object is still that one, all of it otherwise.
+    # RFC 9110 section 13.1.5: the range if the object is unchanged, otherwise the whole object.
     same = _if_range_conditions(if_range)
     try:
         return await request.engine.open(
@@ -98,7 +98,7 @@ def _if_range_conditions(if_range: str) -> Conditions:
 
 
 def object_lines(request: S3Request, opened: Opened, partial: bool) -> str:
-    """The headers that describe the object, or the range of it, that was opened."""
+    """Return the header lines that describe the opened object. *partial*: the response has only a range of it."""
     info = opened.info
     headers = info.headers
     if "response-" in request.target.raw_query:
@@ -121,9 +121,10 @@ def object_lines(request: S3Request, opened: Opened, partial: bool) -> str:
 
 
 def _checksum(opened: Opened, partial: bool) -> Checksum | None:
-    """The checksum of what is answered, and so none of a range: clients check the bytes that they get against it.
+    """Return the checksum of the bytes in the response, against which clients check them. A range has none.
 
-    S3 tells a part's own one where the whole's is made of those, and the whole's of a range or a part that is all."""
+    As in S3, a part has its own checksum if the object's is composite, and a range or part that covers the whole object
+    has the object's."""
     checksum, part = opened.info.checksum, opened.part
     if checksum is None or not partial:
         return checksum

@@ -1,4 +1,4 @@
-"""ListObjects, both versions of it: what is asked for, one page from the engine, the XML around it."""
+"""ListObjects, versions 1 and 2: parse the parameters, request one page from the engine, and format it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def format_list_v2(
     token: str | None = None,
     next_token: str = "",
 ) -> str:
-    """The whole XML of one page. Pure."""
+    """Return the XML document of one page. Pure."""
     encode = key_encoder(url)
     head = [_head(bucket, prefix, delimiter, limit, url, encode)]
     head.append(f"<KeyCount>{page.count}</KeyCount>")
@@ -74,14 +74,14 @@ async def list_objects_v1(request: S3Request) -> Response:
     head.append(f"<Marker>{encode(marker)}</Marker>")
     head.append(f"<IsTruncated>{'true' if page.next is not None else 'false'}</IsTruncated>")
     if page.next is not None and delimiter:
-        # Without a delimiter clients take the last key themselves.
+        # Without a delimiter, clients continue after the last key.
         head.append(f"<NextMarker>{encode(page.next)}</NextMarker>")
     return xml_response(f"{''.join(head)}{format_page(page, encode, Owners(request.engine))}</ListBucketResult>")
 
 
 async def _page(request: S3Request, after: bytes, limit: int) -> Page:
     if limit == 0:
-        # Nothing is asked for; that the bucket is there and may be read still counts.
+        # An empty page; the bucket must still exist and belong to the caller.
         await request.engine.head_bucket(request.caller, request.bucket)
         return Page([], [], None)
     page: Page = await request.engine.list(

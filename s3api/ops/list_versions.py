@@ -1,4 +1,4 @@
-"""ListObjectVersions: versions and delete markers of a bucket's names, newest first, in pages."""
+"""ListObjectVersions: pages of the versions and delete markers of a bucket's keys, newest first."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _more_xml(page: VersionPage, encode: KeyEncoder) -> str:
 
 
 def format_versions(versions: list[ListedVersion], encode: KeyEncoder, owners: Owners) -> str:
-    """The Version and DeleteMarker elements, in the order they came."""
+    """Return the Version and DeleteMarker elements, in the order of *versions*."""
     return "".join([_version_xml(each, encode, owners) for each in versions])
 
 

@@ -1,4 +1,4 @@
-"""Uploads in parts: begin one, bring its parts, list them and the uploads, give one up. Not: complete one."""
+"""Multipart uploads: create, abort, upload parts, list parts and uploads. `multipart_complete` completes them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from s3api.format import checksums
 from s3api.format.conditions import copy_range, read_conditions
 from s3api.format.listing_xml import KeyEncoder, format_prefixes, key_encoder
 from s3api.format.metadata import object_meta
-from s3api.format.owners import EXPECTED_OF_SOURCE, Owners, check_expected_owner
+from s3api.format.owners import Owners
 from s3api.format.xml_writer import XML_HEAD, XMLNS, escape, escape_bytes, iso, quoted
 from s3api.http.bodies import request_body
 from s3api.ops.copy import SOURCE, SOURCE_CONDITIONS, copy_source, source_errors, source_line
+from s3api.ops.expected_owner import EXPECTED_OF_SOURCE, check_expected_owner
 from s3api.request import MAX_KEYS, S3Request, part_number
 from s3api.response import Response, xml_response
 
@@ -23,15 +24,15 @@ async def create_multipart_upload(request: S3Request) -> Response:
     """POST /bucket/key?uploads"""
     headers = request.headers
     request.refuse_version()
-    meta = object_meta(headers, request.settings.metadata_bytes, headers.get("x-amz-tagging"))
-    asked, asked_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
-    if asked_type and not asked:
+    meta = object_meta(headers, headers.get("x-amz-tagging"))
+    requested, requested_type = headers.get("x-amz-checksum-algorithm"), headers.get("x-amz-checksum-type")
+    if requested_type and not requested:
         raise S3Error(
             "InvalidRequest",
             "The x-amz-checksum-type header can only be used with the x-amz-checksum-algorithm header.",
         )
-    algorithm = checksums.check_algorithm(asked) if asked else ""
-    kind = checksums.upload_type(algorithm, asked_type) if algorithm else ""
+    algorithm = checksums.check_algorithm(requested) if requested else ""
+    kind = checksums.upload_type(algorithm, requested_type) if algorithm else ""
     upload = await request.engine.create_upload(request.caller, request.bucket, request.key, meta, algorithm, kind)
     lines = _SEALED if request.settings.sealed else ""
     if algorithm:
@@ -56,7 +57,7 @@ async def upload_part(request: S3Request) -> Response:
         request.caller, request.bucket, request.key, request.query["uploadId"], number, body, expected, algorithm
     )
     lines = f'ETag: "{part.etag}"\r\n' + (_SEALED if settings.sealed else "")
-    # Said only once it was verified: what the client promised in a header or behind its bytes.
+    # The engine has verified the checksum that the client sent in a header or in the trailer.
     verified = checksum or body.trailing_checksum()
     if verified is not None:
         lines += f"x-amz-checksum-{verified[0].lower()}: {verified[1]}\r\n"
@@ -159,7 +160,7 @@ async def list_multipart_uploads(request: S3Request) -> Response:
 
 
 async def _uploads(request: S3Request, key_marker: bytes, upload_marker: str, limit: int) -> UploadPage:
-    """One page. S3 ignores the upload's marker where there is no key's."""
+    """Return one page. As in S3, upload-id-marker is ignored without key-marker."""
     prefix, delimiter, after = request.raw("prefix"), request.raw("delimiter"), upload_marker if key_marker else ""
     try:
         page: UploadPage = await request.engine.list_uploads(

@@ -1,4 +1,4 @@
-"""CompleteMultipartUpload: the parts as the client names them, and what the whole must come to."""
+"""CompleteMultipartUpload: parse the client's list of parts, and the checksum and size that it expects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from s3api.request import MAX_PART_NUMBER, S3Request
 from s3api.response import Response, xml_response
 
 PARTS_PER_TURN = 500
-"""Parts that are read in one go."""
+"""How many parts are parsed before the event loop runs."""
 _ALGORITHMS = {element: algorithm for algorithm, element in ELEMENTS.items()}
 _UNSUPPORTED_ELEMENTS = {f"Checksum{algorithm}": algorithm for algorithm in checksums.UNSUPPORTED_ALGORITHMS}
 
@@ -25,7 +25,7 @@ _UNSUPPORTED_ELEMENTS = {f"Checksum{algorithm}": algorithm for algorithm in chec
 async def complete_multipart_upload(request: S3Request) -> Response:
     """POST /bucket/key?uploadId"""
     headers = request.headers
-    # Of this operation the checksum headers speak of the object, not of the request's own XML.
+    # In this operation the checksum headers are those of the object, not of the request's XML.
     expected = _promised_checksum(headers)
     root = await read_xml_body(request, "CompleteMultipartUpload", own_checksum=False)
     wanted = await _parse_parts(root)
@@ -40,7 +40,7 @@ async def complete_multipart_upload(request: S3Request) -> Response:
         _promised_type(headers),
         declared_length(request, "x-amz-mp-object-size"),
     )
-    scheme = "http" if request.exchange.protocol.ssl_context is None else "https"
+    scheme = "https" if request.stream.is_tls else "http"
     location = escape(f"{scheme}://{headers.get('host', '')}{request.target.path}")
     return xml_response(
         f"{XML_HEAD}<CompleteMultipartUploadResult {XMLNS}><Location>{location}</Location>"
@@ -51,13 +51,13 @@ async def complete_multipart_upload(request: S3Request) -> Response:
 
 
 def _promised_checksum(headers: dict[str, str]) -> tuple[str, str] | None:
-    """The whole's checksum; a composite one may end in `-N`."""
-    found = [(name, headers[name].strip()) for name in checksums.HEADERS if name in headers]
-    if not found:
+    """Return the object's checksum as (algorithm, value) from the headers. A composite value may end in `-N`."""
+    given = [(name, headers[name].strip()) for name in checksums.HEADERS if name in headers]
+    if not given:
         return None
-    if len(found) > 1:
+    if len(given) > 1:
         raise S3Error("InvalidRequest", "Expecting a single x-amz-checksum- header.")
-    name, value = found[0]
+    name, value = given[0]
     algorithm = checksums.HEADERS[name]
     digest, _, count = value.partition("-")
     if count and not (count.isascii() and count.isdigit()):
@@ -67,14 +67,15 @@ def _promised_checksum(headers: dict[str, str]) -> tuple[str, str] | None:
 
 
 def _promised_type(headers: dict[str, str]) -> str | None:
-    asked = headers.get("x-amz-checksum-type")
-    if asked is not None and asked not in {"COMPOSITE", "FULL_OBJECT"}:
+    requested = headers.get("x-amz-checksum-type")
+    if requested is not None and requested not in {"COMPOSITE", "FULL_OBJECT"}:
         raise S3Error("InvalidRequest", "Value for x-amz-checksum-type header is invalid.")
-    return asked
+    return requested
 
 
 async def _parse_parts(root: Element) -> list[WantedPart]:
-    """The parts, in the order they are named. Ten thousand take a while: others have their turn between."""
+    """Return the parts in the order of the document. Parsing 10,000 parts takes a while, so the event loop runs in
+    between."""
     parts = root.all("Part")
     if not 0 < len(parts) <= MAX_PART_NUMBER:
         raise S3Error("MalformedXML")
@@ -96,18 +97,18 @@ def _parse_part(element: Element) -> WantedPart:
 
 
 def _checksum(fields: dict[str, str]) -> tuple[str, str] | None:
-    """The one checksum among a part's elements. Raises S3Error NotImplemented, and InvalidArgument for what is none."""
+    """Return the checksum among a part's elements, if any. Raises S3Error NotImplemented, InvalidArgument."""
     for name in fields.keys() & _UNSUPPORTED_ELEMENTS.keys():
         raise S3Error("NotImplemented", f"The checksum {_UNSUPPORTED_ELEMENTS[name]} is not implemented.", Feature=name)
-    found = [(_ALGORITHMS[name], fields[name]) for name in fields if name in _ALGORITHMS and fields[name]]
-    if not found:
+    given = [(_ALGORITHMS[name], fields[name]) for name in fields if name in _ALGORITHMS and fields[name]]
+    if not given:
         return None
-    algorithm, value = found[0]
-    if len(found) > 1 or checksums.decode_base64(value, checksums.DIGEST_BYTES[algorithm]) is None:
+    algorithm, value = given[0]
+    if len(given) > 1 or checksums.decode_base64(value, checksums.DIGEST_BYTES[algorithm]) is None:
         raise S3Error(
             "InvalidArgument",
             "Invalid Base64 or multiple checksums present in request",
             ArgumentName="Checksum",
-            ArgumentValue="".join(f"{name}:{text};" for name, text in sorted(found)),
+            ArgumentValue="".join(f"{name}:{text};" for name, text in sorted(given)),
         )
-    return found[0]
+    return given[0]

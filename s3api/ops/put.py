@@ -1,4 +1,4 @@
-"""PUT of an object: its promises read, its bytes handed to the engine."""
+"""PutObject, and the header lines that every write returns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def put_object(request: S3Request) -> Response:
     """PUT /bucket/key"""
     headers, settings = request.headers, request.settings
     request.refuse_version()
-    meta = object_meta(headers, settings.metadata_bytes, headers.get("x-amz-tagging"))
+    meta = object_meta(headers, headers.get("x-amz-tagging"))
     conditions = write_conditions(headers)
     algorithm, checksum = checksums.requested_checksum(headers)
     body, size, sha256 = request_body(request)
@@ -30,11 +30,11 @@ async def put_object(request: S3Request) -> Response:
 
 
 def stored_lines(request: S3Request, stored: Stored) -> str:
-    """The headers that say what was stored."""
+    """Return the header lines with ETag, version and encryption."""
     return f'ETag: "{stored.etag}"\r\n{version_lines(request, stored.version)}'
 
 
 def version_lines(request: S3Request, version: str | None) -> str:
-    """The headers that every write of an object answers."""
+    """Return the header lines with version and encryption, which every write of an object returns."""
     lines = "x-amz-server-side-encryption: AES256\r\n" if request.settings.sealed else ""
     return lines if version is None else f"{lines}x-amz-version-id: {version}\r\n"

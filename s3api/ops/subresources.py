@@ -1,6 +1,6 @@
-"""What a fresh bucket, and an object in it, answers to sub-resources that cannot be changed here: S3's own defaults.
+"""Sub-resources that cannot be changed here. They have S3's defaults for a new bucket and its objects.
 
-Each answer is true of this system: the owner alone may do anything, nothing is public, blocks are sealed.
+Each of these defaults is true of this system: only the owner has access, nothing is public, blocks are sealed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ABSENT = {
     "tagging": "NoSuchTagSet",
     "website": "NoSuchWebsiteConfiguration",
 }
-"""Sub-resources of a bucket that a fresh one does not have, and how S3 says so."""
+"""Sub-resources that a new bucket does not have, and S3's error codes for their absence."""
 
 _BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 
@@ -44,7 +44,7 @@ FIXED = {
     ),
     "requestPayment": ("RequestPaymentConfiguration", "<Payer>BucketOwner</Payer>"),
 }
-"""Sub-resources that every bucket has: the document's name and what is in it."""
+"""Sub-resources that every bucket has: the name and the content of the document."""
 
 LISTS = {
     "analytics": "ListBucketAnalyticsConfigurationResult",
@@ -52,10 +52,10 @@ LISTS = {
     "inventory": "ListInventoryConfigurationsResult",
     "metrics": "ListMetricsConfigurationsResult",
 }
-"""Families of configurations, of which a bucket has none: the name of the empty list."""
+"""Kinds of configurations that can be listed, of which a bucket has none: the name of the list's document."""
 
 REMOVABLE = ("cors", "encryption", "lifecycle", "policy", "replication", "tagging", "website")
-"""What may be removed from a bucket that has none of it: S3 answers that it is gone."""
+"""Sub-resources whose removal succeeds although the bucket does not have them, as in S3."""
 
 OPERATION = {
     "accelerate": "BucketAccelerateConfiguration",
@@ -78,11 +78,11 @@ OPERATION = {
     "tagging": "BucketTagging",
     "website": "BucketWebsite",
 }
-"""What S3 calls each, behind Get, Put or Delete."""
+"""The name of each sub-resource's operations in S3, without Get, Put or Delete."""
 
 
 def absent_configuration(code: str) -> Operation:
-    """An operation that says that the bucket has no such thing."""
+    """Return an operation that raises S3Error *code*, since the bucket does not have the sub-resource."""
 
     async def operation(request: S3Request) -> Response:
         await request.engine.head_bucket(request.caller, request.bucket)
@@ -92,7 +92,7 @@ def absent_configuration(code: str) -> Operation:
 
 
 def fixed_document(name: str, inner: str) -> Operation:
-    """An operation that answers the same document for every bucket."""
+    """Return an operation that returns the same document for every bucket."""
 
     async def operation(request: S3Request) -> Response:
         await request.engine.head_bucket(request.caller, request.bucket)
@@ -106,9 +106,9 @@ def accept_only_default(name: str, inner: str, feature: str) -> Operation:
     only = parse_xml(f"<{name}>{inner}</{name}>".encode(), name)
 
     async def operation(request: S3Request) -> Response:
-        asked = await read_xml_body(request, name)
+        document = await read_xml_body(request, name)
         await request.engine.head_bucket(request.caller, request.bucket)
-        if not _equal(asked, only):
+        if not _equal(document, only):
             raise S3Error("NotImplemented", f"Another {name} is not implemented.", Feature=feature)
         return Response(200)
 
@@ -116,7 +116,7 @@ def accept_only_default(name: str, inner: str, feature: str) -> Operation:
 
 
 def _equal(one: Element, other: Element) -> bool:
-    """Whether two elements say the same, in whatever order."""
+    """Return whether two elements are equal, apart from the order of their children."""
     if one.name != other.name or one.text.strip() != other.text.strip() or len(one.children) != len(other.children):
         return False
     pairs = zip(sorted(one.children, key=_name), sorted(other.children, key=_name), strict=True)
@@ -128,7 +128,7 @@ def _name(element: Element) -> str:
 
 
 def empty_list(name: str) -> Operation:
-    """An operation that lists none, and knows none by its id."""
+    """Return an operation that lists no configurations, and raises S3Error NoSuchConfiguration for an id."""
 
     async def operation(request: S3Request) -> Response:
         await request.engine.head_bucket(request.caller, request.bucket)
@@ -159,7 +159,7 @@ async def get_bucket_encryption(request: S3Request) -> Response:
 
 
 async def put_bucket_encryption(request: S3Request) -> Response:
-    """PUT /bucket?encryption: AES256 is what there is."""
+    """PUT /bucket?encryption. Only AES256 is accepted, which is always in effect."""
     root = await read_xml_body(request, "ServerSideEncryptionConfiguration")
     for rule in root.all("Rule"):
         default = rule.first("ApplyServerSideEncryptionByDefault")
@@ -191,14 +191,14 @@ def _acl(request: S3Request, owner: int) -> Response:
 
 
 async def put_bucket_acl(request: S3Request) -> Response:
-    """PUT /bucket?acl: the ACL that every bucket has is accepted."""
+    """PUT /bucket?acl. Only the ACL that every bucket has is accepted."""
     bucket = await request.engine.head_bucket(request.caller, request.bucket)
     await _check_acl(request, bucket.owner)
     return Response(200)
 
 
 async def put_object_acl(request: S3Request) -> Response:
-    """PUT /bucket/key?acl: as for buckets."""
+    """PUT /bucket/key?acl. Only the ACL that every object has is accepted."""
     opened = await request.engine.head(request.caller, request.bucket, request.key, request.version)
     await _check_acl(request, opened.info.owner)
     return Response(200)
@@ -224,11 +224,11 @@ def _is_owners(grant: Element, owner: int) -> bool:
 
 
 async def no_object_lock(request: S3Request) -> Response:
-    """GET of a retention or a legal hold, on a bucket that cannot lock objects."""
+    """GET /bucket/key?retention or ?legal-hold. No bucket supports Object Lock."""
     await request.engine.head(request.caller, request.bucket, request.key, request.version)
     raise S3Error("InvalidRequest", "Bucket is missing Object Lock Configuration")
 
 
 async def post_form(_call: S3Request) -> Response:
-    """POST /bucket with a form, as browsers upload: signed by a policy, which is not built."""
+    """POST /bucket with an HTML form, as browsers upload. It is signed with a policy, which is not implemented."""
     raise S3Error("NotImplemented", "Uploads by HTML form are not implemented.", Feature="PostObject")

@@ -1,4 +1,4 @@
-"""The tags of an object: get, replace, remove."""
+"""Get, replace and remove an object's tags."""
 
 from __future__ import annotations
 

@@ -300,7 +300,7 @@ def test_nothing_secret_is_printed() -> None:
 
 
 def test_every_error_has_a_code_of_s3s() -> None:
-    from s3api.errors import CODES
+    from s3api.codes import CODES
 
     for error in errors.SignatureError.__subclasses__():
         assert error.code in CODES, error.__name__

@@ -24,7 +24,7 @@ from gateway.site.admin import users
 from gateway.site.site import Site as Opened
 from gateway.timing import Timing, parse_timing
 from s3api.access_log import AccessRecord
-from s3api.http.server import RunningServer, make_server, serve
+from s3api.server import RunningServer, make_server, serve
 from s3api.settings import S3Settings
 from tests.clocks import AheadClock
 from tests.endpoint import ACCESS_KEY

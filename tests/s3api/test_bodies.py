@@ -203,7 +203,7 @@ async def test_a_body_of_tiny_chunks_lets_others_run_between_them():
             return data
 
     payload = VerifiedRequest("AK", PayloadKind.STREAMING_UNSIGNED_TRAILER, "", b"", "", "", "", False)
-    call = SimpleNamespace(exchange=Exchange(), settings=S3Settings(), headers={})
+    call = SimpleNamespace(stream=Exchange(), settings=S3Settings(), headers={})
     body = ChunkedBody(call, payload, count)
     turns = 0
 

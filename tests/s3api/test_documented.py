@@ -72,7 +72,7 @@ def test_a_sub_resource_that_s3_has_never_means_the_plain_operation():
             assert SUBRESOURCES & query.keys(), name
 
 
-@pytest.mark.parametrize("header", sorted({*unsupported._UNSUPPORTED_HEADERS, *unsupported._HARMLESS}))
+@pytest.mark.parametrize("header", sorted({*unsupported._UNSUPPORTED_HEADERS, *unsupported._DEFAULTS}))
 def test_every_header_that_is_refused_is_listed(header):
     with pytest.raises(S3Error) as caught:
         unsupported.check_headers({header: "public-read" if header == "x-amz-acl" else "another"}, sealed=True)

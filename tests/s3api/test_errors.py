@@ -11,7 +11,8 @@ from backends import errors as backend_errors
 from gateway import errors as core
 from gateway.identity import signature_errors
 from s3api.codes import CODES
-from s3api.errors import ERROR_TABLE, S3Error, error_xml, translate_error
+from s3api.errors import S3Error
+from s3api.format.error_response import ERROR_TABLE, error_xml, translate_error
 from tests.s3api.client import Signer
 
 

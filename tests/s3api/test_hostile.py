@@ -17,9 +17,9 @@ from gateway.errors import NoSuchBucket
 from gateway.identity.canonical import encode as uri_encode
 from gateway.timing import parse_timing
 from s3api.access_log import AccessRecord
-from s3api.http.server import make_server
 from s3api.operations import ROUTE_ROWS
 from s3api.routing import SUBRESOURCES
+from s3api.server import make_server
 from s3api.settings import S3Settings
 from tests.s3api.client import Reply, Signer, parse
 

@@ -15,7 +15,7 @@ import uvloop
 
 from gateway.timing import parse_timing
 from s3api.http.admission import Admission
-from s3api.http.server import RunningServer, serve
+from s3api.server import RunningServer, serve
 from tests.certificates import self_signed
 from tests.s3api.client import Signer, read_reply
 

@@ -1,6 +1,6 @@
-"""The listening side: an aiohttp low-level server around the door, and its graceful end.
+"""The S3 server: an aiohttp low-level server around `S3App`, and its graceful stop.
 
-The owner of the process brings the socket and the TLS context, which may be another one for each connection.
+The caller provides the bound socket, and a function that returns the TLS context for each new connection.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp.web import RequestHandler, Server
 
-from gateway.timing import Timing
+from gateway.engine.types import Timing
 from s3api.access_log import AccessLog
 from s3api.app import S3App
 from s3api.http.admission import Admission
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from gateway.engine.engine import Engine
 
 READ_BYTES_MOST, READ_BYTES_LEAST = 256 << 10, 16 << 10
-"""A body that nobody reads is taken in up to twice this before its connection is paused."""
+"""The limits of a connection's read buffer. Up to twice the limit is buffered before the connection is paused."""
 READ_BYTES_TOGETHER = 16 << 20
-"""What that comes to, as far as may be, over all connections: where they are many, each takes in less."""
+"""The target for all read buffers together: the more connections there are, the smaller each buffer."""
 ENDED_TOGETHER = 100
-"""Idle connections that end in one turn of the loop when the server stops: with TLS each has a goodbye to encrypt."""
-_quiet = logging.getLogger("entrepot.s3.connections")
+"""How many idle connections are closed in one turn of the event loop when the server stops. With TLS, each of them
+encrypts a close_notify."""
+_connections_log = logging.getLogger("entrepot.s3.connections")
 
 
 class S3Server(Server):
-    """A protocol factory for `loop.create_server`: one `Connection` a client."""
+    """A protocol factory for `loop.create_server`, which creates a `Connection` for each client."""
 
     def __init__(self, app: S3App, settings: S3Settings, timing: Timing) -> None:
         self._app = app
@@ -45,7 +46,7 @@ class S3Server(Server):
             "max_field_size": settings.head_bytes,
             "max_headers": settings.header_count,
             "access_log": None,
-            "logger": _quiet,
+            "logger": _connections_log,
         }
         super().__init__(cast("Any", app.handle))
         self._options = options
@@ -58,7 +59,7 @@ class S3Server(Server):
         return self.connection()
 
     def connection(self, handshake: Handshake | None = None) -> Connection:
-        """The protocol of a new connection; *handshake*: that of TLS, where that is spoken."""
+        """Return the protocol of a new connection. *handshake*: its TLS handshake; None without TLS."""
         app = self._app
         share = READ_BYTES_TOGETHER // (self.admission.connections + 1)
         return Connection(
@@ -70,11 +71,11 @@ class S3Server(Server):
 
     @property
     def in_flight(self) -> int:
-        """Requests that are being answered."""
+        """The number of requests in progress."""
         return self._app.in_flight
 
-    async def wind_down(self) -> None:
-        """From now on every answer ends its connection, and connections without a request end at once."""
+    async def close_connections(self) -> None:
+        """Close each connection after its current response, and idle connections at once."""
         self._app.closing = self.admission.closed = True
         for number, connection in enumerate(self.connections, 1):
             if isinstance(connection, Connection) and connection.idle:
@@ -84,35 +85,35 @@ class S3Server(Server):
 
 
 class RunningServer:
-    """A server that listens, until `stop`."""
+    """A server that listens until `stop` is called."""
 
     def __init__(self, server: S3Server, listening: asyncio.Server | TlsListener, port: int) -> None:
         self.port = port
-        """The port that it listens on."""
+        """The port on which it listens."""
         self._server = server
         self._listening = listening
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take no more connections, end those without a request, let the requests in flight finish, and cut what is
-        left after *grace_seconds*."""
+        """Stop listening, close idle connections, and wait for the requests in progress. After *grace_seconds* the
+        remaining connections are aborted."""
         self._listening.close()
-        await self._server.wind_down()
+        await self._server.close_connections()
         durations, clock = self._server.timing.connections, self._server.timing.clock
         deadline = clock.monotonic() + grace_seconds
-        while self._server.connections and clock.monotonic() < deadline:  # aiohttp has no event for their end
+        while self._server.connections and clock.monotonic() < deadline:  # aiohttp has no event for the last one
             await clock.sleep(durations.stop_look_seconds)
         await self._server.shutdown(durations.cut_seconds)
 
 
 def make_server(engine: Engine, settings: S3Settings, access_log: AccessLog, timing: Timing) -> S3Server:
-    """An S3 server over *engine*. To be called on a running loop; `serve` makes it listen."""
+    """Return an S3 server for *engine*. Must be called in a running event loop. `serve` makes it listen."""
     return S3Server(S3App(engine, settings, access_log, timing.clock), settings, timing)
 
 
 async def serve(
     server: S3Server, sock: socket, tls: TlsContextFactory | None = None, backlog: int = 1024
 ) -> RunningServer:
-    """Listen on the bound *sock*. *tls* answers the context of each new connection; None: without TLS."""
+    """Listen on the bound *sock*. *tls* returns the TLS context of each new connection; None: no TLS."""
     port = int(sock.getsockname()[1])
     listening: asyncio.Server | TlsListener
     if tls is None:
