@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from gateway.metrics import counter, gauge, histogram
 from gateway.metrics.instruments import SIZES
-from gateway.placement.breaker import Health, State
+from gateway.placement.breaker import CircuitHealth, CircuitState
 
 STORED = counter("entrepot_blocks_stored_total", "Blocks that were made durable.", ("kind",))
 STORED_BYTES = counter("entrepot_blocks_stored_bytes_total", "Sealed bytes of the stored blocks.", ("kind",))
@@ -23,7 +23,7 @@ CIRCUIT = gauge(
 PACK, WHOLE = "pack", "whole"
 AT_HAND, FETCHED = "at hand", "fetched"
 ASKED, WON = "asked", "won"
-_CIRCUITS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
+_CIRCUITS = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
 
 
 def record_stored(kind: str, size: int) -> None:
@@ -32,6 +32,6 @@ def record_stored(kind: str, size: int) -> None:
     STORED_BYTES.add(size, kind)
 
 
-def set_circuits(health_by_name: Mapping[str, Health]) -> None:
+def set_circuits(health_by_name: Mapping[str, CircuitHealth]) -> None:
     """Set the gauge of circuits to the state of each backend, by name."""
     CIRCUIT.only({name: _CIRCUITS[health.state] for name, health in health_by_name.items()})

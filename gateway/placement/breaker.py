@@ -17,7 +17,7 @@ from typing import NamedTuple
 from gateway.timing.durations import RoutesTiming
 
 
-class State(StrEnum):
+class CircuitState(StrEnum):
     """The state of a circuit."""
 
     CLOSED = "closed"  # the backend works
@@ -25,10 +25,10 @@ class State(StrEnum):
     OPEN = "open"  # it failed, and the pause has not ended
 
 
-class Health(NamedTuple):
+class CircuitHealth(NamedTuple):
     """The state of a backend's circuit, for reports."""
 
-    state: State
+    state: CircuitState
     why: str
     """Why the circuit was opened; empty while it is closed."""
     since_s: float
@@ -38,7 +38,7 @@ class Health(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BreakerLimits:
     """When a circuit opens. For how long is in `RoutesTiming`."""
 
     in_a_row: int = 5
@@ -52,7 +52,7 @@ class Limits:
 class Breaker:
     """The circuit of one backend."""
 
-    def __init__(self, timing: RoutesTiming, limits: Limits = Limits()) -> None:
+    def __init__(self, timing: RoutesTiming, limits: BreakerLimits = BreakerLimits()) -> None:
         self._limits = limits
         self._timing = timing
         self._failures_in_a_row = 0
@@ -63,12 +63,12 @@ class Breaker:
         self._pause_s = timing.open_first_seconds
         self._trial_running = False
 
-    def health(self, now_s: float) -> Health:
+    def health(self, now_s: float) -> CircuitHealth:
         """Return the state of the circuit now."""
         if not self._why:
-            return Health(State.CLOSED, "", 0.0, 0.0)
-        state = State.HALF_OPEN if now_s >= self._retry_s else State.OPEN
-        return Health(state, self._why, self._since_s, self._retry_s)
+            return CircuitHealth(CircuitState.CLOSED, "", 0.0, 0.0)
+        state = CircuitState.HALF_OPEN if now_s >= self._retry_s else CircuitState.OPEN
+        return CircuitHealth(state, self._why, self._since_s, self._retry_s)
 
     def is_open(self, now_s: float) -> bool:
         """Whether the backend should be tried only after all others."""

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import NamedTuple
 
-from gateway.placement.breaker import Breaker, Health, State
+from gateway.placement.breaker import Breaker, CircuitHealth, CircuitState
 from gateway.placement.latency import UNKNOWN, LatencyEstimator, prior
 from gateway.placement.order import Candidate, explore, read_order
 from gateway.placement.policy import PlacedBackend
@@ -65,10 +65,10 @@ class CopyRank(NamedTuple):
     reads: int
     """The number of measured reads; 0: the topology's estimate is used."""
     price_per_gib: float
-    health: Health
+    health: CircuitHealth
 
     def __str__(self) -> str:
-        if self.health.state is State.OPEN:
+        if self.health.state is CircuitState.OPEN:
             return f"last, since it does not work: {self.health.why}"
         where = "in this cluster" if self.near else "in another cluster"
         source = f"measured over {self.reads} reads" if self.reads else "by the topology"
@@ -164,7 +164,7 @@ class Routes:
     def may_hedge(self, slow: int, now_s: float) -> bool:
         """Whether another copy may be asked because *slow* has not answered. Always true if *slow* counts as broken by
         now; otherwise this takes one hedge from the allowance."""
-        if self._of(slow).breaker.health(now_s).state is not State.CLOSED:
+        if self._of(slow).breaker.health(now_s).state is not CircuitState.CLOSED:
             return True
         if self._hedges < 1.0:
             return False
@@ -204,7 +204,7 @@ class Routes:
         the next read wait longer before it is hedged."""
         return self.record_failure(backend, f"no answer within {seconds:.3g} s", now_s)
 
-    def health_by_name(self, now_s: float) -> dict[str, Health]:
+    def health_by_name(self, now_s: float) -> dict[str, CircuitHealth]:
         """Return the health of every backend that the topology names."""
         return {state.name: state.breaker.health(now_s) for state in self._states.values() if state.placed}
 

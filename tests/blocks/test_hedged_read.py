@@ -21,7 +21,7 @@ from gateway.blocks.read.reader import Reader
 from gateway.blocks.types import ABSENT, DAMAGED, block_path
 from gateway.blocks.write.writer import StoredRun
 from gateway.crypto.sealing import BlockKeys
-from gateway.placement.breaker import State
+from gateway.placement.breaker import CircuitState
 from gateway.placement.policy import PlacedBackend
 from gateway.placement.routes import HEDGED_BURST, Routes
 from gateway.timing import Timing
@@ -54,7 +54,7 @@ class Watched(World):
         )
         self.reader = Reader(self.copies, self.reading)
 
-    def state(self, name: str) -> State:
+    def state(self, name: str) -> CircuitState:
         return self.routes.health_by_name(self.clock.monotonic())[name].state
 
 
@@ -86,17 +86,17 @@ async def test_a_silent_backend_is_tried_last_after_a_few_reads_and_first_again_
     stored = await world.put(DATA[:100])
     for _ in range(5):
         assert await world.get(stored.extents) == DATA[:100]
-    assert world.state("near") is State.OPEN
+    assert world.state("near") is CircuitState.OPEN
     assert near.gets == 5
     for _ in range(20):
         assert await world.get(stored.extents) == DATA[:100]
     assert near.gets == 5
     near.gate.set()
     world.clock.now = 3.0
-    assert world.state("near") is State.HALF_OPEN
+    assert world.state("near") is CircuitState.HALF_OPEN
     assert await world.get(stored.extents) == DATA[:100]
     assert near.gets == 6
-    assert world.state("near") is State.CLOSED
+    assert world.state("near") is CircuitState.CLOSED
 
 
 async def test_a_hundred_reads_of_a_silent_backend_succeed_although_few_of_them_may_hedge() -> None:
@@ -107,7 +107,7 @@ async def test_a_hundred_reads_of_a_silent_backend_succeed_although_few_of_them_
     await until_true(lambda: near.gets == 100)
     found = await asyncio.gather(*reads)
     assert found == [DATA[at : at + 100] for at in range(100)]
-    assert world.state("near") is State.OPEN
+    assert world.state("near") is CircuitState.OPEN
     assert (near.gets, far.gets) == (100, 100)
 
 
@@ -123,7 +123,7 @@ async def test_while_a_slow_backend_is_not_broken_only_few_reads_are_hedged() ->
     near.gate.set()
     assert await asyncio.gather(*reads) == [DATA[at : at + 100] for at in range(40)]
     await until_true(lambda: far.cancelled == far.gets)
-    assert world.state("near") is State.CLOSED
+    assert world.state("near") is CircuitState.CLOSED
 
 
 async def test_if_a_backend_fails_within_an_object_another_one_is_read_and_it_is_broken_after_a_few_errors() -> None:
@@ -134,12 +134,12 @@ async def test_if_a_backend_fails_within_an_object_another_one_is_read_and_it_is
     assert await drained(world, stored, lambda: plan.add(down)) == DATA
     for _ in range(5):
         assert await world.get(stored.extents, 0, 100) == DATA[:100]
-    assert world.state("near") is State.OPEN
+    assert world.state("near") is CircuitState.OPEN
     assert world.reported == [], "a backend that is down may have good copies"
     plan.clear()
     world.clock.now = 2.0
     assert await world.get(stored.extents) == DATA
-    assert world.state("near") is State.CLOSED
+    assert world.state("near") is CircuitState.CLOSED
 
 
 @pytest.mark.parametrize("how", [ABSENT, DAMAGED])
@@ -157,7 +157,7 @@ async def test_absent_and_damaged_copies_are_replaced_by_others_and_reported_onc
     for _ in range(3):
         assert await world.get(stored.extents) == DATA
     assert sorted(world.reported) == sorted((block.id, 1, how) for block in stored.blocks), "each of them once"
-    assert world.state("near") is State.CLOSED, "as a whole it works"
+    assert world.state("near") is CircuitState.CLOSED, "as a whole it works"
     await near.close()
     await far.close()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.placement.breaker import Breaker, Limits, State
+from gateway.placement.breaker import Breaker, BreakerLimits, CircuitState
 from gateway.timing.durations import RoutesTiming
 
-LIMITS = Limits(in_a_row=5, share=0.5, of_at_least=20)
+LIMITS = BreakerLimits(in_a_row=5, share=0.5, of_at_least=20)
 TIMING = RoutesTiming(window_seconds=30, open_first_seconds=1, open_most_seconds=60)
 
 
@@ -20,7 +20,7 @@ def opened(now_s: float = 0.0) -> Breaker:
 
 def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
     health = opened(7.0).health(7.5)
-    assert health.state is State.OPEN
+    assert health.state is CircuitState.OPEN
     assert health.why == "5 failures in a row, the last: down"
     assert (health.since_s, health.retry_s) == (7.0, 8.0)
 
@@ -32,7 +32,7 @@ def test_an_answer_in_between_breaks_the_row() -> None:
     breaker.record_success(0.0)
     for _ in range(4):
         assert not breaker.record_failure(0.0, "down")
-    assert breaker.health(0.0).state is State.CLOSED
+    assert breaker.health(0.0).state is CircuitState.CLOSED
 
 
 def test_it_opens_when_every_other_call_of_many_fails() -> None:
@@ -63,7 +63,7 @@ def test_after_the_pause_one_call_finds_out_and_each_failure_of_those_doubles_th
         pauses.append(health.retry_s - now)
         now = health.retry_s
         assert not breaker.is_open(now)
-        assert breaker.health(now).state is State.HALF_OPEN
+        assert breaker.health(now).state is CircuitState.HALF_OPEN
         breaker.record_call(now)
         assert breaker.is_open(now), "one call at a time finds out"
         breaker.record_failure(now, "still down")
@@ -113,7 +113,7 @@ def test_once_it_closes_what_failed_before_counts_no_more() -> None:
         breaker.record_failure(0.0, "down")
     for _ in range(4):
         breaker.record_failure(0.0, "down")
-    assert breaker.health(0.0).state is State.OPEN
+    assert breaker.health(0.0).state is CircuitState.OPEN
     breaker.record_call(1.0)
     assert breaker.record_success(1.0)
     for _ in range(4):
@@ -132,15 +132,15 @@ def test_whatever_happens_it_is_open_only_after_failures_for_a_bounded_time_and_
             case "asked":
                 breaker.record_call(now)
             case "answered":
-                assert breaker.record_success(now) is (was is not State.CLOSED)
+                assert breaker.record_success(now) is (was is not CircuitState.CLOSED)
                 row = 0
-                assert breaker.health(now).state is State.CLOSED
+                assert breaker.health(now).state is CircuitState.CLOSED
             case "failed":
                 failures, row = failures + 1, row + 1
                 if breaker.record_failure(now, "down"):
-                    assert was is State.CLOSED
+                    assert was is CircuitState.CLOSED
                     assert row >= LIMITS.in_a_row or failures >= LIMITS.share * LIMITS.of_at_least
         health = breaker.health(now)
-        assert breaker.is_open(now) is (health.state is State.OPEN)
-        assert health.state is State.CLOSED or health.retry_s <= now + TIMING.open_most_seconds
-        assert row < LIMITS.in_a_row or health.state is not State.CLOSED
+        assert breaker.is_open(now) is (health.state is CircuitState.OPEN)
+        assert health.state is CircuitState.CLOSED or health.retry_s <= now + TIMING.open_most_seconds
+        assert row < LIMITS.in_a_row or health.state is not CircuitState.CLOSED

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.placement.breaker import State
+from gateway.placement.breaker import CircuitState
 from gateway.placement.latency import NEARBY, UNKNOWN, LatencyEstimator, Speed
 from gateway.placement.order import Candidate, explore, read_order
 from gateway.placement.policy import PlacedBackend
@@ -102,7 +102,7 @@ def test_whatever_was_measured_an_order_is_a_permutation_with_the_near_copy_in_f
         broken = {
             place.id
             for place in PLACES
-            if place.name in health_by_name and health_by_name[place.name].state is State.OPEN
+            if place.name in health_by_name and health_by_name[place.name].state is CircuitState.OPEN
         }
         assert all(each in broken for each in order[len(order) - len(broken) :])
         assert (order[0] == NEAR.id) is (NEAR.id not in broken or len(broken) == 4)
@@ -259,7 +259,7 @@ def test_a_block_that_is_absent_does_not_make_a_backend_broken() -> None:
         known.record_failure(NEAR.id, "down", 0.0)
     for _ in range(50):
         known.record_refusal(NEAR.id, 0.0)
-    assert known.health_by_name(0.0)["near"].state is State.CLOSED
+    assert known.health_by_name(0.0)["near"].state is CircuitState.CLOSED
     for _ in range(5):
         known.record_failure(NEAR.id, "down", 0.0)
     (reason,) = known.explain([NEAR.id], KIB, 0.5)

@@ -97,7 +97,7 @@ def test_a_secret_that_is_replaced_in_its_file_is_used_by_itself(cloud: Endpoint
         before = processes(endpoint)
         secret = endpoint.dir / "cloud.secret"
         secret.write_text("x" * 40)
-        until(lambda: "goes on as it was opened" in endpoint.log.read_text(), "the line")
+        until(lambda: "keeps its old connection" in endpoint.log.read_text(), "the line")
         put(endpoint, "second")
         (tmp_path / "given").write_text("y" * 40)
         remove_key(cloud, old)

@@ -131,7 +131,7 @@ async def test_what_is_written_anew_stays_where_it_is_once_the_config_lacks_its_
     assert (targets.policy, {each.id for each in targets.copies}) == (safe, set(ids.values()))
     assert [each.id for each in write_targets.of(safe, {ids["vault"]}).copies] == [ids["vault"]]
     for nowhere in (set(), {ids["disk"], 99}):
-        with pytest.raises(Unavailable, match="nothing can be written anew"):
+        with pytest.raises(Unavailable, match="nothing can be rewritten"):
             write_targets.of(safe, nowhere)
 
 

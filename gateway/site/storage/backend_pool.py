@@ -20,7 +20,7 @@ Who changes what:
 Invariants:
 
 - A place that bears no marker, or another site's, is not the one that was claimed (a disk that is not mounted, a bucket
-  of that name elsewhere). It is never opened: what is written there nobody would find.
+  of that name elsewhere). It is never opened, since what is written there would never be found.
 - Once the places agree that another instance of this site has taken over (`agreement.py`), all guards are unusable, and
   the method that finds out raises `Misconfigured`. That ends the process.
 - A backend that leaves the pool is closed only after the calls that were under way have ended or had their time.
@@ -236,12 +236,12 @@ class BackendPool:
         before, self._params[name] = self._params[name], params
         self._warned.pop(name, None)
         self._close_after_calls(guard.replace_inner(opened), before)
-        _log.info("backend %r was opened anew", name)
+        _log.info("backend %r was reopened", name)
 
     def _warn_once(self, name: str, why: str) -> None:
         """Log that a backend could not be opened again, unless the same reason was logged last."""
         if name in self._places and self._warned.get(name) != why:
-            _log.warning("backend %r goes on as it was opened, since it cannot be opened anew: %s", name, why)
+            _log.warning("backend %r keeps its old connection, since it cannot be reopened: %s", name, why)
             self._warned[name] = why
 
     def _close_after_calls(self, backend: Backend, params: ConnectionParams) -> None:

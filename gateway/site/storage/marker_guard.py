@@ -16,7 +16,7 @@ claims it. `MarkerGuard` therefore reads the marker again every so often (`watch
 right folder can be opened again at its path (a disk that was mounted again). A marker that reports a
 takeover sets it aside (`agreement.py`). This site's marker makes it usable again. A marker that cannot be read at the
 moment changes nothing. `BackendPool` makes all backends unusable once they agree on a takeover, and `replace_inner`
-makes a backend usable that was opened anew.
+makes a backend usable that was reopened.
 
 Why each operation behaves as it does in an unusable backend:
 

@@ -71,7 +71,7 @@ class WriteTargets:
         if named is not None:
             return self._of(named)
         if not wanted or not all(each in self._backends for each in wanted):
-            raise Unavailable("nothing can be written anew: a backend that keeps it is not open")
+            raise Unavailable("nothing can be rewritten: a backend that should hold it is not open")
         copies = tuple(Target(self._backends[each], each) for each in sorted(wanted))
         return self._tracked(Targets(policy, self._set(wanted), copies))
 
