@@ -1,6 +1,6 @@
 """A site on a disk of its own that fills up. `python -m tests.journal.full_disk FOLDER`, in a mount namespace.
 
-Prints `no mount` where the machine lets nobody mount; exits with an error when a promise is broken.
+Prints `no mount` if the machine allows no mounts; exits with an error if a promise is broken.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ async def scenario(folder: Path) -> None:
 
 
 async def fill(journal: Journal, user: int) -> list[bytes]:
-    """Put until the disk is full, many at once, with a deletion now and then. Answers what stands."""
+    """Put until the disk is full, many at once, with a deletion now and then. Returns what is stored."""
     stored: list[bytes] = []
     full = 0
     for round_ in range(1000):

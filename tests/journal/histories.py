@@ -35,7 +35,7 @@ EVERY = {**site.COMMANDS, **COMMANDS}
 
 
 class History:
-    """One site's life. What may happen in it stands in `crash_points.py`."""
+    """A random history of one site. The possible steps are in `steps.py`."""
 
     def __init__(self, store: Store, seed: int, cache_rows: int = 200_000) -> None:
         self.store = store

@@ -60,11 +60,11 @@ def descend(directory: Get, entry: Get, parent: int, names: Sequence[bytes]) -> 
     path = TreePath([], [])
     for name in names:
         _add(path.directories, directory((parent,)))
-        found = entry((parent, name))
-        if found is None:
+        row = entry((parent, name))
+        if row is None:
             return path
-        path.entries.append(found)
-        parent = found.node
+        path.entries.append(row)
+        parent = row.node
     _add(path.directories, directory((parent,)))
     return path
 
@@ -73,12 +73,12 @@ def climb(directory: Get, entry: Get, node: int, levels: int) -> TreePath:
     """`Store.climb` over two tables' look-ups."""
     path = TreePath([], [])
     for _ in range(levels + 1):
-        found = directory((node,))
-        if found is None:
+        row = directory((node,))
+        if row is None:
             break
-        path.directories.append(found)
-        _add(path.entries, entry((found.parent, found.name)))
-        node = found.parent
+        path.directories.append(row)
+        _add(path.entries, entry((row.parent, row.name)))
+        node = row.parent
     return path
 
 

@@ -46,7 +46,7 @@ def current_names(text: str) -> str:
 
 
 def fields_of(cls: type[Any]) -> list[list[str]]:
-    """Name and type of each field, and whether it has a default. In which file a type stands does not matter."""
+    """Name and type of each field, and whether it has a default. The module of a type is left out."""
     hints = typing.get_type_hints(cls)
     return [
         [
@@ -89,8 +89,8 @@ def record() -> None:
             if table.truth
         }
         head = store.head()
-        told = {"number": head.number, "hash": head.hash.hex(), "tables": tables}
-        (FOLDER / f"journal-{number}.json").write_text(json.dumps(told, indent=1) + "\n")
+        result = {"number": head.number, "hash": head.hash.hex(), "tables": tables}
+        (FOLDER / f"journal-{number}.json").write_text(json.dumps(result, indent=1) + "\n")
         store.close()
     known = {str(tag): [RECORDS[tag].__name__, fields_of(RECORDS[tag])] for tag in sorted(RECORDS)}
     RECORDED.write_text(json.dumps(known, indent=1) + "\n")
