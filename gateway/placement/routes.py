@@ -10,9 +10,8 @@ A process has one `Routes`, from its own cluster (`home`) to all backends. For e
 - the circuit: whether the backend works (`breaker.py`). All `record_*` methods change it.
 
 The reader calls, for each read of several copies: `order`; `record_read`; then for each copy that it tries
-`record_call`
-and exactly one of `record_response`, `record_refusal`, `record_failure` and `record_overtaken`. While it waits, it may
-ask another copy after `hedge_after_s`, if `may_hedge` allows that.
+`record_call` and exactly one of `record_response`, `record_refusal`, `record_failure` and `record_overtaken`. While it
+waits, it may ask another copy after `hedge_after_s`, if `may_hedge` allows that.
 
 Invariants:
 

@@ -60,9 +60,8 @@ class CopyMaker:
 
     async def make(self, task: Task, members: tuple[int, ...], have: list[int], desired: frozenset[int]) -> bool:
         """Bring good copies of a block to all of *desired*, as far as backends allow. *members*: the block's set.
-        *have*:
-        those of its members that are not lost. Returns whether anything was recorded. Raises `BackendFailed` if no copy
-        could be read although one may be good."""
+        *have*: those of its members that are not lost. Returns whether anything was recorded. Raises `BackendFailed`
+        if no copy could be read although one may be good."""
         began = self._health.clock()
         copy, bad, good = await self._examine(task, have, desired)
         missing = desired.difference(have)
@@ -160,9 +159,8 @@ class CopyMaker:
         placed: bool,
     ) -> bool:
         """Record that *held* holds the block now, and which suspected copies are good again. Only a set with a good
-        copy
-        is recorded. *placed*: all of *desired* have confirmed the block, so the wait for the old copies begins. Returns
-        whether anything was recorded."""
+        copy is recorded. *placed*: all of *desired* have confirmed the block, so the wait for the old copies begins.
+        Returns whether anything was recorded."""
         progress = False
         cleared = good.union(each for each in task.suspects if each not in held).intersection(task.suspects)
         if cleared:

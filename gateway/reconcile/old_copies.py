@@ -3,23 +3,23 @@
 Theory of operation
 -------------------
 A backend may confirm a put and lose the value all the same. So an old copy is deleted only after every backend that
-should hold the block has been asked for it again, some time after that backend's confirmation. A block passes these
+should hold the block has been checked again, some time after that backend's confirmation. A block passes these
 steps, in this order:
 
 1. *Placed*: every backend that should hold the block has confirmed it. The block's set of holders still names the old
    ones, so readers find their copies. The block's row of work says since when (`placed_ns`, by the site's clock). The
-   row is due when the wait is over (`Topology.recheck_seconds` later), so nobody looks at it before that.
-2. *Confirmed*: each backend that should hold the block is asked for it again, and one copy is read back whole. A copy
-   that is absent becomes a suspect: it is made again from an old copy, and the wait starts again.
+   row is due when the wait is over (`Topology.recheck_seconds` later), so the mover does not meet it before that.
+2. *Confirmed*: each backend that should hold the block is checked again, and one copy is read back whole. A copy that
+   is absent becomes a suspect: it is made again from an old copy, and the wait starts again.
 3. *Dropped*: one record removes the old holders from the set, if the set and `placed_ns` are still as they were read.
    From here on the old copies are strays.
 4. *Deleted*: the strays are deleted, and then the row of work, once all of these conditions hold:
    - The fence on each stray's backend covers the record of step 3 (`gateway/site/storage/fencing.py`).
-   - No reader and no backup can still be led to the old copies.
+   - No reader and no backup uses a snapshot of the journal that still names the old copies as holders.
    - The copies that should exist are confirmed once more, unless they were confirmed a moment ago.
 
-Asking backends may take minutes, and the policies may change meanwhile. So they are asked again before steps 3 and 4: a
-copy that is wanted again is neither dropped nor deleted. The next pass looks at the block under the new policies.
+Checking backends may take minutes, and the policies may change meanwhile. So the policies are read again before steps 3
+and 4: a copy that is wanted again is neither dropped nor deleted. The next pass treats the block by the new policies.
 
 **The crash argument.**
 
@@ -58,12 +58,12 @@ _log = logging.getLogger(__name__)
 
 
 class RecordHorizons(NamedTuple):
-    """Record numbers up to which nobody looks anything up any more."""
+    """The journal's horizons: snapshots of earlier records are no longer in use."""
 
     with_pins: int
-    """Neither a reader nor a backup does."""
+    """Neither a reader nor a backup uses a snapshot before this record."""
     without_pins: int
-    """No reader does; a backup may."""
+    """No reader uses a snapshot before this record; a backup may."""
 
 
 class OldCopies:

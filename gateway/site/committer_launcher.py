@@ -179,8 +179,8 @@ _started: WeakSet[subprocess.Popen[bytes]] = WeakSet()
 
 def _close_pipes_in_child() -> None:
     """Close the pipes of committers in a forked child, or a committer would wait for the child as well as for its
-    parent.
-    The null device takes the place of each pipe's descriptor, since an object in the child will close that number."""
+    parent. The null device takes the place of each pipe's descriptor, since an object in the child will close that
+    number."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for process in list(_started):
         if process.stdin is not None and not process.stdin.closed:

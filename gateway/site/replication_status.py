@@ -52,9 +52,8 @@ class BackendUse(NamedTuple):
 
 class Backlog(NamedTuple):
     """Work of one kind: `place` (copies to be made or dropped), `repair` (suspected copies), `recheck` (copies are
-    where
-    they should be, and old ones are kept until the new ones were checked again), `clear` (bytes that are deleted once
-    nobody reads them), `set aside` (it failed too often, and is tried daily), `lost` (no good copy is left)."""
+    where they should be, and old ones are kept until the new ones were checked again), `clear` (bytes that are deleted
+    once nobody reads them), `set aside` (it failed too often, and is tried daily), `lost` (no good copy is left)."""
 
     kind: str
     blocks: int

@@ -2,9 +2,8 @@
 
 A *place* is a backend of the site. Two kinds of marker report a takeover. One names a later incarnation
 (`RestoredElsewhere`: the site was restored from a backup). The other bears the fence of another copy of this site's
-folder (`StampedElsewhere`, see `fencing.py`). A real second instance claims or stamps every place that it reaches.
-But a
-marker is only what a store returns, and one broken or hostile store must not end a site whose other places work. So
+folder (`StampedElsewhere`, see `fencing.py`). A real second instance claims or stamps every place that it reaches. But
+a marker is only what a store returns, and one broken or hostile store must not end a site whose other places work. So
 there is one rule for a single place, and one for the site:
 
 1. **The place.** Whatever the other markers report, this process writes nothing and deletes nothing on a place whose
@@ -73,8 +72,8 @@ def is_active_elsewhere(places: Mapping[str, BackendPlace], reporting: Collectio
 
 
 def require_active_here(places: Mapping[str, BackendPlace], reports: Mapping[str, ActiveElsewhere]) -> None:
-    """Check that the places do not agree on a takeover. *reports*: by name, what the marker of each place that
-    reports a takeover contains.
+    """Check that the places do not agree on a takeover. *reports*: by name, what the marker of each place that reports
+    a takeover contains.
 
     Raises `HistoriesDiverged` if another copy of the folder has taken over, and `Misconfigured` if the site was
     restored elsewhere."""

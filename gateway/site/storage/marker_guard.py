@@ -13,10 +13,10 @@ claims it. `MarkerGuard` therefore reads the marker again every so often (`watch
 | set aside | set   | set         | as above             | as above                                 |
 
 `check` changes the state. The marker of another place, or none, makes the backend unusable, unless it is local and the
-right folder can be opened again at its path (a disk that was mounted again). A marker that reports a
-takeover sets it aside (`agreement.py`). This site's marker makes it usable again. A marker that cannot be read at the
-moment changes nothing. `BackendPool` makes all backends unusable once they agree on a takeover, and `replace_inner`
-makes a backend usable that was reopened.
+right folder can be opened again at its path (a disk that was mounted again). A marker that reports a takeover sets it
+aside (`agreement.py`). This site's marker makes it usable again. A marker that cannot be read at the moment changes
+nothing. `BackendPool` makes all backends unusable once they agree on a takeover, and `replace_inner` makes a backend
+usable that was reopened.
 
 Why each operation behaves as it does in an unusable backend:
 
@@ -32,8 +32,8 @@ local backend writes through the descriptor of its folder, whatever has been mou
 
 **Deletes also need a fence** (`fencing.py`). A block that this process did not write itself is deleted only while the
 marker bears the current token; `covers` says whether it does. If this process stamps, `check` stamps the marker when
-that
-is due. If the marker changes between the read and the stamp, somebody else has stamped it, and `check` starts again.
+that is due. If the marker changes between the read and the stamp, somebody else has stamped it, and `check` starts
+again.
 """
 
 from __future__ import annotations
@@ -75,9 +75,8 @@ async def check_marker(
     """Check that *backend* bears the marker of this site, and return the marker.
 
     Raises what `Backend.marker` raises; `backends.errors.Misconfigured` if there is no marker; `RestoredElsewhere` if
-    it
-    is this site's in a later incarnation; `StampedElsewhere` if another copy of this site's folder has stamped it; and
-    `backends.errors.OwnedByAnotherSite` for any other marker."""
+    it is this site's in a later incarnation; `StampedElsewhere` if another copy of this site's folder has stamped it;
+    and `backends.errors.OwnedByAnotherSite` for any other marker."""
     site, incarnation = site_row(rows)
     wanted, held = Marker(site, backend_id, incarnation), await backend.marker()
     if held is not None and held.without_fence == wanted:
