@@ -1,4 +1,4 @@
-"""The aws-chunked body: AWS's examples come out whole however they are cut, and anything else is refused."""
+"""aws-chunked bodies: AWS's examples are parsed however they are split, and everything else is refused."""
 
 import hashlib
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Looking credentials up: as of now, remembered only while the rows are the same."""
+"""Credential look-ups are current; the cache is used only while the row is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys as they are drawn are keys as they are accepted."""
+"""Generated keys have the syntax of valid keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Presigned addresses of Signature Version 2: botocore's hold, and whatever differs from them in one thing does not."""
+"""Presigned URLs of Signature Version 2: botocore's are accepted, and each single deviation from them is refused."""
 
 from urllib.parse import quote
 

@@ -1,4 +1,4 @@
-"""Signature Version 4: AWS's own examples hold, and whatever differs from them in one thing does not."""
+"""Signature Version 4: AWS's own examples are accepted, and each single deviation from them is refused."""
 
 import re
 from collections.abc import Mapping

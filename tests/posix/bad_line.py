@@ -1,4 +1,4 @@
-"""A bad line: a proxy between a client and a gateway that loses answers, cuts them, or answers itself."""
+"""A faulty proxy between a client and a gateway: it drops or truncates responses, or sends its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 
 class BadLine:
-    """Listens on `url` and passes on to *target*. What it does amiss, it does as often as `times` says."""
+    """Listens on `url` and forwards to *target*. It spoils the next `times` requests that contain `marker`."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
@@ -17,17 +17,17 @@ class BadLine:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self.marker = b""
-        """What a request must hold to suffer."""
+        """Only requests that contain these bytes are spoiled."""
         self.times = 0
         self.after_bytes = 0
-        """How much of an answer comes before it is cut."""
+        """The bytes of the response that are forwarded before the connection is closed."""
         self.says = b""
-        """What it answers itself, without passing the request on."""
+        """A response that is sent instead of forwarding the request; empty: forward it."""
         self.suffered = 0
         threading.Thread(target=self._listen, daemon=True).start()
 
     def suffer(self, marker: bytes, times: int = 1, after_bytes: int = 0, says: bytes = b"") -> None:
-        """From now on."""
+        """Spoil the next *times* requests that contain *marker*."""
         self.marker, self.times, self.after_bytes, self.says, self.suffered = marker, times, after_bytes, says, 0
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Talking to a gateway over the file systems' wire: as a file system does, and request by request."""
+"""Connections to a gateway over the wire protocol: a client, and single signed requests."""
 
 from __future__ import annotations
 

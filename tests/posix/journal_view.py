@@ -1,4 +1,4 @@
-"""What the journal says, asked beside the file system."""
+"""Reads the journal of a site directly, to check what file system operations recorded."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _store(folder: Path) -> ReadStore:
 
 
 def blocks_of(folder: Path) -> set[bytes]:
-    """The ids of all blocks of the site but those that its keeper wrote, who rewrites what others left half empty.
+    """The ids of the site's blocks, without those that its keeper wrote when compacting.
 
-    The keeper takes old blocks away whenever it likes: ask which are new, never whether the set is as it was."""
+    The keeper deletes blocks at any time: test which ids are new, never whether the set is unchanged."""
     store = _store(folder)
     try:
         keepers = {row[0] for row in store.query("SELECT id FROM session WHERE kind = 'keeper'")}
@@ -37,8 +37,8 @@ def head_of(folder: Path) -> int:
         store.close()
 
 
-def records_behind(folder: Path, number: int) -> list[object]:
-    """The records since then: of everybody, the site's keeper among them, who works whenever it likes."""
+def records_after(folder: Path, number: int) -> list[object]:
+    """The records after *number*, of all processes. The keeper may add some at any time."""
     store = _store(folder)
     try:
         batches = store.query("SELECT records FROM journal WHERE number > ? ORDER BY number", (number,))
@@ -48,7 +48,7 @@ def records_behind(folder: Path, number: int) -> list[object]:
 
 
 def uploads_of(folder: Path, bucket: str) -> int:
-    """How many uploads are open in a bucket."""
+    """The number of open uploads in a bucket."""
     store = _store(folder)
     try:
         return int(store.query_one("SELECT count(*) FROM upload WHERE bucket = ? AND state = 0", (bucket,))[0])

@@ -1,4 +1,4 @@
-"""zarr and dask, over both ways."""
+"""zarr and dask, in process and over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For programs that await: the coroutines, streamed files, several loops."""
+"""The asynchronous interface: coroutines, streamed files, several event loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process has open: opened once for all who ask at once, and anew for who asks after a failure."""
+"""Connections are shared by concurrent file systems, and opened again after a failure."""
 
 from __future__ import annotations
 

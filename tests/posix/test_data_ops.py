@@ -1,4 +1,4 @@
-"""Bytes in and out, without opening a file: values, ranges, trees, local files."""
+"""Content without open files: values, ranges, trees, local files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pandas and pyarrow, which find the protocol by themselves."""
+"""pandas and pyarrow, which find the protocol by its entry point."""
 
 from __future__ import annotations
 

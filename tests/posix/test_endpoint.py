@@ -1,4 +1,4 @@
-"""Which gateway, and as whom: options, the environment, files; TLS; what a pickled file system carries."""
+"""The endpoint and its credentials: options, the environment, files; TLS; what a pickled file system contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error of the core is an errno here, as it is a code in S3."""
+"""Every error of `gateway.errors` has an errno."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""fsspec's own suites for implementations, all of them."""
+"""All test suites that fsspec has for implementations."""
 
 from __future__ import annotations
 

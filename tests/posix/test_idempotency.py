@@ -1,4 +1,4 @@
-"""The memory of what was answered: one change, however often and in whichever worker it is asked for."""
+"""The idempotency store: a change is run once, however often and by whichever worker it is received."""
 
 from __future__ import annotations
 

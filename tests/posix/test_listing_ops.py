@@ -1,4 +1,4 @@
-"""What stands where: infos, listings, trees, globs, and the cache of listings."""
+"""Infos, listings, trees, globs, and the cache of listings."""
 
 from __future__ import annotations
 

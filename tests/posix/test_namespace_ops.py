@@ -1,4 +1,4 @@
-"""Directories, buckets, copies, moves and removals, and what they cost."""
+"""Directories, buckets, copies, moves and removals, and their costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gateway.posix.fsspec.base import in_batches
 from gateway.posix.fsspec.filesystem import EntrepotFileSystem
 from gateway.site.admin.users import add_user
 from gateway.site.site import Site
-from tests.posix.journal_view import blocks_of, head_of, records_behind
+from tests.posix.journal_view import blocks_of, head_of, records_after
 
 
 def test_directories_are_made_kept_and_removed(fs, bucket):
@@ -86,7 +86,7 @@ def test_renaming_a_directory_is_one_record_and_moves_no_bytes(fs, folder, bucke
     blocks, head = blocks_of(folder), head_of(folder)
     fs.mv(f"{bucket}/old", f"{bucket}/other/new", recursive=True)
     assert not blocks_of(folder) - blocks, "bytes moved"
-    names = [each for each in records_behind(folder, head) if type(each).__module__.endswith(".tree")]
+    names = [each for each in records_after(folder, head) if type(each).__module__.endswith(".tree")]
     assert len([each for each in names if isinstance(each, EntryMoved)]) == 1
     assert len(names) <= 8, "a rename cost as many records as files lie below it"
     assert len(fs.find(f"{bucket}/other/new")) == 300

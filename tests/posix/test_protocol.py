@@ -1,4 +1,4 @@
-"""By its protocol, and behind fsspec's own layers: mappers and caches."""
+"""The file system by its protocol name, and below fsspec's own layers: mappers and caches."""
 
 from __future__ import annotations
 

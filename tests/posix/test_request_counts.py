@@ -1,4 +1,4 @@
-"""How many requests a file system over HTTP makes of its gateway."""
+"""How many requests a file system sends to its gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wire between a file system and a gateway, as it is and on a bad line."""
+"""The client and a gateway, directly and through a faulty proxy."""
 
 from __future__ import annotations
 

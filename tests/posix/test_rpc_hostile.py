@@ -1,4 +1,4 @@
-"""Whatever a known client sends over the file systems' wire, it gets an answer that blames nobody else."""
+"""Hostile requests by a user with a valid key are refused, and never fail the gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is tried again on the wire between a file system and a gateway, and what is made once however often."""
+"""What the client sends again, and what the gateway runs once however often it is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gateway.posix.rpc.protocol import MethodCall, RpcRequest
 from gateway.timing import Timing, parse_timing
 from tests.clocks import AheadClock, ManualClock
 from tests.posix.connecting import connected, posted
-from tests.posix.journal_view import head_of, records_behind
+from tests.posix.journal_view import head_of, records_after
 
 # --- once -------------------------------------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ async def test_a_rename_whose_answer_is_lost_is_one_rename(served, place, line, 
         line.suffer(b"rename", times=3)
         await far.rename(place, b"d", b"e", directory=True)
         assert line.suffered == 3
-        moves = [each for each in records_behind(served.dir, before) if isinstance(each, EntryMoved)]
+        moves = [each for each in records_after(served.dir, before) if isinstance(each, EntryMoved)]
         assert len(moves) == 1
         assert isinstance(await api.look(place, b"e"), Directory)
         with pytest.raises(NoSuchName):

@@ -1,4 +1,4 @@
-"""The file API's server and users who take more than their share of what all of them use."""
+"""Users who exceed their share of the file API's memory and idempotency store."""
 
 from __future__ import annotations
 

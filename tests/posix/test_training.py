@@ -1,4 +1,4 @@
-"""PyTorch's DataLoader, over both ways, with workers that are forked and that are spawned."""
+"""PyTorch's DataLoader, in process and over HTTP, with forked and spawned workers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The file verbs over HTTP: client, server and the protocol between them."""
+"""`FileApi` over HTTP: the client, the server and the protocol between them."""
