@@ -19,7 +19,7 @@ from s3api.ops import copy as copy_ops
 from s3api.ops import get as get_ops
 from s3api.ops import list as list_ops
 from s3api.ops.copy import SOURCE
-from s3api.routing import Route, Routes
+from s3api.routing import Route, RoutingTable
 
 PART = ("partNumber", "uploadId")
 
@@ -96,4 +96,4 @@ ROUTE_ROWS = (
     Route("POST", OBJECT, "Unknown", extension.handle_extension),
 )
 
-ROUTES = Routes(ROUTE_ROWS)
+ROUTES = RoutingTable(ROUTE_ROWS)

@@ -9,7 +9,7 @@ from gateway.engine.types import Caller
 from gateway.identity.sigv4 import VerifiedRequest
 from s3api.errors import S3Error
 from s3api.format.metadata import as_text
-from s3api.format.request_target import Target, to_bytes
+from s3api.format.request_target import RequestTarget, to_bytes
 from s3api.response import Response
 from s3api.settings import S3Settings
 
@@ -62,7 +62,7 @@ class S3Request:
         settings: S3Settings,
         stream: RequestStream,
         method: str,
-        target: Target,
+        target: RequestTarget,
         headers: dict[str, str],
         request_id: str,
     ) -> None:

@@ -42,7 +42,7 @@ class Route(NamedTuple):
     """Whether the request must be authenticated before the handler runs."""
 
 
-class Routes:
+class RoutingTable:
     """The routing table, indexed by method and scope."""
 
     def __init__(self, rows: Iterable[Route]) -> None:

@@ -14,7 +14,7 @@ from gateway.identity.sigv4_parse import has_sigv2_query
 from s3api.errors import S3Error
 from s3api.format.checksums import HEADERS
 from s3api.format.metadata import as_text
-from s3api.format.request_target import Target
+from s3api.format.request_target import RequestTarget
 
 PREFIX = "x-amz-"
 NEVER_HOISTED = frozenset({*HEADERS, "x-amz-sdk-checksum-algorithm", "x-amz-content-sha256"})
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+", re.IGNORECASE | re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def hoisted_headers(target: Target, headers: Mapping[str, str]) -> Mapping[str, str]:
+def hoisted_headers(target: RequestTarget, headers: Mapping[str, str]) -> Mapping[str, str]:
     """Return the headers among the query parameters of *target*, under lower-case names; none if the request is not
     presigned. *headers*: the headers of the request.
 

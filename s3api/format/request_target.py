@@ -19,7 +19,7 @@ SERVICE, BUCKET, OBJECT = "service", "bucket", "object"
 """The scopes of an operation."""
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """A parsed request target."""
 
     path: str
@@ -39,7 +39,7 @@ class Target(NamedTuple):
         return BUCKET if self.bucket else SERVICE
 
 
-def parse_target(raw: str, virtual: str = "") -> Target:
+def parse_target(raw: str, virtual: str = "") -> RequestTarget:
     """Parse the request target *raw* in origin form. *virtual*: the bucket that the host names; empty for path style.
 
     Raises S3Error InvalidURI, InvalidBucketName, and InvalidArgument for a repeated parameter."""
@@ -47,7 +47,7 @@ def parse_target(raw: str, virtual: str = "") -> Target:
         raise S3Error("InvalidURI")
     path, _, raw_query = raw.partition("?")
     bucket, key = _split(path, virtual)
-    return Target(path, raw_query, bucket, key, parse_query(raw_query) if raw_query else {}, bool(virtual))
+    return RequestTarget(path, raw_query, bucket, key, parse_query(raw_query) if raw_query else {}, bool(virtual))
 
 
 def parse_query(raw: str) -> Mapping[str, str]:
