@@ -21,7 +21,7 @@ from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.tables import Bucket
 from gateway.namespace.conditions import Preconditions
 from gateway.namespace.read import lookups
-from gateway.namespace.read.lookups import Holder, Owned
+from gateway.namespace.read.lookups import BucketAccess, BucketSummary
 
 R = TypeVar("R")
 
@@ -86,7 +86,7 @@ class EngineBase:
         check_owner(caller, found)
         return found
 
-    def _owned_bucket(self, caller: Caller, name: str) -> Owned:
+    def _owned_bucket(self, caller: Caller, name: str) -> BucketSummary:
         """Return the few columns of a bucket that most verbs need. Raises as `_bucket` does."""
         found = lookups.owned(self._store, name)
         if found is None:
@@ -94,7 +94,7 @@ class EngineBase:
         check_owner(caller, found)
         return found
 
-    def _write_context(self, caller: Caller, bucket: Owned, key: bytes, size: int | None) -> WriteContext:
+    def _write_context(self, caller: Caller, bucket: BucketSummary, key: bytes, size: int | None) -> WriteContext:
         """Return the ring key and the targets for a write of *size* bytes; None if the size is not known yet."""
         targets = self._write_targets.for_write(bucket.name, key, size, caller.user)
         return WriteContext(self._keyring.active(bucket.tenant), targets, caller.user_id)
@@ -107,7 +107,7 @@ class EngineBase:
         return answer
 
 
-def check_owner(caller: Caller, bucket: Bucket | Owned | Holder) -> None:
+def check_owner(caller: Caller, bucket: Bucket | BucketSummary | BucketAccess) -> None:
     """Raise `AccessDenied` unless the caller owns the bucket or is a root user."""
     if bucket.owner != caller.user_id and not caller.root:
         raise AccessDenied(f"{caller.user} does not own the bucket {bucket.name}")

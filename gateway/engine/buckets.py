@@ -9,7 +9,7 @@ from gateway.identity.credentials import Credential
 from gateway.journal.tables import Bucket
 from gateway.namespace.bucket_names import check_bucket_name
 from gateway.namespace.commands.buckets import DropBucket, MakeBucket, SetVersioning
-from gateway.namespace.read import holdings, lookups
+from gateway.namespace.read import listing_buckets, lookups
 
 
 class BucketVerbs(EngineBase):
@@ -57,7 +57,7 @@ class BucketVerbs(EngineBase):
         """Return the caller's buckets, sorted by name (all buckets for a root user), and the value of *after* for the
         next page; None after the last page."""
         owner = None if caller.root else caller.user_id
-        found, following = holdings.list_buckets(self._store, owner, prefix, after, limit)
+        found, following = listing_buckets.list_buckets(self._store, owner, prefix, after, limit)
         return [_info(each) for each in found], following
 
     async def set_versioning(self, caller: Caller, bucket: str, versioning: int) -> None:

@@ -21,8 +21,8 @@ from gateway.journal.columns import Checksum, Piece, first_checksum, pack_map, u
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
 from gateway.namespace.commands.copy import Copied, CopyObject, CopyPart, MoveObject, Source
-from gateway.namespace.conditions import Seen, check_source
-from gateway.namespace.multipart_digests import can_combine, whole_of
+from gateway.namespace.conditions import ObjectState, check_source
+from gateway.namespace.multipart_digests import can_combine, combine_checksums
 from gateway.namespace.read.lookups import Content, Found
 
 TRIES = 5
@@ -62,7 +62,7 @@ class CopyVerbs(RewriteCopyVerbs):
 
         Returns the stored copy and the version id of the source. Raises as a read of the source and a write of the
         target do, and `Invalid` for a source that is too large."""
-        keys.check(key)
+        keys.check_new_key(key)
         row = self._owned_bucket(caller, bucket)
         for _ in range(TRIES):
             found, file = self._source(caller, source_bucket, source_key, source_version, source_conditions)
@@ -160,7 +160,7 @@ class CopyVerbs(RewriteCopyVerbs):
         found, file = self._find(caller, bucket, key, version, NO_CONDITIONS)
         asked = preconditions(conditions)
         if asked is not None:
-            check_source(asked, Seen(file.etag, file.size, found.modified_ns))
+            check_source(asked, ObjectState(file.etag, file.size, found.modified_ns))
         return found, file
 
     async def _checksums(
@@ -180,7 +180,7 @@ class CopyVerbs(RewriteCopyVerbs):
                 return pack_checksums([each, *(other for other in known if other is not each)])
         if shown and shown.algorithm == wanted and can_combine(wanted):
             parts = [(part.checksum, part.size) for part in self._parts(file)]
-            return pack_checksums([whole_of(wanted, parts), *known[1:]])
+            return pack_checksums([combine_checksums(wanted, parts), *known[1:]])
         if algorithm is None:
             return None
         _check_size(file.size, most_read_bytes)

@@ -18,8 +18,8 @@ from gateway.journal.tables import Bucket, Dir, File, FileKind
 from gateway.namespace.commands.names import Link, Mkdir, Rmdir, Symlink, Unlink
 from gateway.namespace.commands.nodes import Clone, RemoveXattr, SetAttributes, SetXattr
 from gateway.namespace.commands.rename import Rename
-from gateway.namespace.read import holdings
-from gateway.namespace.read.lookups import columns, descend
+from gateway.namespace.read import directory
+from gateway.namespace.read.lookups import columns, find_directories
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class PosixVerbs(EngineBase):
         """Return up to *limit* names after *after*, in byte order, with their attributes. The name of a directory ends
         with a slash. Fewer than *limit* names mean that there are no more."""
         node = self._directory(caller, bucket, path)
-        found = holdings.read_directory(self._store, node, after, limit)
+        found = directory.read_directory(self._store, node, after, limit)
         return [
             (held.name, _dir_info(held.directory) if held.directory is not None else _file_info(held.file))
             for held in found
@@ -180,7 +180,7 @@ class PosixVerbs(EngineBase):
         """Return the node of the directory at *path*. Raises `NoSuchName`, `NotADirectory`."""
         row = self._bucket(caller, bucket)
         bases = _split_path(path)
-        nodes = [row.root, *descend(self._store, row.root, [base + b"/" for base in bases], "e.dead = 0")]
+        nodes = [row.root, *find_directories(self._store, row.root, [base + b"/" for base in bases], "e.dead = 0")]
         if len(nodes) <= len(bases):
             missing = bases[len(nodes) - 1]
             raise (NotADirectory if self._entry(nodes[-1], missing) is not None else NoSuchName)(path)

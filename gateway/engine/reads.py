@@ -26,7 +26,7 @@ from gateway.errors import DeleteMarker, NoSuchKey, NoSuchPart, NoSuchVersion
 from gateway.journal.columns import PartSummary, unpack_extents, unpack_map, unpack_parts
 from gateway.journal.tables import Shape
 from gateway.namespace import keys
-from gateway.namespace.conditions import Preconditions, Seen, check_read
+from gateway.namespace.conditions import ObjectState, Preconditions, check_read
 from gateway.namespace.read import lookups
 from gateway.namespace.read.lookups import Content, Found
 
@@ -98,7 +98,7 @@ class ReadVerbs(EngineBase):
     ) -> tuple[Found, Content]:  # fmt: skip
         if found is None:
             self._owned_bucket(caller, bucket)
-            keys.check(key)
+            keys.check_new_key(key)
             if version:
                 raise NoSuchVersion(key, version)
             raise NoSuchKey(key)
@@ -106,7 +106,7 @@ class ReadVerbs(EngineBase):
         if found.file is None:
             raise DeleteMarker(key, found.version_text, bool(found.latest), found.modified_ns)
         if asked is not None:
-            check_read(asked, Seen(found.file.etag, found.file.size, found.modified_ns))
+            check_read(asked, ObjectState(found.file.etag, found.file.size, found.modified_ns))
         return found, found.file
 
     def _resolve_range(

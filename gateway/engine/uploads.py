@@ -23,7 +23,7 @@ from gateway.namespace import keys
 from gateway.namespace.commands import complete, complete_prepared
 from gateway.namespace.commands.complete import CompleteUpload
 from gateway.namespace.commands.uploads import AbortUpload, CreateUpload
-from gateway.namespace.read import holdings
+from gateway.namespace.read import listing_uploads
 
 PARTS_AT_ONCE = 256
 """Parts that one command may read: a few milliseconds of the committer's time."""
@@ -44,7 +44,7 @@ class UploadVerbs(EngineBase):
         self, caller: Caller, bucket: str, key: bytes, meta: ObjectMeta, checksum_algorithm: str, checksum_type: str
     ) -> str:
         """Create an upload. Returns its id. Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`."""
-        keys.check(key)
+        keys.check_new_key(key)
         command = CreateUpload(
             bucket, key, caller.user_id, caller.root, checksum_algorithm, checksum_type, pack_map(meta.headers),
             pack_map(meta.tags),
@@ -55,7 +55,7 @@ class UploadVerbs(EngineBase):
         self, caller: Caller, bucket: str, key: bytes, upload: str, after_number: int = 0, limit: int = 1000
     ) -> PartPage:
         """Return a page of the parts of an upload. Raises `NoSuchUpload`."""
-        return holdings.list_parts(self._store, self._bucket(caller, bucket), key, upload, after_number, limit)
+        return listing_uploads.list_parts(self._store, self._bucket(caller, bucket), key, upload, after_number, limit)
 
     async def list_uploads(
         self,
@@ -69,7 +69,7 @@ class UploadVerbs(EngineBase):
     ) -> UploadPage:
         """Return a page of the open uploads, by key and then by creation."""
         row = self._bucket(caller, bucket)
-        return await holdings.list_uploads(self._store, row, prefix, delimiter, after_key, after_upload, limit)
+        return await listing_uploads.list_uploads(self._store, row, prefix, delimiter, after_key, after_upload, limit)
 
     async def complete_upload(
         self,
@@ -99,7 +99,7 @@ class UploadVerbs(EngineBase):
             finished.etag, finished.version, finished.size, finished.modified_ns, first_checksum(finished.checksums)
         )
 
-    async def _complete(self, caller: Caller, command: CompleteUpload) -> complete.Finished:
+    async def _complete(self, caller: Caller, command: CompleteUpload) -> complete.CompletedObject:
         """Send *command*. If it names many parts, or parts that were copied from several runs, prepare it in slices
         first."""
         if len(command.parts) <= PARTS_AT_ONCE:
@@ -118,7 +118,7 @@ class UploadVerbs(EngineBase):
             self._preparing.release(turn)
         raise Busy("parts keep arriving while the upload is completed")
 
-    async def _prepare_and_send(self, command: CompleteUpload) -> complete.Finished | None:
+    async def _prepare_and_send(self, command: CompleteUpload) -> complete.CompletedObject | None:
         """Return the result; None if a part arrived meanwhile."""
         needed = await complete_prepared.memory_bytes(self._store, command)
         async with self._writer.budget.charged(needed, self._writer.wait_seconds, command.user):

@@ -27,7 +27,7 @@ from gateway.namespace import keys
 from gateway.namespace.commands.objects import PutObject
 from gateway.namespace.commands.uploads import PutPart
 from gateway.namespace.read import lookups
-from gateway.namespace.version_ids import parse_upload
+from gateway.namespace.version_ids import parse_upload_id
 
 CRC64 = "CRC64NVME"
 FULL = "FULL_OBJECT"
@@ -51,7 +51,7 @@ class WriteVerbs(EngineBase):
 
         Raises `NoSuchBucket`, `AccessDenied`, `InvalidKey`, `PreconditionFailed`, `IncompleteBody`, `BadDigest`,
         `BadChecksum`, and whatever the body raises."""
-        keys.check(key)
+        keys.check_new_key(key)
         row = self._owned_bucket(caller, bucket)
         algorithm = checksum_algorithm or (expected.checksum[0] if expected.checksum else None)
         digests = Digests(algorithm, sha256=expected.sha256 is not None)
@@ -100,7 +100,7 @@ class WriteVerbs(EngineBase):
 
     def _open_upload(self, bucket: str, key: bytes, upload: str) -> Upload:
         """Return the upload. Raises `NoSuchUpload`."""
-        found = lookups.upload(self._store, bucket, key, parse_upload(upload))
+        found = lookups.upload(self._store, bucket, key, parse_upload_id(upload))
         if found is None or found.state != UploadState.OPEN:
             raise NoSuchUpload(upload)
         return found

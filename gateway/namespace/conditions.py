@@ -24,7 +24,7 @@ class Preconditions(NamedTuple):
     """To the second."""
 
 
-class Seen(NamedTuple):
+class ObjectState(NamedTuple):
     """What conditions look at."""
 
     etag: str
@@ -36,7 +36,7 @@ def _names(etags: tuple[str, ...], etag: str) -> bool:
     return "*" in etags or etag in etags
 
 
-def check_write(asked: Preconditions | None, key: bytes, current: Seen | None) -> None:
+def check_write(asked: Preconditions | None, key: bytes, current: ObjectState | None) -> None:
     """Whether a write may replace *current* (None: nothing, or a delete marker, stands there).
 
     Raises `PreconditionFailed`, or `NoSuchKey` where If-Match asks for what is absent, as S3 does."""
@@ -59,7 +59,7 @@ def check_write(asked: Preconditions | None, key: bytes, current: Seen | None) -
     _check_exact(asked, current)
 
 
-def _check_exact(asked: Preconditions, current: Seen) -> None:
+def _check_exact(asked: Preconditions, current: ObjectState) -> None:
     if asked.if_size is not None and asked.if_size != current.size:
         raise PreconditionFailed("x-amz-if-match-size")
     if asked.if_modified_at_ns is not None and _second(asked.if_modified_at_ns) != _second(current.modified_ns):
@@ -70,7 +70,7 @@ def _second(at_ns: int) -> int:
     return at_ns // SECOND_NS
 
 
-def check_read(asked: Preconditions | None, current: Seen) -> None:
+def check_read(asked: Preconditions | None, current: ObjectState) -> None:
     """Whether a read is to be answered, in RFC 9110's order (13.2.2): a date counts only without its ETag condition.
 
     Raises `PreconditionFailed` or `NotModified`. Dates compare to the second, as HTTP tells them."""
@@ -89,7 +89,7 @@ def check_read(asked: Preconditions | None, current: Seen) -> None:
         raise NotModified("If-Modified-Since")
 
 
-def check_source(asked: Preconditions | None, current: Seen) -> None:
+def check_source(asked: Preconditions | None, current: ObjectState) -> None:
     """Whether a copy may read its source: as a read, but S3 answers `PreconditionFailed` whatever failed."""
     try:
         check_read(asked, current)

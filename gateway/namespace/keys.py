@@ -19,14 +19,14 @@ KEY_BYTES = 1024
 SLASH = b"/"
 
 
-def check(key: bytes) -> bytes:
+def check_new_key(key: bytes) -> bytes:
     """*key*, if S3 may make it. Raises `InvalidKey`."""
-    if len(check_named(key)) > KEY_BYTES:
+    if len(check_existing_key(key)) > KEY_BYTES:
         raise InvalidKey(f"a key has at most {KEY_BYTES} bytes, not {len(key)}")
     return key
 
 
-def check_named(key: bytes) -> bytes:
+def check_existing_key(key: bytes) -> bytes:
     """*key*, if it may stand: POSIX's directories can make one that S3 could not, and S3 must be able to delete it.
 
     Raises `InvalidKey`."""
@@ -60,12 +60,12 @@ def successor(prefix: bytes) -> bytes | None:
     return stripped[:-1] + bytes((stripped[-1] + 1,)) if stripped else None
 
 
-def behind(key: bytes) -> bytes:
+def key_after(key: bytes) -> bytes:
     """The least key behind *key*."""
     return key + b"\0"
 
 
-def rolled_up(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
+def common_prefix(key: bytes, prefix: bytes, delimiter: bytes) -> bytes | None:
     """The common prefix that *key* is shown as: up to its first *delimiter* behind *prefix*. None for a plain key."""
     if not delimiter:
         return None

@@ -47,34 +47,34 @@ _CRCS = {
 }
 
 
-def etag_of(parts: Sequence[PartDigests]) -> str:
+def multipart_etag(parts: Sequence[PartDigests]) -> str:
     md5s = b"".join(bytes.fromhex(part.etag) for part in parts)
     return f"{hashlib.md5(md5s, usedforsecurity=False).hexdigest()}-{len(parts)}"
 
 
-def checksums_of(parts: Sequence[PartDigests], algorithm: str, kind: str) -> list[Checksum]:
+def multipart_checksums(parts: Sequence[PartDigests], algorithm: str, kind: str) -> list[Checksum]:
     """The checksum that the upload asked for, first; and always the bytes' CRC64NVME."""
-    whole = Checksum(CRC64NVME, FULL_OBJECT, _combined(CRC64NVME, ((part.crc64nvme, part.size) for part in parts)))
+    whole = Checksum(CRC64NVME, FULL_OBJECT, _combine_crcs(CRC64NVME, ((part.crc64nvme, part.size) for part in parts)))
     if not algorithm or (algorithm == CRC64NVME and kind != COMPOSITE):
         return [whole]
-    return [_asked(parts, algorithm, kind), whole]
+    return [_requested_checksum(parts, algorithm, kind), whole]
 
 
-def _asked(parts: Sequence[PartDigests], algorithm: str, kind: str) -> Checksum:
+def _requested_checksum(parts: Sequence[PartDigests], algorithm: str, kind: str) -> Checksum:
     if kind == FULL_OBJECT:
         if not can_combine(algorithm):
             raise InvalidArgument(f"{algorithm} of a whole object cannot be told from its parts")
-        return whole_of(algorithm, [(part.checksum, part.size) for part in parts])
+        return combine_checksums(algorithm, [(part.checksum, part.size) for part in parts])
     raw = b"".join(base64.b64decode(part.checksum) for part in parts)
-    return Checksum(algorithm, COMPOSITE, f"{_of(algorithm, raw)}-{len(parts)}")
+    return Checksum(algorithm, COMPOSITE, f"{_compute_checksum(algorithm, raw)}-{len(parts)}")
 
 
-def whole_of(algorithm: str, stretches: Iterable[tuple[str, int]]) -> Checksum:
+def combine_checksums(algorithm: str, stretches: Iterable[tuple[str, int]]) -> Checksum:
     """The checksum of all the bytes, from those of their stretches: (base64, size in bytes) of each, in order.
 
     Only where `can_combine`."""
     return Checksum(
-        algorithm, FULL_OBJECT, _combined(algorithm, ((base64.b64decode(value), size) for value, size in stretches))
+        algorithm, FULL_OBJECT, _combine_crcs(algorithm, ((base64.b64decode(value), size) for value, size in stretches))
     )
 
 
@@ -83,7 +83,7 @@ def can_combine(algorithm: str) -> bool:
     return algorithm in _CRCS
 
 
-def _of(algorithm: str, value: bytes) -> str:
+def _compute_checksum(algorithm: str, value: bytes) -> str:
     if algorithm in _CRCS:
         found = _CRCS[algorithm]
         return _base64(found.of(value).to_bytes(found.width, "big"))
@@ -93,7 +93,7 @@ def _of(algorithm: str, value: bytes) -> str:
     return _base64(digest(value).digest())
 
 
-def _combined(algorithm: str, stretches: Iterable[tuple[bytes, int]]) -> str:
+def _combine_crcs(algorithm: str, stretches: Iterable[tuple[bytes, int]]) -> str:
     found = _CRCS[algorithm]
     whole = 0
     for value, size in stretches:

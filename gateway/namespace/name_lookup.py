@@ -20,7 +20,7 @@ from gateway.namespace.versioning import put_name
 EMPTY_MD5 = "d41d8cd98f00b204e9800998ecf8427e"
 
 
-class Standing(NamedTuple):
+class NameState(NamedTuple):
     """Both forms of a name in a directory. A dead entry is there, but not for POSIX."""
 
     parent: int
@@ -50,7 +50,7 @@ def base_of(name: bytes) -> bytes:
     return base
 
 
-def enter(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> Bucket:
+def open_directories(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> Bucket:
     """The bucket, once *user* may use it and the directories *nodes* stand in it. Raises `NoSuchName` for one that does
     not stand there, or is dead."""
     tx.prefetch([(DIR, (node,)) for node in nodes])
@@ -62,34 +62,34 @@ def enter(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> Bucket:
     return bucket
 
 
-def look(tx: Tx, parent: int, name: bytes, *also: RowKey) -> Standing:
+def look_up_name(tx: Tx, parent: int, name: bytes, *also: RowKey) -> NameState:
     """What stands under both forms of *name*."""
     base = base_of(name)
     file_at, directory_at = (ENTRY, (parent, base)), (ENTRY, (parent, base + b"/"))
     tx.prefetch([file_at, directory_at, *also])
     file = tx.get(*file_at) if base else None
-    return Standing(parent, base, file, base + b"/", tx.get(*directory_at))
+    return NameState(parent, base, file, base + b"/", tx.get(*directory_at))
 
 
-def free(standing: Standing) -> None:
+def check_name_free(state: NameState) -> None:
     """Raises `NameExists` where POSIX sees something, `NameTooLong` for a name that POSIX cannot give."""
-    if standing.live_file is not None or standing.live_directory is not None:
-        raise NameExists(standing.file_name)
-    if len(standing.file_name) > NAME_BYTES:
-        raise NameTooLong(standing.file_name)
+    if state.live_file is not None or state.live_directory is not None:
+        raise NameExists(state.file_name)
+    if len(state.file_name) > NAME_BYTES:
+        raise NameTooLong(state.file_name)
 
 
-def make_sure(tx: Tx, bucket: Bucket, node: int, user: int) -> None:
+def ensure_made(tx: Tx, bucket: Bucket, node: int, user: int) -> None:
     """The directory is a made one: one that S3 implied would go with its last entry, and POSIX's does not."""
     row = tx.get(DIR, (node,))
     if row is None or not row.parent:
         return
     marker = tx.get(ENTRY, (node, b""))
     if marker is None or marker.dead:
-        mark(tx, bucket, row, marker, user)
+        put_dir_marker(tx, bucket, row, marker, user)
 
 
-def mark(tx: Tx, bucket: Bucket, directory: Dir, marker: Entry | None, user: int) -> None:
+def put_dir_marker(tx: Tx, bucket: Bucket, directory: Dir, marker: Entry | None, user: int) -> None:
     """Put the empty-named entry, which makes the directory."""
     load_climb(tx, directory.id)
     node = new_node(tx, FileKind.MARKER, user, directory.mode, directory.uid, directory.gid, etag=EMPTY_MD5)

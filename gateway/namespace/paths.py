@@ -15,7 +15,7 @@ from gateway.journal.commands import Tx
 from gateway.journal.records.tree import DirDeleted, DirMade
 from gateway.journal.rows import LEVELS_MAX, Climb, Descent, Overlay, RowKey, RowsNotLoaded, require
 from gateway.journal.tables import BLOCK, BUCKET, DIR, ENTRY, FILE, VERSION, Bucket, Dir, Entry, File, Version
-from gateway.namespace.conditions import Seen
+from gateway.namespace.conditions import ObjectState
 from gateway.namespace.depth import LOW, note_height
 from gateway.namespace.keys import SLASH, split
 
@@ -24,7 +24,7 @@ FEW_LEVELS = 4
 """A way through fewer directories is loaded level by level, together with those of other commands."""
 
 
-class Place(NamedTuple):
+class KeyLocation(NamedTuple):
     """Where a key stands, or would."""
 
     bucket: Bucket
@@ -48,7 +48,7 @@ def bucket_of(tx: Tx, name: str, user: int, root: bool) -> Bucket:
     return bucket
 
 
-def walk(tx: Tx, bucket: Bucket, key: bytes) -> Place:
+def descend(tx: Tx, bucket: Bucket, key: bytes) -> KeyLocation:
     """The place of *key*. Looks up each directory's row too: changes of counts climb through them."""
     names = split(key)
     parent = bucket.root
@@ -63,26 +63,26 @@ def walk(tx: Tx, bucket: Bucket, key: bytes) -> Place:
             tx.prefetch([(DIR, (parent,)), (ENTRY, (parent, name))])
             raise
         if depth == last:
-            return Place(bucket, key, parent, (), name, entry)
+            return KeyLocation(bucket, key, parent, (), name, entry)
         if entry is None:
-            return Place(bucket, key, parent, tuple(names[depth:last]), names[last], None)
+            return KeyLocation(bucket, key, parent, tuple(names[depth:last]), names[last], None)
         parent = entry.node
     raise AssertionError("a key has at least one name")
 
 
-def find(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[RowKey] | None = None) -> Place:
+def locate_key(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[RowKey] | None = None) -> KeyLocation:
     """The place of *key* in the bucket of that *name*. What is missing on the way is asked for with *also*, which the
     command will look up whatever stands there."""
     try:
         bucket = bucket_of(tx, name, user, root)
-        place = walk(tx, bucket, key)
+        location = descend(tx, bucket, key)
     except RowsNotLoaded as missing:
         if also:
             tx.prefetch([*missing.wanted, *also])
         raise
     if also:
         tx.prefetch(also)
-    return place
+    return location
 
 
 def rows_to_prefetch(asked: Sequence[Any], rows: Overlay) -> list[RowKey]:
@@ -128,12 +128,12 @@ def weigh_key(asked: Any) -> int:
     return 1 + int(asked.key.count(SLASH)) + len(getattr(asked, "extents", ()))
 
 
-def reach(tx: Tx, place: Place) -> int:
+def ensure_parents(tx: Tx, location: KeyLocation) -> int:
     """The directory that the key's name belongs into; those that do not exist yet are implied."""
-    above = parent = place.parent
-    for name in place.unmade:
+    above = parent = location.parent
+    for name in location.unmade:
         above, parent = parent, make_dir(tx, parent, name)
-    if place.unmade and place.key.count(SLASH) >= LOW:
+    if location.unmade and location.key.count(SLASH) >= LOW:
         note_height(tx, above, 1)
     return parent
 
@@ -144,7 +144,7 @@ def make_dir(tx: Tx, parent: int, name: bytes, mode: int = IMPLIED_MODE, uid: in
     return made
 
 
-def prune(tx: Tx, directory: int) -> None:
+def delete_empty_implied(tx: Tx, directory: int) -> None:
     """Directories that S3 implied go with their last entry. One that was made holds its empty-named entry."""
     while True:
         row = require(tx.rows, DIR, (directory,))
@@ -181,17 +181,17 @@ def current_file(tx: Tx, entry: Entry | None) -> File | None:
     return require(tx.rows, FILE, (entry.node,)) if entry is not None and entry.node else None
 
 
-def seen(tx: Tx, entry: Entry | None) -> Seen | None:
+def object_state(tx: Tx, entry: Entry | None) -> ObjectState | None:
     """What a condition looks at, of the current version."""
     file = current_file(tx, entry)
-    return None if file is None or entry is None else seen_as(entry, file)
+    return None if file is None or entry is None else version_state(entry, file)
 
 
-def seen_as(at: Entry | Version, file: File) -> Seen:
-    return Seen(file.etag, file.size, max(at.modified_ns, file.written_ns))
+def version_state(at: Entry | Version, file: File) -> ObjectState:
+    return ObjectState(file.etag, file.size, max(at.modified_ns, file.written_ns))
 
 
-def want_neighbours(tx: Tx, entry: Entry) -> None:
+def prefetch_neighbours(tx: Tx, entry: Entry) -> None:
     """Ask together for what replacing or removing the current version touches: its node, and the versions beside."""
     if not entry.older and (entry.null or not entry.null_version):  # as where there was never any versioning
         if entry.node:

@@ -9,7 +9,7 @@ get an escape, which begins with `%%` and a letter:
     %%N…~HEX %%O…~HEX   the same, too long: as much of its beginning as fits, and the BLAKE2b-128 of the whole
 
 A name that reads like an escape but is not meant as one is escaped too, so that the way back is always plain. A long
-name's way back is a look-up: the names with that beginning whose digest is that (`Spelled.fits`).
+name's way back is a look-up: the names with that beginning whose digest is that (`UnescapedName.fits`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUOTED = re.compile(rb"%([0-9A-F]{2})")
 _LONG = re.compile(rb"(.*)~([0-9a-f]{32})", re.DOTALL)
 
 
-class Spelled(NamedTuple):
+class UnescapedName(NamedTuple):
     """What a POSIX name means in the tree, without a directory's slash."""
 
     base: bytes
@@ -37,14 +37,14 @@ class Spelled(NamedTuple):
     digest: str = ""
     """Of a long name; otherwise `base` is all of it."""
 
-    def fits(self, base: bytes) -> bool:
+    def matches_name(self, base: bytes) -> bool:
         """Whether the tree's name *base* is the one that is meant."""
         if not self.digest:
             return base == self.base
         return base.startswith(self.base) and _digest(base) == self.digest
 
 
-def spell(base: bytes, *, beside: bool = False) -> bytes:
+def escape_name(base: bytes, *, beside: bool = False) -> bytes:
     """The POSIX name of a name of the tree, given without its slash. *beside*: an object next to a directory."""
     if not beside and _is_plain(base):
         return base
@@ -58,29 +58,29 @@ def spell(base: bytes, *, beside: bool = False) -> bytes:
     return MARK + (b"O" if beside else b"N") + _quote(beginning) + b"~" + _digest(base).encode()
 
 
-def read(name: bytes) -> Spelled:
-    """What a POSIX name means: the way back from `spell`. A name that is no escape means itself."""
-    return _escape(name) or Spelled(name, False)
+def unescape_name(name: bytes) -> UnescapedName:
+    """What a POSIX name means: the way back from `escape_name`. A name that is no escape means itself."""
+    return _parse_escape(name) or UnescapedName(name, False)
 
 
 def _is_plain(base: bytes) -> bool:
     if base in (b"", b".", b"..") or b"\0" in base or len(base) > NAME_BYTES:
         return False
-    return not base.startswith(MARK) or _escape(base) is None
+    return not base.startswith(MARK) or _parse_escape(base) is None
 
 
-def _escape(name: bytes) -> Spelled | None:
-    """What *name* says as an escape; None if it is none, or not as `spell` would have written it."""
+def _parse_escape(name: bytes) -> UnescapedName | None:
+    """What *name* says as an escape; None if it is none, or not as `escape_name` would have written it."""
     kind, rest = name[2:3], name[3:]
     if not name.startswith(MARK) or not kind or kind not in b"noNO":
         return None
     if kind in b"no":
         base = _unquote(rest)
-        canonical = base is not None and spell(base, beside=kind == b"o") == name
-        return Spelled(base, kind == b"o") if base is not None and canonical else None
+        canonical = base is not None and escape_name(base, beside=kind == b"o") == name
+        return UnescapedName(base, kind == b"o") if base is not None and canonical else None
     long = _LONG.fullmatch(rest)
     base = _unquote(long[1]) if long else None
-    return Spelled(base, kind == b"O", long[2].decode()) if long and base is not None else None
+    return UnescapedName(base, kind == b"O", long[2].decode()) if long and base is not None else None
 
 
 def _quote(base: bytes) -> bytes:

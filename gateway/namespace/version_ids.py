@@ -18,21 +18,21 @@ _HEX = re.compile(r"v?([0-7][0-9a-f]{15})")
 """Ids have 63 bits: a store's integers have a sign."""
 
 
-def spell(number: int) -> str:
+def encode_version_id(number: int) -> str:
     return f"v{number:016x}"
 
 
-def text_of(version: int, null: int) -> str:
+def version_id_text(version: int, null: int) -> str:
     """What a client calls a version."""
-    return NULL if null else spell(version)
+    return NULL if null else encode_version_id(version)
 
 
-def shown(version: int, null: int, versioning: int) -> str | None:
+def s3_version_id(version: int, null: int, versioning: int) -> str | None:
     """A version as S3 shows it; None in a bucket that never had versioning."""
-    return None if null and versioning == Versioning.OFF else text_of(version, null)
+    return None if null and versioning == Versioning.OFF else version_id_text(version, null)
 
 
-def parse(version: str) -> int | None:
+def parse_version_id(version: str) -> int | None:
     """The id of a version; None for the null version. Raises `InvalidArgument`."""
     if version == NULL:
         return None
@@ -42,7 +42,7 @@ def parse(version: str) -> int | None:
     return int(found[1], 16)
 
 
-def parse_upload(upload: str) -> int:
+def parse_upload_id(upload: str) -> int:
     """The id of an upload. Raises `NoSuchUpload` for what cannot be one."""
     found = _HEX.fullmatch(upload)
     if found is None:

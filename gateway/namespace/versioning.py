@@ -11,14 +11,14 @@ from gateway.journal.commands import Tx
 from gateway.journal.records.tree import NamePut, VersionDeleted
 from gateway.journal.rows import RowKey
 from gateway.journal.tables import FILE, VERSION, Bucket, Entry, Version, Versioning
-from gateway.namespace.paths import Place, prune, reach, want_neighbours
-from gateway.namespace.version_ids import parse, shown, text_of
+from gateway.namespace.paths import KeyLocation, delete_empty_implied, ensure_parents, prefetch_neighbours
+from gateway.namespace.version_ids import parse_version_id, s3_version_id, version_id_text
 
 
 def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | None, node: int) -> tuple[int, int]:
     """*node* (0: a delete marker) becomes the current version of *name*. Answers its version id, and 1 for null."""
     if entry is not None:
-        want_neighbours(tx, entry)
+        prefetch_neighbours(tx, entry)
     version = tx.new_id()
     null = 0 if bucket.versioning == Versioning.ENABLED else 1
     keep = 1 if entry is not None and not (null and entry.null) else 0
@@ -28,25 +28,25 @@ def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | No
     return version, null
 
 
-def remove_name(tx: Tx, place: Place, *, keep_directories: bool = False) -> tuple[str | None, bool]:
+def remove_name(tx: Tx, location: KeyLocation, *, keep_directories: bool = False) -> tuple[str | None, bool]:
     """The name is removed as S3's DELETE without a version removes it, and the directories that it implied with it,
     unless they are to be kept. Answers the version as S3 shows it, and whether a delete marker was made. What was
     absent is removed already."""
-    bucket, entry = place.bucket, place.entry
+    bucket, entry = location.bucket, location.entry
     if bucket.versioning != Versioning.OFF:
-        parent = reach(tx, place)
-        version, null = put_name(tx, bucket, parent, place.name, entry, 0)
-        return shown(version, null, bucket.versioning), True
+        parent = ensure_parents(tx, location)
+        version, null = put_name(tx, bucket, parent, location.name, entry, 0)
+        return s3_version_id(version, null, bucket.versioning), True
     if entry is not None:
         drop_version(tx, entry, entry.version)
         if not keep_directories:
-            prune(tx, entry.parent)
+            delete_empty_implied(tx, entry.parent)
     return None, False
 
 
 def version_of(tx: Tx, entry: Entry | None, asked: str) -> Entry | Version | None:
     """The version of a name that a client names, or None. Raises `InvalidArgument` for what is no version id."""
-    version = parse(asked)
+    version = parse_version_id(asked)
     if entry is None:
         return None
     if version is None:
@@ -56,21 +56,21 @@ def version_of(tx: Tx, entry: Entry | None, asked: str) -> Entry | Version | Non
     return tx.get(VERSION, (entry.parent, entry.name, version)) if version else None
 
 
-def remove_version(tx: Tx, place: Place, asked: str) -> tuple[str | None, bool]:
+def remove_version(tx: Tx, location: KeyLocation, asked: str) -> tuple[str | None, bool]:
     """One version goes for good. Answers it as asked, and whether it was a delete marker."""
-    at = version_of(tx, place.entry, asked)
-    if at is None or place.entry is None:
+    at = version_of(tx, location.entry, asked)
+    if at is None or location.entry is None:
         return asked, False
-    drop_version(tx, place.entry, at.version)
-    prune(tx, at.parent)
-    return text_of(at.version, at.null), at.node == 0
+    drop_version(tx, location.entry, at.version)
+    delete_empty_implied(tx, at.parent)
+    return version_id_text(at.version, at.null), at.node == 0
 
 
 def drop_version(tx: Tx, entry: Entry, version: int) -> None:
     """A version of the entry's name goes, current or not."""
     parent, name = entry.parent, entry.name
     if version == entry.version:
-        want_neighbours(tx, entry)
+        prefetch_neighbours(tx, entry)
         if entry.older:
             _want_older(tx, entry.older, entry)
     else:

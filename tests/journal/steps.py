@@ -46,7 +46,7 @@ from gateway.journal.tables import (
 from gateway.namespace.commands import buckets, complete, complete_prepared, names, nodes, objects, rename, uploads
 from gateway.namespace.commands import copy as copies
 from gateway.namespace.multipart_digests import checksums_of
-from gateway.namespace.version_ids import spell
+from gateway.namespace.version_ids import encode_version_id
 from gateway.placement import commands as placement
 from gateway.reconcile import commands as reconcile
 
@@ -164,7 +164,7 @@ STEPS["put again"] = put_deep
 @step
 def delete(h: History, r: random.Random, b: Any, who: Any) -> Any:
     versions = [row.version for row in h.shown.dump(ENTRY)] + [0]
-    text = r.choice(["", "", "null", spell(r.choice(versions))])
+    text = r.choice(["", "", "null", encode_version_id(r.choice(versions))])
     many = objects.DeleteObjects(*who, tuple(objects.Doomed(key) for key in r.sample(KEYS, 3)))
     return r.choice([objects.DeleteObject(b.name, r.choice(KEYS), b.owner, False, text), many])
 
@@ -199,7 +199,7 @@ def part(h: History, r: random.Random, b: Any, who: Any) -> Any:
     row = h.pick(UPLOAD, lambda row: row.state == UploadState.OPEN)
     if row is None:
         return None
-    head = (row.bucket, row.key, row.owner, False, spell(row.id), r.choice([1, 2, 3]))
+    head = (row.bucket, row.key, row.owner, False, encode_version_id(row.id), r.choice([1, 2, 3]))
     if not r.randrange(2):
         source = h.pick(FILE, lambda row: row.size >= 8 * MIB and row.shape == Shape.RUN)
         named = source and h.pick(ENTRY, lambda row: row.node == source.id)
@@ -231,7 +231,7 @@ def end_upload(h: History, r: random.Random, b: Any, who: Any) -> Any:
     row = h.pick(UPLOAD)
     if row is None:
         return None
-    head = (row.bucket, row.key, row.owner, False, spell(row.id))
+    head = (row.bucket, row.key, row.owner, False, encode_version_id(row.id))
     parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
     if r.randrange(4) and parts:
         some = parts if r.randrange(3) else parts[:1]
@@ -254,7 +254,7 @@ def complete_what_was_copied(h: History, r: random.Random, b: Any, who: Any) -> 
         return None
     parts = [each for each in h.shown.dump(PART) if each.upload == row.id]
     named = tuple(complete.WantedPart(each.number, each.etag) for each in parts)
-    asked = complete.CompleteUpload(row.bucket, row.key, row.owner, False, spell(row.id), named)
+    asked = complete.CompleteUpload(row.bucket, row.key, row.owner, False, encode_version_id(row.id), named)
     return _prepared(h, r, asked, row, parts)
 
 

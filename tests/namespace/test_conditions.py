@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import NoSuchKey, NotModified, PreconditionFailed
-from gateway.namespace.conditions import SECOND_NS, Preconditions, Seen, check_read, check_source, check_write
+from gateway.namespace.conditions import SECOND_NS, ObjectState, Preconditions, check_read, check_source, check_write
 
 NOW = 1_700_000_000 * SECOND_NS
-SEEN = Seen("e", 10, NOW + 5)
+SEEN = ObjectState("e", 10, NOW + 5)
 
 
 @pytest.mark.parametrize(

@@ -183,8 +183,8 @@ def test_a_completion_judges_its_parts_once(monkeypatch):
         extents, blocks = stored(world.next_id, 5 * MIB)
         world.run(PutPart("b", b"a/b/c/k", USER, False, upload, number, 5 * MIB, "0" * 32, extents, blocks, 1, 0, ""))
     judged = []
-    judge = complete.judged
-    monkeypatch.setattr(complete, "judged", lambda *given: judged.append(1) or judge(*given))
+    judge = complete.check_parts
+    monkeypatch.setattr(complete, "check_parts", lambda *given: judged.append(1) or judge(*given))
     world.cold()
     wanted = tuple(WantedPart(number, "0" * 32) for number in range(1, 4))
     world.run(CompleteUpload("b", b"a/b/c/k", USER, False, upload, wanted))

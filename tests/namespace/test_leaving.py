@@ -21,8 +21,8 @@ from gateway.namespace.commands.uploads import (
     ForgetUpload,
     PutPart,
 )
-from gateway.namespace.read import holdings, lookups
-from gateway.namespace.version_ids import parse_upload
+from gateway.namespace.read import listing_uploads, lookups
+from gateway.namespace.version_ids import parse_upload_id
 from tests.namespace.counting import check
 from tests.namespace.world import USER, World, stored
 
@@ -40,7 +40,7 @@ def put(world: World, upload: str, number: int = 1, key: bytes = b"k") -> Wanted
 
 
 def at(upload: str, key: bytes = b"k") -> UploadAt:
-    return UploadAt(key, parse_upload(upload))
+    return UploadAt(key, parse_upload_id(upload))
 
 
 def gone(world: World) -> list[tuple]:
@@ -115,8 +115,8 @@ async def test_a_bucket_of_the_same_name_has_nothing_of_the_uploads_into_the_one
             world.run(asked)
     bucket = lookups.bucket(world.mirror, "b")
     with pytest.raises(NoSuchUpload):
-        holdings.list_parts(world.mirror, bucket, b"k", upload)
-    assert (await holdings.list_uploads(world.mirror, bucket)).uploads == []
+        listing_uploads.list_parts(world.mirror, bucket, b"k", upload)
+    assert (await listing_uploads.list_uploads(world.mirror, bucket)).uploads == []
     assert (len(world.records), bucket.uploads) == (before, 0)
 
 
@@ -129,15 +129,15 @@ async def test_uploads_into_the_new_bucket_are_its_own_on_every_page_of_their_li
     bucket = lookups.bucket(world.mirror, "b")
     found, after = [], (b"", "")
     while True:
-        page = await holdings.list_uploads(world.mirror, bucket, b"", b"", *after, limit=2)
+        page = await listing_uploads.list_uploads(world.mirror, bucket, b"", b"", *after, limit=2)
         found += [(each.key, each.upload) for each in page.uploads]
         if page.next_key is None:
             break
         after = (page.next_key, page.next_upload)
     assert found == new
-    page = await holdings.list_uploads(world.mirror, bucket, b"", b"/")
+    page = await listing_uploads.list_uploads(world.mirror, bucket, b"", b"/")
     assert (page.prefixes, [each.upload for each in page.uploads]) == ([b"a/"], [new[-1][1]])
-    page = await holdings.list_uploads(world.mirror, bucket, b"", b"", b"a/4", left[-4])
+    page = await listing_uploads.list_uploads(world.mirror, bucket, b"", b"", b"a/4", left[-4])
     assert [each.key for each in page.uploads] == [b"a/4", b"k"], "behind an upload that was there before"
 
 
@@ -178,7 +178,7 @@ def test_what_was_cut_off_goes_as_what_was_aborted(world):
     put(world, upload, 1), put(world, upload, 2)
     world.run(DROP)
     cut_off(world, at(upload))
-    number = parse_upload(upload)
+    number = parse_upload_id(upload)
     assert list(world.rows.tables["freed"]) == [(number,)]
     assert world.run(DropParts("b", b"k", number, (1, 2))) == 0
     world.apply(ContentReleased(tuple((each[0], 1) for each in list(world.rows.tables["freed"]))))

@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.journal.tables import ENTRY, PART, UPLOAD, Part, Upload
-from gateway.namespace.read import holdings, listing, listing_versions
+from gateway.namespace.read import directory, listing, listing_uploads, listing_versions
 from gateway.namespace.read.pages import Page, VersionPage
-from gateway.namespace.version_ids import spell
+from gateway.namespace.version_ids import encode_version_id
 from tests.namespace import volume
 from tests.namespace.world import Mirror
 
@@ -64,7 +64,7 @@ async def test_delete_markers_are_never_met_however_many(count):
     mirror.count_steps(True)
     page = await listing.list_objects(mirror, bucket)
     assert [each.key for each in page.keys] == [b"a", b"z"] and mirror.steps < 500
-    assert [each.name for each in holdings.read_directory(mirror, volume.ROOT)] == [b"a", b"z"]
+    assert [each.name for each in directory.read_directory(mirror, volume.ROOT)] == [b"a", b"z"]
     assert mirror.steps < 1000
     each, page = await version_cost(mirror, bucket, after_key=b"dead-%08d" % (count // 2))
     assert len(page.versions) == 1000 and each < 3 * FLAT
@@ -143,11 +143,11 @@ async def test_open_uploads_cost_only_the_page_that_tells_them():
         )
         mirror.fill(PART, (Part(n + 10, 1, n + 10**6, 5, 0, 0, "e" * 32, b"", "", 0) for n in range(count)))
         mirror.count_steps(True)
-        page = await holdings.list_uploads(mirror, bucket, limit=100)
+        page = await listing_uploads.list_uploads(mirror, bucket, limit=100)
         assert len(page.uploads) == 100
-        page = await holdings.list_uploads(mirror, bucket, b"", b"/")
+        page = await listing_uploads.list_uploads(mirror, bucket, b"", b"/")
         assert page.prefixes == [b"d0/", b"d1/"]
-        parts = holdings.list_parts(mirror, bucket, b"d1/%08d" % (count - 1), spell(count + 9))
+        parts = listing_uploads.list_parts(mirror, bucket, b"d1/%08d" % (count - 1), encode_version_id(count + 9))
         assert len(parts.parts) == 1
         steps[count] = mirror.steps
     assert steps[50_000] < 1.1 * steps[2_000]

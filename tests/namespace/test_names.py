@@ -20,7 +20,7 @@ from gateway.namespace.commands.names import Link, Mkdir, Mknod, Rmdir, Symlink,
 from gateway.namespace.commands.nodes import NEW, OLD, Clone, RemoveXattr, SetAttributes, SetContent, SetXattr
 from gateway.namespace.commands.objects import DeleteObject
 from gateway.namespace.commands.rename import How, Rename
-from gateway.namespace.read import holdings, lookups
+from gateway.namespace.read import directory, lookups
 from tests.namespace.world import USER, World, stored
 
 ASK = ("b", USER, False)
@@ -55,8 +55,8 @@ def write(world: World, at: int, size: int, layout=()):
     return world.run(SetContent(*ASK, at, was, layout, extents, blocks, 1, b""))
 
 
-def held(world: World, directory: int) -> list[bytes]:
-    return [each.name for each in holdings.read_directory(world.mirror, directory)]
+def held(world: World, node: int) -> list[bytes]:
+    return [each.name for each in directory.read_directory(world.mirror, node)]
 
 
 def test_a_made_directory_is_an_object_and_stays_when_it_empties(world):

@@ -27,7 +27,7 @@ from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doom
 from gateway.namespace.commands.rename import How, Rename
 from gateway.namespace.keys import KEY_BYTES
 from gateway.namespace.read import listing, listing_turns, listing_versions, lookups, tree_walk
-from gateway.namespace.version_ids import spell
+from gateway.namespace.version_ids import encode_version_id
 from tests.namespace.counting import check
 from tests.namespace.model import OFF, Model
 from tests.namespace.world import USER, World
@@ -246,7 +246,7 @@ class Tree(RuleBasedStateMachine):
     def text(self, key: bytes) -> str | None:
         parent, leaf = self.cut(key)
         entry = self.world.rows.tables["entry"].get((self.dir(parent), leaf))
-        return None if entry is None else spell(entry.version)
+        return None if entry is None else encode_version_id(entry.version)
 
     def try_(self, command: Any) -> bool:
         try:

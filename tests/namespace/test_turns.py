@@ -27,7 +27,7 @@ from gateway.namespace.commands.complete import CompleteUpload, WantedPart
 from gateway.namespace.commands.complete_prepared import prepared
 from gateway.namespace.commands.objects import DeleteObject, DeleteObjects, Doomed, PutObject
 from gateway.namespace.commands.uploads import CreateUpload, DropParts, PutPart
-from gateway.namespace.version_ids import parse_upload
+from gateway.namespace.version_ids import parse_upload_id
 from gateway.site.commands import COMMANDS
 from gateway.timing import Timing
 
@@ -190,7 +190,7 @@ async def test_a_completion_of_many_parts_changes_a_few_rows_and_its_parts_go_in
     loop.store.changed.clear()
     await loop.run(ready.completion)
     assert sum(loop.store.changed) < 20
-    number = parse_upload(upload)
+    number = parse_upload_id(upload)
     for at in range(0, count, 500):
         await loop.run(DropParts("alice", b"k", number, tuple(range(at + 1, at + 501))))
     assert max(loop.store.changed) < 520

@@ -34,8 +34,8 @@ from gateway.namespace.commands.nodes import SetContent
 from gateway.namespace.commands.objects import DeleteObject
 from gateway.namespace.commands.uploads import AbortUpload, CreateUpload, DropParts, ForgetUpload, PutPart
 from gateway.namespace.conditions import Preconditions
-from gateway.namespace.read import holdings, lookups
-from gateway.namespace.version_ids import parse_upload
+from gateway.namespace.read import listing_buckets, listing_uploads, lookups
+from gateway.namespace.version_ids import parse_upload_id
 from tests.namespace.counting import check
 from tests.namespace.world import OTHER, USER, World, stored
 
@@ -91,7 +91,7 @@ def test_the_whole_has_the_etag_and_checksums_of_its_bytes(world):
     for algorithm, of, width in (("CRC32", crc.crc32, 4), ("CRC32C", crc.crc32c, 4), ("CRC64NVME", crc.crc64nvme, 8)):
         upload = begin(world, algorithm, "FULL_OBJECT")
         parts = [put(world, upload, n + 1, each, b64(of(each), width)) for n, each in enumerate(data)]
-        done = complete(world, upload, *parts, promised_algorithm=algorithm, promised_value=b64(of(whole), width))
+        done = complete(world, upload, *parts, expected_algorithm=algorithm, expected_value=b64(of(whole), width))
         md5s = b"".join(hashlib.md5(each).digest() for each in data)
         assert done[2] == hashlib.md5(md5s).hexdigest() + "-3"
         assert unpack_checksums(done[4]) == [(algorithm, "FULL_OBJECT", b64(of(whole), width))]
@@ -112,12 +112,12 @@ def test_a_composite_checksum_is_that_of_the_parts_checksums(world):
         complete(world, upload, parts[0], stored[1])
     value = base64.b64encode(hashlib.sha256(b"".join(digests)).digest()).decode()
     with pytest.raises(BadChecksum):
-        complete(world, upload, *parts, promised_algorithm="SHA256", promised_value="other")
+        complete(world, upload, *parts, expected_algorithm="SHA256", expected_value="other")
     with pytest.raises(InvalidPart):
         complete(world, upload, parts[0], parts[1]._replace(checksum=texts[0]))
     with pytest.raises(Invalid):
         complete(world, upload, *parts, expected_type="FULL_OBJECT")
-    done = complete(world, upload, *parts, promised_algorithm="SHA256", promised_value=value)
+    done = complete(world, upload, *parts, expected_algorithm="SHA256", expected_value=value)
     assert unpack_checksums(done[4])[0] == ("SHA256", "COMPOSITE", value + "-2")
 
 
@@ -168,7 +168,7 @@ def test_parts_that_nobody_took_are_dropped_and_the_upload_forgotten(world):
     upload = begin(world)
     parts = [put(world, upload, number, b"x") for number in (1, 2, 3)]
     complete(world, upload, parts[1])
-    ended = lookups.upload(world.mirror, "b", b"k", parse_upload(upload))
+    ended = lookups.upload(world.mirror, "b", b"k", parse_upload_id(upload))
     assert ended.parts == (3 if PREPARED else 2) and not world.run(ForgetUpload("b", b"k", ended.id))
     assert world.run(DropParts("b", b"k", ended.id, (1,))) == (2 if PREPARED else 1)
     check(world)
@@ -182,11 +182,11 @@ def test_an_open_uploads_parts_are_not_dropped(world):
     upload = begin(world)
     put(world, upload, 1, b"x")
     with pytest.raises(InvalidArgument):
-        world.run(DropParts("b", b"k", parse_upload(upload), (1,)))
+        world.run(DropParts("b", b"k", parse_upload_id(upload), (1,)))
     world.run(AbortUpload(*ASK, upload))
     with pytest.raises(NoSuchUpload):
-        holdings.list_parts(world.mirror, lookups.bucket(world.mirror, "b"), b"k", upload)
-    world.run(DropParts("b", b"k", parse_upload(upload), (1,)))
+        listing_uploads.list_parts(world.mirror, lookups.bucket(world.mirror, "b"), b"k", upload)
+    world.run(DropParts("b", b"k", parse_upload_id(upload), (1,)))
 
 
 def test_a_copied_part_is_a_slice_and_counts_its_runs(world):
@@ -265,16 +265,16 @@ async def test_uploads_are_listed_by_key_and_rolled_up(world):
     keys = (b"a", b"a", b"b/1", b"b/2", b"c")
     found = [(key, world.run(CreateUpload("b", key, USER, False, "", "", b"", b""))) for key in keys]
     bucket = lookups.bucket(world.mirror, "b")
-    page = await holdings.list_uploads(world.mirror, bucket)
+    page = await listing_uploads.list_uploads(world.mirror, bucket)
     assert [(each.key, each.upload) for each in page.uploads] == found
-    page = await holdings.list_uploads(world.mirror, bucket, b"", b"/", limit=3)
+    page = await listing_uploads.list_uploads(world.mirror, bucket, b"", b"/", limit=3)
     assert (len(page.uploads), page.prefixes, page.next_key) == (2, [b"b/"], b"b/")
-    page = await holdings.list_uploads(world.mirror, bucket, b"", b"/", page.next_key, page.next_upload or "")
+    page = await listing_uploads.list_uploads(world.mirror, bucket, b"", b"/", page.next_key, page.next_upload or "")
     assert [each.key for each in page.uploads] == [b"c"] and page.next_key is None
-    page = await holdings.list_uploads(world.mirror, bucket, limit=1)
-    page = await holdings.list_uploads(world.mirror, bucket, b"", b"", page.next_key, page.next_upload)
+    page = await listing_uploads.list_uploads(world.mirror, bucket, limit=1)
+    page = await listing_uploads.list_uploads(world.mirror, bucket, b"", b"", page.next_key, page.next_upload)
     assert page.uploads[0].upload == found[1][1]
-    page = await holdings.list_uploads(world.mirror, bucket, b"b/")
+    page = await listing_uploads.list_uploads(world.mirror, bucket, b"b/")
     assert [each.key for each in page.uploads] == [b"b/1", b"b/2"]
 
 
@@ -283,16 +283,16 @@ def test_parts_and_buckets_are_listed_by_pages(world):
     for number in (1, 2, 5):
         put(world, upload, number, b"x")
     bucket = lookups.bucket(world.mirror, "b")
-    page = holdings.list_parts(world.mirror, bucket, b"k", upload, 0, 2)
+    page = listing_uploads.list_parts(world.mirror, bucket, b"k", upload, 0, 2)
     assert ([part.number for part in page.parts], page.next_number) == ([1, 2], 2)
-    page = holdings.list_parts(world.mirror, bucket, b"k", upload, 2, 2)
+    page = listing_uploads.list_parts(world.mirror, bucket, b"k", upload, 2, 2)
     assert ([part.number for part in page.parts], page.next_number) == ([5], None)
     for name in ("ab", "ac", "b2"):
         world.bucket(name)
-    found, after = holdings.list_buckets(world.mirror, USER, "a", "", 1)
+    found, after = listing_buckets.list_buckets(world.mirror, USER, "a", "", 1)
     assert ([each.name for each in found], after) == (["ab"], "ab")
-    assert [each.name for each in holdings.list_buckets(world.mirror, None, "a", "ab")[0]] == ["ac"]
-    assert holdings.list_buckets(world.mirror, OTHER)[0] == []
+    assert [each.name for each in listing_buckets.list_buckets(world.mirror, None, "a", "ab")[0]] == ["ac"]
+    assert listing_buckets.list_buckets(world.mirror, OTHER)[0] == []
 
 
 def test_a_part_that_comes_while_a_completion_is_prepared_leaves_the_upload_open(world):
@@ -303,7 +303,7 @@ def test_a_part_that_comes_while_a_completion_is_prepared_leaves_the_upload_open
     put(world, upload, 2, b"end")
     assert finish(world, late) is None
     assert lookups.find(world.mirror, "b", b"k") is None or lookups.find(world.mirror, "b", b"k").file is None
-    assert lookups.upload(world.mirror, "b", b"k", parse_upload(upload)).parts == 2
+    assert lookups.upload(world.mirror, "b", b"k", parse_upload_id(upload)).parts == 2
     done = finish(world, asyncio.run(prepared(world.mirror, asked)))
     assert finish(world, late) == done, "it is answered as a repeat"
     check(world)

@@ -10,7 +10,7 @@ from gateway.namespace.commands.copy import CopyObject, Source
 from gateway.namespace.commands.objects import DeleteObject, SetTags
 from gateway.namespace.conditions import Preconditions
 from gateway.namespace.read import lookups
-from gateway.namespace.version_ids import parse, parse_upload, spell
+from gateway.namespace.version_ids import encode_version_id, parse_upload_id, parse_version_id
 from tests.namespace.counting import check
 from tests.namespace.world import USER, World
 
@@ -53,15 +53,15 @@ def test_what_was_there_before_versioning_is_the_null_version(world):
 
 @pytest.mark.parametrize("number", [1, 0x2006, 0x1E82, (1 << 63) - 1])
 def test_an_id_never_looks_like_a_number_and_is_understood_without_its_letter(number):
-    spelled = spell(number)
+    spelled = encode_version_id(number)
     assert not spelled[0].isdigit()
-    assert parse(spelled) == parse_upload(spelled) == number
-    assert parse(spelled[1:]) == parse_upload(spelled[1:]) == number
+    assert parse_version_id(spelled) == parse_upload_id(spelled) == number
+    assert parse_version_id(spelled[1:]) == parse_upload_id(spelled[1:]) == number
     for wrong in ("", "v", spelled[1:-1], "w" + spelled[1:], spelled + "0", "v" + "8" * 16):
         with pytest.raises(InvalidArgument):
-            parse(wrong)
+            parse_version_id(wrong)
         with pytest.raises(NoSuchUpload):
-            parse_upload(wrong)
+            parse_upload_id(wrong)
 
 
 def test_a_suspended_put_takes_the_null_versions_place_wherever_it_stands(world):

@@ -20,7 +20,7 @@ from gateway.blocks.protocols import Tables, WorkerJournal
 from gateway.journal.columns import UploadAt
 from gateway.journal.site_clock import SiteClock, clock_reader
 from gateway.namespace.commands.uploads import AbortUpload, CutUploadsOff
-from gateway.namespace.version_ids import spell
+from gateway.namespace.version_ids import encode_version_id
 from gateway.timing import Timing
 
 UPLOADS = 100
@@ -86,7 +86,7 @@ class Expiry(Worker):
         aborted = 0
         for bucket, key, upload in rows:
             try:
-                await self._journal.send(AbortUpload(bucket, key, ROOT, True, spell(upload)))
+                await self._journal.send(AbortUpload(bucket, key, ROOT, True, encode_version_id(upload)))
                 aborted += 1
             except errors.NotFound:
                 continue  # it ended meanwhile, or its bucket was deleted

@@ -1,10 +1,10 @@
-"""Completing a multipart upload: S3's rules, then the parts become one body. Rows in memory only.
+"""Complete a multipart upload by S3's rules: its parts become one body. Works on rows in memory only.
 
-No bytes move: a part's count on its run passes to the body's piece. A repeat of the same completion has the same
-answer, from the upload's row.
+No bytes are copied. The reference count that a part holds on its run passes to the body's piece. A repeated completion
+gets the same answer, which the upload's row keeps.
 
-A completion of few parts is one command, `CompleteUpload`, which looks at each part. `preparing` has that of many, and
-of parts that were copied from several runs.
+A completion of few parts is one command, `CompleteUpload`, which reads the row of each part. `complete_prepared` is for
+uploads of many parts, and of parts that were copied from several runs.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from gateway.journal.tables import BUCKET, PART, Part, Shape, Upload, UploadStat
 from gateway.namespace.commands.objects import name_object
 from gateway.namespace.commands.uploads import PARTS, any_upload
 from gateway.namespace.conditions import Preconditions, check_write
-from gateway.namespace.multipart_digests import COMPOSITE, checksums_of, etag_of
-from gateway.namespace.paths import Place, find, seen, want_neighbours, weigh_key
-from gateway.namespace.version_ids import parse, shown
+from gateway.namespace.multipart_digests import COMPOSITE, multipart_checksums, multipart_etag
+from gateway.namespace.paths import KeyLocation, locate_key, object_state, prefetch_neighbours, weigh_key
+from gateway.namespace.version_ids import parse_version_id, s3_version_id
 
 LEAST_PART_BYTES = 5 * 1024**2
 """Of every part but the last."""
@@ -51,7 +51,7 @@ class WantedPart(NamedTuple):
     algorithm: str = ""
 
 
-class Finished(NamedTuple):
+class CompletedObject(NamedTuple):
     """The answer of a command that completes an upload."""
 
     version: str | None
@@ -64,11 +64,11 @@ class Finished(NamedTuple):
 
 
 @command(122, weight=lambda asked: weigh_key(asked) + len(asked.parts))
-class CompleteUpload(Command[Finished | None]):
+class CompleteUpload(Command[CompletedObject | None]):
     """The named parts, in ascending order, become the current version of *key*.
 
     Answers None if a part is a body of its own, whose runs have to be counted: then nothing is changed, and the
-    caller completes the upload as `preparing` says.
+    caller completes the upload as `complete_prepared` says.
     Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`, `Invalid`, `InvalidArgument`, `InvalidPart`,
     `InvalidPartOrder`, `EntityTooSmall`, `EntityTooLarge`, `BadChecksum`, `PreconditionFailed`, `NoSuchKey`."""
 
@@ -78,15 +78,15 @@ class CompleteUpload(Command[Finished | None]):
     root: bool
     upload: str
     parts: tuple[WantedPart, ...]
-    promised_algorithm: str = ""
+    expected_algorithm: str = ""
     """Of the whole object's checksum, if the client says it; its *value* may come without the part count."""
-    promised_value: str = ""
+    expected_value: str = ""
     expected_type: str = ""
     expected_size: int | None = None
     conditions: Preconditions | None = None
 
 
-class Asked(Protocol):
+class CompletionCommand(Protocol):
     """What every command that completes an upload names."""
 
     @property
@@ -97,25 +97,25 @@ class Asked(Protocol):
     def upload(self) -> str: ...
 
 
-def complete_upload(asked: CompleteUpload, tx: Tx) -> Finished | None:
+def complete_upload(asked: CompleteUpload, tx: Tx) -> CompletedObject | None:
     check_order(asked.parts)
     upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     if upload.state != UploadState.OPEN:
-        return repeated(asked, digest_of(asked.parts), upload, tx)
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
-    if place.entry is not None:
-        want_neighbours(tx, place.entry)
+        return repeat_result(asked, part_list_digest(asked.parts), upload, tx)
+    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
+    if location.entry is not None:
+        prefetch_neighbours(tx, location.entry)
     # The parts come last, so that looking at thousands of them is not repeated. Where more are named than there are,
     # one of the first `upload.parts + 1` is missing.
     tx.prefetch([(PART, (upload.id, part.number)) for part in asked.parts[: upload.parts + 1]])
-    parts = judged(asked, upload, lambda number: tx.get(PART, (upload.id, number)))
+    parts = check_parts(asked, upload, lambda number: tx.get(PART, (upload.id, number)))
     if any(part.shape == Shape.BODY for part in parts):
         return None
     if asked.conditions is not None:
-        check_write(asked.conditions, asked.key, seen(tx, place.entry))
-    checksums = checksums_of(parts, upload.checksum, upload.checksum_type)
-    check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
-    return _join(asked, upload, place, parts, checksums, tx)
+        check_write(asked.conditions, asked.key, object_state(tx, location.entry))
+    checksums = multipart_checksums(parts, upload.checksum, upload.checksum_type)
+    check_expected(asked, upload, checksums[0], sum(part.size for part in parts))
+    return _join_parts(asked, upload, location, parts, checksums, tx)
 
 
 def check_order(parts: tuple[WantedPart, ...]) -> None:
@@ -130,7 +130,7 @@ def check_order(parts: tuple[WantedPart, ...]) -> None:
         raise InvalidPart(f"there is no part {last}")
 
 
-def judged(asked: CompleteUpload, upload: Upload, part_of: Callable[[int], Part | None]) -> list[Part]:
+def check_parts(asked: CompleteUpload, upload: Upload, part_of: Callable[[int], Part | None]) -> list[Part]:
     """The parts' rows, if they are as the client has them and of a size that S3 allows."""
     found: list[Part] = []
     for wanted in asked.parts:
@@ -169,7 +169,7 @@ def _invalid(asked: CompleteUpload, wanted: WantedPart, why: str) -> InvalidPart
     return InvalidPart(why, asked.upload, wanted.number, wanted.etag)
 
 
-def check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
+def check_expected(asked: CompleteUpload, upload: Upload, computed: Checksum, size: int) -> None:
     if asked.expected_size is not None and asked.expected_size != size:
         raise Invalid(
             f"The provided 'x-amz-mp-object-size' header value {asked.expected_size} does not match what was computed: "
@@ -180,60 +180,61 @@ def check_promised(asked: CompleteUpload, upload: Upload, computed: Checksum, si
             f"The upload was created using the {upload.checksum_type or 'null'} checksum mode. The complete request "
             "must use the same checksum mode."
         )
-    if not asked.promised_value:
+    if not asked.expected_value:
         return
-    if asked.promised_algorithm != computed.algorithm:
-        raise InvalidArgument(f"the upload carries {computed.algorithm}, not {asked.promised_algorithm}")
-    if asked.promised_value not in (computed.value, computed.value.partition("-")[0]):
-        raise BadChecksum(computed.algorithm, asked.promised_value, computed.value)
+    if asked.expected_algorithm != computed.algorithm:
+        raise InvalidArgument(f"the upload carries {computed.algorithm}, not {asked.expected_algorithm}")
+    if asked.expected_value not in (computed.value, computed.value.partition("-")[0]):
+        raise BadChecksum(computed.algorithm, asked.expected_value, computed.value)
 
 
-def _join(
-    asked: CompleteUpload, upload: Upload, place: Place, parts: list[Part], checksums: list[Checksum], tx: Tx
-) -> Finished:
+def _join_parts(
+    asked: CompleteUpload, upload: Upload, location: KeyLocation, parts: list[Part], checksums: list[Checksum], tx: Tx
+) -> CompletedObject:
     body = tx.new_id()
     numbers = tuple(part.number for part in parts)
-    tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, tuple(map(fact_of, parts))))
+    tx.emit(PartsJoined(asked.bucket, asked.key, upload.id, body, numbers, tuple(map(summarize_part, parts))))
     size = sum(part.size for part in parts)
-    return finish(
-        asked, upload, place, body, size, etag_of(parts), pack_list(checksums), digest_of(asked.parts), tx
+    return finish_upload(
+        asked, upload, location, body, size, multipart_etag(parts), pack_list(checksums),
+        part_list_digest(asked.parts), tx,
     )  # fmt: skip
 
 
-def fact_of(part: Part) -> PartSummary:
+def summarize_part(part: Part) -> PartSummary:
     return PartSummary(part.number, part.size, part.etag, int.from_bytes(part.crc64nvme, "big"), part.checksum)
 
 
-def finish(
-    asked: Asked, upload: Upload, place: Place, body: int, size: int, etag: str,
+def finish_upload(
+    asked: CompletionCommand, upload: Upload, location: KeyLocation, body: int, size: int, etag: str,
     checksums: bytes, digest: bytes, tx: Tx,
-) -> Finished:  # fmt: skip
+) -> CompletedObject:  # fmt: skip
     """Name the object, and end the upload."""
     version, modified_ns = name_object(
-        tx, place, size=size, shape=Shape.BODY, content=body, etag=etag, owner=upload.owner,
+        tx, location, size=size, shape=Shape.BODY, content=body, etag=etag, owner=upload.owner,
         headers=upload.headers, checksums=checksums, tags=upload.tags,
     )  # fmt: skip
-    number = None if version is None else parse(version)
+    number = None if version is None else parse_version_id(version)
     shown_first = first_checksum(checksums)
     result = Completed(etag, number or 0, number is None, shown_first, digest, size)
     done, times = int(UploadState.COMPLETED), (tx.at_ns, tx.site_ns)
     tx.emit(UploadEnded(asked.bucket, asked.key, upload.id, done, pack(result), *times))
-    return Finished(version, modified_ns, etag, size, pack_list([shown_first] if shown_first else []))
+    return CompletedObject(version, modified_ns, etag, size, pack_list([shown_first] if shown_first else []))
 
 
-def repeated(asked: Asked, digest: bytes, upload: Upload, tx: Tx) -> Finished:
+def repeat_result(asked: CompletionCommand, digest: bytes, upload: Upload, tx: Tx) -> CompletedObject:
     """The answer of the completion that this one repeats. Raises `NoSuchUpload` if it repeats none."""
     if upload.state != UploadState.COMPLETED:
         raise NoSuchUpload(asked.upload)
     done = Completed._make(unpack(upload.result))
     if done.digest != digest:
         raise NoSuchUpload(asked.upload)
-    version = shown(done.version, int(done.null), require(tx.rows, BUCKET, (asked.bucket,)).versioning)
+    version = s3_version_id(done.version, int(done.null), require(tx.rows, BUCKET, (asked.bucket,)).versioning)
     checksums = pack_list([done.checksum] if done.checksum else [])
-    return Finished(version, upload.ended_ns, done.etag, done.size, checksums)
+    return CompletedObject(version, upload.ended_ns, done.etag, done.size, checksums)
 
 
-def digest_of(parts: tuple[WantedPart, ...]) -> bytes:
+def part_list_digest(parts: tuple[WantedPart, ...]) -> bytes:
     """Of the part list that a client names: a repeat must name the same."""
     named = pack([(part.number, part.etag.strip('"').lower()) for part in parts])
     return hashlib.blake2b(named, digest_size=16).digest()

@@ -37,23 +37,23 @@ from gateway.journal.records.uploads import PartsTakenOver, PiecesStaged
 from gateway.journal.tables import RUN, Part, Shape, Upload, UploadState
 from gateway.namespace.commands.complete import (
     MOST_PIECES,
+    CompletedObject,
     CompleteUpload,
-    Finished,
+    check_expected,
     check_order,
-    check_promised,
-    digest_of,
-    fact_of,
-    finish,
-    judged,
-    repeated,
+    check_parts,
+    finish_upload,
+    part_list_digest,
+    repeat_result,
+    summarize_part,
 )
 from gateway.namespace.commands.uploads import any_upload
-from gateway.namespace.conditions import Preconditions, Seen, check_write
-from gateway.namespace.multipart_digests import checksums_of, etag_of
-from gateway.namespace.paths import find, seen, want_neighbours, weigh_key
+from gateway.namespace.conditions import ObjectState, Preconditions, check_write
+from gateway.namespace.multipart_digests import multipart_checksums, multipart_etag
+from gateway.namespace.paths import locate_key, object_state, prefetch_neighbours, weigh_key
 from gateway.namespace.read import lookups
 from gateway.namespace.read.lookups import Reads, columns
-from gateway.namespace.version_ids import parse_upload
+from gateway.namespace.version_ids import parse_upload_id
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ def _weigh(asked: CompletePrepared) -> int:
 
 
 @command(127, weight=_weigh)
-class CompletePrepared(Command[Finished | None]):
+class CompletePrepared(Command[CompletedObject | None]):
     """Make the current version of *key* from values that the caller computed from the upload's parts. Emits
     `PartsTakenOver`.
 
@@ -139,7 +139,7 @@ class CompletePrepared(Command[Finished | None]):
     root: bool
     upload: str
     digest: bytes
-    """`digest_of` the list of parts that the client sent."""
+    """`part_list_digest` the list of parts that the client sent."""
     last_part: int
     """`last_part` of the upload's row when the caller read its parts."""
     size: int
@@ -156,20 +156,20 @@ class CompletePrepared(Command[Finished | None]):
     """and in how many slices."""
 
 
-def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
+def complete_prepared(asked: CompletePrepared, tx: Tx) -> CompletedObject | None:
     upload = any_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root)
     if upload.state != UploadState.OPEN:
-        return repeated(asked, asked.digest, upload, tx)
+        return repeat_result(asked, asked.digest, upload, tx)
     if upload.last_part != asked.last_part:
         return None
     before = unpack_staged(upload.staged)
     if asked.slices and (before.digest, len(before.bodies)) != (asked.staged, asked.slices):
         return None
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
-    if place.entry is not None:
-        want_neighbours(tx, place.entry)
+    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
+    if location.entry is not None:
+        prefetch_neighbours(tx, location.entry)
     if asked.conditions is not None:
-        check_write(asked.conditions, asked.key, seen(tx, place.entry))
+        check_write(asked.conditions, asked.key, object_state(tx, location.entry))
     tx.need_feature(PREPARED_FEATURE)
     body = tx.new_id()
     tx.emit(
@@ -178,7 +178,7 @@ def complete_prepared(asked: CompletePrepared, tx: Tx) -> Finished | None:
             asked.slices > 0,
         )
     )  # fmt: skip
-    return finish(asked, upload, place, body, asked.size, asked.etag, asked.checksums, asked.digest, tx)
+    return finish_upload(asked, upload, location, body, asked.size, asked.etag, asked.checksums, asked.digest, tx)
 
 
 # ---- in the calling process ------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Prepared(NamedTuple):
 
 async def memory_bytes(reads: Reads, asked: CompleteUpload) -> int:
     """About how much memory `prepared` needs at most."""
-    upload, after, count, packed = parse_upload(asked.upload), 0, 0, 0
+    upload, after, count, packed = parse_upload_id(asked.upload), 0, 0, 0
     while True:
         rows = reads.query(
             "SELECT p.number, coalesce(length(b.pieces), 0) FROM part p "
@@ -215,7 +215,7 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
     `CompleteUpload` raises, and `InvalidArgument` for an object of more than `MOST_PIECES` pieces."""
     # Looked up before the upload: if that is still open afterwards, this completion has not made the object.
     current = _current(reads, asked)
-    upload = lookups.upload(reads, asked.bucket, asked.key, parse_upload(asked.upload))
+    upload = lookups.upload(reads, asked.bucket, asked.key, parse_upload_id(asked.upload))
     if upload is None:
         raise NoSuchUpload(asked.upload)
     if upload.state != UploadState.OPEN:
@@ -225,7 +225,7 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
         # nothing: an object may be replaced during the look.
         check_write(asked.conditions, asked.key, current)
     standing = await gather_parts(reads, upload)
-    parts, checksums = await asyncio.to_thread(_judge, asked, upload, standing)
+    parts, checksums = await asyncio.to_thread(_check_parts, asked, upload, standing)
     copied = [part.content for part in parts if part.shape == Shape.BODY]
     if not copied:
         return await asyncio.to_thread(commands, asked, upload, parts, checksums, {})
@@ -235,12 +235,12 @@ async def prepared(reads: Reads, asked: CompleteUpload) -> Prepared | None:
     return await asyncio.to_thread(commands, asked, upload, parts, checksums, bodies)
 
 
-def _current(reads: Reads, asked: CompleteUpload) -> Seen | None:
+def _current(reads: Reads, asked: CompleteUpload) -> ObjectState | None:
     """What the conditions look at; None if there are none, or no object."""
     found = None if asked.conditions is None else lookups.find(reads, asked.bucket, asked.key, content=False)
     if found is None or found.file is None:
         return None
-    return Seen(found.file.etag, found.file.size, found.modified_ns)
+    return ObjectState(found.file.etag, found.file.size, found.modified_ns)
 
 
 async def gather_parts(reads: Reads, upload: Upload) -> dict[int, Part]:
@@ -290,15 +290,15 @@ def _too_many() -> InvalidArgument:
     return InvalidArgument(f"the object would have more than {MOST_PIECES} pieces")
 
 
-def _judge(
+def _check_parts(
     asked: CompleteUpload, upload: Upload, standing: Mapping[int, Part]
 ) -> tuple[list[Part], Sequence[Checksum]]:
     """The named parts and the object's checksums. Takes a while for many parts, so callers run it in a thread. Raises
     those errors of `CompleteUpload` that concern parts."""
     check_order(asked.parts)
-    parts = judged(asked, upload, standing.get)
-    checksums = checksums_of(parts, upload.checksum, upload.checksum_type)
-    check_promised(asked, upload, checksums[0], sum(part.size for part in parts))
+    parts = check_parts(asked, upload, standing.get)
+    checksums = multipart_checksums(parts, upload.checksum, upload.checksum_type)
+    check_expected(asked, upload, checksums[0], sum(part.size for part in parts))
     return parts, checksums
 
 
@@ -315,9 +315,18 @@ def commands(
     counted = list(_in_slices(_pieces_of(parts, bodies, (Shape.BODY,)), STAGED_PIECES))
     digest = _digest_of_slices(counted) if counted else b""
     completion = CompletePrepared(
-        *(*head, digest_of(asked.parts), upload.last_part, sum(part.size for part in parts), etag_of(parts)),
+        *(
+            *head,
+            part_list_digest(asked.parts),
+            upload.last_part,
+            sum(part.size for part in parts),
+            multipart_etag(parts),
+        ),
         *(pack_list(checksums), pack_list(_pieces_of(parts, bodies, (Shape.RUN, Shape.BODY)))),
-        *(pack_list(map(fact_of, parts)), pack_ranges(part.number for part in parts if part.shape != Shape.BODY)),
+        *(
+            pack_list(map(summarize_part, parts)),
+            pack_ranges(part.number for part in parts if part.shape != Shape.BODY),
+        ),
         conditions=asked.conditions,
         staged=digest,
         slices=len(counted),
@@ -351,7 +360,7 @@ def _in_slices(values: Iterable[T], length: int) -> Iterator[tuple[T, ...]]:
 
 def _repeat(asked: CompleteUpload) -> CompletePrepared:
     """The command for an upload that is already completed: it answers the repeated request and changes nothing."""
-    head = (asked.bucket, asked.key, asked.user, asked.root, asked.upload, digest_of(asked.parts))
+    head = (asked.bucket, asked.key, asked.user, asked.root, asked.upload, part_list_digest(asked.parts))
     return CompletePrepared(*head, NO_PART, 0, "", b"", b"", b"", b"")
 
 

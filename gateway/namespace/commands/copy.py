@@ -21,9 +21,9 @@ from gateway.journal.tables import BODY, FILE, RUN, Bucket, File, Shape
 from gateway.namespace.commands.objects import DeleteObject, delete_object, existing, name_object
 from gateway.namespace.commands.uploads import open_upload, want_part
 from gateway.namespace.conditions import Preconditions, check_source, check_write
-from gateway.namespace.keys import check
-from gateway.namespace.paths import find, seen, seen_as, want_neighbours, weigh_key
-from gateway.namespace.version_ids import shown
+from gateway.namespace.keys import check_new_key
+from gateway.namespace.paths import locate_key, object_state, prefetch_neighbours, version_state, weigh_key
+from gateway.namespace.version_ids import s3_version_id
 
 
 class Source(NamedTuple):
@@ -71,17 +71,17 @@ class CopyObject(Command[Copied]):
 
 
 def copy_object(asked: CopyObject, tx: Tx) -> Copied:
-    check(asked.key)
+    check_new_key(asked.key)
     from_bucket, file, source_version = _source(tx, asked.source, asked.user, asked.root)
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root, _content_row(file))
-    _same_tenant(from_bucket, place.bucket)
-    if place.entry is not None:
-        want_neighbours(tx, place.entry)
+    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root, _content_row(file))
+    _same_tenant(from_bucket, location.bucket)
+    if location.entry is not None:
+        prefetch_neighbours(tx, location.entry)
     if asked.conditions is not None:
-        check_write(asked.conditions, asked.key, seen(tx, place.entry))
+        check_write(asked.conditions, asked.key, object_state(tx, location.entry))
     checksums = file.checksums if asked.checksums is None else asked.checksums
     version, modified_ns = name_object(
-        tx, place, size=file.size, shape=file.shape, content=file.content, etag=file.etag, owner=asked.user,
+        tx, location, size=file.size, shape=file.shape, content=file.content, etag=file.etag, owner=asked.user,
         headers=file.headers if asked.headers is None else asked.headers, checksums=checksums,
         tags=file.tags if asked.tags is None else asked.tags,
     )  # fmt: skip
@@ -90,14 +90,14 @@ def copy_object(asked: CopyObject, tx: Tx) -> Copied:
 
 def _source(tx: Tx, source: Source, user: int, root: bool) -> tuple[Bucket, File, str | None]:
     """The bucket, the node and the shown version of what is to be copied."""
-    place = find(tx, source.bucket, source.key, user, root)
-    at = existing(tx, place, source.version)
+    location = locate_key(tx, source.bucket, source.key, user, root)
+    at = existing(tx, location, source.version)
     file = require(tx.rows, FILE, (at.node,))
     if source.conditions is not None:
-        check_source(source.conditions, seen_as(at, file))
+        check_source(source.conditions, version_state(at, file))
     if (source.node and source.node != file.id) or source.content not in (None, file.content):
         raise Busy("the source changed while it was looked at")
-    return place.bucket, file, shown(at.version, at.null, place.bucket.versioning)
+    return location.bucket, file, s3_version_id(at.version, at.null, location.bucket.versioning)
 
 
 def _content_row(file: File) -> list[RowKey]:
@@ -172,7 +172,7 @@ def copy_part(asked: CopyPart, tx: Tx) -> tuple[int, str | None]:
     if asked.pieces and asked.source.content is None:
         raise InvalidArgument("the pieces are of no body")
     want_part(tx, upload.id, asked.number, [] if asked.pieces else _content_row(file))
-    into = find(tx, asked.bucket, asked.key, asked.user, asked.root).bucket
+    into = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root).bucket
     _same_tenant(bucket, into)
     if asked.start < 0 or asked.length < 0 or asked.start + asked.length > file.size:
         raise InvalidRange(f"{asked.start}-{asked.start + asked.length - 1}", file.size)

@@ -20,8 +20,17 @@ from gateway.journal.records.tree import DirAttributesSet, DirDeleted
 from gateway.journal.rows import require
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Dir, Entry, FileKind
 from gateway.namespace.depth import check_depth, note_height
-from gateway.namespace.name_lookup import Standing, enter, free, is_directory, look, make_sure, mark, new_node
-from gateway.namespace.paths import Place, load_climb, make_dir, want_neighbours
+from gateway.namespace.name_lookup import (
+    NameState,
+    check_name_free,
+    ensure_made,
+    is_directory,
+    look_up_name,
+    new_node,
+    open_directories,
+    put_dir_marker,
+)
+from gateway.namespace.paths import KeyLocation, load_climb, make_dir, prefetch_neighbours
 from gateway.namespace.versioning import put_name, remove_name
 
 MOST_LINKS = 65_000
@@ -48,10 +57,10 @@ class Mkdir(Command[int]):
 def mkdir(asked: Mkdir, tx: Tx) -> int:
     if not is_directory(asked.name):
         raise InvalidArgument("a directory's name ends in a slash")
-    bucket = enter(tx, asked.bucket, asked.user, asked.root, asked.parent)
-    there = look(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
-    free(there)
-    make_sure(tx, bucket, asked.parent, asked.user)
+    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent)
+    there = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
+    check_name_free(there)
+    ensure_made(tx, bucket, asked.parent, asked.user)
     if there.directory is None:
         check_depth(load_climb(tx, asked.parent) + 1)
         node = make_dir(tx, asked.parent, asked.name, asked.mode, asked.uid, asked.gid)
@@ -61,7 +70,7 @@ def mkdir(asked: Mkdir, tx: Tx) -> int:
         at_ns = tx.at_ns
         require(tx.rows, DIR, (node,))
         tx.emit(DirAttributesSet(node, asked.mode, asked.uid, asked.gid, at_ns, at_ns, at_ns))
-    mark(tx, bucket, require(tx.rows, DIR, (node,)), tx.get(ENTRY, (node, b"")), asked.user)
+    put_dir_marker(tx, bucket, require(tx.rows, DIR, (node,)), tx.get(ENTRY, (node, b"")), asked.user)
     return node
 
 
@@ -79,11 +88,11 @@ class Rmdir(Command[None]):
 
 
 def rmdir(asked: Rmdir, tx: Tx) -> None:
-    bucket = enter(tx, asked.bucket, asked.user, asked.root, asked.parent)
-    there = look(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
+    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent)
+    there = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
     if there.live_directory is None:
         raise (NotADirectory if there.live_file is not None else NoSuchName)(asked.name)
-    make_sure(tx, bucket, asked.parent, asked.user)
+    ensure_made(tx, bucket, asked.parent, asked.user)
     empty_out(tx, bucket, require(tx.rows, DIR, (there.live_directory.node,)))
 
 
@@ -104,8 +113,8 @@ def empty_out(tx: Tx, bucket: Bucket, directory: Dir) -> None:
 
 def take_name(tx: Tx, bucket: Bucket, entry: Entry) -> None:
     """A live name that is no directory's is removed as its bucket's versioning wants it, and no directory with it."""
-    want_neighbours(tx, entry)
-    remove_name(tx, Place(bucket, b"", entry.parent, (), entry.name, entry), keep_directories=True)
+    prefetch_neighbours(tx, entry)
+    remove_name(tx, KeyLocation(bucket, b"", entry.parent, (), entry.name, entry), keep_directories=True)
 
 
 @command(142, frees=True)
@@ -120,11 +129,11 @@ class Unlink(Command[None]):
 
 
 def unlink(asked: Unlink, tx: Tx) -> None:
-    bucket = enter(tx, asked.bucket, asked.user, asked.root, asked.parent)
-    there = look(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
+    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent)
+    there = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")))
     if is_directory(asked.name) or there.live_file is None:
         raise (IsADirectory if there.live_directory is not None else NoSuchName)(asked.name)
-    make_sure(tx, bucket, asked.parent, asked.user)
+    ensure_made(tx, bucket, asked.parent, asked.user)
     take_name(tx, bucket, there.live_file)
 
 
@@ -157,14 +166,14 @@ def mknod(asked: Mknod, tx: Tx) -> int:
     return node
 
 
-def _room_for(tx: Tx, name: str, user: int, root: bool, parent: int, entry: bytes) -> tuple[Bucket, Standing]:
+def _room_for(tx: Tx, name: str, user: int, root: bool, parent: int, entry: bytes) -> tuple[Bucket, NameState]:
     """The bucket and the free name; the directory is made sure of."""
     if is_directory(entry):
         raise InvalidArgument("only a directory's name ends in a slash")
-    bucket = enter(tx, name, user, root, parent)
-    there = look(tx, parent, entry, (ENTRY, (parent, b"")))
-    free(there)
-    make_sure(tx, bucket, parent, user)
+    bucket = open_directories(tx, name, user, root, parent)
+    there = look_up_name(tx, parent, entry, (ENTRY, (parent, b"")))
+    check_name_free(there)
+    ensure_made(tx, bucket, parent, user)
     return bucket, there
 
 
@@ -207,8 +216,8 @@ class Link(Command[int]):
 
 
 def link(asked: Link, tx: Tx) -> int:
-    enter(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
-    entry = file_at(look(tx, asked.parent, asked.name))
+    open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
+    entry = file_at(look_up_name(tx, asked.parent, asked.name))
     file = require(tx.rows, FILE, (entry.node,))
     if file.links >= MOST_LINKS:
         raise TooManyLinks(asked.name)
@@ -217,7 +226,7 @@ def link(asked: Link, tx: Tx) -> int:
     return entry.node
 
 
-def file_at(there: Standing) -> Entry:
+def file_at(there: NameState) -> Entry:
     """The live entry that is no directory. Raises `NoSuchName`, `IsADirectory`."""
     if there.live_file is None:
         raise (IsADirectory if there.live_directory is not None else NoSuchName)(there.file_name)

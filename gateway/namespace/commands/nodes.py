@@ -24,7 +24,14 @@ from gateway.journal.rows import RowKey, require
 from gateway.journal.tables import BLOCK, BODY, DIR, ENTRY, FILE, RUN, Dir, File, FileKind, Shape
 from gateway.namespace.commands.complete import MOST_PIECES
 from gateway.namespace.commands.names import file_at
-from gateway.namespace.name_lookup import enter, free, look, make_sure, new_node, written_etag
+from gateway.namespace.name_lookup import (
+    check_name_free,
+    ensure_made,
+    look_up_name,
+    new_node,
+    open_directories,
+    written_etag,
+)
 from gateway.namespace.paths import bucket_of
 from gateway.namespace.versioning import put_name
 
@@ -150,13 +157,13 @@ class Clone(Command[tuple[int, str]]):
 
 
 def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
-    bucket = enter(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
-    source = require(tx.rows, FILE, (file_at(look(tx, asked.parent, asked.name)).node,))
+    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
+    source = require(tx.rows, FILE, (file_at(look_up_name(tx, asked.parent, asked.name)).node,))
     if source.kind != FileKind.FILE:
         raise InvalidArgument("only a file's bytes can be cloned")
     if source.shape != Shape.NONE:
         tx.prefetch([(RUN if source.shape == Shape.RUN else BODY, (source.content,))])
-    there = look(tx, asked.to_parent, asked.to_name, (ENTRY, (asked.to_parent, b"")))
+    there = look_up_name(tx, asked.to_parent, asked.to_name, (ENTRY, (asked.to_parent, b"")))
     if there.live_file is not None:
         target = require(tx.rows, FILE, (there.live_file.node,))
         if target.kind != FileKind.FILE:
@@ -164,8 +171,8 @@ def clone(asked: Clone, tx: Tx) -> tuple[int, str]:
         return target.id, _write(
             tx, asked.bucket, target, source.size, source.shape, source.content, source.checksums, None
         )
-    free(there)
-    make_sure(tx, bucket, asked.to_parent, asked.user)
+    check_name_free(there)
+    ensure_made(tx, bucket, asked.to_parent, asked.user)
     node = new_node(
         tx, FileKind.FILE, asked.user, asked.mode, asked.uid, asked.gid, size=source.size, shape=source.shape,
         content=source.content, checksums=source.checksums,
@@ -206,7 +213,7 @@ def set_attributes(asked: SetAttributes, tx: Tx) -> None:
 
 def _node(tx: Tx, name: str, user: int, root: bool, node: int, directory: bool) -> Dir | File:
     if directory:
-        enter(tx, name, user, root, node)
+        open_directories(tx, name, user, root, node)
         return require(tx.rows, DIR, (node,))
     bucket_of(tx, name, user, root)
     return file_node(tx, node)

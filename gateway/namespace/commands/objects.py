@@ -16,20 +16,20 @@ from gateway.journal.records.tree import DirDeleted, FileHeadersSet, FileMade
 from gateway.journal.rows import LoadRequest, RowKey, RowsNotLoaded, require
 from gateway.journal.tables import BLOCK, ENTRY, FILE, Bucket, Entry, FileKind, Shape, Version
 from gateway.namespace.conditions import Preconditions, check_write
-from gateway.namespace.keys import SLASH, check, check_named
+from gateway.namespace.keys import SLASH, check_existing_key, check_new_key
 from gateway.namespace.paths import (
-    Place,
+    KeyLocation,
     bucket_of,
-    find,
-    reach,
+    descend,
+    ensure_parents,
+    locate_key,
+    object_state,
+    prefetch_neighbours,
     rows_to_prefetch,
-    seen,
-    seen_as,
-    walk,
-    want_neighbours,
+    version_state,
     weigh_key,
 )
-from gateway.namespace.version_ids import shown, text_of
+from gateway.namespace.version_ids import s3_version_id, version_id_text
 from gateway.namespace.versioning import put_name, remove_name, remove_version, version_of
 
 FILE_MODE = 0o644
@@ -78,39 +78,39 @@ class PutObject(Command[Written]):
 
 
 def put_object(asked: PutObject, tx: Tx) -> Written:
-    check(asked.key)
+    check_new_key(asked.key)
     also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root, also)
-    if place.entry is not None:
-        want_neighbours(tx, place.entry)
+    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root, also)
+    if location.entry is not None:
+        prefetch_neighbours(tx, location.entry)
     if asked.conditions is not None:
-        check_write(asked.conditions, asked.key, seen(tx, place.entry))
+        check_write(asked.conditions, asked.key, object_state(tx, location.entry))
     shape, content = Shape.NONE, 0
     if asked.extents:
         shape, content = Shape.RUN, tx.new_id()
         tx.emit(RunMade(content, asked.policy, asked.extents, asked.blocks))
     return name_object(
-        tx, place, size=asked.size, shape=shape, content=content, etag=asked.etag, owner=asked.user,
+        tx, location, size=asked.size, shape=shape, content=content, etag=asked.etag, owner=asked.user,
         headers=asked.headers, checksums=asked.checksums, tags=asked.tags,
     )  # fmt: skip
 
 
 def name_object(
-    tx: Tx, place: Place, *, size: int, shape: int, content: int, etag: str, owner: int,
+    tx: Tx, location: KeyLocation, *, size: int, shape: int, content: int, etag: str, owner: int,
     headers: bytes, checksums: bytes, tags: bytes,
 ) -> Written:  # fmt: skip
     """A new node of these facts becomes the current version of the place's key."""
-    parent = reach(tx, place)
+    parent = ensure_parents(tx, location)
     node = tx.new_id()
-    kind = FileKind.FILE if place.name else FileKind.MARKER
+    kind = FileKind.FILE if location.name else FileKind.MARKER
     tx.emit(
         FileMade(
             node, int(kind), size, int(shape), content, etag, owner, FILE_MODE, 0, 0, tx.at_ns, tx.at_ns, 0, b"",
             headers, checksums, tags, b"",
         )
     )  # fmt: skip
-    version, null = put_name(tx, place.bucket, parent, place.name, place.entry, node)
-    return Written(shown(version, null, place.bucket.versioning), tx.at_ns)
+    version, null = put_name(tx, location.bucket, parent, location.name, location.entry, node)
+    return Written(s3_version_id(version, null, location.bucket.versioning), tx.at_ns)
 
 
 @command(101, frees=True, prefetch=rows_to_prefetch, weight=weigh_key)
@@ -128,25 +128,27 @@ class DeleteObject(Command[Removed]):
 
 
 def delete_object(asked: DeleteObject, tx: Tx) -> Removed:
-    check_named(asked.key)
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
-    return _delete(tx, place, asked.version, asked.conditions)
+    check_existing_key(asked.key)
+    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
+    return _delete(tx, location, asked.version, asked.conditions)
 
 
-def _delete(tx: Tx, place: Place, version: str, conditions: Preconditions | None) -> Removed:
-    if place.entry is not None and (version or conditions is not None or place.bucket.versioning):
-        want_neighbours(tx, place.entry)  # otherwise removing the name asks for just the same
+def _delete(tx: Tx, location: KeyLocation, version: str, conditions: Preconditions | None) -> Removed:
+    if location.entry is not None and (version or conditions is not None or location.bucket.versioning):
+        prefetch_neighbours(tx, location.entry)  # otherwise removing the name asks for just the same
     if version:
         if conditions is not None:
-            at = version_of(tx, place.entry, version)
+            at = version_of(tx, location.entry, version)
             file = tx.get(FILE, (at.node,)) if at is not None and at.node else None
-            check_write(conditions, place.key, seen_as(at, file) if at is not None and file is not None else None)
-        return Removed(*remove_version(tx, place, version))
+            check_write(
+                conditions, location.key, version_state(at, file) if at is not None and file is not None else None
+            )
+        return Removed(*remove_version(tx, location, version))
     if conditions is not None:
-        check_write(conditions, place.key, seen(tx, place.entry))
-    if place.entry is None:
-        check(place.key)  # a delete marker must not stand where S3 could not have put an object
-    return Removed(*remove_name(tx, place))
+        check_write(conditions, location.key, object_state(tx, location.entry))
+    if location.entry is None:
+        check_new_key(location.key)  # a delete marker must not stand where S3 could not have put an object
+    return Removed(*remove_name(tx, location))
 
 
 class Doomed(NamedTuple):
@@ -202,14 +204,14 @@ def delete_objects(asked: DeleteObjects, tx: Tx) -> list[tuple[Any, ...]]:
     outcomes: list[tuple[Any, ...]] = []
     for key, version, conditions in asked.wanted:
         try:
-            check_named(key)
+            check_existing_key(key)
             end = key.rfind(SLASH) + 1
             parent = parents.get(key[:end])
             if parent:
-                place = Place(bucket, key, parent, (), key[end:], tx.get(ENTRY, (parent, key[end:])))
+                location = KeyLocation(bucket, key, parent, (), key[end:], tx.get(ENTRY, (parent, key[end:])))
             else:
-                place = walk(tx, bucket, key)
-            removed = _delete(tx, place, version, conditions)
+                location = descend(tx, bucket, key)
+            removed = _delete(tx, location, version, conditions)
         except Refused as refused:
             outcomes.append((refused.wire_code, *refused.args))
         else:
@@ -232,11 +234,11 @@ def _look_around(tx: Tx, bucket: Bucket, keys: list[bytes]) -> dict[bytes, int]:
         try:
             parent = parents.get(path)
             if parent is None:
-                place = walk(tx, bucket, key)
-                parent = parents[path] = 0 if place.unmade else place.parent
+                location = descend(tx, bucket, key)
+                parent = parents[path] = 0 if location.unmade else location.parent
             entry = tx.get(ENTRY, (parent, key[end:])) if parent else None
             if entry is not None:
-                want_neighbours(tx, entry)
+                prefetch_neighbours(tx, entry)
         except RowsNotLoaded as these:
             missing.extend(these.wanted)
     if missing:
@@ -259,11 +261,11 @@ class SetTags(Command[str | None]):
 
 
 def set_tags(asked: SetTags, tx: Tx) -> str | None:
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
-    at = existing(tx, place, asked.version)
+    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
+    at = existing(tx, location, asked.version)
     file = require(tx.rows, FILE, (at.node,))
     tx.emit(FileHeadersSet(file.id, file.headers, asked.tags, tx.at_ns))
-    return shown(at.version, at.null, place.bucket.versioning)
+    return s3_version_id(at.version, at.null, location.bucket.versioning)
 
 
 @command(104, weight=weigh_key)
@@ -279,27 +281,27 @@ class SetHeaders(Command[str | None]):
 
 
 def set_headers(asked: SetHeaders, tx: Tx) -> str | None:
-    place = find(tx, asked.bucket, asked.key, asked.user, asked.root)
-    at = existing(tx, place, asked.version)
+    location = locate_key(tx, asked.bucket, asked.key, asked.user, asked.root)
+    at = existing(tx, location, asked.version)
     file = require(tx.rows, FILE, (at.node,))
     tx.emit(FileHeadersSet(file.id, asked.headers, file.tags, tx.at_ns))
-    return shown(at.version, at.null, place.bucket.versioning)
+    return s3_version_id(at.version, at.null, location.bucket.versioning)
 
 
-def existing(tx: Tx, place: Place, version: str) -> Entry | Version:
+def existing(tx: Tx, location: KeyLocation, version: str) -> Entry | Version:
     """The current version, or the one that is named, if it is no delete marker.
 
     Raises `NoSuchKey`, `NoSuchVersion`, `DeleteMarker` (a version that was named)."""
     if not version:
-        if place.entry is None or not place.entry.node:
-            raise NoSuchKey(place.key)
-        return place.entry
-    at = version_of(tx, place.entry, version)
+        if location.entry is None or not location.entry.node:
+            raise NoSuchKey(location.key)
+        return location.entry
+    at = version_of(tx, location.entry, version)
     if at is None:
-        raise NoSuchVersion(place.key, version)
+        raise NoSuchVersion(location.key, version)
     if not at.node:
-        current = place.entry is not None and at.version == place.entry.version
-        raise DeleteMarker(place.key, text_of(at.version, at.null), current)
+        current = location.entry is not None and at.version == location.entry.version
+        raise DeleteMarker(location.key, version_id_text(at.version, at.null), current)
     return at
 
 

@@ -25,10 +25,10 @@ from gateway.journal.rows import require
 from gateway.journal.tables import DIR, ENTRY, FILE, Bucket, Entry, Versioning
 from gateway.namespace.commands.names import empty_out, take_name
 from gateway.namespace.depth import check_move, height_of, note_height
-from gateway.namespace.name_lookup import Standing, base_of, enter, is_directory, look, make_sure
-from gateway.namespace.paths import load_climb, want_neighbours
+from gateway.namespace.name_lookup import NameState, base_of, ensure_made, is_directory, look_up_name, open_directories
+from gateway.namespace.paths import load_climb, prefetch_neighbours
 from gateway.namespace.posix_names import NAME_BYTES
-from gateway.namespace.version_ids import spell
+from gateway.namespace.version_ids import encode_version_id
 from gateway.namespace.versioning import drop_version, put_name
 
 
@@ -61,9 +61,9 @@ def rename(asked: Rename, tx: Tx) -> None:
     how = How(asked.flags)
     if How.NOREPLACE in how and How.EXCHANGE in how:
         raise InvalidArgument("NOREPLACE and EXCHANGE exclude each other")
-    bucket = enter(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
-    source = look(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")), (ENTRY, (asked.to_parent, b"")))
-    target = look(tx, asked.to_parent, asked.to_name)
+    bucket = open_directories(tx, asked.bucket, asked.user, asked.root, asked.parent, asked.to_parent)
+    source = look_up_name(tx, asked.parent, asked.name, (ENTRY, (asked.parent, b"")), (ENTRY, (asked.to_parent, b"")))
+    target = look_up_name(tx, asked.to_parent, asked.to_name)
     entry = _live(source, asked.name)
     depth, to_depth = (load_climb(tx, parent) + 1 for parent in (asked.parent, asked.to_parent))
     _check_cycle(tx, entry, asked.to_parent, asked.name)
@@ -72,7 +72,7 @@ def rename(asked: Rename, tx: Tx) -> None:
         _check_cycle(tx, other, asked.parent, asked.to_name)
         _check_fits(tx, entry, depth, to_depth)
         _check_fits(tx, other, to_depth, depth)
-        _make_both_sure(asked, bucket, tx)
+        _ensure_both_made(asked, bucket, tx)
         _exchange(tx, bucket, entry, other)
         return
     if is_directory(asked.name) != is_directory(asked.to_name):
@@ -83,23 +83,23 @@ def rename(asked: Rename, tx: Tx) -> None:
     _check_fits(tx, entry, depth, to_depth)
     if not is_directory(asked.name) and target.live_file is not None and target.live_file.node == entry.node:
         return  # two names of one node: POSIX leaves both, and their directories
-    _make_both_sure(asked, bucket, tx)
+    _ensure_both_made(asked, bucket, tx)
     if is_directory(asked.name):
         _move_directory(tx, bucket, entry, target)
     else:
         _move_file(tx, bucket, entry, target)
 
 
-def _live(there: Standing, name: bytes) -> Entry:
+def _live(there: NameState, name: bytes) -> Entry:
     entry = there.live_directory if is_directory(name) else there.live_file
     if entry is None:
         raise NoSuchName(name)
     return entry
 
 
-def _make_both_sure(asked: Rename, bucket: Bucket, tx: Tx) -> None:
-    make_sure(tx, bucket, asked.parent, asked.user)
-    make_sure(tx, bucket, asked.to_parent, asked.user)
+def _ensure_both_made(asked: Rename, bucket: Bucket, tx: Tx) -> None:
+    ensure_made(tx, bucket, asked.parent, asked.user)
+    ensure_made(tx, bucket, asked.to_parent, asked.user)
 
 
 def _check_cycle(tx: Tx, moved: Entry, into: int, name: bytes) -> None:
@@ -124,7 +124,7 @@ def _note_moved(tx: Tx, moved: Entry, parent: int) -> None:
         note_height(tx, parent, height_of(require(tx.rows, DIR, (moved.node,))) + 1)
 
 
-def _check_target(target: Standing, entry: Entry, how: How) -> None:
+def _check_target(target: NameState, entry: Entry, how: How) -> None:
     stands = target.live_directory or target.live_file
     if stands is None and len(target.file_name) > NAME_BYTES:
         raise NameTooLong(target.file_name)
@@ -137,7 +137,7 @@ def _check_target(target: Standing, entry: Entry, how: How) -> None:
         raise IsADirectory(target.file_name)
 
 
-def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> None:
+def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: NameState) -> None:
     """Onto nothing, or onto an empty directory; one that is dead but has history in it stands in the way."""
     if target.directory is not None:
         row = require(tx.rows, DIR, (target.directory.node,))
@@ -149,9 +149,9 @@ def _move_directory(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> N
     _note_moved(tx, entry, target.parent)
 
 
-def _move_file(tx: Tx, bucket: Bucket, entry: Entry, target: Standing) -> None:
+def _move_file(tx: Tx, bucket: Bucket, entry: Entry, target: NameState) -> None:
     tx.prefetch([(FILE, (entry.node,))])
-    want_neighbours(tx, entry)
+    prefetch_neighbours(tx, entry)
     if bucket.versioning != Versioning.OFF:
         put_name(tx, bucket, target.parent, target.file_name, target.file, entry.node)
         take_name(tx, bucket, entry)
@@ -167,7 +167,7 @@ def _exchange(tx: Tx, bucket: Bucket, one: Entry, other: Entry) -> None:
     if bucket.versioning != Versioning.OFF and not (is_directory(one.name) and is_directory(other.name)):
         _exchange_versions(tx, bucket, one, other)
         return
-    aside = b"\0" + spell(tx.new_id()).encode() + (b"/" if is_directory(one.name) else b"")
+    aside = b"\0" + encode_version_id(tx.new_id()).encode() + (b"/" if is_directory(one.name) else b"")
     for_one = base_of(other.name) + (b"/" if is_directory(one.name) else b"")
     for_other = base_of(one.name) + (b"/" if is_directory(other.name) else b"")
     if not for_one or not for_other:

@@ -25,9 +25,9 @@ from gateway.journal.records.uploads import (
 )
 from gateway.journal.rows import RowKey
 from gateway.journal.tables import BLOCK, BUCKET, DELETED_BUCKET, PART, UPLOAD, Shape, Upload, UploadState
-from gateway.namespace.keys import check
+from gateway.namespace.keys import check_new_key
 from gateway.namespace.paths import bucket_of, weigh_key
-from gateway.namespace.version_ids import parse_upload, spell
+from gateway.namespace.version_ids import encode_version_id, parse_upload_id
 
 PARTS = 10_000
 """Part numbers go from 1 to this."""
@@ -51,7 +51,7 @@ class CreateUpload(Command[str]):
 
 
 def create_upload(asked: CreateUpload, tx: Tx) -> str:
-    check(asked.key)
+    check_new_key(asked.key)
     bucket_of(tx, asked.bucket, asked.user, asked.root)
     made = tx.new_id()
     tx.emit(
@@ -60,7 +60,7 @@ def create_upload(asked: CreateUpload, tx: Tx) -> str:
             tx.at_ns, tx.site_ns,
         )
     )  # fmt: skip
-    return spell(made)
+    return encode_version_id(made)
 
 
 def any_upload(
@@ -82,7 +82,7 @@ def number_of(tx: Tx, name: str, upload: str, user: int, root: bool) -> int:
     """The id of an upload. Raises `NoSuchUpload` for what cannot be one; but whether there is a bucket, and whose,
     comes first, as in `any_upload`."""
     try:
-        return parse_upload(upload)
+        return parse_upload_id(upload)
     except NoSuchUpload:
         tx.prefetch([(BUCKET, (name,))])
         bucket_of(tx, name, user, root)
@@ -131,7 +131,7 @@ class PutPart(Command[int]):
 
 def put_part(asked: PutPart, tx: Tx) -> int:
     also: list[RowKey] = [(BLOCK, (block.id,)) for block in asked.blocks]
-    also.append((PART, (parse_upload(asked.upload), asked.number)))
+    also.append((PART, (parse_upload_id(asked.upload), asked.number)))
     upload = open_upload(tx, asked.bucket, asked.key, asked.upload, asked.user, asked.root, also)
     want_part(tx, upload.id, asked.number)
     shape, content = Shape.NONE, 0

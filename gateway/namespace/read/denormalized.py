@@ -9,7 +9,7 @@ from gateway.namespace.read.lookups import Reads
 from gateway.namespace.read.walk_state import Row
 
 
-class Source(NamedTuple):
+class NodeColumns(NamedTuple):
     """How a statement gets at what a name (`e`) shows of its node: from the name itself, which remembers it; and where
     some nodes were written in place, which the names do not know, from those nodes, found by an index of just them."""
 
@@ -22,8 +22,8 @@ class Source(NamedTuple):
     """Stands behind the table."""
 
 
-REMEMBERED = Source("e.size", "e.etag", "e.modified_ns", "e.owner", "e.checksum", "")
-LOOKED_UP = Source(
+FROM_ENTRY = NodeColumns("e.size", "e.etag", "e.modified_ns", "e.owner", "e.checksum", "")
+FROM_NODE = NodeColumns(
     "coalesce(f.size, e.size)",
     "coalesce(f.etag, e.etag)",
     "max(e.modified_ns, coalesce(f.written_ns, 0))",
@@ -39,7 +39,7 @@ def some_are_stale(reads: Reads) -> bool:
     return bool(reads.query("SELECT 1 FROM file f INDEXED BY file_rewritten WHERE f.rewritten = 1 LIMIT 1"))
 
 
-def by_parent(rows: list[Row]) -> dict[int, list[Row]]:
+def group_by_parent(rows: list[Row]) -> dict[int, list[Row]]:
     """Rows whose last column is the directory that they stand in."""
     found: dict[int, list[Row]] = {}
     for row in rows:

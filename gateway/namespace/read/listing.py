@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from gateway.journal.tables import Bucket
-from gateway.namespace.read.denormalized import LOOKED_UP, REMEMBERED, Source, by_parent, some_are_stale
+from gateway.namespace.read.denormalized import FROM_ENTRY, FROM_NODE, NodeColumns, group_by_parent, some_are_stale
 from gateway.namespace.read.listing_turns import in_turns
 from gateway.namespace.read.lookups import Reads
-from gateway.namespace.read.pages import Page, Shown
+from gateway.namespace.read.pages import ListedRow, Page
 from gateway.namespace.read.tree_walk import PAGE_BYTES, SLICE, Walk
 from gateway.namespace.read.walk_state import Row
 
@@ -29,7 +29,7 @@ class _Live:
     count = "live"
     dead = "e.dead = 0"
 
-    def __init__(self, shown: Source) -> None:
+    def __init__(self, shown: NodeColumns) -> None:
         behind_size = f"{shown.etag}, {shown.modified_ns}, {shown.owner}, {shown.checksum}"
         mixed = (
             f"SELECT e.name, CASE WHEN e.version THEN {shown.size} END, {behind_size}, e.node, e.parent FROM entry e"
@@ -68,7 +68,7 @@ class _Live:
         return reads.query(self._files_bounded, (parent, low, high, most))
 
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
-        return by_parent(reads.query(self._children, (parents,)))
+        return group_by_parent(reads.query(self._children, (parents,)))
 
 
 def _both(select: str) -> tuple[str, str]:
@@ -76,7 +76,7 @@ def _both(select: str) -> tuple[str, str]:
     return f"{select} ORDER BY e.name LIMIT ?", f"{select} AND e.name < ? ORDER BY e.name LIMIT ?"
 
 
-_LIVE, _LIVE_STALE = _Live(REMEMBERED), _Live(LOOKED_UP)
+_LIVE, _LIVE_STALE = _Live(FROM_ENTRY), _Live(FROM_NODE)
 
 
 async def list_objects(
@@ -87,10 +87,10 @@ async def list_objects(
     *limit* counts keys and common prefixes. A common prefix is told where it lies behind *after* itself."""
     if limit <= 0:
         return Page([], [], None)
-    return (await in_turns(reads, lambda store: _Told(store, bucket, prefix, delimiter, after, limit))).page()
+    return (await in_turns(reads, lambda store: _ObjectPage(store, bucket, prefix, delimiter, after, limit))).page()
 
 
-class _Told:
+class _ObjectPage:
     """The page so far."""
 
     def __init__(self, reads: Reads, bucket: Bucket, prefix: bytes, delimiter: bytes, after: bytes, limit: int) -> None:
@@ -98,7 +98,7 @@ class _Told:
         self._limit = limit
         self._bytes = 0
         """Of the paths of its keys, each counted, and of its prefixes."""
-        self._groups: list[tuple[bytes, list[Shown]]] = []
+        self._groups: list[tuple[bytes, list[ListedRow]]] = []
         self._prefixes: list[bytes] = []
         self._complete = False
         self._walk = Walk(reads, _LIVE_STALE if some_are_stale(reads) else _LIVE, bucket.root, prefix, delimiter)
@@ -109,7 +109,7 @@ class _Told:
 
     def turn(self) -> bool:
         wanted = self._limit + 1 - self.count
-        self._more = self._more and self._walk.turn(min(wanted, SLICE), self._tell, self._roll)
+        self._more = self._more and self._walk.turn(min(wanted, SLICE), self._emit_rows, self._emit_prefixes)
         self._complete = not self._more or self.count > self._limit
         return self._complete or self._is_full
 
@@ -117,14 +117,14 @@ class _Told:
     def _is_full(self) -> bool:
         return self._bytes >= PAGE_BYTES
 
-    def _tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
+    def _emit_rows(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
         told = rows if len(rows) <= room else rows[:room]
         self._groups.append((path, told if len(told[0]) == _FILE_COLUMNS else [row[:_FILE_COLUMNS] for row in told]))
         self.count += len(told)
         self._bytes += len(path) * len(told)
         return len(told), room if self._is_full else len(told)
 
-    def _roll(self, prefixes: list[bytes]) -> None:
+    def _emit_prefixes(self, prefixes: list[bytes]) -> None:
         self._prefixes.extend(prefixes)
         self.count += len(prefixes)
         self._bytes += sum(map(len, prefixes))

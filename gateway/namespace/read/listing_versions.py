@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gateway.journal.tables import Bucket
-from gateway.namespace.keys import behind
-from gateway.namespace.read.denormalized import LOOKED_UP, REMEMBERED, Source, by_parent, some_are_stale
+from gateway.namespace.keys import key_after
+from gateway.namespace.read.denormalized import FROM_ENTRY, FROM_NODE, NodeColumns, group_by_parent, some_are_stale
 from gateway.namespace.read.listing_turns import in_turns
 from gateway.namespace.read.lookups import Reads, find
 from gateway.namespace.read.pages import ListedVersion, VersionPage
 from gateway.namespace.read.tree_walk import PAGE_BYTES, SLICE, Walk
 from gateway.namespace.read.walk_state import Row
-from gateway.namespace.version_ids import NULL, parse, spell, text_of
+from gateway.namespace.version_ids import NULL, encode_version_id, parse_version_id, version_id_text
 
 
 class _All:
@@ -20,7 +20,7 @@ class _All:
     count = "entries"
     dead = "e.dead IN (0, 1)"
 
-    def __init__(self, shown: Source) -> None:
+    def __init__(self, shown: NodeColumns) -> None:
         columns = (
             f"e.name, CASE WHEN e.version THEN {shown.size} END, {shown.etag}, {shown.modified_ns}, {shown.owner}, "
             f'{shown.checksum}, e.version, e."null", e.older, e.node, e.parent'
@@ -50,17 +50,17 @@ class _All:
         return None
 
     def children(self, reads: Reads, parents: str) -> dict[int, list[Row]]:
-        found = by_parent(reads.query(self._children, (parents,)))
+        found = group_by_parent(reads.query(self._children, (parents,)))
         for rows in found.values():
             rows.sort(key=lambda row: row[0])
         return found
 
 
-_ALL, _ALL_STALE = _All(REMEMBERED), _All(LOOKED_UP)
+_ALL, _ALL_STALE = _All(FROM_ENTRY), _All(FROM_NODE)
 _NEWEST = 1 << 62
 
 
-class _Versions:
+class _VersionPage:
     """The page so far: versions of keys, newest first, from behind a version of one key on."""
 
     def __init__(
@@ -83,9 +83,9 @@ class _Versions:
         self._complete = False
         self._walk = Walk(reads, table, bucket.root, prefix, delimiter)
         low = self._walk.first(after_key)
-        if after_version and low == behind(after_key):
+        if after_version and low == key_after(after_key):
             low = after_key
-            self._go_on_behind(after_key, _id_of(reads, bucket, after_key, after_version))
+            self._continue_after(after_key, _version_number(reads, bucket, after_key, after_version))
         self._more = low is not None
         if low is not None:
             self._walk.begin(low)
@@ -97,9 +97,9 @@ class _Versions:
 
     def turn(self) -> bool:
         wanted = self._limit + 1 - self.count
-        self._more = self._more and self._walk.turn(min(wanted, SLICE), self._tell, self._roll)
+        self._more = self._more and self._walk.turn(min(wanted, SLICE), self._emit_rows, self._emit_prefixes)
         if self._unfinished:
-            self._go_on_behind(self._found[-1].key, self._ids[-1])
+            self._continue_after(self._found[-1].key, self._ids[-1])
             self._walk.begin(self._found[-1].key)
             self._more = True
         self._complete = not self._more or self.count > self._limit
@@ -109,22 +109,22 @@ class _Versions:
     def _is_full(self) -> bool:
         return self._bytes >= PAGE_BYTES
 
-    def _go_on_behind(self, key: bytes, version: int) -> None:
+    def _continue_after(self, key: bytes, version: int) -> None:
         self._key, self._below, self._unfinished = key, version, False
 
-    def _roll(self, prefixes: list[bytes]) -> None:
+    def _emit_prefixes(self, prefixes: list[bytes]) -> None:
         self._prefixes.extend(prefixes)
         self._bytes += sum(map(len, prefixes))
 
-    def _tell(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
+    def _emit_rows(self, path: bytes, rows: list[Row], room: int) -> tuple[int, int]:
         items = 0
         for told, row in enumerate(rows):
             if items >= room or (items and self._is_full):
                 return told, room
-            items += self._tell_one(path + row[0], row, room - items)
+            items += self._emit_versions(path + row[0], row, room - items)
         return len(rows), room if self._is_full else items
 
-    def _tell_one(self, key: bytes, row: Row, room: int) -> int:
+    def _emit_versions(self, key: bytes, row: Row, room: int) -> int:
         name, size, etag, modified_ns, owner, checksum, version, null, older, node, parent = row
         below = self._below if key == self._key else _NEWEST
         before = len(self._found)
@@ -144,7 +144,7 @@ class _Versions:
         self, key: bytes, version: int, null: int, latest: bool, node: int, size: int, etag: str, modified_ns: int,
         owner: int, checksum: bytes | None,
     ) -> None:  # fmt: skip
-        text = text_of(version, null)
+        text = version_id_text(version, null)
         self._found.append(ListedVersion(key, text, latest, not node, size, etag, modified_ns, owner, checksum))
         self._ids.append(version)
 
@@ -160,7 +160,7 @@ class _Versions:
             return VersionPage(found, prefixes, None, None)
         if found and (not prefixes or found[-1].key > prefixes[-1]):
             # the id, also of a null version: it says where to go on even when that is gone by then
-            return VersionPage(found, prefixes, found[-1].key, spell(self._ids[len(found) - 1]))
+            return VersionPage(found, prefixes, found[-1].key, encode_version_id(self._ids[len(found) - 1]))
         return VersionPage(found, prefixes, prefixes[-1] if prefixes else b"", None)
 
 
@@ -175,14 +175,14 @@ async def list_versions(
     if limit <= 0:
         return VersionPage([], [], None, None)
     told = await in_turns(
-        reads, lambda store: _Versions(store, bucket, prefix, delimiter, after_key, after_version, limit)
+        reads, lambda store: _VersionPage(store, bucket, prefix, delimiter, after_key, after_version, limit)
     )
     return told.page()
 
 
-def _id_of(reads: Reads, bucket: Bucket, key: bytes, version: str) -> int:
+def _version_number(reads: Reads, bucket: Bucket, key: bytes, version: str) -> int:
     """The id of a version marker; of a null version that is gone, one behind which the key has nothing."""
-    named = parse(version)
+    named = parse_version_id(version)
     if named is not None:
         return named
     found = find(reads, bucket.name, key, NULL)

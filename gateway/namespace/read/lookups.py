@@ -21,7 +21,7 @@ from gateway.errors import Corrupted, NoSuchBucket
 from gateway.journal.columns import FIRST_BLOCK_SQL, Extent, unpack_extents, unpack_pieces
 from gateway.journal.tables import Bucket, Part, Shape, Upload
 from gateway.namespace.keys import split
-from gateway.namespace.version_ids import parse, shown, text_of
+from gateway.namespace.version_ids import parse_version_id, s3_version_id, version_id_text
 
 
 class Reads(Protocol):
@@ -38,7 +38,7 @@ class Reads(Protocol):
         event loop. Few have one at a time; others wait."""
 
 
-class Owned(NamedTuple):
+class BucketSummary(NamedTuple):
     """What a read asks of a bucket; as in `Bucket`."""
 
     name: str
@@ -48,7 +48,7 @@ class Owned(NamedTuple):
     versioning: int
 
 
-class Holder(NamedTuple):
+class BucketAccess(NamedTuple):
     """What looking up a key asks of its bucket; as in `Bucket`."""
 
     name: str
@@ -74,13 +74,13 @@ class Content(NamedTuple):
 class Found(NamedTuple):
     """A version of a key, and its node."""
 
-    bucket: Holder
+    bucket: BucketAccess
     key: bytes
     version: int
     null: int
     latest: int
     """1: it is the current version."""
-    stands_ns: int
+    named_ns: int
     file: Content | None
     """None: a delete marker."""
     extents: bytes
@@ -91,17 +91,17 @@ class Found(NamedTuple):
     @property
     def modified_ns(self) -> int:
         """S3's LastModified."""
-        return self.stands_ns if self.file is None else max(self.stands_ns, self.file.written_ns)
+        return self.named_ns if self.file is None else max(self.named_ns, self.file.written_ns)
 
     @property
     def shown_version(self) -> str | None:
         """The version as S3 shows it; None in a bucket that never had versioning."""
-        return shown(self.version, self.null, self.bucket.versioning)
+        return s3_version_id(self.version, self.null, self.bucket.versioning)
 
     @property
     def version_text(self) -> str:
         """The version as S3 spells it in any case."""
-        return text_of(self.version, self.null)
+        return version_id_text(self.version, self.null)
 
 
 DEEPEST_JOIN = 24
@@ -141,10 +141,10 @@ def bucket(reads: Reads, name: str) -> Bucket | None:
     return Bucket._make(rows[0]) if rows else None
 
 
-def owned(reads: Reads, name: str) -> Owned | None:
+def owned(reads: Reads, name: str) -> BucketSummary | None:
     """What most requests ask of a bucket; a part of the cost of `bucket`."""
-    rows = reads.query(f"SELECT {columns('b', Owned)} FROM bucket b WHERE b.name = ?", (name,))
-    return Owned._make(rows[0]) if rows else None
+    rows = reads.query(f"SELECT {columns('b', BucketSummary)} FROM bucket b WHERE b.name = ?", (name,))
+    return BucketSummary._make(rows[0]) if rows else None
 
 
 def user_name(reads: Reads, user: int) -> str | None:
@@ -164,18 +164,18 @@ def find(reads: Reads, name: str, key: bytes, version: str = "", content: bool =
     if len(names) <= DEEPEST_JOIN:
         rows = reads.query(_find_sql(len(names), content), (name, *names))
         if rows:
-            return _found(name, key, rows[0])
+            return _make_found(name, key, rows[0])
     return _find_slowly(reads, name, key, names)
 
 
-def _found(bucket: str, key: bytes, row: tuple[Any, ...]) -> Found:
-    owner, versioning, version, null, stands_ns, *content = row[_FILE_COLUMNS:]
+def _make_found(bucket: str, key: bytes, row: tuple[Any, ...]) -> Found:
+    owner, versioning, version, null, named_ns, *content = row[_FILE_COLUMNS:]
     packed, block = b"", None
     if content and content[0] is not None:
         packed, *first = content
         block = None if first[0] is None else tuple(first)
     file = Content._make(row[:_FILE_COLUMNS])
-    return Found(Holder(bucket, owner, versioning), key, version, null, 1, stands_ns, file, packed, block)
+    return Found(BucketAccess(bucket, owner, versioning), key, version, null, 1, named_ns, file, packed, block)
 
 
 DESCENT_LEVELS = 256
@@ -194,14 +194,14 @@ WITH RECURSIVE path(level, at, node) AS (
 SELECT node FROM path WHERE level > 0"""
 
 
-def descend(reads: Reads, node: int, names: Sequence[bytes], dead: str = DEAD_OR_LIVE) -> list[int]:
+def find_directories(reads: Reads, node: int, names: Sequence[bytes], dead: str = DEAD_OR_LIVE) -> list[int]:
     """The directories of these *names*, with their slashes, each in the one before it, beginning in *node*. Ends at the
     first that does not exist. *dead* is SQL that says which entries `e` count."""
     found: list[int] = []
     for at in range(0, len(names), DESCENT_LEVELS):
         some = names[at : at + DESCENT_LEVELS]
         if len(some) <= FEW_NAMES:
-            rows = _descend_slowly(reads, node, some, dead)
+            rows = _find_directories_singly(reads, node, some, dead)
         else:
             rows = reads.query(_DESCENT_SQL.format(dead=dead), (node, b"".join(some), len(some)))
         found += [row[0] for row in rows]
@@ -215,7 +215,7 @@ FEW_NAMES = 2
 """So many are looked up quicker one by one."""
 
 
-def _descend_slowly(reads: Reads, node: int, names: Sequence[bytes], dead: str) -> list[tuple[Any, ...]]:
+def _find_directories_singly(reads: Reads, node: int, names: Sequence[bytes], dead: str) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for name in names:
         rows = reads.query(f"SELECT e.node FROM entry e WHERE e.parent = ? AND {dead} AND e.name = ?", (node, name))
@@ -226,7 +226,7 @@ def _descend_slowly(reads: Reads, node: int, names: Sequence[bytes], dead: str) 
     return found
 
 
-class _Standing(NamedTuple):
+class _CurrentEntry(NamedTuple):
     """An entry, as it is looked up by name."""
 
     node: int
@@ -242,41 +242,41 @@ _ENTRY_SQL = (
 )
 
 
-def _entry(reads: Reads, parent: int, name: bytes) -> _Standing | None:
+def _entry(reads: Reads, parent: int, name: bytes) -> _CurrentEntry | None:
     rows = reads.query(_ENTRY_SQL, (parent, name))
-    return _Standing._make(rows[0]) if rows else None
+    return _CurrentEntry._make(rows[0]) if rows else None
 
 
-def _walk(reads: Reads, name: str, names: list[bytes]) -> tuple[Holder, int, _Standing | None]:
+def _find_entry(reads: Reads, name: str, names: list[bytes]) -> tuple[BucketAccess, int, _CurrentEntry | None]:
     """The bucket, the directory that the last name stands in (0: there is none) and what stands there."""
     at = bucket(reads, name)
     if at is None:
         raise NoSuchBucket(name)
-    holder = Holder(at.name, at.owner, at.versioning)
+    holder = BucketAccess(at.name, at.owner, at.versioning)
     above = names[:-1]
-    nodes = [at.root, *descend(reads, at.root, above)]
+    nodes = [at.root, *find_directories(reads, at.root, above)]
     if len(nodes) <= len(above):
         return holder, 0, None
     return holder, nodes[-1], _entry(reads, nodes[-1], names[-1])
 
 
 def _find_slowly(reads: Reads, name: str, key: bytes, names: list[bytes]) -> Found | None:
-    at, _parent, entry = _walk(reads, name, names)
+    at, _parent, entry = _find_entry(reads, name, names)
     if entry is None:
         return None
     return _load(reads, at, key, entry.version, entry.null, 1, entry.modified_ns, entry.node)
 
 
 def _load(
-    reads: Reads, at: Holder, key: bytes, version: int, null: int, latest: int, stands_ns: int, node: int
+    reads: Reads, at: BucketAccess, key: bytes, version: int, null: int, latest: int, named_ns: int, node: int
 ) -> Found | None:
     if not node:
-        return Found(at, key, version, null, latest, stands_ns, None, b"", None)
+        return Found(at, key, version, null, latest, named_ns, None, b"", None)
     rows = reads.query(_FILE_SQL, (node,))
     if not rows:
         return None  # it went between two looks
     file = Content._make(rows[0][:_FILE_COLUMNS])
-    return Found(at, key, version, null, latest, stands_ns, file, rows[0][-1] or b"", None)
+    return Found(at, key, version, null, latest, named_ns, file, rows[0][-1] or b"", None)
 
 
 _FILE_SQL = (
@@ -286,8 +286,8 @@ _FILE_SQL = (
 
 
 def _find_version(reads: Reads, name: str, key: bytes, names: list[bytes], version: str) -> Found | None:
-    at, parent, entry = _walk(reads, name, names)
-    wanted = parse(version)
+    at, parent, entry = _find_entry(reads, name, names)
+    wanted = parse_version_id(version)
     if entry is None:
         return None
     if wanted is None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gateway.journal.columns import checksum_kind, kind_names
 
-Shown = tuple[bytes, int, str, int, int, bytes | None]
+ListedRow = tuple[bytes, int, str, int, int, bytes | None]
 """A name in its directory, size, ETag, modified (ns), owner, and what begins with the kind of the checksum
 (see `gateway.journal.columns.checksum_kind`; None as well as empty for none)."""
 
@@ -43,14 +43,14 @@ class ListedVersion(NamedTuple):
     modified_ns: int
     owner: int
     checksum: bytes | None
-    """What begins with the kind of the checksum, as in `Shown`."""
+    """What begins with the kind of the checksum, as in `ListedRow`."""
 
 
 @dataclass(frozen=True)
 class Page:
     """One page of a listing: keys and rolled-up prefixes, each in byte order; both count against the limit."""
 
-    groups: list[tuple[bytes, list[Shown]]]
+    groups: list[tuple[bytes, list[ListedRow]]]
     """The keys: directory by directory, in order, each with what stands in it. A directory may come again."""
     prefixes: list[bytes]
     next: bytes | None
@@ -64,9 +64,9 @@ class Page:
     @cached_property
     def keys(self) -> list[Listed]:
         """The keys singly."""
-        return list(self._singly())
+        return list(self._listed())
 
-    def _singly(self) -> Iterator[Listed]:
+    def _listed(self) -> Iterator[Listed]:
         for path, rows in self.groups:
             for name, size, etag, modified_ns, owner, checksum in rows:
                 yield Listed(path + name, size, etag, modified_ns, owner, *kind_names(checksum_kind(checksum)))

@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gateway.namespace.keys import SLASH, behind, directory_of, rolled_up, split, successor
-from gateway.namespace.read.lookups import DESCENT_LEVELS, Reads, descend
+from gateway.namespace.keys import SLASH, common_prefix, directory_of, key_after, split, successor
+from gateway.namespace.read.lookups import DESCENT_LEVELS, Reads, find_directories
 from gateway.namespace.read.walk_state import CountedReads, Frame, Row, Seek, Table
 
 SLICE = 1024
@@ -43,14 +43,14 @@ LEVELS = 16
 FIRST_BATCH = 16
 """Rows that are fetched at first where a delimiter may roll them all up."""
 
-Tell = Callable[[bytes, list[Row], int], tuple[int, int]]
+EmitRows = Callable[[bytes, list[Row], int], tuple[int, int]]
 """(path, rows that are no directories, room): tells what they stand for, as many as there is room for. Answers how many
 rows that was, and how many items."""
-Roll = Callable[[list[bytes]], None]
+EmitPrefixes = Callable[[list[bytes]], None]
 """Tells common prefixes."""
 
 
-def _past(name: bytes) -> bytes:
+def _after_name(name: bytes) -> bytes:
     """Where to go on behind a name: nothing in a directory begins with another directory's name and its slash."""
     return name[:-1] + b"0" if name.endswith(b"/") else name + b"\0"
 
@@ -86,8 +86,8 @@ class Walk:
             return self._prefix
         if not after.startswith(self._prefix):
             return None
-        rolled = rolled_up(after, self._prefix, self._delimiter)
-        return successor(rolled) if rolled is not None else behind(after) if after else b""
+        rolled = common_prefix(after, self._prefix, self._delimiter)
+        return successor(rolled) if rolled is not None else key_after(after) if after else b""
 
     def begin(self, low: bytes) -> None:
         """Go on at *low*, wherever the walk was before."""
@@ -101,7 +101,7 @@ class Walk:
             if not above:
                 self._enter_base(self._root)
 
-    def turn(self, room: int, tell: Tell, roll: Roll) -> bool:
+    def turn(self, room: int, emit_rows: EmitRows, emit_prefixes: EmitPrefixes) -> bool:
         """Tell what comes next, *room* items at most, as far as a turn's work goes. Returns whether there may be more.
 
         Where it returns True and told fewer than *room*, the turn's work was used up, or *tell* answered with no room
@@ -116,11 +116,11 @@ class Walk:
                 return True
             frame = self._frames[-1]
             if frame.at < len(frame.rows):
-                room = self._go_on(frame, room, tell, roll)
+                room = self._emit_held_rows(frame, room, emit_rows, emit_prefixes)
             elif frame.more:
-                room -= self._fetch(frame, room, roll)
+                room -= self._fetch(frame, room, emit_prefixes)
             else:
-                self._leave(frame)
+                self._pop(frame)
         return self._seek is not None
 
     # --- frames ---
@@ -132,19 +132,19 @@ class Walk:
             above = frames[self._emptied]
             if above.at < len(above.rows):
                 above.low, above.more = bytes(above.rows[above.at][0]), True
-            self._hold(above, [])
+            self._set_rows(above, [])
             self._emptied += 1
         frames.append(frame)
         self._held += len(frame.rows)
 
-    def _leave(self, frame: Frame) -> None:
-        self._hold(frame, [])
+    def _pop(self, frame: Frame) -> None:
+        self._set_rows(frame, [])
         frames = self._frames
         frames.pop()
         self._emptied = min(self._emptied, max(0, len(frames) - 1))
         del self._path[frames[-1].end if frames else 0 :]
 
-    def _hold(self, frame: Frame, rows: list[Row]) -> None:
+    def _set_rows(self, frame: Frame, rows: list[Row]) -> None:
         """These are the rows at hand of a frame now."""
         self._held += len(rows) - len(frame.rows)
         frame.rows, frame.at = rows, 0
@@ -168,8 +168,8 @@ class Walk:
             end = seek.end + len(name)
             if seek.at >= seek.above:
                 if 0 <= rolled <= end - len(self._delimiter):
-                    return self._arrive(seek)  # nothing below is told
-                self._frames[-1].low = _past(name)
+                    return self._end_seek(seek)  # nothing below is told
+                self._frames[-1].low = _after_name(name)
                 self._path += name
                 batch = SLICE if self._ends_at_slash else FIRST_BATCH
                 self._push(Frame(node, end, b"", None, batch))
@@ -177,10 +177,10 @@ class Walk:
                 self._enter_base(node)
             seek.at, seek.node, seek.end = seek.at + 1, node, end
         if len(found) < len(names) or seek.at == len(seek.names):
-            self._arrive(seek)
+            self._end_seek(seek)
         return None
 
-    def _arrive(self, seek: Seek) -> None:
+    def _end_seek(self, seek: Seek) -> None:
         if self._frames:
             self._frames[-1].low = seek.low[seek.end :]
         self._seek = None
@@ -188,11 +188,11 @@ class Walk:
     def _nodes(self, node: int, names: list[bytes]) -> list[int]:
         """The directories of these names, each in the one before, as far as they stand."""
         self._reads.count += SEEK_QUERIES * len(names) // SEEK_LEVELS
-        return descend(self._reads, node, names, self._table.dead)
+        return find_directories(self._reads, node, names, self._table.dead)
 
-    def _fetch(self, frame: Frame, room: int, roll: Roll) -> int:
+    def _fetch(self, frame: Frame, room: int, emit_prefixes: EmitPrefixes) -> int:
         """The next rows of a directory, the quickest way. Answers how many items were told already."""
-        most = min(frame.batch, self._fitting(frame, room), SLICE)
+        most = min(frame.batch, self._items_max(frame, room), SLICE)
         place = (self._reads, frame.node, frame.low, frame.high, most)
         counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (frame.node,))
         subdirs, entries = counts[0]
@@ -200,31 +200,31 @@ class Walk:
         if self._delimiter == SLASH and subdirs * 8 > entries * 7:
             names = self._table.directories(*place)
             if names is not None:
-                return self._roll_up(frame, names, most, roll)
-        self._hold(frame, self._table.entries(*place) if subdirs else self._table.only_files(*place))
+                return self._roll_up(frame, names, most, emit_prefixes)
+        self._set_rows(frame, self._table.entries(*place) if subdirs else self._table.only_files(*place))
         frame.more = len(frame.rows) == most
         if frame.more:
-            frame.low = _past(frame.rows[-1][0])
+            frame.low = _after_name(frame.rows[-1][0])
         return 0
 
     @staticmethod
-    def _fitting(frame: Frame, room: int) -> int:
+    def _items_max(frame: Frame, room: int) -> int:
         """How many items of a directory may be told at once."""
         return min(room, max(1, PAGE_BYTES // (frame.end + 1)))
 
-    def _roll_up(self, frame: Frame, names: list[bytes], most: int, roll: Roll) -> int:
+    def _roll_up(self, frame: Frame, names: list[bytes], most: int, emit_prefixes: EmitPrefixes) -> int:
         """Tell directories, none of which is entered."""
         path = bytes(self._path)
-        roll([path + name for name in names] if path else names)
-        self._hold(frame, [])
+        emit_prefixes([path + name for name in names] if path else names)
+        self._set_rows(frame, [])
         frame.more = len(names) == most
         if frame.more:
-            frame.low = _past(names[-1])
+            frame.low = _after_name(names[-1])
         return len(names)
 
     # --- telling ---
 
-    def _go_on(self, frame: Frame, room: int, tell: Tell, roll: Roll) -> int:
+    def _emit_held_rows(self, frame: Frame, room: int, emit_rows: EmitRows, emit_prefixes: EmitPrefixes) -> int:
         """Tells the rows at hand, until one leads down, they end or the room does. Answers the room left."""
         path, rows = bytes(self._path), frame.rows
         delimiter, begins = self._delimiter, len(self._prefix)
@@ -232,20 +232,22 @@ class Walk:
             row = rows[frame.at]
             is_directory = row[1] is None
             if not is_directory and self._ends_at_slash:
-                told, items = tell(path, self._alike_from(frame, self._fitting(frame, room), directories=False), room)
+                told, items = emit_rows(
+                    path, self._rows_of_kind(frame, self._items_max(frame, room), directories=False), room
+                )
                 frame.at += told
                 room -= items
                 continue
             if is_directory and delimiter == SLASH:
-                beside = self._alike_from(frame, self._fitting(frame, room), directories=True)
-                roll([path + each[0] for each in beside] if path else [each[0] for each in beside])
+                beside = self._rows_of_kind(frame, self._items_max(frame, room), directories=True)
+                emit_prefixes([path + each[0] for each in beside] if path else [each[0] for each in beside])
                 frame.at += len(beside)
                 room -= len(beside)
                 continue
             key = path + row[0]
             cut = key.find(delimiter, begins) if delimiter else -1
             if cut >= 0:
-                roll([key[: cut + len(delimiter)]])
+                emit_prefixes([key[: cut + len(delimiter)]])
                 room -= 1
                 self._step_over(frame, key[: cut + len(delimiter)])
             elif is_directory:
@@ -254,13 +256,13 @@ class Walk:
                 self._push(self._below(frame, row[-2], room))
                 return room
             else:
-                told, items = tell(path, [row], room)
+                told, items = emit_rows(path, [row], room)
                 frame.at += told
                 room -= items
         return room
 
     @staticmethod
-    def _alike_from(frame: Frame, room: int, *, directories: bool) -> list[Row]:
+    def _rows_of_kind(frame: Frame, room: int, *, directories: bool) -> list[Row]:
         """The rows at hand, as many as there is room for, that like the next one are directories, or are not."""
         rows, at = frame.rows, frame.at
         end, last = at, min(at + room, len(rows))

@@ -19,7 +19,7 @@ from gateway.errors import InvalidArgument
 from gateway.journal.columns import unpack, unpack_pieces
 from gateway.journal.paths import JournalPaths
 from gateway.journal.tables import WorkState
-from gateway.namespace.version_ids import spell as spell_version
+from gateway.namespace.version_ids import encode_version_id
 from gateway.reconcile.commands import LoseBackend
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def _names(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> It
             yield address(connection, parent, name)
     for parent, name, node, version in connection.execute("SELECT parent, name, node, version FROM version"):
         if node in nodes:
-            yield f"{address(connection, parent, name)} (version {spell_version(version)})"
+            yield f"{address(connection, parent, name)} (version {encode_version_id(version)})"
     parts = connection.execute(
         "SELECT u.bucket, u.key, p.number, p.shape, p.content FROM part p JOIN upload u ON u.id = p.upload "
         "WHERE u.state = 0"

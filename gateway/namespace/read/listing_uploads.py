@@ -1,36 +1,17 @@
-"""The plainer listings: buckets, multipart uploads, parts, and what a directory holds with its attributes."""
+"""Listings of multipart uploads and of an upload's parts."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.errors import NoSuchUpload
-from gateway.journal.tables import Bucket, Dir, File, UploadState
-from gateway.namespace.keys import behind, rolled_up, successor
-from gateway.namespace.read.lookups import Reads, columns, upload
+from gateway.journal.tables import Bucket, UploadState
+from gateway.namespace.keys import common_prefix, key_after, successor
+from gateway.namespace.read.lookups import Reads, upload
 from gateway.namespace.read.pages import PartInfo, PartPage, UploadInfo, UploadPage
 from gateway.namespace.read.tree_walk import FIRST_BATCH, SLICE
-from gateway.namespace.version_ids import parse_upload, spell
-
-_NEWEST = 1 << 62
-
-
-def list_buckets(
-    reads: Reads, owner: int | None = None, prefix: str = "", after: str = "", limit: int = 10_000
-) -> tuple[list[Bucket], str | None]:
-    """Buckets in order of their names, those of *owner* only unless it is None; and the name to go on behind."""
-    high = successor(prefix.encode())
-    bound = "" if high is None else "AND b.name < ?4"
-    mine = "" if owner is None else "AND b.owner = ?3"
-    rows = reads.query(
-        f"SELECT {columns('b', Bucket)} FROM bucket b WHERE b.name >= ?1 AND b.name > ?2 {mine} {bound} "
-        "ORDER BY b.name LIMIT ?5",
-        (prefix, after, owner, high.decode() if high is not None else None, limit + 1),
-    )
-    found = [Bucket._make(row) for row in rows[:limit]]
-    return found, found[-1].name if len(rows) > limit and found else None
-
+from gateway.namespace.version_ids import encode_version_id, parse_upload_id
 
 _UPLOADS = (
     "SELECT key, id, owner, made_ns, checksum, checksum_type FROM upload "
@@ -51,40 +32,40 @@ async def list_uploads(
     while at is not None and limit > 0:
         rows = reads.query(_UPLOADS, (bucket.name, *at, batch))
         ended = len(rows) < batch
-        batch, at = _tell_uploads(rows, bucket.id, prefix, delimiter, uploads, prefixes, limit, batch)
+        batch, at = _add_uploads(rows, bucket.id, prefix, delimiter, uploads, prefixes, limit, batch)
         if len(uploads) + len(prefixes) > limit:
             return _cut_uploads(uploads, prefixes)
-        if ended and at == _behind_last(rows):
+        if ended and at == _after_last(rows):
             break
         await asyncio.sleep(0)
     return UploadPage(uploads, prefixes, None, None)
 
 
-_At = tuple[bytes, int]
+_UploadPosition = tuple[bytes, int]
 
 
-def _first_upload(prefix: bytes, delimiter: bytes, after_key: bytes, after_upload: str) -> _At | None:
+def _first_upload(prefix: bytes, delimiter: bytes, after_key: bytes, after_upload: str) -> _UploadPosition | None:
     if after_key < prefix:
         return prefix, 0
     if not after_key.startswith(prefix):
         return None
-    rolled = rolled_up(after_key, prefix, delimiter)
+    rolled = common_prefix(after_key, prefix, delimiter)
     if rolled is not None:
         following = successor(rolled)
         return None if following is None else (following, 0)
     if after_upload and after_key:
-        return after_key, parse_upload(after_upload) + 1
-    return (behind(after_key) if after_key else b""), 0
+        return after_key, parse_upload_id(after_upload) + 1
+    return (key_after(after_key) if after_key else b""), 0
 
 
-def _behind_last(rows: list[tuple[Any, ...]]) -> _At | None:
+def _after_last(rows: list[tuple[Any, ...]]) -> _UploadPosition | None:
     return (rows[-1][0], rows[-1][1] + 1) if rows else None
 
 
-def _tell_uploads(
+def _add_uploads(
     rows: list[tuple[Any, ...]], bucket: int, prefix: bytes, delimiter: bytes, uploads: list[UploadInfo],
     prefixes: list[bytes], limit: int, batch: int,
-) -> tuple[int, _At | None]:  # fmt: skip
+) -> tuple[int, _UploadPosition | None]:  # fmt: skip
     """Adds what the rows stand for. Answers the size of the next batch and where it begins, None at the end. What began
     before the bucket *bucket* is one's that is gone, and waits to be cut off."""
     rolled: bytes | None = None
@@ -97,15 +78,15 @@ def _tell_uploads(
             break
         if number < bucket:
             continue
-        rolled = rolled_up(key, prefix, delimiter)
+        rolled = common_prefix(key, prefix, delimiter)
         if rolled is not None:
             prefixes.append(rolled)
         else:
-            uploads.append(UploadInfo(key, spell(number), owner, made_ns, checksum, kind))
+            uploads.append(UploadInfo(key, encode_version_id(number), owner, made_ns, checksum, kind))
     if rolled is not None and rows[-1][0].startswith(rolled):
         following = successor(rolled)
         return FIRST_BATCH, None if following is None else (following, 0)
-    return min(batch * 4, SLICE), _behind_last(rows)
+    return min(batch * 4, SLICE), _after_last(rows)
 
 
 def _cut_uploads(uploads: list[UploadInfo], prefixes: list[bytes]) -> UploadPage:
@@ -123,7 +104,7 @@ def list_parts(
     reads: Reads, bucket: Bucket, key: bytes, upload_id: str, after_number: int = 0, limit: int = 1000
 ) -> PartPage:
     """The parts of an open upload behind *after_number*. Raises `NoSuchUpload`."""
-    row = upload(reads, bucket.name, key, parse_upload(upload_id))
+    row = upload(reads, bucket.name, key, parse_upload_id(upload_id))
     if row is None or row.state != UploadState.OPEN:
         raise NoSuchUpload(upload_id)
     rows = reads.query(
@@ -134,37 +115,3 @@ def list_parts(
     info = UploadInfo(key, upload_id, row.owner, row.made_ns, row.checksum, row.checksum_type)
     parts = [PartInfo._make(each) for each in rows[:limit]]
     return PartPage(info, parts, parts[-1].number if len(rows) > limit and parts else None)
-
-
-class Held(NamedTuple):
-    """What a directory holds under a name: a directory (its name with a slash), or a file."""
-
-    name: bytes
-    directory: Dir | None
-    file: File | None
-
-
-_DIR_COLUMNS = len(Dir._fields)
-
-
-def read_directory(reads: Reads, directory: int, after: bytes = b"", limit: int = SLICE) -> list[Held]:
-    """Live entries behind the name *after*, with their attributes, in order of their names as the tree has them; the
-    empty name, which makes the directory, is not among them. Fewer than *limit*: there are no more."""
-    rows = reads.query(
-        f"SELECT e.name, {columns('d', Dir)}, {columns('f', File)} FROM entry e "
-        "LEFT JOIN dir d ON d.id = CASE WHEN e.version = 0 THEN e.node END "
-        "LEFT JOIN file f ON f.id = CASE WHEN e.version THEN e.node END "
-        "WHERE e.parent = ? AND e.dead = 0 AND e.name > ? ORDER BY e.name LIMIT ?",
-        (directory, after, limit),
-    )
-    found = []
-    for row in rows:
-        is_dir = row[1] is not None
-        found.append(
-            Held(
-                row[0],
-                Dir._make(row[1 : 1 + _DIR_COLUMNS]) if is_dir else None,
-                None if is_dir else File._make(row[1 + _DIR_COLUMNS :]),
-            )
-        )
-    return found
