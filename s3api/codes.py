@@ -17,7 +17,7 @@ CODES: dict[str, tuple[int, str]] = {
     "ExpiredToken": (400, "The provided token has expired."),
     "IllegalLocationConstraintException": (400, "The location constraint is not this endpoint's region."),
     "IncompleteBody": (400, "You did not provide the number of bytes specified by the Content-Length HTTP header."),
-    "InsufficientStorage": (507, "The site's disk is full: only deletions are taken."),
+    "InsufficientStorage": (507, "The site's disk is full: only deletions are accepted."),
     "InternalError": (500, "We encountered an internal error. Please try again."),
     "InvalidAccessKeyId": (403, "The access key ID you provided does not exist in our records."),
     "InvalidArgument": (400, "Invalid Argument"),

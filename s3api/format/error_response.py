@@ -82,17 +82,18 @@ ERROR_TABLE: dict[type[core.EntrepotError], ErrorRow] = {
     core.Busy: ErrorRow("SlowDown"),
     core.CommitterGone: ErrorRow(
         "ServiceUnavailable",
-        sentence="The metadata journal does not answer at the moment. Whether a change was made is not known: please "
-        "look before you try again.",
+        sentence="The metadata journal does not answer at the moment. It is unknown whether a change was made: please "
+        "check before you try again.",
     ),
     core.SessionExpired: ErrorRow(
         "ServiceUnavailable",
-        sentence="The server was cut off from the metadata journal while it worked on this request. Whether a change "
-        "was made is not known: please look before you try again.",
+        sentence="The server was cut off from the metadata journal while it worked on this request. It is unknown "
+        "whether a change was made: please check before you try again.",
     ),
     core.DiskFull: ErrorRow("InsufficientStorage"),
     core.Corrupted: ErrorRow(
-        "InternalError", sentence="What is stored is damaged, and no good copy of it could be read. It is reported."
+        "InternalError",
+        sentence="The stored data is damaged, and no intact copy could be read. The damage was reported.",
     ),
     core.Misconfigured: ErrorRow("InternalError"),
     core.TemporarilyRejected: ErrorRow("InternalError"),

@@ -23,7 +23,7 @@ from gateway.engine.types import ConnectionsTiming
 from s3api.http.admission import Admission, CountedConnection, address_group
 
 HANDSHAKES_MOST = 1_000
-"""How many handshakes may be under way at once in one worker. Each takes about 60 KiB."""
+"""How many handshakes may be in progress at once in one worker. Each takes about 60 KiB."""
 ACCEPTED_MOST = 64
 """How many connections are accepted in one turn of the event loop."""
 

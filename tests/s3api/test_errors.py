@@ -50,7 +50,7 @@ def test_an_error_with_whatever_arguments_becomes_xml(kind, arguments):
     [
         (core.Unavailable("http://10.0.0.1:9000/b: refused"), "ServiceUnavailable", "storage backend", "10.0.0.1"),
         (core.CommitterGone("nobody commits to /srv/site"), "ServiceUnavailable", "journal", "/srv"),
-        (core.SessionExpired(4711), "ServiceUnavailable", "is not known", "4711"),
+        (core.SessionExpired(4711), "ServiceUnavailable", "is unknown", "4711"),
         (core.Corrupted("disk: block 0a1b"), "InternalError", "damaged", "0a1b"),
         (core.SourceChanged("The source changed."), "ServiceUnavailable", "The source changed.", "full"),
         (core.Busy("bytes in flight"), "SlowDown", "reduce your request rate", "backend"),
