@@ -1,8 +1,8 @@
 """The HTTP client under aiobotocore, for a server that may be broken or hostile.
 
-aiobotocore's own follows redirects to any host, with the session token in a header, and reads answers of any length.
-This one follows none, since S3 says in an answer of its own where a bucket lies, and takes in `ANSWER_BYTES_MAX` of an
-answer that it reads by itself. Whoever wants a longer one asks for the stream and reads it with `first_bytes`.
+aiobotocore's own client follows redirects to any host, with the session token in a header, and reads responses of any
+length. This one follows no redirect, since S3 reports a bucket's region in a response of its own. It reads at most
+`RESPONSE_BYTES_MAX` of a response by itself; a caller that expects a longer one reads the stream with `read_bounded`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from aiobotocore.httpsession import AIOHTTPSession
 
 from backends.s3.connections import bound_heads
 
-ANSWER_BYTES_MAX = 64 << 10
-"""Of what is read and parsed at once on the event loop: refusals, and what is asked about a bucket."""
+RESPONSE_BYTES_MAX = 64 << 10
+"""Bound of the responses that are parsed in one step on the event loop: errors, and requests about a bucket."""
 
 
 class ResponseTooLong(aiohttp.ClientPayloadError):
-    """More bytes came than any answer to that request has."""
+    """The response is longer than any valid response to that request."""
 
 
-async def first_bytes(stream: aiohttp.StreamReader, bytes_max: int) -> bytes:
-    """What comes of *stream*. Raises `ResponseTooLong` once that is more than *bytes_max*; what follows is not read."""
-    found = bytearray()
+async def read_bounded(stream: aiohttp.StreamReader, bytes_max: int) -> bytes:
+    """Read *stream* to its end. Raises `ResponseTooLong`, and reads no further, after more than *bytes_max* bytes."""
+    content = bytearray()
     async for part in stream.iter_any():
-        found += part
-        if len(found) > bytes_max:
-            raise ResponseTooLong(f"the answer has more than {bytes_max} bytes")
-    return bytes(found)
+        content += part
+        if len(content) > bytes_max:
+            raise ResponseTooLong(f"the response has more than {bytes_max} bytes")
+    return bytes(content)
 
 
 class _Response(aiohttp.ClientResponse):
-    """One whose body is short."""
+    """A response whose body is bounded."""
 
     async def read(self) -> bytes:
         if self._body is None:
             try:
-                self._body = await first_bytes(self.content, ANSWER_BYTES_MAX)
+                self._body = await read_bounded(self.content, RESPONSE_BYTES_MAX)
             except BaseException:
                 self.close()
                 raise
@@ -46,7 +46,7 @@ class _Response(aiohttp.ClientResponse):
 
 
 class _Session:
-    """What aiobotocore calls of an `aiohttp.ClientSession`, without redirects."""
+    """The part of `aiohttp.ClientSession` that aiobotocore calls, without redirects."""
 
     def __init__(self, inner: aiohttp.ClientSession) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""Connections of aiohttp to a server that may be hostile: what is bounded here, aiohttp leaves unbounded."""
+"""Connections of aiohttp to a server that may be hostile, with bounds that aiohttp lacks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import BaseConnector, Connection
 from aiohttp.http_exceptions import HttpProcessingError
 
-_HEADS_BYTES = 16 << 10  # parsed at once while a head is awaited
-_WAITING_MAX = 16  # answers that have come and that nobody has taken yet
+_HEADS_BYTES = 16 << 10  # bytes parsed in one step while a head is awaited
+_WAITING_MAX = 16  # parsed responses that nobody has taken yet
 
 
 class _Protocol(ResponseHandler):
-    """Gives aiohttp one head at a time. aiohttp itself parses and queues all that a loop reads at once, which is 8 MiB
-    with uvloop: of answers 1xx that takes a second. And it would reject an answer to HEAD together with the body that a
-    broken server sends behind it."""
+    """Passes one response head at a time to aiohttp.
+
+    aiohttp itself parses and queues everything that the event loop reads at once, up to 8 MiB with uvloop; for 1xx
+    responses that takes a second. It would also reject a response to HEAD because of the body that a broken server
+    sends after it."""
 
     def data_received(self, data: bytes) -> None:
         at = 0
@@ -30,13 +32,13 @@ class _Protocol(ResponseHandler):
             if len(self._buffer) > _WAITING_MAX:
                 if self.transport is not None:
                     self.transport.abort()
-                self.set_exception(HttpProcessingError(message="answers without end"))
+                self.set_exception(HttpProcessingError(message="endless responses"))
                 return
         if at < len(data) or not data:
             super().data_received(data[at:])
 
     def set_exception(self, exc: BaseException, *args: Any, **options: Any) -> None:
-        """Whoever reads the body hears of it too: aiohttp would have it wait where a chunk is malformed."""
+        """Pass the exception to the reader of the body too, whom aiohttp would let wait after a malformed chunk."""
         super().set_exception(exc, *args, **options)
         body = self._payload
         if body is not None and not body.is_eof() and body.exception() is None:
@@ -44,13 +46,13 @@ class _Protocol(ResponseHandler):
 
 
 def bound_heads(connector: BaseConnector) -> None:
-    """Have *connector* cut off servers whose answers 1xx do not end."""
+    """Make *connector* abort connections whose server sends endless 1xx responses."""
     connector._factory = functools.partial(_Protocol, loop=connector._loop)  # type: ignore[assignment]  # noqa: SLF001
 
 
 class Connector(aiohttp.TCPConnector):
-    """Connections that a forked child neither ends nor complains of, since they are its parent's. Nor are those
-    complained of whose event loop is gone."""
+    """A connector whose connections a forked child neither closes nor warns of, since they are its parent's. Nor does
+    it warn of connections whose event loop is closed."""
 
     def __init__(self, **options: Any) -> None:
         self._pid = os.getpid()
@@ -67,9 +69,9 @@ class Connector(aiohttp.TCPConnector):
 
 
 class Request(aiohttp.ClientRequest):
-    """One that is not sent where bytes have come already: they would be taken for its answer."""
+    """A request that is not sent on a connection that has received bytes: they would be taken for its response."""
 
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         if conn.protocol is None or conn.protocol.should_close:
-            raise aiohttp.ServerDisconnectedError("an idle connection sent bytes that nobody asked for")
+            raise aiohttp.ServerDisconnectedError("the server sent bytes on an idle connection")
         return await super().send(conn)

@@ -1,7 +1,7 @@
-"""The slow side of an S3 backend, over one aiobotocore client: finding the bucket, making it, its marker, its habits.
+"""Requests about an S3 bucket over one aiobotocore client: find and create it, list, delete, probe, and its marker.
 
-Bytes of values never pass here. botocore is loaded, and its models are read, in a thread, since that takes a second.
-It retries nothing by itself.
+The bytes of values never pass here. botocore is imported, and its models are read, in a thread, since that takes a
+second. This client retries nothing by itself.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ from typing import Any, Literal
 
 from backends import errors
 from backends.s3.credentials import Credentials, resolve
-from backends.s3.errors import BucketLocation, S3Failure, failure_in_response, failure_of_botocore_error, translated
+from backends.s3.errors import (
+    BucketLocation,
+    S3Failure,
+    failure_in_response,
+    failure_of_botocore_error,
+    to_backend_error,
+)
 from backends.s3.listing import LINES, PAGE_BYTES_MAX
 from backends.s3.settings import S3Settings
 
 CONTROL = ".entrepot"
-"""Below the prefix, what the driver keeps for itself; no key of a value begins with a dot."""
+"""The folder of the driver's own objects below the prefix; no key of a value begins with a dot."""
 
 REGION_DEFAULT = "us-east-1"
 _ELSEWHERE = frozenset({301, 307, 400})
-_NOT_SO = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
-"""A condition that does not hold; an If-Match finds no key at all where the object was deleted meanwhile."""
-_LIE = "AAAAAAAAAAA="  # as the CRC64NVME of `_PROBE`, whose true one is another
-_NOBODYS = "0" * 32  # no value's MD5 that anybody has seen
+_CONDITION_FAILED = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
+"""Codes of a condition that does not hold. If-Match finds no key where the object was deleted meanwhile."""
+_WRONG_CHECKSUM = "AAAAAAAAAAA="  # not the CRC64NVME of `_PROBE`
+_UNUSED_MD5 = "0" * 32  # no known value has this MD5
 _PROBE = b"does this place check what it is told?"
 
 _loading = threading.Lock()
@@ -37,46 +43,46 @@ _loaded: list[bool] = []
 
 
 class ControlClient:
-    """One client for one bucket. Every method raises `backends.errors`."""
+    """The client of one bucket. Every method raises `backends.errors`."""
 
     def __init__(self, client: Any, settings: S3Settings, region: str) -> None:
         self._client, self._settings, self.region = client, settings, region
         self.endpoint = str(client.meta.endpoint_url)
-        self.where = BucketLocation(settings.name, settings.bucket, self.endpoint)
-        self._region_told = ""
-        client.meta.events.register_first("needs-retry.s3", self._listen_for_region)
+        self.location = BucketLocation(settings.name, settings.bucket, self.endpoint)
+        self._reported_region = ""
+        client.meta.events.register_first("needs-retry.s3", self._note_region)
 
     @classmethod
     async def start(cls, session: Any, settings: S3Settings, region: str) -> ControlClient:
-        """A client for *region*; nothing is asked of the server yet. Raises `Misconfigured`."""
+        """Create a client for *region*, without a request. Raises `Misconfigured`."""
         from botocore.exceptions import BotoCoreError
 
         try:
             return cls(await _client(session, settings, region).__aenter__(), settings, region)
-        except (BotoCoreError, ValueError) as error:  # of a region that a profile names, say
+        except (BotoCoreError, ValueError) as error:  # an invalid region in a profile, for example
             raise errors.Misconfigured(str(error), backend=settings.name) from error
 
-    async def region_elsewhere(self) -> str | None:
-        """Ask for one line below the prefix: None if it is answered here, else the region where the bucket lies.
-        Raises what stands in the way."""
-        self._region_told = ""
+    async def find_other_region(self) -> str | None:
+        """List one line below the prefix. Return None if this region answers, else the region of the bucket. Raises
+        any other error."""
+        self._reported_region = ""
         try:
             with self._translating(None):
                 await self._client.list_objects_v2(**self._in_bucket, Prefix=self._settings.prefix, MaxKeys=1)
         except errors.Misconfigured:
-            if self._region_told in ("", self.region):
+            if self._reported_region in ("", self.region):
                 raise
-        return self._region_told if self._region_told not in ("", self.region) else None
+        return self._reported_region if self._reported_region not in ("", self.region) else None
 
     async def create_bucket(self) -> None:
-        """Make the bucket in this region; that we made it already is fine."""
-        place = {} if self.region == REGION_DEFAULT else {"LocationConstraint": self.region}
-        wanted = {"CreateBucketConfiguration": place} if place else {}
-        with self._translating(None, fine="BucketAlreadyOwnedByYou"):
-            await self._client.create_bucket(**self._in_bucket, **wanted)
+        """Create the bucket in this region. A bucket of this account that exists is no error."""
+        constraint = {} if self.region == REGION_DEFAULT else {"LocationConstraint": self.region}
+        options = {"CreateBucketConfiguration": constraint} if constraint else {}
+        with self._translating(None, ignored_code="BucketAlreadyOwnedByYou"):
+            await self._client.create_bucket(**self._in_bucket, **options)
 
     async def keeps_versions(self) -> bool:
-        """Whether what is deleted stays in the bucket as an old version. False where we may not know."""
+        """Return whether deleted objects stay as old versions; False where the credentials may not read that."""
         try:
             with self._translating(None):
                 answer = await self._client.get_bucket_versioning(**self._in_bucket)
@@ -85,109 +91,119 @@ class ControlClient:
         return bool(answer.get("Status") == "Enabled")
 
     async def delete(self, path: str, key: str) -> None:
-        """Delete the value *key*, which lies at *path*; one that is not there is fine. S3 answers 204 without a body
-        (https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObject.html). What has a body is no success, whatever
-        its status: servers send errors behind a 200 that came too early (botocore raises those that it can read)."""
-        with self._translating(key, fine="NoSuchKey"):
+        """Delete the object at *path* of the value *key*; a missing one is no error.
+
+        S3 answers 204 without a body (https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteObject.html). A
+        response with a body is no success, whatever its status: servers send errors after a premature 200 (botocore
+        raises those that it can parse)."""
+        with self._translating(key, ignored_code="NoSuchKey"):
             answer = await self._client.delete_object(**self._in_bucket, Key=path)
             meta = answer["ResponseMetadata"]
             status, length = meta["HTTPStatusCode"], meta["HTTPHeaders"].get("content-length")
             if status != 204 and length != "0":
-                message = f"{self.where}: a delete was answered {status} with something else behind it"
-                raise errors.Unavailable(message, backend=self.where.name, key=key)
+                message = f"{self.location}: the response to a delete was {status} with an unexpected body"
+                raise errors.Unavailable(message, backend=self.location.name, key=key)
 
     async def probe_put_confirmation(self) -> tuple[Literal["checksum", "etag", "read"], bool]:
-        """How this server can confirm a put: it is told a wrong CRC64NVME. One that refuses checks what it is told;
-        of one that stores it all the same, or does not want to hear of it, the ETag is worth something if it is the
-        MD5 of what was sent. Answers also whether its ETags are MD5s."""
-        at = self._own("probe")
-        probe = {**self._in_bucket, "Key": at, "Body": _PROBE}
-        lie = {"ChecksumCRC64NVME": _LIE, "ChecksumAlgorithm": "CRC64NVME"}
+        """Probe how this server can confirm a put, with a put of a wrong CRC64NVME. Return also whether its ETags are
+        MD5s.
+
+        A server that refuses the put verifies checksums. For one that stores the value, or rejects the header, ETags
+        confirm a put if they are the MD5 of the bytes sent."""
+        path = self._control_path("probe")
+        probe = {**self._in_bucket, "Key": path, "Body": _PROBE}
+        wrong_checksum = {"ChecksumCRC64NVME": _WRONG_CHECKSUM, "ChecksumAlgorithm": "CRC64NVME"}
         try:
-            with self._translating(at):
-                answer = await self._client.put_object(**probe, **lie)
+            with self._translating(path):
+                answer = await self._client.put_object(**probe, **wrong_checksum)
         except (errors.Corrupted, errors.Misconfigured) as error:
             compares = isinstance(error, errors.Corrupted)
-            with self._translating(at):
+            with self._translating(path):
                 answer = await self._client.put_object(**probe)
         else:
             compares = False
-        with self._translating(at):
-            await self._client.delete_object(**self._in_bucket, Key=at)
-        tell = is_md5(answer.get("ETag"), hashlib.md5(_PROBE, usedforsecurity=False).hexdigest())
-        return ("checksum" if compares else "etag" if tell else "read"), tell
+        with self._translating(path):
+            await self._client.delete_object(**self._in_bucket, Key=path)
+        etags_are_md5 = is_md5(answer.get("ETag"), hashlib.md5(_PROBE, usedforsecurity=False).hexdigest())
+        return ("checksum" if compares else "etag" if etags_are_md5 else "read"), etags_are_md5
 
     async def probe_write_conditions(self) -> list[str]:
-        """The conditions of which this server refuses a write that does not meet them."""
+        """Return the conditional headers that this server supports: it refuses a write whose condition is false."""
         try:
-            await self.write_own("probe", _PROBE, replacing=None)
-            first, other = {"If-None-Match": None, "If-Match": f'"{_NOBODYS}"'}.items()
-            return [name for name, etag in (first, other) if not await self.write_own("probe", _PROBE, replacing=etag)]
+            await self.write_control_object("probe", _PROBE, replacing=None)
+            first, other = {"If-None-Match": None, "If-Match": f'"{_UNUSED_MD5}"'}.items()
+            return [
+                name
+                for name, etag in (first, other)
+                if not await self.write_control_object("probe", _PROBE, replacing=etag)
+            ]
         finally:
-            with self._translating(self._own("probe")):
-                await self._client.delete_object(**self._in_bucket, Key=self._own("probe"))
+            with self._translating(self._control_path("probe")):
+                await self._client.delete_object(**self._in_bucket, Key=self._control_path("probe"))
 
-    async def read_own(self, name: str, bytes_max: int) -> tuple[bytes, str] | None:
-        """What stands in the control folder under *name*, or its first *bytes_max* bytes, and its ETag."""
-        at = self._own(name)
+    async def read_control_object(self, name: str, bytes_max: int) -> tuple[bytes, str] | None:
+        """Read an object of the control folder, at most its first *bytes_max* bytes.
+
+        Return the bytes and the ETag; None where it is missing."""
+        path = self._control_path(name)
         try:
-            with self._translating(at):
-                answer = await self._client.get_object(**self._in_bucket, Key=at)
+            with self._translating(path):
+                answer = await self._client.get_object(**self._in_bucket, Key=path)
                 async with answer["Body"] as stream:
                     return await _first_bytes(stream, bytes_max), str(answer.get("ETag", ""))
         except errors.NotFound:
             return None
 
-    async def write_own(self, name: str, value: bytes, replacing: str | None) -> bool:
-        """Write *value* under *name* in the control folder, if what stands there has the ETag *replacing* (None: if
-        nothing does); False if that is not so. A server that knows no such conditions writes all the same."""
+    async def write_control_object(self, name: str, value: bytes, replacing: str | None) -> bool:
+        """Write *value* to the object *name* of the control folder if it has the ETag *replacing* (None: if it does not
+        exist). Return False if the condition does not hold. A server without conditional writes ignores it."""
         if replacing is None:
             return await self._write_if(name, value, IfNoneMatch="*")
-        # Ceph compares with what stands between the quotes, RFC 9110 with what stands there quotes and all.
+        # Ceph compares the ETag without its quotes; RFC 9110 compares it with them.
         return await self._write_if(name, value, IfMatch=replacing) or await self._write_if(
             name, value, IfMatch=replacing.strip('"')
         )
 
     async def _write_if(self, name: str, value: bytes, **condition: str) -> bool:
-        at = self._own(name)
+        path = self._control_path(name)
         try:
-            await self._client.put_object(**self._in_bucket, Key=at, Body=value, **condition)
+            await self._client.put_object(**self._in_bucket, Key=path, Body=value, **condition)
         except Exception as error:
-            said = failure_of_botocore_error(error)
-            if said.status == 412 or said.code in _NOT_SO:
+            failure = failure_of_botocore_error(error)
+            if failure.status == 412 or failure.code in _CONDITION_FAILED:
                 return False
-            if said.status != 501:
-                raise self._translated(error, at) from error
-            with self._translating(at):
-                await self._client.put_object(**self._in_bucket, Key=at, Body=value)
+            if failure.status != 501:
+                raise self._to_backend_error(error, path) from error
+            with self._translating(path):
+                await self._client.put_object(**self._in_bucket, Key=path, Body=value)
         return True
 
     async def list_page(self, prefix: str, after: str = "", token: str = "", *, lines: int = LINES) -> bytes:
-        """A page of what the bucket holds under names that begin with *prefix*, as the server's XML: the first one
-        behind *after*, or the one that *token* stands for."""
+        """Return a page of the objects whose names begin with *prefix*, as the server's XML: the first one after
+        *after*, or the one that *token* names."""
         from botocore.awsrequest import AWSRequest
 
-        from backends.s3.botocore_http import first_bytes
+        from backends.s3.botocore_http import read_bounded
 
         query: dict[str, Any] = {"Prefix": prefix, "MaxKeys": lines, "EncodingType": "url"}
         query |= {"ContinuationToken": token} if token else {"StartAfter": after} if after else {}
         with self._translating(None):
             url = await self._client.generate_presigned_url("list_objects_v2", Params={**self._in_bucket, **query})
             request = AWSRequest("GET", url, stream_output=True).prepare()
-            answer = await self._client._endpoint.http_session.send(request)  # noqa: SLF001 (nobody else has one)
-            async with answer.raw:  # a connection with an answer that was not read to its end is closed
-                body = await first_bytes(answer.raw.content, PAGE_BYTES_MAX)
+            answer = await self._client._endpoint.http_session.send(request)  # noqa: SLF001 (no public way)
+            async with answer.raw:  # closes the connection where the response was not read to its end
+                body = await read_bounded(answer.raw.content, PAGE_BYTES_MAX)
         if answer.status_code == 200:
             return body
-        raise translated(failure_in_response(answer.status_code, answer.headers, body), self.where, None, None)
+        raise to_backend_error(failure_in_response(answer.status_code, answer.headers, body), self.location, None, None)
 
     def tls_context(self, ca_pem: bytes | None) -> ssl.SSLContext:
-        """A context for TLS that trusts *ca_pem* alone, or without it the authorities of this machine and those that
-        botocore trusts. Blocking: it reads certificates."""
+        """Create a TLS context that trusts *ca_pem* alone; without it, the authorities of this machine and those of
+        botocore. Blocking: it reads certificates."""
         from botocore.httpsession import get_cert_path
 
         context = ssl.create_default_context(cadata=None if ca_pem is None else ca_pem.decode("ascii", "replace"))
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # authorities made by hand lack extensions
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # self-made authorities lack extensions
         if ca_pem is None:
             verify = self._client._endpoint.http_session._verify  # noqa: SLF001 (a path, where the environment names one)
             context.load_verify_locations(get_cert_path(verify))
@@ -197,55 +213,54 @@ class ControlClient:
         """Close the connections."""
         await self._client.__aexit__(None, None, None)
 
-    def _own(self, name: str) -> str:
+    def _control_path(self, name: str) -> str:
         return f"{self._settings.prefix}{CONTROL}/{name}"
 
     @property
     def _in_bucket(self) -> dict[str, str]:
         return {"Bucket": self._settings.bucket}
 
-    def _listen_for_region(self, request_dict: Any, response: Any = None, **_: object) -> None:
-        """Keep where a bucket is said to lie, which the client for values has to know too. botocore itself shall not go
-        there: it asks anew to find out where that is, and anew for an answer that sends it elsewhere again, without
-        end."""
+    def _note_region(self, request_dict: Any, response: Any = None, **_: object) -> None:
+        """Note the region that a response reports for the bucket, which the client for values needs too. Keep botocore
+        from following the redirect itself: it would repeat requests without end where each response redirects again."""
         request_dict["context"].setdefault("s3_redirect", {})["redirected"] = True
         if response is None:
             return
         http, parsed = response
         if http.status_code in _ELSEWHERE:
-            fault = parsed.get("Error", {})
-            self._region_told = str(fault.get("Region") or http.headers.get("x-amz-bucket-region") or "")
+            error = parsed.get("Error", {})
+            self._reported_region = str(error.get("Region") or http.headers.get("x-amz-bucket-region") or "")
 
     @contextmanager
-    def _translating(self, key: str | None, fine: str = "") -> Iterator[None]:
-        """Turn what botocore raises into our errors; the code *fine* is no error."""
+    def _translating(self, key: str | None, ignored_code: str = "") -> Iterator[None]:
+        """Turn the exceptions of botocore into `backends.errors`; ignore an error with the code *ignored_code*."""
         try:
             yield
         except errors.BackendError:
             raise
         except Exception as error:  # botocore's parsers raise anything
-            if not fine or failure_of_botocore_error(error).code != fine:
-                raise self._translated(error, key) from error
+            if not ignored_code or failure_of_botocore_error(error).code != ignored_code:
+                raise self._to_backend_error(error, key) from error
 
-    def _translated(self, error: Exception, key: str | None) -> errors.BackendError:
-        return translated(failure_of_botocore_error(error), self.where, key, error)
+    def _to_backend_error(self, error: Exception, key: str | None) -> errors.BackendError:
+        return to_backend_error(failure_of_botocore_error(error), self.location, key, error)
 
 
 async def open_control(settings: S3Settings) -> tuple[ControlClient, Credentials]:
-    """Find the keys, the region and the bucket, which is made where that is asked for. Raises what is in the way."""
-    session = await asyncio.to_thread(_prepared, settings)
+    """Resolve the credentials, find the region and the bucket, and create the bucket if the settings say so."""
+    session = await asyncio.to_thread(_prepare_session, settings)
     credentials = await resolve(session, settings)
     region = settings.region or session.get_config_variable("region") or REGION_DEFAULT
     control = await ControlClient.start(session, settings, region)
     try:
-        elsewhere = await _found_or_made(control, settings)
+        elsewhere = await _find_or_create(control, settings)
         if elsewhere is not None and settings.region is None:
             await control.close()
             control = await ControlClient.start(session, settings, elsewhere)
-            elsewhere = await _found_or_made(control, settings)
+            elsewhere = await _find_or_create(control, settings)
         if elsewhere is not None:
-            raise translated(
-                S3Failure(301, "", "", elsewhere), control.where, None, errors.Misconfigured("wrong region")
+            raise to_backend_error(
+                S3Failure(301, "", "", elsewhere), control.location, None, errors.Misconfigured("wrong region")
             )
     except BaseException:
         await control.close()
@@ -253,42 +268,44 @@ async def open_control(settings: S3Settings) -> tuple[ControlClient, Credentials
     return control, credentials
 
 
-async def _found_or_made(control: ControlClient, settings: S3Settings) -> str | None:
+async def _find_or_create(control: ControlClient, settings: S3Settings) -> str | None:
     try:
-        return await control.region_elsewhere()
+        return await control.find_other_region()
     except errors.Misconfigured as error:
         if not settings.create_bucket or failure_of_botocore_error(error.__cause__ or error).code != "NoSuchBucket":
             raise
     await control.create_bucket()
-    return await control.region_elsewhere()
+    return await control.find_other_region()
 
 
 async def _first_bytes(stream: Any, bytes_max: int) -> bytes:
-    """All of *stream*, or its first *bytes_max* bytes; of what follows nothing is taken in."""
-    found = bytearray()
-    while len(found) < bytes_max and (part := await stream.read(bytes_max - len(found))):
-        found += part
-    return bytes(found)
+    """Read *stream* to its end, or its first *bytes_max* bytes."""
+    content = bytearray()
+    while len(content) < bytes_max and (part := await stream.read(bytes_max - len(content))):
+        content += part
+    return bytes(content)
 
 
 def is_md5(etag: str | None, digest: str) -> bool:
-    """Whether *etag* is that MD5."""
+    """Return whether *etag* is the MD5 *digest*, in hex."""
     return etag is not None and etag.strip('"').lower() == digest
 
 
 def load() -> None:
-    """Load what opening a bucket takes, once in a process; nobody is asked anything. Blocking: a second, and on a busy
-    machine many."""
+    """Import what opening a bucket needs, once in a process; sends no request. Blocks for a second, and for many on a
+    busy machine."""
     with _loading:
         if not _loaded:
             keys = (None, None, None, None)
-            with suppress(errors.Misconfigured):  # an environment that is wrong is told by who opens a bucket
-                _prepared(S3Settings("", "", "", None, REGION_DEFAULT, *keys, "auto", False, None, 1, 1.0, "auto"))
+            with suppress(errors.Misconfigured):  # opening a bucket reports a wrong environment
+                _prepare_session(
+                    S3Settings("", "", "", None, REGION_DEFAULT, *keys, "auto", False, None, 1, 1.0, "auto")
+                )
             _loaded.append(True)
 
 
-def _prepared(settings: S3Settings) -> Any:
-    """A session that has read its models: a client is made and thrown away here, so that the next takes 6 ms."""
+def _prepare_session(settings: S3Settings) -> Any:
+    """Create a session that has read its models: a client is created and dropped here, so that the next takes 6 ms."""
     from aiobotocore.session import AioSession
     from botocore.exceptions import BotoCoreError
 
@@ -303,14 +320,14 @@ def _prepared(settings: S3Settings) -> Any:
 
 @cache
 def _loader(data_path: str | None) -> Any:
-    """botocore's models of services, read from its files once in a process: parsing them takes a tenth of a second."""
+    """Return a loader of botocore's service models, which are parsed once in a process, in a tenth of a second."""
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
 
 
 async def _warm(session: Any, settings: S3Settings) -> None:
-    """With keys that are nobody's, so that the chain is left for the loop that will use it."""
+    """Create a client with dummy keys, so that the chain of providers is left for the event loop that will use it."""
     async with _client(session, settings, REGION_DEFAULT, aws_access_key_id="warm", aws_secret_access_key="up"):  # noqa: S106
         pass
 
@@ -326,7 +343,7 @@ def _client(session: Any, settings: S3Settings, region: str, **keys: str) -> Any
         read_timeout=settings.timeout_s,
         retries={"total_max_attempts": 1},
         s3={"addressing_style": settings.style},
-        # Servers older than these checksums refuse the trailers that they come in.
+        # Servers that are older than these checksums refuse the trailers that carry them.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         max_pool_connections=settings.connections,

@@ -1,8 +1,8 @@
-"""The keys that requests are signed with: the chain of aiobotocore (given keys, environment, profile, web identity,
-container, instance), handed out for a little while at a time, so that a key is replaced before it expires.
+"""Credentials for signing: aiobotocore's chain of providers (given keys, environment, profile, web identity, container,
+instance), handed out with a time at which to ask again, so that they are replaced before they expire.
 
-botocore refreshes what expires within 15 minutes, and lets nobody have what expires within 10 without trying. Whoever
-gets keys here keeps them until `Keys.until`, a moment at which to ask again.
+botocore refreshes credentials that expire within 15 minutes, and within 10 minutes of the expiry hands out none without
+a successful refresh. The caller uses the keys that it gets here until `Keys.until`, and then asks again.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from backends.s3.settings import S3Settings
 
 
 class Keys(NamedTuple):
-    """What requests are signed with."""
+    """The credentials that requests are signed with."""
 
     access_key: str
     secret_key: str
     token: str | None
     until: datetime | None
-    """When the provider shall be asked again, which is before the keys expire. None for keys that do not."""
+    """When to ask the provider again, which is before the keys expire. None for keys that do not expire."""
 
 
 class Credentials:
-    """An asynchronous provider of keys over a chain that was resolved."""
+    """An asynchronous provider of keys, over a resolved chain of aiobotocore."""
 
     def __init__(self, chain: Any, pauses: Sequence[float]) -> None:
         """*pauses*: as `DriverTiming.credential_seconds`, longest first."""
@@ -34,12 +34,12 @@ class Credentials:
         self._pauses = pauses
 
     async def __call__(self) -> Keys:
-        """The keys for now. Raises what the chain raises."""
+        """Return the current keys. Raises what the chain raises."""
         frozen = await self._chain.get_frozen_credentials()
         return Keys(frozen.access_key, frozen.secret_key, frozen.token, self._ask_again_at())
 
     def _ask_again_at(self) -> datetime | None:
-        """None for keys that do not expire."""
+        """Return the time for `Keys.until`; None for keys that do not expire."""
         expires_within = getattr(self._chain, "refresh_needed", None)
         if expires_within is None:
             return None
@@ -48,8 +48,8 @@ class Credentials:
 
 
 async def resolve(session: Any, settings: S3Settings) -> Credentials:
-    """The keys that *settings* name, or the first that the chain finds. Raises `Misconfigured` where there are none,
-    and `Unavailable` where whoever gives them out does not answer."""
+    """Return the credentials that *settings* contain, or the first that the chain finds. Raises `Misconfigured` where
+    there are none, `Unavailable` where a provider does not answer, and `Denied` where it refuses."""
     from botocore import exceptions
 
     if settings.access_key is not None:

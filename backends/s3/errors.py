@@ -1,8 +1,9 @@
-"""What S3 servers and the way to them say, in the words of `backends.errors`: one table of codes, one of states.
+"""Translate what S3 servers and connections report into `backends.errors`: one table of codes, one of HTTP statuses.
 
-The client for values answers with the server's XML; botocore with parsed fields. Both raise exceptions of their own
-where there was no answer. All become a `S3Failure`, and a `S3Failure` becomes one error that tells what, where, and
-what to do. Quoted are a server's code and message alone: the rest of such a body may hold what was signed.
+The client for values returns the server's XML; botocore returns parsed fields; both raise exceptions of their own where
+no response came. All of these become an `S3Failure`, and `to_backend_error` turns that into one error that names the
+problem, the bucket, and what to do. Of a response, only the code and the message are quoted: the rest of its body may
+contain what was signed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _BODY = "the bytes that arrived there are not those that were sent"
 _CODES: dict[str, tuple[type[BackendError], str]] = {
     "NoSuchKey": (NotFound, "no such value"),
     "InvalidRange": (Corrupted, "the value ends before that"),
-    # who we are, and what we may
+    # authentication and authorization
     "AccessDenied": (Denied, _ALLOW),
     "AllAccessDisabled": (Denied, "access to the bucket is switched off"),
     "AccountProblem": (Denied, "the account has a problem"),
@@ -46,7 +47,7 @@ _CODES: dict[str, tuple[type[BackendError], str]] = {
     "ExpiredToken": (Denied, _EXPIRED),
     "InvalidToken": (Denied, _EXPIRED),
     "TokenRefreshRequired": (Denied, _EXPIRED),
-    # what somebody has to change
+    # configuration
     "NoSuchBucket": (Misconfigured, _NO_BUCKET),
     "InvalidBucketName": (Misconfigured, "it takes no bucket of such a name"),
     "BucketAlreadyExists": (Misconfigured, "the bucket is somebody else's; choose another name"),
@@ -60,18 +61,18 @@ _CODES: dict[str, tuple[type[BackendError], str]] = {
     "RequestExpired": (Misconfigured, _CLOCK),
     "InvalidObjectState": (Misconfigured, "the value lies in an archive; keep this prefix out of such lifecycle rules"),
     "NotImplemented": (Misconfigured, "it does not know this request"),
-    # no room
+    # space
     "QuotaExceeded": (Full, _QUOTA),
     "XMinioAdminBucketQuotaExceeded": (Full, _QUOTA),
     "XMinioStorageFull": (Full, _QUOTA),
     "InsufficientStorage": (Full, _QUOTA),
     "StorageFull": (Full, _QUOTA),
-    # what was sent is not what arrived
+    # checksums
     "BadDigest": (Corrupted, _BODY),
     "InvalidDigest": (Corrupted, _BODY),
     "XAmzContentChecksumMismatch": (Corrupted, _BODY),
     "XAmzContentSHA256Mismatch": (Corrupted, _BODY),
-    # what may be well in a moment
+    # transient
     "SlowDown": (Unavailable, _SLOW),
     "SlowDownRead": (Unavailable, _SLOW),
     "SlowDownWrite": (Unavailable, _SLOW),
@@ -107,9 +108,9 @@ _STATES: dict[int, tuple[type[BackendError], str]] = {
     507: (Full, _QUOTA),
 }
 
-# What the libraries say where no answer came, or none that they understand; the first that is in their text counts.
+# Marks in the texts of exceptions where no response came, or none that was understood; the first match counts.
 _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
-    (("AnswerTooLong", "BodyTooLong"), Corrupted, "its answer is longer than any answer to that"),
+    (("AnswerTooLong", "BodyTooLong"), Corrupted, "its response is longer than any valid response to that"),
     (
         ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED"),
         Misconfigured,
@@ -123,13 +124,13 @@ _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
     (("gaierror", "Name or service not known", "getaddrinfo"), Unavailable, "its host's name is not known"),
     (("ConnectionRefused", "Connect call failed", "Connection refused"), Unavailable, "nobody listens there"),
     (("TimedOut", "Timeout", "timed out"), Unavailable, "no answer in time"),
-    (("MalformedAnswer", "ResponseParserError", "ParseError"), Corrupted, "its answer is none that S3 would give"),
+    (("MalformedAnswer", "ResponseParserError", "ParseError"), Corrupted, "its response is not one of S3"),
     (("ConnectionCut", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
 )
 
 
 class BucketLocation(NamedTuple):
-    """The place, as errors tell it."""
+    """Which bucket an error is about. `name` is the backend's."""
 
     name: str
     bucket: str
@@ -140,7 +141,7 @@ class BucketLocation(NamedTuple):
 
 
 class S3Failure(NamedTuple):
-    """An answer that was a refusal, or why there was none (then *status* is 0)."""
+    """An error response; or, with `status` 0 and a text in `message`, the reason why there was no response."""
 
     status: int = 0
     code: str = ""
@@ -150,24 +151,24 @@ class S3Failure(NamedTuple):
 
 
 def failure_of_http_error(error: Exception) -> S3Failure:
-    """Why there was no answer, from what `s3_http` raises."""
+    """Describe an exception of `http_client`: why there was no response."""
     return S3Failure(message=f"{type(error).__name__}: {error}")
 
 
 def failure_in_response(status: int, headers: Mapping[str, str], body: bytes) -> S3Failure:
-    """What a refusal says, as it came; header names in lower case."""
+    """Parse an error response. Header names are in lower case."""
     text = body.decode(errors="replace")
-    field = {name: html.unescape(found[1]) if (found := rule.search(text)) else "" for name, rule in _FIELD.items()}
+    field = {name: html.unescape(match[1]) if (match := rule.search(text)) else "" for name, rule in _FIELD.items()}
     region = field["Region"] or headers.get("x-amz-bucket-region", "")
-    wait_s = seconds_of(headers.get("retry-after"))
+    wait_s = retry_after_seconds(headers.get("retry-after"))
     return S3Failure(status, field["Code"], field["Message"], region, retry_after_s=wait_s)
 
 
 def failure_of_botocore_error(error: BaseException) -> S3Failure:
-    """What one of botocore's exceptions tells; any other is what has gone wrong on the way."""
+    """Describe an exception of botocore: an error response, or why there was none."""
     response: dict[str, Any] | None = getattr(error, "response", None)
     if not isinstance(response, dict):
-        source = getattr(error, "kwargs", {}).get("error", "")  # what the connection said, which botocore leaves out
+        source = getattr(error, "kwargs", {}).get("error", "")  # the connection's own error, which botocore leaves out
         return S3Failure(message=" ".join(filter(None, [f"{type(error).__name__}: {error}", str(source)])))
     fault, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
     headers = meta.get("HTTPHeaders", {})
@@ -177,41 +178,43 @@ def failure_of_botocore_error(error: BaseException) -> S3Failure:
         "" if code.isdecimal() else code,
         str(fault.get("Message") or ""),
         str(fault.get("Region") or headers.get("x-amz-bucket-region") or ""),
-        retry_after_s=seconds_of(headers.get("retry-after")),
+        retry_after_s=retry_after_seconds(headers.get("retry-after")),
     )
 
 
-def seconds_of(header: str | None) -> float | None:
-    """A Retry-After in seconds (RFC 9110, 10.2.3); its form as a date is passed over."""
+def retry_after_seconds(header: str | None) -> float | None:
+    """Return a Retry-After in seconds (RFC 9110, 10.2.3); None where there is none, or it is a date."""
     return float(header) if header is not None and header.isdecimal() else None
 
 
-def translated(said: S3Failure, where: BucketLocation, key: str | None, cause: BaseException | None) -> BackendError:
-    """The one error that says what *said* means, with *cause* as its source."""
-    kind, meaning = _meaning(said)
+def to_backend_error(
+    failure: S3Failure, location: BucketLocation, key: str | None, cause: BaseException | None
+) -> BackendError:
+    """Return the error for *failure*, with *cause* as its `__cause__`."""
+    kind, meaning = _meaning(failure)
     if kind is NotFound and key is None:
         kind = Misconfigured
-    if said.region and meaning is _REGION:
-        region = said.region[:_REGION_CHARS_MAX]
+    if failure.region and meaning is _REGION:
+        region = failure.region[:_REGION_CHARS_MAX]
         meaning = f"the bucket lies in the region {region}; set region = {region!r}"
-    quoted = ": ".join(filter(None, [said.code, said.message])) if said.status else ""
-    answer = f" ({said.status} {quoted[:_QUOTED_CHARS_MAX]})".replace(" )", ")") if said.status else ""
-    made = kind(f"{where}: {meaning}{answer}", backend=where.name, key=key)
-    made.retry_after_s = said.retry_after_s
-    made.__cause__ = cause
-    return made
+    quoted = ": ".join(filter(None, [failure.code, failure.message])) if failure.status else ""
+    response = f" ({failure.status} {quoted[:_QUOTED_CHARS_MAX]})".replace(" )", ")") if failure.status else ""
+    error = kind(f"{location}: {meaning}{response}", backend=location.name, key=key)
+    error.retry_after_s = failure.retry_after_s
+    error.__cause__ = cause
+    return error
 
 
-def _meaning(said: S3Failure) -> tuple[type[BackendError], str]:
-    if said.code in _CODES:
-        return _CODES[said.code]
-    if said.status in _STATES:
-        return _STATES[said.status]
-    if said.status >= 500:
+def _meaning(failure: S3Failure) -> tuple[type[BackendError], str]:
+    if failure.code in _CODES:
+        return _CODES[failure.code]
+    if failure.status in _STATES:
+        return _STATES[failure.status]
+    if failure.status >= 500:
         return Unavailable, "it has an error of its own"
-    if said.status:
+    if failure.status:
         return Misconfigured, "it refuses the request"
     for marks, kind, meaning in _NO_ANSWER:
-        if any(mark in said.message for mark in marks):
+        if any(mark in failure.message for mark in marks):
             return kind, meaning
-    return errors.Unavailable, "no answer: " + said.message.partition("\n")[0][:_QUOTED_CHARS_MAX]
+    return errors.Unavailable, "no answer: " + failure.message.partition("\n")[0][:_QUOTED_CHARS_MAX]

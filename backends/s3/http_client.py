@@ -1,9 +1,9 @@
-"""The HTTP client that carries values: aiohttp, bounded for one server that may be broken or hostile.
+"""The HTTP client for values: aiohttp, bounded for a server that may be broken or hostile.
 
-aiohttp parses answers and pools connections. This module adds what its caller relies on: no redirect is followed, an
-answer is bounded before memory is allocated for it, and a failed exchange aborts its connection, so that nothing holds
-the buffers of a value any longer. aiohttp repeats a request once where its connection ends before the head of an answer
-has come, since servers close idle connections at any time; each request here may be repeated (RFC 9110, 9.2.2).
+aiohttp parses responses and pools connections. This module adds what its caller relies on: no redirect is followed, a
+response is bounded before memory is allocated for it, and a failed exchange aborts its connection, so that nothing
+holds the buffers of a value any longer. aiohttp repeats a request once where its connection ends before the head of a
+response has come, since servers close idle connections at any time. Every request here is idempotent (RFC 9110, 9.2.2).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from backends.base import Buffer, size_of
 from backends.buffers import unfilled
 from backends.s3.connections import Connector, Request
 
-REFUSAL_BYTES_MAX = 64 << 10
-"""Bytes that are read of a body whose status is no success: an error of S3's has some hundred."""
+ERROR_BYTES_MAX = 64 << 10
+"""Bytes that are read of the body of an error response: an error of S3 has some hundred."""
 
 _READ_BUFFER_BYTES = 64 << 10  # aiohttp stops reading from the socket at twice that, or after 4,096 chunks
 _JOINED_BYTES_MAX = 64 << 10  # a value up to that is sent in one piece with its head
@@ -40,29 +40,29 @@ _NOT_SIGNED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 class HttpError(Exception):
-    """The exchange has failed and its connection is closed."""
+    """The exchange failed, and its connection is closed."""
 
 
 class MalformedResponse(HttpError):
-    """What the server sent is not HTTP/1.1, or its head exceeds a limit."""
+    """The response is not HTTP/1.1, or its head exceeds a limit."""
 
 
 class BodyTooLong(HttpError):
-    """The body has, or is announced with, more bytes than the caller allows. Nothing more of it is read."""
+    """The body has, or its Content-Length announces, more bytes than the caller allows. Nothing more of it is read."""
 
     def __init__(self, bytes_max: int, announced: int | None = None) -> None:
         size = f"more than {bytes_max}" if announced is None else str(announced)
-        super().__init__(f"the answer has {size} bytes, and may have {bytes_max}")
+        super().__init__(f"the response has {size} bytes, and may have {bytes_max}")
         self.announced = announced
-        """Its Content-Length; None for a body that turned out too long while it came."""
+        """The Content-Length; None where the body turned out too long while it was read."""
 
 
 class ConnectionCut(HttpError):
-    """The connection ended before the answer did."""
+    """The connection ended before the response was complete."""
 
 
 class HttpResponse(NamedTuple):
-    """A whole answer, but for a refusal's body beyond `REFUSAL_BYTES_MAX`. Header names are compared without case."""
+    """A whole response; the body of an error is cut at `ERROR_BYTES_MAX`. Header names ignore case."""
 
     status: int
     headers: Mapping[str, str]
@@ -75,10 +75,10 @@ class HttpResponse(NamedTuple):
         return 200 <= self.status < 300
 
 
-def proxy_for(scheme: str, host: str) -> tuple[str, dict[str, str]] | None:
-    """The proxy that the environment names for *host* (http_proxy, https_proxy, all_proxy, no_proxy): its URL without
-    credentials, and the headers for it alone. Raises `ValueError` for one that is no http(s):// address, such as a
-    SOCKS proxy."""
+def find_proxy(scheme: str, host: str) -> tuple[str, dict[str, str]] | None:
+    """Return the proxy that the environment names for *host* (http_proxy, https_proxy, all_proxy, no_proxy): its URL
+    without credentials, and the headers for it alone; None where there is none. Raises `ValueError` for a proxy that is
+    no http(s):// address, such as a SOCKS proxy."""
     proxies = getproxies()
     url = proxies.get(scheme) or proxies.get("all")
     if not url or proxy_bypass(host):
@@ -94,7 +94,7 @@ def proxy_for(scheme: str, host: str) -> tuple[str, dict[str, str]] | None:
 
 
 class HttpClient:
-    """Sends requests to one server. Of use on the event loop, and in the process, that it was made in."""
+    """Sends requests to one server. Usable only on the event loop, and in the process, that created it."""
 
     def __init__(
         self,
@@ -106,22 +106,22 @@ class HttpClient:
         timeout_s: float,
         idle_timeout_s: float,
     ) -> None:
-        """*address*: `http(s)://host[:port]`, with *tls* for https. *connections_max*: open at once; the caller sends
-        no more requests than that at once, since *connect_timeout_s* includes the wait for a connection. *timeout_s*:
-        for a whole exchange. *idle_timeout_s*: an older idle connection is not used again, since firewalls on the way
-        forget idle connections without a word.
+        """*address*: `http(s)://host[:port]`, with *tls* for https. *connections_max*: open at once. The caller
+        must not send more requests at once, since *connect_timeout_s* includes the wait for a connection. *timeout_s*:
+        for a whole exchange. *idle_timeout_s*: a connection that was idle for longer is not used again, since firewalls
+        silently drop idle connections.
 
-        Raises `ValueError` where the environment names a proxy that is none."""
+        Raises `ValueError` where the environment names an invalid proxy."""
         parts = urlsplit(address)
         assert parts.hostname
         self.host = parts.netloc
-        """What the header Host says, port included."""
+        """The value of the header Host, port included."""
         self._address, self._timeout_s, self._connect_timeout_s = address, timeout_s, connect_timeout_s
-        self._every: dict[str, str] = {}  # headers of each request beside those that are signed
+        self._extra_headers: dict[str, str] = {}  # headers of each request that are not signed
         self._options: dict[str, Any] = {"allow_redirects": False, "ssl": tls if tls is not None else True}
-        if (proxy := proxy_for(parts.scheme, parts.hostname)) is not None:
+        if (proxy := find_proxy(parts.scheme, parts.hostname)) is not None:
             self._options |= {"proxy": proxy[0], "proxy_headers": proxy[1]}
-            self._every = proxy[1] if tls is None else {}
+            self._extra_headers = proxy[1] if tls is None else {}
         self._connector = Connector(limit=connections_max, keepalive_timeout=idle_timeout_s)
         self._session = aiohttp.ClientSession(
             connector=self._connector,
@@ -138,8 +138,8 @@ class HttpClient:
     async def request(
         self, method: str, target: str, headers: Mapping[str, str], body: Sequence[Buffer] = (), *, bytes_max: int
     ) -> HttpResponse:
-        """Send one request for *target*, an encoded path with its query, and return the answer, whatever its status.
-        A success has at most *bytes_max* bytes of body.
+        """Send one request for *target*, a percent-encoded path with its query; return the response of whatever status.
+        A successful one may have *bytes_max* bytes of body.
 
         Raises `HttpError`, `OSError` (with `TimeoutError` and `ssl.SSLError`), and `ValueError` for a header that
         contains a control character."""
@@ -148,23 +148,23 @@ class HttpClient:
         self._running += 1
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._exchange(method, target, {**headers, **self._every}, _Value(body), bytes_max)
+                return await self._exchange(method, target, {**headers, **self._extra_headers}, _Value(body), bytes_max)
         except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError):
-            raise  # an OSError that says what is wrong
+            raise  # an OSError with the reason
         except aiohttp.ClientError as error:
-            raise _translated(error) from error
+            raise _to_backend_error(error) from error
         finally:
             self._running -= 1
             await self._end()
 
     async def close(self) -> None:
-        """Close the connections, or have the last request that runs close them. Later ones are refused."""
+        """Close the connections at once, or when the last running request ends. Later requests are refused."""
         self._is_closed = True
         await self._end()
 
     async def _end(self) -> None:
         if self._is_closed and not self._running:
-            with suppress(TimeoutError):  # a peer that does not read what was written
+            with suppress(TimeoutError):  # the peer does not read what was written
                 async with asyncio.timeout(self._connect_timeout_s):
                     await self._connector.close(abort_ssl=True)
 
@@ -176,7 +176,7 @@ class HttpClient:
         try:
             response = await self._session.request(method, url, headers=headers, data=data, **self._options)
             if response.status < 200:
-                raise MalformedResponse(f"an answer {response.status} that nobody asked for")
+                raise MalformedResponse(f"an unexpected interim response {response.status}")
             length, body = _length_of(response.headers), bytearray()
             if method != "HEAD" and response.status not in _NO_BODY:
                 body = await _read(response, length, bytes_max)
@@ -190,30 +190,30 @@ class HttpClient:
 
 
 async def _read(response: aiohttp.ClientResponse, length: int | None, bytes_max: int) -> bytearray:
-    """The body, in one buffer that has the announced *length* from the start. A refusal's is cut off."""
-    is_refusal = not 200 <= response.status < 300
-    limit = REFUSAL_BYTES_MAX if is_refusal else bytes_max
-    if length is not None and length > limit and not is_refusal:
+    """Read the body into one buffer, allocated with the announced *length*. Cut the body of an error response."""
+    is_error = not 200 <= response.status < 300
+    limit = ERROR_BYTES_MAX if is_error else bytes_max
+    if length is not None and length > limit and not is_error:
         raise BodyTooLong(limit, length)
     body, filled, parts = unfilled(min(length or 0, limit)), 0, 0
     async for part, _ in response.content.iter_chunks():
-        body[filled : filled + len(part)] = part  # in place, or at the end of what came without a length
+        body[filled : filled + len(part)] = part  # in place, or appended where there is no Content-Length
         filled, parts = filled + len(part), parts + 1
         if parts % _TURN_PARTS == 0:
-            await asyncio.sleep(0)  # tiny chunks that have come already would all be taken in one turn of the loop
+            await asyncio.sleep(0)  # tiny chunks that are buffered already would all be read in one turn of the loop
         if filled > limit:
-            if not is_refusal:
+            if not is_error:
                 raise BodyTooLong(limit)
             _abort(response)
             del body[limit:]
             break
     if filled < len(body):
-        raise ConnectionCut(f"{filled} of {length} bytes came")
+        raise ConnectionCut(f"{filled} of {length} bytes were received")
     return body
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Close the connection without sending or reading what is left, unless it was given back."""
+    """Close the connection without sending or reading the rest, unless it was returned to the pool."""
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
     response.close()
@@ -226,7 +226,7 @@ def _length_of(headers: Mapping[str, str]) -> int | None:
     return None if length is None else int(length)
 
 
-def _translated(error: aiohttp.ClientError) -> HttpError:
+def _to_backend_error(error: aiohttp.ClientError) -> HttpError:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return HttpError(f"the proxy answered CONNECT with {error.status}")
     kind = MalformedResponse if isinstance(error, aiohttp.ClientResponseError) else ConnectionCut
@@ -234,7 +234,7 @@ def _translated(error: aiohttp.ClientError) -> HttpError:
 
 
 class _Value(Payload):
-    """The buffers of a value, which are sent without copies, and anew where aiohttp repeats the request."""
+    """The buffers of a value, sent without copies, and sent again where aiohttp repeats the request."""
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         super().__init__(buffers)
@@ -242,18 +242,18 @@ class _Value(Payload):
         self._transport: asyncio.WriteTransport | None = None
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """For aiohttp's digests and logs of bodies, which are not in use."""
-        raise TypeError("a value is no text")
+        """Required by aiohttp for digests and logs of bodies, which this client does not use."""
+        raise TypeError("a value is not text")
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Write all to a connection, which is aborted where that does not succeed."""
+        """Write all buffers to a connection; abort it where that fails."""
         assert isinstance(writer, StreamWriter)
         self._transport = writer.transport
         if self.bytes <= _JOINED_BYTES_MAX:
             await writer.write(b"".join(self._value))
             return
         try:
-            writer.send_headers()  # they would else be joined with the first piece, which copies it
+            writer.send_headers()  # else they are joined with the first piece, which copies it
             for buffer in self._value:
                 view = memoryview(buffer).cast("B")
                 for at in range(0, len(view), _PIECE_BYTES):
@@ -263,6 +263,6 @@ class _Value(Payload):
             raise
 
     def abort(self) -> None:
-        """Drop what the connection has not sent yet."""
+        """Abort the connection, which drops the buffers that it has not sent yet."""
         if self._transport is not None:
             self._transport.abort()

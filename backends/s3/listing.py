@@ -1,11 +1,11 @@
-"""Listing what lies below a prefix: in order, page by page, and nothing but values.
+"""List the values below a prefix: in order, page by page.
 
-Pages are parsed here, in a thread: botocore's parser holds the event loop for 80 µs a line. A server may be broken or
-hostile, so a page is bounded in bytes, lines and depth, has no document type (and so no entities), and each page must
-get on: a listing that repeats itself, goes backwards, names what was not asked for, or goes on without saying where,
-raises `Corrupted`. Names that are no keys of ours are passed over, so the caller cannot bound them: a listing with too
-many of them, or of pages without a key, raises `Corrupted`, too. Keys that go on for ever, in order, cannot be told
-from many keys: whoever walks a listing bounds the walk.
+Pages are parsed here, in a thread: botocore's parser blocks the event loop for 80 µs per line. A server may be broken
+or hostile. So a page is bounded in bytes, lines and depth, may have no document type (and so no entities), and must
+advance. A listing that repeats itself, goes backwards, names objects outside the prefix, or continues without a token
+raises `Corrupted`. Names that are no keys of values are skipped. The caller does not see them and cannot bound them, so
+a listing with too many such names, or with too many pages without a key, raises `Corrupted` too. Endless keys in order
+cannot be distinguished from many keys: the caller has to bound the walk.
 """
 
 from __future__ import annotations
@@ -20,45 +20,47 @@ from backends import base, errors
 from backends.base import Listed
 
 LINES = 1_000
-"""Of a page: the most that S3 gives out."""
+"""Lines of a page: the maximum of S3."""
 PAGE_BYTES_MAX = 4 << 20
-"""A line has at most 1,024 bytes of key, each spelt as three, and some hundred bytes more."""
+"""A line has at most 1,024 bytes of key, each encoded as three, and some hundred bytes more."""
 EMPTY_PAGES_MAX = 100
-"""Pages without a line, of which the last says that more follows. S3 allows them, and none sends many in a row."""
-STRANGERS_MAX = 1_000_000
-"""Names in one listing that are no keys of ours: what people put below the prefix by hand, although it is ours."""
+"""Consecutive truncated pages without a line. S3 allows them, and no server sends many in a row."""
+SKIPPED_NAMES_MAX = 1_000_000
+"""Names in one listing that are no keys of values: objects that people put below the prefix by hand."""
 KEYLESS_PAGES_MAX = 10_000
-"""Pages in one listing without a key of ours: ten times as many as `STRANGERS_MAX` names fill."""
+"""Pages in one listing without a key of a value: ten times as many as `SKIPPED_NAMES_MAX` names fill."""
 
 _DEPTH_MAX = 8
-_PIECE_BYTES = 64 << 10  # between two of them other threads run
+_PIECE_BYTES = 64 << 10  # other threads run between two pieces
 _FIELDS = {"Key", "Size"}
 _SWITCHES = {"IsTruncated", "NextContinuationToken", "EncodingType"}
 
 
 class Page(NamedTuple):
-    """One answer to ListObjectsV2."""
+    """One response to ListObjectsV2."""
 
     lines: list[Listed]
-    """Whole names in the bucket, whatever they are."""
+    """All objects of the page, by their whole names in the bucket."""
     token: str
-    """What asks for the next page; empty where this is the last one."""
+    """The continuation token of the next page; empty where this is the last one."""
 
 
 Fetch = Callable[[str, str], Awaitable[bytes]]
-"""Gets a page as XML: the first one behind a key, or the one that a token stands for; either may be empty."""
+"""Fetches a page as XML: the first one after a key, or the one that a token names. Either may be empty."""
 
 
-async def listed(fetch: Fetch, root: str, wanted: str, after: str, name: str) -> AsyncIterator[Listed]:
-    """The values below *root* whose key, without it, begins with *wanted* and is greater than *after*. *fetch* gets
-    the pages of what begins with both; *name* is the backend's, for errors. If it is cancelled after it has passed over
-    names that are no keys, the `CancelledError` has a note that says how many (`backends.errors.notes_suffix`)."""
-    progress, token = _Progress(root, root + wanted), ""
+async def list_values(fetch: Fetch, root: str, prefix: str, after: str, name: str) -> AsyncIterator[Listed]:
+    """Yield the values below *root* whose key begins with *prefix* and is greater than *after*.
+
+    *fetch* gets the pages of the names that begin with *root* and *prefix*. *name* is the backend's, for errors. If the
+    listing is cancelled after it has skipped names that are no keys, the `CancelledError` has a note with their number
+    (`backends.errors.notes_suffix`)."""
+    progress, token = _Progress(root, root + prefix), ""
     while True:
         try:
             raw = await fetch(root + after if after else "", token)
         except asyncio.CancelledError as cancelled:
-            progress.explain(cancelled)
+            progress.add_note_to(cancelled)
             raise
         try:
             page = await asyncio.to_thread(parse_page, raw)
@@ -74,41 +76,41 @@ async def listed(fetch: Fetch, root: str, wanted: str, after: str, name: str) ->
 
 
 class _Progress:
-    """How far a listing has come, and what the next page of it may hold."""
+    """How far a listing has come, and the checks of its next page."""
 
     def __init__(self, root: str, prefix: str) -> None:
         self._root, self._prefix = root, prefix
         self._last, self._last_key = "", ""
-        self._empty = self._keyless = self._strangers = 0
-        self._stranger = ""
+        self._empty = self._keyless = self._skipped = 0
+        self._skipped_name = ""
 
-    def explain(self, cancelled: BaseException) -> None:
-        """Add to *cancelled* what was passed over, so that who gives up the listing can say it."""
-        if self._strangers:
+    def add_note_to(self, cancelled: BaseException) -> None:
+        """Add the number of skipped names to *cancelled*, for the message of the caller that gives the listing up."""
+        if self._skipped:
             cancelled.add_note(
-                f"below {self._prefix!r} it has {self._strangers:,} names so far that are no keys of Entrepot's, such "
-                f"as {self._stranger!r}; move them elsewhere, since the prefix is for Entrepot alone"
+                f"below {self._prefix!r} it has {self._skipped:,} names so far that are no keys of Entrepot's, such "
+                f"as {self._skipped_name!r}; move them elsewhere, since the prefix is for Entrepot alone"
             )
 
     def keys_of(self, page: Page) -> list[Listed]:
-        """The lines of *page* that are values. Raises `ValueError` where it does not continue the ones before it."""
+        """Return the values of *page*. Raises `ValueError` where it does not continue the pages before it."""
         found = []
         for line in page.lines:
             if not line.key.startswith(self._prefix):
                 raise ValueError(f"it names {line.key[:100]!r}, which is not below {self._prefix!r}")
             key = line.key[len(self._root) :]
-            if not _is_key(key):  # put there by hand: in what order, servers do not agree
-                self._stranger = line.key[:100]
+            if not _is_key(key):  # put there by hand; servers order such names differently
+                self._skipped_name = line.key[:100]
                 continue
             if key <= self._last_key:
-                raise ValueError(f"{key!r} comes behind {self._last_key!r}")
+                raise ValueError(f"{key!r} comes after {self._last_key!r}")
             found.append(Listed(key, line.size))
             self._last_key = key
-        self._see_that_it_gets_on(page)
-        self._see_that_it_holds_keys(page, found)
+        self._check_advance(page)
+        self._check_skipped(page, found)
         return found
 
-    def _see_that_it_gets_on(self, page: Page) -> None:
+    def _check_advance(self, page: Page) -> None:
         last = max((line.key for line in page.lines), default="")
         self._empty = 0 if page.lines else self._empty + 1
         if self._empty > EMPTY_PAGES_MAX:
@@ -117,14 +119,14 @@ class _Progress:
             raise ValueError(f"a page ends with {last[:100]!r}, and the one before it with {self._last[:100]!r}")
         self._last = max(last, self._last)
 
-    def _see_that_it_holds_keys(self, page: Page, found: list[Listed]) -> None:
-        """Bound what is passed over: the caller sees nothing of it."""
-        self._strangers += len(page.lines) - len(found)
+    def _check_skipped(self, page: Page, found: list[Listed]) -> None:
+        """Bound the skipped names, which the caller does not see."""
+        self._skipped += len(page.lines) - len(found)
         self._keyless += not found
-        if self._strangers > STRANGERS_MAX:
+        if self._skipped > SKIPPED_NAMES_MAX:
             raise ValueError(
-                f"below {self._prefix!r} it has more than {STRANGERS_MAX:,} names that are no keys of Entrepot's, up "
-                f"to {self._last[:100]!r}; move them elsewhere, since the prefix is for Entrepot alone"
+                f"below {self._prefix!r} it has more than {SKIPPED_NAMES_MAX:,} names that are no keys of Entrepot's, "
+                f"up to {self._last[:100]!r}; move them elsewhere, since the prefix is for Entrepot alone"
             )
         if self._keyless > KEYLESS_PAGES_MAX:
             raise ValueError(
@@ -134,13 +136,13 @@ class _Progress:
 
 
 def parse_page(raw: bytes) -> Page:
-    """The page in *raw*. Raises `ValueError` with the reason if it is none. Holds no lock for long at a time."""
+    """Parse a page. Raises `ValueError` with the reason if it is not valid. Releases the interpreter lock often."""
     parser = _Parser()
     return parser.parse(raw)
 
 
 class _Parser:
-    """Of one answer."""
+    """Parses one page."""
 
     def __init__(self) -> None:
         self._path: list[str] = []
@@ -161,23 +163,23 @@ class _Parser:
                 self._expat.Parse(raw[at : at + _PIECE_BYTES], False)
             self._expat.Parse(b"", True)
         except (expat.ExpatError, UnicodeError) as error:
-            raise ValueError(f"it is no XML: {error}") from error
+            raise ValueError(f"it is not XML: {error}") from error
         finally:
-            del self._expat  # which knows us, as we know it
+            del self._expat  # breaks the reference cycle
         return self._page()
 
     def _page(self) -> Page:
-        spelt = self._switches.get("EncodingType") == "url"
-        lines = [Listed(unquote_plus(key) if spelt else key, int(size)) for key, size in self._lines]
+        url_encoded = self._switches.get("EncodingType") == "url"
+        lines = [Listed(unquote_plus(key) if url_encoded else key, int(size)) for key, size in self._lines]
         truncated = self._switches.get("IsTruncated", "false").strip().lower() == "true"
         token = self._switches.get("NextContinuationToken", "")
         if truncated and not token:
-            raise ValueError("it goes on, and does not say where")
+            raise ValueError("it is truncated, and has no continuation token")
         return Page(lines, token if truncated else "")
 
     def _start(self, tag: str, _: object) -> None:
         if not self._path and tag != "ListBucketResult":
-            raise ValueError(f"it is a {tag[:100]!r} and no ListBucketResult")
+            raise ValueError(f"it is a {tag[:100]!r} and not a ListBucketResult")
         self._path.append(tag)
         self._text.clear()
         if len(self._path) > _DEPTH_MAX:
@@ -207,7 +209,7 @@ class _Parser:
 
 
 def _is_key(name: str) -> bool:
-    """Whether one of ours may be called that; the control folder, for one, may not."""
+    """Return whether *name* is a key that a value may have. That of the control folder, for example, is not."""
     try:
         base.check_key(name)
     except ValueError:

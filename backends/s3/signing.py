@@ -16,17 +16,21 @@ EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
 
 
 class Signer:
-    """Signs requests to one host with keys that it renews before they expire."""
+    """Signs requests to one host, with keys that it renews before they expire."""
 
     def __init__(self, credentials: Credentials, region: str, host: str) -> None:
         self._credentials, self._region, self._host = credentials, region, host
         self._keys: Keys | None = None
         self._renewing = asyncio.Lock()
-        self._derived: tuple[str, str, bytes] = ("", "", b"")  # a secret key, a day, and the key derived of both
+        self._derived: tuple[str, str, bytes] = (
+            "",
+            "",
+            b"",
+        )  # a secret key, a day, and the signing key derived from both
 
     async def sign(self, method: str, path: str, headers: Mapping[str, str], payload: str) -> dict[str, str]:
-        """All headers of a request without a query: *headers*, in lower case, and those that sign it. *path* is
-        encoded; *payload* is the SHA-256 of the body in hex, or `UNSIGNED`.
+        """Return all headers of a request without a query: *headers*, whose names are in lower case, and those of the
+        signature. *path* is percent-encoded; *payload* is the SHA-256 of the body in hex, or `UNSIGNED`.
 
         Raises what the provider of the keys raises."""
         now = datetime.now(UTC)
@@ -61,7 +65,7 @@ class Signer:
         return every
 
     def _key(self, secret: str, day: str) -> bytes:
-        """The key of a day, which is the same for all its requests."""
+        """Return the signing key of a day, which is cached."""
         if self._derived[:2] != (secret, day):
             key = f"AWS4{secret}".encode()
             for part in (day, self._region, "s3", "aws4_request"):

@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from backends.s3.http_client import (
-    REFUSAL_BYTES_MAX,
+    ERROR_BYTES_MAX,
     BodyTooLong,
     ConnectionCut,
     HttpClient,
     HttpError,
     HttpResponse,
     MalformedResponse,
-    proxy_for,
+    find_proxy,
 )
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -290,7 +290,7 @@ async def test_a_success_longer_than_its_limit_is_refused_whatever_tells_its_len
 async def test_a_long_refusal_is_cut_off_and_keeps_its_status(status: str) -> None:
     for head, raw in shapes_of(b"x" * (1 << 20)):
         answer = await answer_to(f"HTTP/1.1 {status}\r\n{head}\r\n\r\n".encode() + raw, bytes_max=10)
-        assert (answer.status, len(answer.body)) == (int(status[:3]), REFUSAL_BYTES_MAX)
+        assert (answer.status, len(answer.body)) == (int(status[:3]), ERROR_BYTES_MAX)
 
 
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden"])
@@ -436,20 +436,20 @@ async def test_a_proxy_that_refuses_or_talks_too_early_is_an_error(
 
 
 def test_a_proxy_is_taken_from_the_environment_unless_the_host_is_excepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert proxy_for("http", "h") is None
+    assert find_proxy("http", "h") is None
     monkeypatch.setenv("http_proxy", "proxy.test:3128")
     monkeypatch.setenv("no_proxy", "inside.test")
-    assert proxy_for("http", "h.test") == ("http://proxy.test:3128", {})
-    assert proxy_for("http", "a.inside.test") is None
-    assert proxy_for("https", "h.test") is None
+    assert find_proxy("http", "h.test") == ("http://proxy.test:3128", {})
+    assert find_proxy("http", "a.inside.test") is None
+    assert find_proxy("https", "h.test") is None
     monkeypatch.setenv("all_proxy", "https://us%40er:secret@proxy.test")
-    assert proxy_for("https", "h.test") == (
+    assert find_proxy("https", "h.test") == (
         "https://proxy.test",
         {"proxy-authorization": "Basic dXNAZXI6c2VjcmV0"},
     )
     monkeypatch.setenv("all_proxy", "socks5://proxy.test")
     with pytest.raises(ValueError, match="no http:// or https://"):
-        proxy_for("https", "h.test")
+        find_proxy("https", "h.test")
 
 
 async def test_a_proxy_is_told_the_whole_address_of_a_server_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:

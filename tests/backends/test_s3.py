@@ -109,7 +109,7 @@ async def test_names_that_nobody_of_ours_wrote_do_not_stop_a_listing(
     assert set(odd) <= set(await everything(backend))
 
 
-HABITS = [
+CONFIRMATIONS = [
     ("moto", "etag"),
     ("radosgw", "etag"),
     ("entrepot", "checksum"),
@@ -117,13 +117,13 @@ HABITS = [
 ]
 
 
-@pytest.mark.parametrize(("which", "habit"), HABITS)
+@pytest.mark.parametrize(("which", "confirmation"), CONFIRMATIONS)
 async def test_how_a_server_confirms_is_found_out_by_telling_it_a_lie(
-    request: pytest.FixtureRequest, open_s3: OpenS3, which: str, habit: str
+    request: pytest.FixtureRequest, open_s3: OpenS3, which: str, confirmation: str
 ) -> None:
     backend = await open_s3(request.getfixturevalue(f"{which}_server"), prefix="p")
     await asyncio.gather(*(put(backend, key(number), b"x") for number in range(5)))
-    assert backend._habit == habit
+    assert backend._confirmation == confirmation
     assert sorted(await everything(backend)) == [f"p/{key(number)}" for number in range(5)]
 
 
@@ -141,7 +141,7 @@ async def test_a_server_whose_etags_say_nothing_is_read_back(radosgw_server: S3S
         way.rule = veiled
         backend = await open_s3(way.server)
         await put(backend, key(1), b"veiled")
-        assert backend._habit == "read"
+        assert backend._confirmation == "read"
         assert bytes(await backend.get(key(1))) == b"veiled"
 
 
@@ -157,7 +157,7 @@ async def test_a_server_that_does_not_want_to_hear_of_checksums_is_asked_without
         way.rule = strict
         backend = await open_s3(way.server)
         await put(backend, key(1), b"x")
-        assert backend._habit == "etag"
+        assert backend._confirmation == "etag"
 
 
 async def test_a_bucket_that_keeps_versions_is_warned_of(

@@ -14,8 +14,8 @@ from backends.s3.errors import (
     failure_in_response,
     failure_of_botocore_error,
     failure_of_http_error,
-    seconds_of,
-    translated,
+    retry_after_seconds,
+    to_backend_error,
 )
 
 WHERE = BucketLocation("far", "bkt", "http://h:9000")
@@ -69,7 +69,7 @@ def test_each_answer_has_one_word_by_either_client(status: int, code: str, kind:
     )
     for said, cause in ((refused(status, code), OSError()), (failure_of_botocore_error(theirs), theirs)):
         assert (said.status, said.code) == (status, code)
-        made = translated(said, WHERE, "k", cause)
+        made = to_backend_error(said, WHERE, "k", cause)
         assert type(made) is kind
         assert made.__cause__ is cause
         assert (made.backend, made.key) == ("far", "k")
@@ -79,21 +79,20 @@ def test_each_answer_has_one_word_by_either_client(status: int, code: str, kind:
 
 
 def test_a_missing_value_without_a_key_is_no_missing_value() -> None:
-    assert type(translated(refused(404, "NoSuchKey"), WHERE, None, OSError())) is errors.Misconfigured
+    assert type(to_backend_error(refused(404, "NoSuchKey"), WHERE, None, OSError())) is errors.Misconfigured
 
 
 def test_no_answer_is_unavailable_and_a_pause_is_read() -> None:
     said = failure_of_botocore_error(ConnectTimeoutError(endpoint_url="http://h:9000"))
     assert said.status == 0
-    assert type(translated(said, WHERE, None, OSError())) is errors.Unavailable
-    assert [seconds_of(text) for text in ("7", "0", None, "Sat, 21 Nov 2026 12:00:00 GMT", "-1", "1e9", "")] == [
-        7.0, 0.0, None, None, None, None, None,
-    ]  # fmt: skip
+    assert type(to_backend_error(said, WHERE, None, OSError())) is errors.Unavailable
+    headers = ["7", "0", None, "Sat, 21 Nov 2026 12:00:00 GMT", "-1", "1e9", ""]
+    assert [retry_after_seconds(header) for header in headers] == [7.0, 0.0, None, None, None, None, None]
 
 
 @given(st.text(max_size=300))
 def test_whatever_is_said_becomes_an_error_of_ours_of_bounded_length(text: str) -> None:
     for said in (failure_of_http_error(OSError(text)), refused(400, "Odd", text)):
-        made = translated(said, WHERE, "k", OSError())
+        made = to_backend_error(said, WHERE, "k", OSError())
         assert isinstance(made, errors.BackendError)
         assert len(str(made)) < 600

@@ -19,7 +19,7 @@ from backends.base import Backend, Marker
 from backends.marker_format import encode_marker
 from backends.s3 import listing
 from backends.s3.backend import S3
-from backends.s3.listing import EMPTY_PAGES_MAX, LINES, Page, listed, parse_page
+from backends.s3.listing import EMPTY_PAGES_MAX, LINES, Page, list_values, parse_page
 from backends.s3.object_requests import VALUE_BYTES_MAX
 from backends.wrappers import TimeLimited
 from tests.backends import contract
@@ -157,9 +157,9 @@ async def test_a_refusal_that_never_ends_is_not_read_on(way: Between, backend: S
 async def test_a_value_that_is_announced_as_larger_than_any_is_not_asked_for(way: Between, backend: S3) -> None:
     """Nor is room made for it."""
     way.rule = saying(head("200 OK", Content_Length=HUGE, **META))
-    with pytest.raises(errors.Corrupted, match=f"{HUGE} bytes are no value's"):
+    with pytest.raises(errors.Corrupted, match=f"{HUGE} bytes are too many for a value"):
         await backend.get(key(1))
-    with pytest.raises(errors.Corrupted, match="are no value's"):
+    with pytest.raises(errors.Corrupted, match="are too many for a value"):
         await backend.get(key(1), 5)
 
 
@@ -327,7 +327,7 @@ async def walked(pages: Callable[[int], bytes]) -> list[str]:
         asked += 1
         return pages(asked)
 
-    return [line.key async for line in listed(fetch, "p/", "", "", "s3")]
+    return [line.key async for line in list_values(fetch, "p/", "", "", "s3")]
 
 
 BAD_LISTINGS: dict[str, Callable[[int], bytes]] = {
@@ -385,14 +385,14 @@ def few_keys(number: int) -> bytes:
 async def test_a_listing_of_what_is_not_ours_comes_to_an_end(
     pages: Callable[[int], bytes], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "STRANGERS_MAX", 5_000)
+    monkeypatch.setattr(listing, "SKIPPED_NAMES_MAX", 5_000)
     monkeypatch.setattr(listing, "KEYLESS_PAGES_MAX", 200)
     with pytest.raises(errors.Corrupted, match=f"backend 's3': its listing is wrong: below 'p/' it has {why}"):
         await walked(lambda number: pages(number) if number < 1_000 else page())
 
 
 async def test_many_names_that_are_not_ours_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "STRANGERS_MAX", 5_000)
+    monkeypatch.setattr(listing, "SKIPPED_NAMES_MAX", 5_000)
     assert await walked(lambda number: strangers(number) if number <= 5 else page("p/a")) == ["a"]
 
 

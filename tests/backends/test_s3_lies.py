@@ -45,7 +45,7 @@ async def test_a_put_that_is_answered_and_not_stored_is_damaged(way: Between, ba
             await forward(request)
         )  # fmt: skip
 
-    await put(backend, key(1), b"so that the server's habits are known")
+    await put(backend, key(1), b"so that it is known how the server confirms puts")
     way.rule = liar
     with pytest.raises(errors.Corrupted, match="not the MD5"):
         await put(backend, key(2), VALUE)
@@ -111,7 +111,7 @@ async def test_an_entrepot_refuses_bytes_that_change_on_the_way(entrepot_server:
     async with between(entrepot_server) as way:
         backend = await open_s3(way.server)
         await put(backend, key(1), b"x")
-        assert backend._habit == "checksum"
+        assert backend._confirmation == "checksum"
 
         async def rot(request: Heard, forward: Forward) -> bytes | None:
             return await forward(request._replace(body=request.body[:-1] + b"!"))
@@ -128,7 +128,7 @@ async def test_a_put_that_is_answered_and_not_stored_is_damaged_also_where_check
     async with between(entrepot_server) as way:
         backend = await open_s3(way.server)
         await put(backend, key(1), b"x")
-        assert backend._habit == "checksum"
+        assert backend._confirmation == "checksum"
 
         async def liar(request: Heard, forward: Forward) -> bytes | None:
             if request.method != "PUT":

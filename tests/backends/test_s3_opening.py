@@ -223,7 +223,7 @@ async def test_a_certificate_of_ones_own_is_trusted_by_its_ca_file(
         backend = await open_s3(way.server, ca_file=ca_file)
         await put(backend, key(1), b"over TLS" * 10_000)
         assert bytes(await backend.get(key(1))) == b"over TLS" * 10_000
-        backend._store._client._options["ssl"] = ssl.create_default_context()  # aiohttp does not share connections
+        backend._objects._client._options["ssl"] = ssl.create_default_context()  # aiohttp does not share connections
         with pytest.raises(errors.Misconfigured, match="certificate is not trusted"):
             await put(backend, key(2), b"x")
 
@@ -320,7 +320,7 @@ def test_what_opening_takes_is_loaded_before_and_asks_nobody() -> None:
     program = """
 import asyncio, socket, sys
 from backends.s3.backend import S3
-from backends.s3.control import _prepared
+from backends.s3.control import _prepare_session
 from backends.s3.settings import S3Settings
 assert "aiobotocore.client" not in sys.modules
 
@@ -332,7 +332,7 @@ asyncio.run(S3.load())
 asyncio.run(S3.load())
 known = {name for name in sys.modules if "boto" in name}
 assert "aiobotocore.client" in known
-_prepared(S3Settings("far", "b", "", "http://h", "r", None, "a", "s", None, "auto", False, None, 1, 1.0, "auto"))
+_prepare_session(S3Settings("far", "b", "", "http://h", "r", None, "a", "s", None, "auto", False, None, 1, 1.0, "auto"))
 assert {name for name in sys.modules if "boto" in name} == known
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -13,7 +13,7 @@ import pytest
 
 from backends.base import Listed, crc32c_of
 from backends.errors import Corrupted
-from backends.s3.listing import listed
+from backends.s3.listing import list_values
 from backends.testing.memory import Memory
 from gateway.blocks.fsck.findings import Severity
 from gateway.blocks.fsck.fsck import check_site
@@ -127,7 +127,7 @@ class Shared(Odd):
             more = "<IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken>"
             return f"<ListBucketResult>{lines}{more}</ListBucketResult>".encode()
 
-        async for line in listed(fetch, "p/", prefix, after, self.name):
+        async for line in list_values(fetch, "p/", prefix, after, self.name):
             yield line
 
 
