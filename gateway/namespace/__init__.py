@@ -1,7 +1,7 @@
-"""The tree: what commands do to buckets, keys and names, and how readers look them up and list them.
+"""The tree of buckets, keys and names: `commands/` change it, `read/` looks up and lists.
 
-S3 and POSIX share one tree (docs/architecture.md): a key is cut behind each slash, a directory's name carries its
-slash, and a directory counts its live entries, so that a listing never meets what is dead.
+S3 and POSIX share one tree (docs/architecture.md). A key is split after each slash, and a directory's name includes its
+slash. A directory counts its live entries, so a listing skips directories without any.
 """
 
 from __future__ import annotations
@@ -21,4 +21,4 @@ COMMANDS: CommandTable = {
     **rename.HANDLERS,
     **nodes.HANDLERS,
 }
-"""Every command of this room and the function that runs it, for the committer."""
+"""Each command of this package and the function with which the committer runs it."""

@@ -1,4 +1,4 @@
-"""Which names a bucket may be given. Pure. Source: the S3 user guide, "General purpose bucket naming rules"."""
+"""Validation of bucket names. Pure. Source: the S3 user guide, "General purpose bucket naming rules"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TAKEN_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 def check_bucket_name(name: str) -> None:
-    """Raises `InvalidBucketName` unless a new bucket may be called *name*."""
+    """Raise `InvalidBucketName` if *name* is not allowed for a new bucket."""
     if (
         not _NAME.fullmatch(name)
         or _ADDRESS.fullmatch(name)

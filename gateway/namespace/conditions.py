@@ -1,6 +1,8 @@
-"""Preconditions, judged where nothing can change between looking and doing. Pure.
+"""Preconditions of reads and writes. Pure.
 
-RFC 9110 section 13 for reads; for writes what S3's PutObject, CopyObject, CompleteMultipartUpload and DeleteObject say.
+The committer checks those of a write inside the command, so nothing can change between the check and the write.
+Sources: RFC 9110 section 13 for reads; the S3 API pages of PutObject, CopyObject, CompleteMultipartUpload and
+DeleteObject for writes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ SECOND_NS = 1_000_000_000
 
 
 class Preconditions(NamedTuple):
-    """What must hold. ETags without quotes, `*` for any. The fields of the front desk's `Conditions`, in its order."""
+    """Conditions of a request. ETags have no quotes; `*` matches any. The fields are those of `Conditions` in
+    `gateway.engine.types`, in the same order."""
 
     if_match: tuple[str, ...] = ()
     if_none_match: tuple[str, ...] = ()
@@ -21,11 +24,11 @@ class Preconditions(NamedTuple):
     if_unmodified_since_ns: int | None = None
     if_size: int | None = None
     if_modified_at_ns: int | None = None
-    """To the second."""
+    """Compared to the second."""
 
 
 class ObjectState(NamedTuple):
-    """What conditions look at."""
+    """The values of an existing object that conditions are compared with."""
 
     etag: str
     size: int
@@ -37,9 +40,10 @@ def _names(etags: tuple[str, ...], etag: str) -> bool:
 
 
 def check_write(asked: Preconditions | None, key: bytes, current: ObjectState | None) -> None:
-    """Whether a write may replace *current* (None: nothing, or a delete marker, stands there).
+    """Check whether a write may replace *current*, which is None if there is no object or a delete marker.
 
-    Raises `PreconditionFailed`, or `NoSuchKey` where If-Match asks for what is absent, as S3 does."""
+    Raises `PreconditionFailed`. Raises `NoSuchKey`, as S3 does, if the condition requires an object and there is
+    none."""
     if asked is None:
         return
     if current is None:
@@ -71,9 +75,10 @@ def _second(at_ns: int) -> int:
 
 
 def check_read(asked: Preconditions | None, current: ObjectState) -> None:
-    """Whether a read is to be answered, in RFC 9110's order (13.2.2): a date counts only without its ETag condition.
+    """Check the conditions of a read in the order of RFC 9110, 13.2.2. A date is ignored if its ETag condition is
+    given.
 
-    Raises `PreconditionFailed` or `NotModified`. Dates compare to the second, as HTTP tells them."""
+    Raises `PreconditionFailed` or `NotModified`. Dates are compared to the second, which is HTTP's resolution."""
     if asked is None:
         return
     modified = _second(current.modified_ns)
@@ -90,7 +95,8 @@ def check_read(asked: Preconditions | None, current: ObjectState) -> None:
 
 
 def check_source(asked: Preconditions | None, current: ObjectState) -> None:
-    """Whether a copy may read its source: as a read, but S3 answers `PreconditionFailed` whatever failed."""
+    """Check the conditions on the source of a copy, as for a read. Raises `PreconditionFailed` for each failure, as S3
+    does."""
     try:
         check_read(asked, current)
     except NotModified as unchanged:

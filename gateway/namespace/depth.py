@@ -1,4 +1,4 @@
-"""How deep a tree may be. Rows in memory only.
+"""The limit on the depth of directory trees. Works on rows in memory only.
 
 A key that S3 makes has at most 1,024 directories, each of at least one byte, and no other way makes deeper ones: a new
 directory is checked by its depth, and a directory that moves further down by its depth and its height. Trees that are
@@ -19,32 +19,33 @@ from gateway.journal.rows import require
 from gateway.journal.tables import DIR, Dir
 
 DEPTH_MAX = 1024
-"""Directories of a path, without the bucket's root."""
+"""The most directories in a path, without the bucket's root."""
 LOW = 32
-"""Heights from here on are kept."""
+"""The least height that is stored."""
 HEIGHT_FEATURE = 7
-"""The journal's level that records of heights need."""
+"""The feature level of the journal that the record of a height needs."""
 
 
 def height_of(row: Dir) -> int:
-    """The most levels of directories that a directory may have below it."""
+    """Return an upper bound of the levels of directories below a directory."""
     return max(row.height, LOW - 1) if row.subdirs else 0
 
 
 def check_depth(depth: int) -> None:
-    """Raises `TooDeep` for a directory so many levels below the root."""
+    """Raise `TooDeep` if a directory *depth* levels below the root is not allowed."""
     if depth > DEPTH_MAX:
         raise TooDeep(f"a directory {depth} levels below its bucket, of at most {DEPTH_MAX}")
 
 
 def check_move(row: Dir, depth: int, to_depth: int) -> None:
-    """Raises `TooDeep` for a directory at *depth* that would move down to *to_depth*, and does not fit there."""
+    """Raise `TooDeep` if a directory moves from *depth* down to *to_depth* and its subtree would be too deep there."""
     if to_depth > depth:
         check_depth(to_depth + height_of(row))
 
 
 def note_height(tx: Tx, node: int, height: int) -> None:
-    """Directories stand *height* levels below the directory *node* now. The rows of those above it are in memory."""
+    """Record that directories now exist *height* levels below the directory *node*. The rows of all directories above
+    *node* are in memory."""
     row = require(tx.rows, DIR, (node,))
     while row.parent and height < LOW:
         row = require(tx.rows, DIR, (row.parent,))

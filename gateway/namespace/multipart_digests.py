@@ -1,7 +1,7 @@
-"""ETag and checksums of an object from those of its parts: combined, its bytes are never read again. Pure.
+"""Compute an object's ETag and checksums from those of its parts, without reading its bytes. Pure.
 
-S3's rules: the ETag is the MD5 of the parts' MD5s with `-N` behind; a COMPOSITE checksum is the checksum of the parts'
-checksums, likewise; a FULL_OBJECT one is that of the bytes, which CRCs allow to be combined.
+S3's rules: the ETag is the MD5 of the parts' MD5s, followed by `-N` for N parts. A COMPOSITE checksum is the checksum
+of the parts' checksums, with the same suffix. A FULL_OBJECT checksum is that of all bytes; CRCs can be combined to it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CRC64NVME = "CRC64NVME"
 
 
 class PartDigests(Protocol):
-    """What of a part enters the whole's digests."""
+    """The values of a part that the object's digests are computed from."""
 
     @property
     def size(self) -> int: ...
@@ -53,7 +53,7 @@ def multipart_etag(parts: Sequence[PartDigests]) -> str:
 
 
 def multipart_checksums(parts: Sequence[PartDigests], algorithm: str, kind: str) -> list[Checksum]:
-    """The checksum that the upload asked for, first; and always the bytes' CRC64NVME."""
+    """Return the checksum that the upload was created with, if any, and then the CRC64NVME of all bytes."""
     whole = Checksum(CRC64NVME, FULL_OBJECT, _combine_crcs(CRC64NVME, ((part.crc64nvme, part.size) for part in parts)))
     if not algorithm or (algorithm == CRC64NVME and kind != COMPOSITE):
         return [whole]
@@ -70,16 +70,16 @@ def _requested_checksum(parts: Sequence[PartDigests], algorithm: str, kind: str)
 
 
 def combine_checksums(algorithm: str, stretches: Iterable[tuple[str, int]]) -> Checksum:
-    """The checksum of all the bytes, from those of their stretches: (base64, size in bytes) of each, in order.
+    """Return the checksum of all bytes. *stretches*: checksum (base64) and size in bytes of each range, in order.
 
-    Only where `can_combine`."""
+    Only for algorithms that `can_combine` accepts."""
     return Checksum(
         algorithm, FULL_OBJECT, _combine_crcs(algorithm, ((base64.b64decode(value), size) for value, size in stretches))
     )
 
 
 def can_combine(algorithm: str) -> bool:
-    """Whether the checksum of a whole can be told from those of its parts: of CRCs, but of no digest."""
+    """Return whether the checksum of all bytes can be computed from those of ranges: for CRCs, but no digests."""
     return algorithm in _CRCS
 
 

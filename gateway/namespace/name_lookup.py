@@ -1,4 +1,4 @@
-"""What POSIX's commands share: directories by node, what stands under a name, making what S3 implied.
+"""Look-ups that POSIX commands share: directories by node, both forms of a name, and making of implied directories.
 
 These commands name a directory by its node and an entry as the tree has it: `a` is a file, `a/` a directory. Of the
 two forms of a name at most one is ever made here; where S3 made both, each can be named.
@@ -21,7 +21,7 @@ EMPTY_MD5 = "d41d8cd98f00b204e9800998ecf8427e"
 
 
 class NameState(NamedTuple):
-    """Both forms of a name in a directory. A dead entry is there, but not for POSIX."""
+    """Both forms of a name in a directory. POSIX does not see a dead entry."""
 
     parent: int
     file_name: bytes
@@ -43,7 +43,7 @@ def is_directory(name: bytes) -> bool:
 
 
 def base_of(name: bytes) -> bytes:
-    """A name of the tree without a directory's slash. Raises `InvalidArgument` for what is no name."""
+    """Return a name of the tree without a directory's slash. Raises `InvalidArgument` if it is not a name."""
     base = name[:-1] if is_directory(name) else name
     if b"/" in base or not name:
         raise InvalidArgument(f"{name!r} is no name of a directory's entry")
@@ -51,8 +51,9 @@ def base_of(name: bytes) -> bytes:
 
 
 def open_directories(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> Bucket:
-    """The bucket, once *user* may use it and the directories *nodes* stand in it. Raises `NoSuchName` for one that does
-    not stand there, or is dead."""
+    """Return the bucket, after checking that *user* may use it and that it has the directories *nodes*.
+
+    Raises `NoSuchBucket`, `AccessDenied`, and `NoSuchName` for a directory that is missing or dead."""
     tx.prefetch([(DIR, (node,)) for node in nodes])
     bucket = bucket_of(tx, name, user, root)
     for node in nodes:
@@ -63,7 +64,7 @@ def open_directories(tx: Tx, name: str, user: int, root: bool, *nodes: int) -> B
 
 
 def look_up_name(tx: Tx, parent: int, name: bytes, *also: RowKey) -> NameState:
-    """What stands under both forms of *name*."""
+    """Look up both forms of *name*; *also* is loaded together with them."""
     base = base_of(name)
     file_at, directory_at = (ENTRY, (parent, base)), (ENTRY, (parent, base + b"/"))
     tx.prefetch([file_at, directory_at, *also])
@@ -72,7 +73,7 @@ def look_up_name(tx: Tx, parent: int, name: bytes, *also: RowKey) -> NameState:
 
 
 def check_name_free(state: NameState) -> None:
-    """Raises `NameExists` where POSIX sees something, `NameTooLong` for a name that POSIX cannot give."""
+    """Raise `NameExists` if POSIX sees an entry of that name, `NameTooLong` if it is too long for POSIX."""
     if state.live_file is not None or state.live_directory is not None:
         raise NameExists(state.file_name)
     if len(state.file_name) > NAME_BYTES:
@@ -80,7 +81,8 @@ def check_name_free(state: NameState) -> None:
 
 
 def ensure_made(tx: Tx, bucket: Bucket, node: int, user: int) -> None:
-    """The directory is a made one: one that S3 implied would go with its last entry, and POSIX's does not."""
+    """Turn an implied directory into a made one. S3's implied directories are deleted with their last entry; POSIX's
+    are not."""
     row = tx.get(DIR, (node,))
     if row is None or not row.parent:
         return
@@ -90,7 +92,7 @@ def ensure_made(tx: Tx, bucket: Bucket, node: int, user: int) -> None:
 
 
 def put_dir_marker(tx: Tx, bucket: Bucket, directory: Dir, marker: Entry | None, user: int) -> None:
-    """Put the empty-named entry, which makes the directory."""
+    """Put the entry with the empty name, which marks the directory as made."""
     load_climb(tx, directory.id)
     node = new_node(tx, FileKind.MARKER, user, directory.mode, directory.uid, directory.gid, etag=EMPTY_MD5)
     put_name(tx, bucket, directory.id, b"", marker, node)
@@ -100,7 +102,7 @@ def new_node(
     tx: Tx, kind: FileKind, user: int, mode: int, uid: int, gid: int, *, etag: str = "", rdev: int = 0,
     target: bytes = b"", size: int = 0, shape: int = Shape.NONE, content: int = 0, checksums: bytes = b"",
 ) -> int:  # fmt: skip
-    """A node that POSIX makes, which no name points at yet."""
+    """Create a node for POSIX, to which no name refers yet. Returns its id."""
     node = tx.new_id()
     tx.emit(
         FileMade(
@@ -112,5 +114,5 @@ def new_node(
 
 
 def written_etag(tx: Tx, node: int) -> str:
-    """An ETag for what POSIX wrote: another with each change, and no MD5, for it has a `-`."""
+    """Return a new ETag for content that POSIX wrote. It has a `-`, so clients do not take it for an MD5."""
     return f"{node:016x}-{tx.new_id():016x}"

@@ -1,8 +1,7 @@
-"""Ways through the tree, for commands: from a bucket's name and a key to the rows that they need. Rows in memory only.
+"""Find the rows of a bucket and a key for commands. Works on rows in memory only.
 
-Every step says what it will look up before it does (`Tx.want`), and a way through many directories is asked for as a
-whole (`Descent`, `Climb`): a command whose rows are not in memory asks for them in a few rounds, however deep its key
-is, and in none when they are.
+Each step prefetches the rows that it is going to look up (`Tx.prefetch`), and requests a path of many directories as a
+whole (`Descent`, `Climb`). So a command whose rows are not in memory needs few rounds, however deep its key is.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from gateway.namespace.keys import SLASH, split
 
 IMPLIED_MODE = 0o755
 FEW_LEVELS = 4
-"""A way through fewer directories is loaded level by level, together with those of other commands."""
+"""A path of fewer directories is loaded level by level, together with those of other commands."""
 
 
 class KeyLocation(NamedTuple):
-    """Where a key stands, or would."""
+    """The position of a key in the tree, whether it exists or not."""
 
     bucket: Bucket
     key: bytes
@@ -35,11 +34,11 @@ class KeyLocation(NamedTuple):
     """The names of those that do not, below it."""
     name: bytes
     entry: Entry | None
-    """None also where directories are not made yet."""
+    """None if the name, or one of its directories, does not exist."""
 
 
 def bucket_of(tx: Tx, name: str, user: int, root: bool) -> Bucket:
-    """The bucket, if *user* may use it. Raises `NoSuchBucket`, `AccessDenied`."""
+    """Return the bucket if *user* may use it. Raises `NoSuchBucket`, `AccessDenied`."""
     bucket = tx.get(BUCKET, (name,))
     if bucket is None:
         raise NoSuchBucket(name)
@@ -49,7 +48,7 @@ def bucket_of(tx: Tx, name: str, user: int, root: bool) -> Bucket:
 
 
 def descend(tx: Tx, bucket: Bucket, key: bytes) -> KeyLocation:
-    """The place of *key*. Looks up each directory's row too: changes of counts climb through them."""
+    """Return the location of *key*. Also looks up the row of each directory, since changes of counts propagate up."""
     names = split(key)
     parent = bucket.root
     last = len(names) - 1
@@ -71,8 +70,8 @@ def descend(tx: Tx, bucket: Bucket, key: bytes) -> KeyLocation:
 
 
 def locate_key(tx: Tx, name: str, key: bytes, user: int, root: bool, also: list[RowKey] | None = None) -> KeyLocation:
-    """The place of *key* in the bucket of that *name*. What is missing on the way is asked for with *also*, which the
-    command will look up whatever stands there."""
+    """Return the location of *key* in the bucket *name*. Rows that are missing on the path are requested together with
+    *also*, which the command looks up in any case."""
     try:
         bucket = bucket_of(tx, name, user, root)
         location = descend(tx, bucket, key)
@@ -129,7 +128,7 @@ def weigh_key(asked: Any) -> int:
 
 
 def ensure_parents(tx: Tx, location: KeyLocation) -> int:
-    """The directory that the key's name belongs into; those that do not exist yet are implied."""
+    """Make the missing directories of a key as implied ones. Returns the directory that contains the key's name."""
     above = parent = location.parent
     for name in location.unmade:
         above, parent = parent, make_dir(tx, parent, name)
@@ -145,7 +144,8 @@ def make_dir(tx: Tx, parent: int, name: bytes, mode: int = IMPLIED_MODE, uid: in
 
 
 def delete_empty_implied(tx: Tx, directory: int) -> None:
-    """Directories that S3 implied go with their last entry. One that was made holds its empty-named entry."""
+    """Delete implied directories that have become empty, upwards. A made directory contains its entry with the empty
+    name, so it is kept."""
     while True:
         row = require(tx.rows, DIR, (directory,))
         if row.entries or not row.parent:
@@ -182,7 +182,7 @@ def current_file(tx: Tx, entry: Entry | None) -> File | None:
 
 
 def object_state(tx: Tx, entry: Entry | None) -> ObjectState | None:
-    """What a condition looks at, of the current version."""
+    """Return the values of the current version that conditions are compared with."""
     file = current_file(tx, entry)
     return None if file is None or entry is None else version_state(entry, file)
 
@@ -192,7 +192,7 @@ def version_state(at: Entry | Version, file: File) -> ObjectState:
 
 
 def prefetch_neighbours(tx: Tx, entry: Entry) -> None:
-    """Ask together for what replacing or removing the current version touches: its node, and the versions beside."""
+    """Prefetch all rows that replacing or removing the current version changes: its node and the adjacent versions."""
     if not entry.older and (entry.null or not entry.null_version):  # as where there was never any versioning
         if entry.node:
             tx.get(FILE, (entry.node,))

@@ -1,6 +1,6 @@
-"""Names of the tree as POSIX spells them, and back. Pure.
+"""Escaping of tree names to POSIX names, and back. Pure.
 
-Most names are spelled as they are; a directory's without its slash. Some cannot be: the empty one, `.` and `..`, those
+Most names are not changed; a directory's without its slash. Some cannot be: the empty one, `.` and `..`, those
 with a NUL, those over 255 bytes; and an object `a` beside the directory `a/`, which has the better right to `a`. They
 get an escape, which begins with `%%` and a letter:
 
@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 NAME_BYTES = 255
-"""The longest name that POSIX takes."""
+"""The most bytes of a POSIX name."""
 MARK = b"%%"
 DIGEST_HEX = 32
 
@@ -28,7 +28,7 @@ _LONG = re.compile(rb"(.*)~([0-9a-f]{32})", re.DOTALL)
 
 
 class UnescapedName(NamedTuple):
-    """What a POSIX name means in the tree, without a directory's slash."""
+    """The tree name that a POSIX name refers to, without a directory's slash."""
 
     base: bytes
     """The name; of a long one, its beginning."""
@@ -38,14 +38,14 @@ class UnescapedName(NamedTuple):
     """Of a long name; otherwise `base` is all of it."""
 
     def matches_name(self, base: bytes) -> bool:
-        """Whether the tree's name *base* is the one that is meant."""
+        """Return whether this refers to the tree name *base*."""
         if not self.digest:
             return base == self.base
         return base.startswith(self.base) and _digest(base) == self.digest
 
 
 def escape_name(base: bytes, *, beside: bool = False) -> bytes:
-    """The POSIX name of a name of the tree, given without its slash. *beside*: an object next to a directory."""
+    """Return the POSIX name of a tree name without its slash. *beside*: an object beside a directory of that name."""
     if not beside and _is_plain(base):
         return base
     escaped = MARK + (b"o" if beside else b"n") + _quote(base)
@@ -59,7 +59,7 @@ def escape_name(base: bytes, *, beside: bool = False) -> bytes:
 
 
 def unescape_name(name: bytes) -> UnescapedName:
-    """What a POSIX name means: the way back from `escape_name`. A name that is no escape means itself."""
+    """Return the tree name of a POSIX name: the inverse of `escape_name`. A name that is no escape is itself."""
     return _parse_escape(name) or UnescapedName(name, False)
 
 

@@ -1,4 +1,4 @@
-"""Version ids and upload ids as text: a `v` and the 16 hex digits of a 64-bit id, or S3's `null`. Pure.
+"""Text form of version ids and upload ids: a `v` and the 16 hex digits of a 64-bit id, or S3's `null`. Pure.
 
 The letter is there because some clients read what looks like a number in XML as one, and hex without letters does:
 an id of `0001000000002006` came back as 1000000002006. Ids without it were given out once, and are still understood.
@@ -12,10 +12,10 @@ from gateway.errors import InvalidArgument, NoSuchUpload
 from gateway.journal.tables import Versioning
 
 NULL = "null"
-"""What S3 calls the version that was written while versioning was not enabled."""
+"""S3's id of the version that was written while versioning was not enabled."""
 
 _HEX = re.compile(r"v?([0-7][0-9a-f]{15})")
-"""Ids have 63 bits: a store's integers have a sign."""
+"""Ids have 63 bits, because SQLite's integers are signed."""
 
 
 def encode_version_id(number: int) -> str:
@@ -23,17 +23,17 @@ def encode_version_id(number: int) -> str:
 
 
 def version_id_text(version: int, null: int) -> str:
-    """What a client calls a version."""
+    """Return the version id that clients use: hex digits, or `null`."""
     return NULL if null else encode_version_id(version)
 
 
 def s3_version_id(version: int, null: int, versioning: int) -> str | None:
-    """A version as S3 shows it; None in a bucket that never had versioning."""
+    """Return the version id that S3 sends; None if the bucket never had versioning."""
     return None if null and versioning == Versioning.OFF else version_id_text(version, null)
 
 
 def parse_version_id(version: str) -> int | None:
-    """The id of a version; None for the null version. Raises `InvalidArgument`."""
+    """Return the number of a version id; None for the null version. Raises `InvalidArgument`."""
     if version == NULL:
         return None
     found = _HEX.fullmatch(version)
@@ -43,7 +43,7 @@ def parse_version_id(version: str) -> int | None:
 
 
 def parse_upload_id(upload: str) -> int:
-    """The id of an upload. Raises `NoSuchUpload` for what cannot be one."""
+    """Return the number of an upload id. Raises `NoSuchUpload` if *upload* is not a valid id."""
     found = _HEX.fullmatch(upload)
     if found is None:
         raise NoSuchUpload(upload)

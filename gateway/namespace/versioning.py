@@ -1,8 +1,8 @@
-"""What a bucket's versioning makes of a put or a removal of a name. Rows in memory only.
+"""Put and remove names according to the bucket's versioning. Works on rows in memory only.
 
 Off: a name has one version, `null`, and it is replaced. Enabled: every put and every removal adds a version. Suspended:
-a put or a removal (which leaves a `null` delete marker) takes the place of the null version, wherever that stands
-among the name's versions; the others stay.
+a put or a removal (which leaves a `null` delete marker) replaces the null version, wherever it is among the
+name's versions; the others stay.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from gateway.namespace.version_ids import parse_version_id, s3_version_id, versi
 
 
 def put_name(tx: Tx, bucket: Bucket, parent: int, name: bytes, entry: Entry | None, node: int) -> tuple[int, int]:
-    """*node* (0: a delete marker) becomes the current version of *name*. Answers its version id, and 1 for null."""
+    """*node* (0: a delete marker) becomes the current version of *name*. Returns (version id, 1 if it is the null
+    version)."""
     if entry is not None:
         prefetch_neighbours(tx, entry)
     version = tx.new_id()
@@ -45,7 +46,8 @@ def remove_name(tx: Tx, location: KeyLocation, *, keep_directories: bool = False
 
 
 def version_of(tx: Tx, entry: Entry | None, asked: str) -> Entry | Version | None:
-    """The version of a name that a client names, or None. Raises `InvalidArgument` for what is no version id."""
+    """Return the version of a name with the id *asked*, or None. Raises `InvalidArgument` if that is not a version
+    id."""
     version = parse_version_id(asked)
     if entry is None:
         return None
@@ -57,7 +59,7 @@ def version_of(tx: Tx, entry: Entry | None, asked: str) -> Entry | Version | Non
 
 
 def remove_version(tx: Tx, location: KeyLocation, asked: str) -> tuple[str | None, bool]:
-    """One version goes for good. Answers it as asked, and whether it was a delete marker."""
+    """Delete one version permanently. Returns (its id, whether it was a delete marker)."""
     at = version_of(tx, location.entry, asked)
     if at is None or location.entry is None:
         return asked, False
@@ -67,7 +69,7 @@ def remove_version(tx: Tx, location: KeyLocation, asked: str) -> tuple[str | Non
 
 
 def drop_version(tx: Tx, entry: Entry, version: int) -> None:
-    """A version of the entry's name goes, current or not."""
+    """Delete a version of the entry's name, current or not."""
     parent, name = entry.parent, entry.name
     if version == entry.version:
         prefetch_neighbours(tx, entry)
@@ -86,7 +88,7 @@ def drop_version(tx: Tx, entry: Entry, version: int) -> None:
 
 
 def _want_older(tx: Tx, version: int, entry: Entry) -> None:
-    """The heir moves up, and the one below it is told."""
+    """Prefetch the next older version, which becomes the current one, and the version below it, whose link changes."""
     heir = tx.get(VERSION, (entry.parent, entry.name, version))
     if heir is not None and heir.older:
         tx.prefetch([(VERSION, (entry.parent, entry.name, heir.older))])
