@@ -1,4 +1,4 @@
-"""Reporting bad copies to whoever repairs them: each copy once in a while, and not too many in a second.
+"""Reporting bad copies for repair: each copy once in a while, and not too many in a second.
 
 A read does not wait for a report, nor fail because of one. A copy that is not reported is found by the next read, or by
 `fsck`.
@@ -24,7 +24,7 @@ class BadCopyReporter:
     """Limits the reports of one process."""
 
     def __init__(self, report: ReportBadCopy | None, timing: Timing) -> None:
-        """*report* receives the reports; None if nobody repairs."""
+        """*report* receives the reports; None drops them."""
         self._report = report
         self._clock = timing.clock.monotonic
         self._again_seconds = timing.blocks.report_again_seconds

@@ -1,7 +1,7 @@
 """Reading ranges of extents from whichever copy of the block is good.
 
 All bytes are verified before a caller sees them. So an absent, torn, swapped, rotten or slow copy costs only the time
-until the next copy is read. Each such failure is logged, and a bad copy is reported to whoever repairs copies.
+until the next copy is read. Each such failure is logged, and a bad copy is reported for repair.
 
 The caller holds the journal's horizon, so each copy that the looked-up set names stays until the last byte is read: a
 copy is dropped by a record first, and its bytes are deleted only when no reader's horizon is below that record. So

@@ -45,7 +45,7 @@ class SharedFetch(Generic[T]):
         self._charge = charge
 
     def forget(self) -> None:
-        """Let nobody else join."""
+        """Let no other reader join."""
         if self._known.get(self.key) is self:
             del self._known[self.key]
 
