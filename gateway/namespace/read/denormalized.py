@@ -1,4 +1,4 @@
-"""What listings show of a node: its name remembers it, and only one that was written in place is looked at itself."""
+"""Columns of a node that its names copy for listings. Nodes that were written in place are looked up themselves."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from gateway.namespace.read.walk_state import Row
 
 
 class NodeColumns(NamedTuple):
-    """How a statement gets at what a name (`e`) shows of its node: from the name itself, which remembers it; and where
-    some nodes were written in place, which the names do not know, from those nodes, found by an index of just them."""
+    """SQL expressions for the columns that a name (`e`) shows of its node: from the name, which has a copy; if some
+    nodes were written in place, which does not update the copies, from those nodes, by an index of only these."""
 
     size: str
     etag: str
@@ -19,7 +19,7 @@ class NodeColumns(NamedTuple):
     owner: str
     checksum: str
     join: str
-    """Stands behind the table."""
+    """SQL that follows the table's name."""
 
 
 FROM_ENTRY = NodeColumns("e.size", "e.etag", "e.modified_ns", "e.owner", "e.checksum", "")
@@ -34,13 +34,12 @@ FROM_NODE = NodeColumns(
 
 
 def some_are_stale(reads: Reads) -> bool:
-    """Whether any node was written in place. Looked at once a page: what is written behind that is written at the
-    same time as the page is read."""
+    """Return whether any node was written in place. Checked once for a page: later writes are concurrent with it."""
     return bool(reads.query("SELECT 1 FROM file f INDEXED BY file_rewritten WHERE f.rewritten = 1 LIMIT 1"))
 
 
 def group_by_parent(rows: list[Row]) -> dict[int, list[Row]]:
-    """Rows whose last column is the directory that they stand in."""
+    """Group rows by their last column, which is the parent directory."""
     found: dict[int, list[Row]] = {}
     for row in rows:
         found.setdefault(row[-1], []).append(row)

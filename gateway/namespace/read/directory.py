@@ -10,7 +10,7 @@ from gateway.namespace.read.tree_walk import SLICE
 
 
 class DirectoryEntry(NamedTuple):
-    """What a directory holds under a name: a directory (its name with a slash), or a file."""
+    """An entry of a directory: a directory (its name ends in a slash) or a file."""
 
     name: bytes
     directory: Dir | None
@@ -21,8 +21,8 @@ _DIR_COLUMNS = len(Dir._fields)
 
 
 def read_directory(reads: Reads, directory: int, after: bytes = b"", limit: int = SLICE) -> list[DirectoryEntry]:
-    """Live entries behind the name *after*, with their attributes, in order of their names as the tree has them; the
-    empty name, which makes the directory, is not among them. Fewer than *limit*: there are no more."""
+    """Return live entries after the name *after* with their attributes, sorted by their names in the tree, without the
+    entry of the empty name. Fewer than *limit* entries: there are no more."""
     rows = reads.query(
         f"SELECT e.name, {columns('d', Dir)}, {columns('f', File)} FROM entry e "
         "LEFT JOIN dir d ON d.id = CASE WHEN e.version = 0 THEN e.node END "

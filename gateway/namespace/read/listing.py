@@ -1,7 +1,7 @@
 """Listings of objects, a page at a time.
 
-A page is one snapshot, read in turns that are short enough not to hold up the loop. It costs in proportion to what it
-tells, and ends early where that is more than a page's share of work or of memory (see `tree_walk.py`).
+A page reads one snapshot, in turns that are short enough not to block the event loop. Its cost is proportional to what
+it lists. It ends early if it would take more than its share of work or of memory (see `tree_walk.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gateway.namespace.read.tree_walk import PAGE_BYTES, SLICE, Walk
 from gateway.namespace.read.walk_state import Row
 
 _NAMES = re.compile(b"[^/]*/")
-"""Names of directories, one behind the other."""
+"""Concatenated names of directories."""
 _FILE_COLUMNS = 6
-"""Of a row: its name and what it remembers of its node."""
+"""Columns of a row: the name and the values that it copies from its node."""
 
 
 class _Live:
@@ -72,7 +72,7 @@ class _Live:
 
 
 def _both(select: str) -> tuple[str, str]:
-    """The statement without an upper bound, and with one."""
+    """Return the statement without and with an upper bound."""
     return f"{select} ORDER BY e.name LIMIT ?", f"{select} AND e.name < ? ORDER BY e.name LIMIT ?"
 
 
@@ -82,16 +82,16 @@ _LIVE, _LIVE_STALE = _Live(FROM_ENTRY), _Live(FROM_NODE)
 async def list_objects(
     reads: Reads, bucket: Bucket, prefix: bytes = b"", delimiter: bytes = b"", after: bytes = b"", limit: int = 1000
 ) -> Page:
-    """Keys behind *after* that begin with *prefix*; those that have *delimiter* behind it rolled up.
+    """List keys after *after* that begin with *prefix*; keys with *delimiter* after it become common prefixes.
 
-    *limit* counts keys and common prefixes. A common prefix is told where it lies behind *after* itself."""
+    *limit* counts keys and common prefixes. A common prefix is listed only if it is itself greater than *after*."""
     if limit <= 0:
         return Page([], [], None)
     return (await in_turns(reads, lambda store: _ObjectPage(store, bucket, prefix, delimiter, after, limit))).page()
 
 
 class _ObjectPage:
-    """The page so far."""
+    """The page that is being read."""
 
     def __init__(self, reads: Reads, bucket: Bucket, prefix: bytes, delimiter: bytes, after: bytes, limit: int) -> None:
         self.count = 0
@@ -137,7 +137,7 @@ class _ObjectPage:
         return Page(self._groups, self._prefixes, max(self._last_key(), self._prefixes[-1] if self._prefixes else b""))
 
     def _cut(self) -> None:
-        """One item more than asked for was found: it goes."""
+        """Remove the one item beyond the limit, which only showed that there are more."""
         groups, prefixes = self._groups, self._prefixes
         if not prefixes or self._last_key() > prefixes[-1]:
             path, rows = groups.pop()

@@ -10,7 +10,7 @@ from gateway.namespace.read.lookups import Reads, columns
 def list_buckets(
     reads: Reads, owner: int | None = None, prefix: str = "", after: str = "", limit: int = 10_000
 ) -> tuple[list[Bucket], str | None]:
-    """Buckets in order of their names, those of *owner* only unless it is None; and the name to go on behind."""
+    """Return buckets sorted by name, only those of *owner* unless it is None, and the name after which to continue."""
     high = successor(prefix.encode())
     bound = "" if high is None else "AND b.name < ?4"
     mine = "" if owner is None else "AND b.owner = ?3"

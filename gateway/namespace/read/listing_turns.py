@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 from gateway.namespace.read.lookups import Reads
 
 TURNS = 128
-"""Turns of a page. One that needs more ends early, with at least one item: S3 allows that, and clients go on behind
-it."""
+"""The most turns of a page. A page that needs more ends early, with at least one item. S3 allows that, and clients
+continue after it."""
 
 
 class Listing(Protocol):
@@ -21,18 +21,17 @@ class Listing(Protocol):
         """Items so far."""
 
     def turn(self) -> bool:
-        """Read on. Returns whether the page is complete."""
+        """Read the next items. Returns whether the page is complete."""
 
 
 L = TypeVar("L", bound=Listing)
 
 
 async def in_turns(reads: Reads, begin: Callable[[Reads], L]) -> L:
-    """The listing that *begin* makes over a store, read until it is complete, or has used up `TURNS`.
+    """Return the listing that *begin* makes over a store, read until it is complete or has used `TURNS` turns.
 
-    Whatever it takes, it reads one snapshot. The first turn reads the store itself, and is nearly always enough; where
-    it is not, the listing begins again on a connection of its own, and the loop has others' work between its turns. A
-    caller that is cancelled stops there."""
+    It reads one snapshot. The first turn reads *reads* itself and is nearly always enough. Otherwise the listing starts
+    again on a separate connection and yields to the event loop between turns. It can be cancelled there."""
     with reads.snapshot():
         listing = begin(reads)
         if listing.turn():

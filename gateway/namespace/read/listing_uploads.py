@@ -23,8 +23,8 @@ async def list_uploads(
     reads: Reads, bucket: Bucket, prefix: bytes = b"", delimiter: bytes = b"", after_key: bytes = b"",
     after_upload: str = "", limit: int = 1000,
 ) -> UploadPage:  # fmt: skip
-    """Open uploads by key, those of a key as they began. Behind *after_key*, or, with *after_upload*, behind that
-    upload of it. Raises `NoSuchUpload` for what is no upload id."""
+    """List open uploads, sorted by key and then by creation, after *after_key* or, with *after_upload*, after that
+    upload of it. Raises `NoSuchUpload` for an invalid upload id."""
     uploads: list[UploadInfo] = []
     prefixes: list[bytes] = []
     at = _first_upload(prefix, delimiter, after_key, after_upload)
@@ -66,8 +66,8 @@ def _add_uploads(
     rows: list[tuple[Any, ...]], bucket: int, prefix: bytes, delimiter: bytes, uploads: list[UploadInfo],
     prefixes: list[bytes], limit: int, batch: int,
 ) -> tuple[int, _UploadPosition | None]:  # fmt: skip
-    """Adds what the rows stand for. Answers the size of the next batch and where it begins, None at the end. What began
-    before the bucket *bucket* is one's that is gone, and waits to be cut off."""
+    """Add the rows' uploads and prefixes. Returns the size of the next batch and where it begins, None at the end.
+    Uploads with an id below *bucket* belong to a deleted bucket of that name and are skipped."""
     rolled: bytes | None = None
     for key, number, owner, made_ns, checksum, kind in rows:
         if rolled is not None and key.startswith(rolled):
@@ -90,7 +90,7 @@ def _add_uploads(
 
 
 def _cut_uploads(uploads: list[UploadInfo], prefixes: list[bytes]) -> UploadPage:
-    """One item more than asked for was found: it goes, and the page says where it ends."""
+    """Remove the one item beyond the limit and return the page with the position to continue after."""
     if not prefixes or (uploads and uploads[-1].key > prefixes[-1]):
         uploads.pop()
     else:
@@ -103,7 +103,7 @@ def _cut_uploads(uploads: list[UploadInfo], prefixes: list[bytes]) -> UploadPage
 def list_parts(
     reads: Reads, bucket: Bucket, key: bytes, upload_id: str, after_number: int = 0, limit: int = 1000
 ) -> PartPage:
-    """The parts of an open upload behind *after_number*. Raises `NoSuchUpload`."""
+    """List the parts of an open upload after *after_number*. Raises `NoSuchUpload`."""
     row = upload(reads, bucket.name, key, parse_upload_id(upload_id))
     if row is None or row.state != UploadState.OPEN:
         raise NoSuchUpload(upload_id)

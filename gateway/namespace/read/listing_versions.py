@@ -79,7 +79,7 @@ class _VersionPage:
         self._ids: list[int] = []
         self._prefixes: list[bytes] = []
         self._unfinished = False
-        """The last key told has versions that were not."""
+        """The last key listed has versions that were not listed yet."""
         self._complete = False
         self._walk = Walk(reads, table, bucket.root, prefix, delimiter)
         low = self._walk.first(after_key)

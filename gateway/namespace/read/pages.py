@@ -1,8 +1,8 @@
-"""What listings answer: plain values, shared by the front desk and whoever shows them. Pure.
+"""Results of listings, as plain values for the engine and its callers. Pure.
 
-What comes by the thousand is a named tuple: it is made straight from a row, several times faster than a dataclass.
-A listing's keys are not even that, but stay the rows that the store answered: who formats a page goes through them as
-they are, and only who wants keys singly has them made.
+Values of which a page has thousands are named tuples, which are made from a row several times faster than dataclasses.
+The keys of a listing stay rows of the store, which the formatter of a page reads directly. `Page.keys` makes them named
+tuples for callers that want single keys.
 """
 
 from __future__ import annotations

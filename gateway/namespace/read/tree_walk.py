@@ -1,14 +1,19 @@
-"""One walk for every listing: from any key on, in byte order, over what is live or over everything. Synchronous.
+"""The tree walk of all listings: from a given key on, in byte order, over live entries or over all. Synchronous.
 
-`Walk.begin` goes to a key by *seek*: down the directories that stand on its way, and from there on through ranges of
-entries. A walk never meets what it does not return:
-- live listings walk the part of the entries' key where `dead` is 0, and a directory without live entries is dead;
-- what a delimiter rolls up is stepped over by going on at the successor of the common prefix;
-- small directories side by side are fetched together, level by level, as many as the turn has room for.
+**Theory of operation.** A walk has two states. After `Walk.begin` it *seeks* (`_seek` is set): it descends the
+directories on the path to the first key. Then it *reads*: `_frames` is a stack with one frame for each directory from
+the prefix's directory to the current one. A frame has the rows that were fetched and not emitted yet, and the name at
+which the next range begins. Only `begin` and `turn` change this state. The walk has ended when there is neither a seek
+nor a frame.
 
-`Walk.turn` does a bounded amount of work, counted in queries and rows, and can be called again. Between two turns the
-walk holds its place, so all turns must read one snapshot. What it holds is bounded as well: one path, a few numbers for
-each directory on it, and `HELD_ROWS` rows.
+A walk reads no rows that it does not return:
+- live listings read the range of the entries' key in which `dead` is 0, and a directory without live entries is dead;
+- keys of one common prefix are skipped by continuing at the successor of the prefix;
+- small adjacent directories are fetched together, level by level, as many as the turn may still return.
+
+`Walk.turn` does a bounded amount of work, counted in queries and rows, and can be called again. The walk keeps its
+position between turns, so all turns must read one snapshot. Its memory is bounded: one path, a few numbers for each
+directory on it, and about `HELD_ROWS` rows.
 """
 
 from __future__ import annotations
@@ -21,9 +26,9 @@ from gateway.namespace.read.lookups import DESCENT_LEVELS, Reads, find_directori
 from gateway.namespace.read.walk_state import CountedReads, Frame, Row, Seek, Table
 
 SLICE = 1024
-"""Items of a turn, about: what is read without giving the loop to others. A page of S3's usual size is one turn."""
+"""About how many items one turn reads without yielding to the event loop. A page of S3's usual size is one turn."""
 QUERIES = 192
-"""Queries of a turn, about: a few milliseconds. Only deep or scattered trees take so many for a page."""
+"""About how many queries one turn makes: a few milliseconds. Only deep or scattered trees need so many for a page."""
 HELD_ROWS = 8 * SLICE
 """Rows that a walk holds for the directories above the one that it is in, about. Further ones are read again."""
 SEEK_LEVELS = DESCENT_LEVELS
@@ -44,14 +49,14 @@ FIRST_BATCH = 16
 """Rows that are fetched at first where a delimiter may roll them all up."""
 
 EmitRows = Callable[[bytes, list[Row], int], tuple[int, int]]
-"""(path, rows that are no directories, room): tells what they stand for, as many as there is room for. Answers how many
-rows that was, and how many items."""
+"""Called with (path, rows that are not directories, room). Adds items for these rows to the page, at most *room*.
+Returns (rows used, items added)."""
 EmitPrefixes = Callable[[list[bytes]], None]
-"""Tells common prefixes."""
+"""Called with common prefixes to add to the page."""
 
 
 def _after_name(name: bytes) -> bytes:
-    """Where to go on behind a name: nothing in a directory begins with another directory's name and its slash."""
+    """Return where to continue after a name: no name in a directory begins with another directory's name and slash."""
     return name[:-1] + b"0" if name.endswith(b"/") else name + b"\0"
 
 
@@ -80,8 +85,8 @@ class Walk:
         self._seek: Seek | None = None
 
     def first(self, after: bytes) -> bytes | None:
-        """The least key that may be told behind *after*; None when there can be none. What is rolled up is told only
-        where its common prefix itself lies behind *after*."""
+        """Return the least key after *after* that may be listed; None if there is none. A common prefix is listed only
+        if it is itself greater than *after*."""
         if after < self._prefix:
             return self._prefix
         if not after.startswith(self._prefix):
@@ -90,7 +95,7 @@ class Walk:
         return successor(rolled) if rolled is not None else key_after(after) if after else b""
 
     def begin(self, low: bytes) -> None:
-        """Go on at *low*, wherever the walk was before."""
+        """Continue at *low*, regardless of the current position."""
         self._frames, self._held, self._emptied = [], 0, 0
         self._path.clear()
         self._ahead, self._ahead_held = {}, 0
@@ -102,7 +107,7 @@ class Walk:
                 self._enter_base(self._root)
 
     def turn(self, room: int, emit_rows: EmitRows, emit_prefixes: EmitPrefixes) -> bool:
-        """Tell what comes next, *room* items at most, as far as a turn's work goes. Returns whether there may be more.
+        """Emit the next items, at most *room*, until the turn's work is used up. Returns whether there may be more.
 
         Where it returns True and told fewer than *room*, the turn's work was used up, or *tell* answered with no room
         left."""
@@ -145,7 +150,7 @@ class Walk:
         del self._path[frames[-1].end if frames else 0 :]
 
     def _set_rows(self, frame: Frame, rows: list[Row]) -> None:
-        """These are the rows at hand of a frame now."""
+        """Replace the fetched rows of a frame."""
         self._held += len(rows) - len(frame.rows)
         frame.rows, frame.at = rows, 0
 
@@ -186,12 +191,13 @@ class Walk:
         self._seek = None
 
     def _nodes(self, node: int, names: list[bytes]) -> list[int]:
-        """The directories of these names, each in the one before, as far as they stand."""
+        """Return the directories of these names, each in the one before, up to the first that does not exist."""
         self._reads.count += SEEK_QUERIES * len(names) // SEEK_LEVELS
         return find_directories(self._reads, node, names, self._table.dead)
 
     def _fetch(self, frame: Frame, room: int, emit_prefixes: EmitPrefixes) -> int:
-        """The next rows of a directory, the quickest way. Answers how many items were told already."""
+        """Fetch the next rows of a directory with the cheapest statement. Returns how many items were emitted
+        already."""
         most = min(frame.batch, self._items_max(frame, room), SLICE)
         place = (self._reads, frame.node, frame.low, frame.high, most)
         counts = self._reads.query(f"SELECT d.subdirs, d.{self._table.count} FROM dir d WHERE d.id = ?", (frame.node,))
@@ -209,11 +215,11 @@ class Walk:
 
     @staticmethod
     def _items_max(frame: Frame, room: int) -> int:
-        """How many items of a directory may be told at once."""
+        """Return how many items of a directory may be emitted at once."""
         return min(room, max(1, PAGE_BYTES // (frame.end + 1)))
 
     def _roll_up(self, frame: Frame, names: list[bytes], most: int, emit_prefixes: EmitPrefixes) -> int:
-        """Tell directories, none of which is entered."""
+        """Emit directories as common prefixes without entering them."""
         path = bytes(self._path)
         emit_prefixes([path + name for name in names] if path else names)
         self._set_rows(frame, [])
@@ -225,7 +231,8 @@ class Walk:
     # --- telling ---
 
     def _emit_held_rows(self, frame: Frame, room: int, emit_rows: EmitRows, emit_prefixes: EmitPrefixes) -> int:
-        """Tells the rows at hand, until one leads down, they end or the room does. Answers the room left."""
+        """Emit the fetched rows until one is a directory to enter, or rows or room are used up. Returns the room
+        left."""
         path, rows = bytes(self._path), frame.rows
         delimiter, begins = self._delimiter, len(self._prefix)
         while frame.at < len(rows) and room > 0:
