@@ -1,4 +1,4 @@
-"""Commands of buckets. Rows in memory only."""
+"""Commands on buckets. They work on rows in memory only."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LEAVING_FEATURE = 3
 
 @command(105)
 class MakeBucket(Command[int]):
-    """An empty bucket that *owner* (a user's name; *user* is its id) owns. Whether a name is fit for one is the
-    front desk's business. Answers when it was made, in ns.
+    """An empty bucket that *owner* (a user's name; *user* is its id) owns. The engine
+    checks the name before. Answers the time of creation in ns.
 
     Raises `BucketOwned`, `BucketExists`, `NoSuchUser`."""
 
@@ -55,10 +55,10 @@ def make_bucket(asked: MakeBucket, tx: Tx) -> int:
 
 @command(106, frees=True)
 class DropBucket(Command[None]):
-    """An empty bucket goes. *owner* is its owner's name, which need not be who asks. Answers None.
+    """Delete an empty bucket. *owner* is the name of its owner, who need not be the caller. Answers None.
 
-    Open uploads do not keep it, nor hold this up: nobody reaches them any more, and they are cut off afterwards, a
-    bounded number at a time (`CutUploadsOff`). Raises `BucketNotEmpty` while it has a version of anything."""
+    Open uploads do not prevent this. Clients cannot reach them any more, and `CutUploadsOff` aborts them afterwards, a
+    bounded number at a time. Raises `BucketNotEmpty` if the bucket has a version of any object."""
 
     bucket: str
     user: int
@@ -83,7 +83,7 @@ def drop_bucket(asked: DropBucket, tx: Tx) -> None:
 
 @command(107)
 class SetVersioning(Command[None]):
-    """ENABLED or SUSPENDED; what had versioning once can never be OFF again. Answers None. Raises `InvalidArgument`."""
+    """Set versioning to ENABLED or SUSPENDED; it can never be OFF again. Answers None. Raises `InvalidArgument`."""
 
     bucket: str
     user: int

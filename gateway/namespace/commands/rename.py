@@ -1,4 +1,4 @@
-"""Renaming, by POSIX's rules and in O(1): one entry moves, however much lies below it. Rows in memory only.
+"""Renaming by POSIX's rules, in O(1): one entry moves, whatever is below it. Works on rows in memory only.
 
 Where versions are kept, a file's rename is what S3 would see: a new version at the new name, a delete marker at the
 old one. A directory moves with its history.
@@ -41,8 +41,8 @@ class How(IntFlag):
 
 @command(146)
 class Rename(Command[None]):
-    """What stands as *name* in *parent* stands as *to_name* in *to_parent*; what stood there is gone, or with EXCHANGE
-    stands where the other stood. A directory's name carries its slash; without EXCHANGE both or neither do.
+    """Move the entry *name* of *parent* to *to_name* in *to_parent*, replacing the entry there, or with EXCHANGE swap
+    the two. A directory's name ends in a slash; without EXCHANGE both names must, or neither.
 
     Answers None. Raises `NoSuchName`, `NameExists` (NOREPLACE), `IsADirectory`, `NotADirectory`, `DirectoryNotEmpty`,
     `Cycle`, `NameTooLong`, `TooDeep`, `InvalidArgument`."""
@@ -103,7 +103,7 @@ def _ensure_both_made(asked: Rename, bucket: Bucket, tx: Tx) -> None:
 
 
 def _check_cycle(tx: Tx, moved: Entry, into: int, name: bytes) -> None:
-    """A directory does not move below itself. Raises `Cycle`."""
+    """Raise `Cycle` if a directory would move below itself."""
     if not is_directory(moved.name):
         return
     while into:

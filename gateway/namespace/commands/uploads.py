@@ -1,10 +1,10 @@
-"""Commands of multipart uploads, but for their completion (`completing.py`). Rows in memory only.
+"""Commands on multipart uploads, except completion (`complete.py`). They work on rows in memory only.
 
-An upload is open until it is completed or aborted. Its row stays a while behind its end, so that a repeated completion
-has its answer; parts that nobody took over are dropped afterwards, a bounded number at a time.
+An upload is open until it is completed or aborted. Its row is kept for a while after that, so that a repeated
+completion gets the same answer. Parts that no object took over are deleted afterwards, a bounded number at a time.
 
 An upload's row has its bucket's name, which another bucket may have later; but ids ascend, so an upload whose id is
-below the bucket's is one of a bucket that is gone. Whoever finds an upload by name compares the two.
+below the bucket's belongs to a deleted bucket. Code that finds an upload by name must compare the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gateway.namespace.paths import bucket_of, weigh_key
 from gateway.namespace.version_ids import encode_version_id, parse_upload_id
 
 PARTS = 10_000
-"""Part numbers go from 1 to this."""
+"""The highest part number; the lowest is 1."""
 
 
 @command(120)
@@ -149,7 +149,8 @@ def put_part(asked: PutPart, tx: Tx) -> int:
 
 @command(123, frees=True)
 class AbortUpload(Command[None]):
-    """The upload ends; its parts go afterwards. Answers None. Raises `NoSuchBucket`, `AccessDenied`, `NoSuchUpload`."""
+    """End the upload; its parts are deleted afterwards. Answers None. Raises `NoSuchBucket`, `AccessDenied`,
+    `NoSuchUpload`."""
 
     bucket: str
     key: bytes
@@ -165,9 +166,10 @@ def abort_upload(asked: AbortUpload, tx: Tx) -> None:
 
 @command(124, frees=True, weight=lambda asked: len(asked.numbers))
 class DropParts(Command[int]):
-    """Takedown's: these parts of an ended upload let go of their contents. Answers how many parts still stand.
+    """Delete these parts of an ended upload and release their contents. The release worker sends it. Answers how many
+    parts are left.
 
-    What is gone already is passed over. Raises `InvalidArgument` while the upload is open."""
+    Parts that were deleted already are skipped. Raises `InvalidArgument` while the upload is open."""
 
     bucket: str
     key: bytes
@@ -192,8 +194,8 @@ def drop_parts(asked: DropParts, tx: Tx) -> int:
 
 @command(125, frees=True)
 class ForgetUpload(Command[bool]):
-    """Takedown's: an ended upload without parts is forgotten, and a repeated completion with it. Answers whether it is
-    gone now."""
+    """Delete the row of an ended upload without parts; a repeated completion fails from then on. The release worker
+    sends it. Answers whether the row is deleted now."""
 
     bucket: str
     key: bytes
@@ -212,8 +214,8 @@ def forget_upload(asked: ForgetUpload, tx: Tx) -> bool:
 
 @command(126, frees=True, weight=lambda asked: len(asked.uploads))
 class CutUploadsOff(Command[int]):
-    """Expiry's: these uploads end, of the bucket *bucket* (its id) that is gone; their parts go afterwards. Answers how
-    many others of it are still open. What has ended is passed over."""
+    """Abort these uploads of the deleted bucket with the id *bucket*; their parts are deleted afterwards. The expiry
+    worker sends it. Answers how many other uploads of the bucket are still open. Ended uploads are skipped."""
 
     bucket: int
     uploads: tuple[UploadAt, ...]
