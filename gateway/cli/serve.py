@@ -15,7 +15,7 @@ from gateway.errors import InvalidArgument, Misconfigured
 
 if TYPE_CHECKING:
     from gateway.config import Address, Config
-    from gateway.site.processes.supervisor import Serving
+    from gateway.site.processes.supervisor import Supervisor
 
 WORKER_MODULE = "gateway.cli.worker"
 
@@ -68,14 +68,14 @@ def _addresses(config: Config, listen: str, metrics: str) -> tuple[Address, Addr
 async def _serve(folder: Path, config: Config, listen: Address, metrics: Address, *, as_json: bool) -> str:
     """Serve until told to stop. Answers why a process could not go on, if that is what stopped it."""
     from gateway.metrics.json_log import LEVELS, JsonLog, take_over_logging
-    from gateway.site.processes.supervisor import Serving
+    from gateway.site.processes.supervisor import Supervisor
     from gateway.timing import timing_from_environment
 
     timing = timing_from_environment()
     lines = JsonLog("supervisor", LEVELS[config.log.level], timing=timing)
     take_over_logging(lines)
     try:
-        serving = await Serving.start(
+        serving = await Supervisor.start(
             folder, config, lines, worker_module=WORKER_MODULE, listen=listen, metrics=metrics, timing=timing
         )
         _announce(serving, config, as_json=as_json)
@@ -86,7 +86,7 @@ async def _serve(folder: Path, config: Config, listen: Address, metrics: Address
         lines.close()
 
 
-def _announce(serving: Serving, config: Config, *, as_json: bool) -> None:
+def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
     """Where it is, who may come in, and what to try."""
     from gateway.site.paths import ROOT_SECRET
 

@@ -1,5 +1,4 @@
-"""A gateway worker's process: the site's front desk, and over it S3 and the file systems' verbs, on the port that the
-workers share."""
+"""A worker's process: S3 and the file verbs over the engine of the site, on the port that all workers share."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from gateway.metrics import gauge
 from gateway.metrics.requests import RequestLog
 from gateway.posix.rpc.server import RpcServer
 from gateway.site.processes.child import Child, run_child
-from gateway.site.processes.reload_checks import answer_supervisor
+from gateway.site.processes.site_role import SiteRole
 from gateway.site.processes.supervisor import BACKLOG, LISTEN_FD
 from gateway.site.processes.tls import Certificate
 from gateway.site.site import Site
 from s3api.extension_types import ExtensionHandler
-from s3api.server import make_server, serve
+from s3api.server import S3Server, make_server, serve
 from s3api.settings import S3Settings
 
 IN_FLIGHT = gauge("entrepot_requests_in_flight", "Requests that are being answered.")
@@ -29,40 +28,48 @@ CONNECTIONS = gauge("entrepot_connections", "Open connections of clients, from w
 HANDSHAKES = gauge("entrepot_tls_handshakes", "Open connections whose TLS handshake is under way.")
 
 
-async def work(child: Child) -> None:
-    """Answer S3 requests until told to stop; then finish those under way."""
-    async with await Site.open(child.folder, kind="worker", strict=not child.again, timing=child.timing) as site:
-        answer_supervisor(child, site)
+class WorkerRole(SiteRole):
+    """Answers requests."""
+
+    def __init__(self) -> None:
+        super().__init__("worker")
+        self._certificate: Certificate | None = None
+        self._server: S3Server | None = None
+
+    async def work(self, child: Child, site: Site) -> None:
         with closing(RpcServer(site)) as rpc:
-            await _serve(child, site, rpc)
+            await self._serve(child, site, rpc)
 
+    async def _serve(self, child: Child, site: Site, rpc: RpcServer) -> None:
+        """Answer requests until `child.stopping` is set; then finish the requests under way."""
+        certificate = await Certificate.of(child.folder, child.config.server, child.lines, child.timing)
+        observer = RequestLog(child.lines if child.config.log.requests else None)
+        server = make_server(site.engine, _settings(site, rpc.answer), observer, site.timing)
+        listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
+        listening.setblocking(False)
+        tls = None if certificate is None else lambda: certificate.context
+        serving = await serve(server, listening, tls, backlog=BACKLOG)
+        self._certificate, self._server = certificate, server
+        watching = None
+        if certificate is not None:
+            watching = asyncio.create_task(certificate.watch(), name="certificate")
+        child.ready(root_access_key=_root_access_key(site))
+        await child.stopping.wait()
+        if watching is not None:
+            watching.cancel()
+        await serving.stop(child.config.server.stop_seconds)
 
-async def _serve(child: Child, site: Site, rpc: RpcServer) -> None:
-    certificate = await Certificate.of(child.folder, child.config.server, child.lines, child.timing)
-    observer = RequestLog(child.lines if child.config.log.requests else None)
-    server = make_server(site.engine, _settings(site, rpc.answer), observer, site.timing)
-    listening = socket.socket(fileno=int(os.environ[LISTEN_FD]))
-    listening.setblocking(False)
-    tls = None if certificate is None else lambda: certificate.context
-    serving = await serve(server, listening, tls, backlog=BACKLOG)
+    def report(self) -> dict[str, str]:
+        server = self._server
+        if server is not None:
+            IN_FLIGHT.set(server.in_flight)
+            CONNECTIONS.set(server.admission.connections)
+            HANDSHAKES.set(len(server.admission.handshakes))
+        return super().report()
 
-    def each_second() -> None:
-        IN_FLIGHT.set(server.in_flight)
-        CONNECTIONS.set(server.admission.connections)
-        HANDSHAKES.set(len(server.admission.handshakes))
-        site.count()
-
-    child.before_report = each_second
-    child.troubles = site.storage.problems
-    watching = None
-    if certificate is not None:
-        child.reload = certificate.reload
-        watching = asyncio.create_task(certificate.watch(), name="certificate")
-    child.ready(root_access_key=_root_access_key(site))
-    await child.stopping.wait()
-    if watching is not None:
-        watching.cancel()
-    await serving.stop(child.config.server.stop_seconds)
+    def reload_files(self) -> None:
+        if self._certificate is not None:
+            self._certificate.reload()
 
 
 def _settings(site: Site, extension: ExtensionHandler) -> S3Settings:
@@ -81,14 +88,14 @@ def _settings(site: Site, extension: ExtensionHandler) -> S3Settings:
 
 
 def _connections(wanted: int) -> int:
-    """How many connections a worker keeps: a quarter of what it may have open is left for files."""
+    """Return how many connections a worker may keep open. A quarter of its file descriptors is left for files."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if most == resource.RLIM_INFINITY else min(wanted, most * 3 // 4)
 
 
 def _token_key(site: Site) -> bytes:
-    """Seals continuation tokens: the same in every worker and after every restart, so it comes from the oldest ring
-    key, which never changes and never goes."""
+    """Return the key that seals continuation tokens. It is derived from the oldest ring key, which never changes and is
+    never deleted, so it is the same in all workers and after restarts."""
     rows = site.store.query("SELECT min(id) FROM ring_key")
     if rows[0][0] is None:
         raise Corrupted("the journal has no ring key")
@@ -102,4 +109,4 @@ def _root_access_key(site: Site) -> str:
 
 
 if __name__ == "__main__":
-    run_child(work)
+    run_child(WorkerRole())

@@ -26,7 +26,7 @@ from xml.sax.saxutils import escape
 import uvloop
 from awscrt import checksums
 
-from gateway.site.processes.priority import give_way
+from gateway.site.processes.priority import lower_priority
 from tests.bench.server import ELSEWHERE, wait_for
 from tests.ports import free_port
 
@@ -249,5 +249,5 @@ def cloud(kept_bytes: int = KEEP_ALL) -> Iterator[Running]:
 
 
 if __name__ == "__main__":
-    give_way(ELSEWHERE)
+    lower_priority(ELSEWHERE)
     uvloop.run(_serve(int(sys.argv[1]), int(sys.argv[2])))

@@ -20,7 +20,7 @@ from typing import cast
 
 import uvloop
 
-from gateway.site.processes.priority import give_way
+from gateway.site.processes.priority import lower_priority
 from tests.bench.server import ELSEWHERE, wait_for
 from tests.ports import free_port
 
@@ -153,5 +153,5 @@ def line(to_port: int, bytes_per_second: float, round_trip_seconds: float) -> It
 
 
 if __name__ == "__main__":
-    give_way(ELSEWHERE)
+    lower_priority(ELSEWHERE)
     uvloop.run(_serve(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])))

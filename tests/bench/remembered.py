@@ -42,4 +42,4 @@ if __name__ == "__main__":
         main()
     else:
         remember(pickle.loads(Path(os.environ[PAGES]).read_bytes()))
-        run_child(worker.work)
+        run_child(worker.WorkerRole())

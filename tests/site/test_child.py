@@ -7,15 +7,28 @@ from pathlib import Path
 
 from gateway.config import default_text, load_text
 from gateway.metrics.json_log import INFO, JsonLog
-from gateway.site.processes.child import Child
-from gateway.site.processes.control_channel import Line, Message, pair
+from gateway.site.processes.child import Child, Role
+from gateway.site.processes.control_channel import ControlChannel, Message, Question, pair
 from gateway.timing import Timing
 
 
+class Probed(Role):
+    """Answers probes with what it is given; not at all until then."""
+
+    answers: Message | None = None
+
+    async def run(self, child: Child) -> None:
+        """Not called here."""
+
+    async def answer(self, question: Question, message: Message) -> Message | None:
+        return self.answers
+
+
 async def test_a_process_that_does_not_know_yet_how_to_answer_says_that_it_is_starting(tmp_path: Path) -> None:
-    mine, its = [await Line.over(end) for end in pair()]
+    mine, its = [await ControlChannel.over(end) for end in pair()]
     lines = JsonLog("keeper", INFO, timing=Timing())
-    child = Child("keeper", tmp_path, load_text(default_text(), tmp_path), lines, its, Timing())
+    role = Probed()
+    child = Child("keeper", tmp_path, load_text(default_text(), tmp_path), role, lines, its, Timing())
     listening = asyncio.create_task(child.listen())
     answers = mine.messages()
 
@@ -27,10 +40,7 @@ async def test_a_process_that_does_not_know_yet_how_to_answer_says_that_it_is_st
         "is": "answered", "number": 1, "config": "", "ok": False, "why": "it is starting", "passing": True,
     }  # fmt: skip
 
-    async def probe(_: Message) -> Message:
-        return {"journal": "well"}
-
-    child.answers["probe"] = probe
+    role.answers = {"journal": "well"}
     assert (await ask(2))["journal"] == "well"
     mine.close()
     await listening

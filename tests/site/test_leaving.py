@@ -26,13 +26,15 @@ def test_a_site_whose_config_lost_a_backend_with_blocks_is_not_served_until_that
     config.write_text(before)
     refused = run_entrepot("serve", str(folder), "--listen", "127.0.0.1:0", check=False)
     assert refused.returncode == 1
-    assert "backends.vault: is not in the config, and 1 block(s) lie there: put it back" in refused.stderr
+    assert "backends.vault: is not in the config, and it holds 1 block(s): add it again" in refused.stderr
     run_entrepot("backend", "lost", "vault", "--forget", "--site", str(folder))
     with started(folder, ["--workers", "1"]) as (endpoint, _):
         client(endpoint).put_object(Bucket="far", Key="key", Body=b"y" * 10_000)
         assert client(endpoint).get_object(Bucket="far", Key="key")["Body"].read() == b"y" * 10_000
         config.write_text(before + VAULT)
-        assert f"{config}: backends.vault: was given up as lost, and the name of such a one is never" in reload(folder)
+        assert f"{config}: backends.vault: was given up as lost, and the name of a lost backend is never" in reload(
+            folder
+        )
 
 
 def reload(folder: Path) -> str:

@@ -133,7 +133,7 @@ def test_what_takes_a_restart_is_refused_by_name(
     endpoint: Endpoint, config: Path, line: str, instead: str, where: str
 ) -> None:
     change_config(endpoint.dir, line, instead)
-    assert f"{config}: {where}: takes a restart of `entrepot serve`" in refused(endpoint)
+    assert f"{config}: {where}: needs a restart of `entrepot serve`" in refused(endpoint)
 
 
 def test_a_changed_file_is_taken_over_by_itself(endpoint: Endpoint, config: Path) -> None:

@@ -1,4 +1,16 @@
-"""What every process under the supervisor does alike: its log, its reports each second, its stop, its failures."""
+"""A process under the supervisor: what committer, keeper and workers share.
+
+Theory of operation. The supervisor starts a process with the arguments NAME and FOLDER and an end of a control channel.
+`run_child` loads the config in force, makes a `Child`, and runs the process's `Role`. The role calls `Child.ready` once
+it works. Meanwhile `Child` sends a report every second: the metrics, and with them the fact that the event loop runs.
+
+- The supervisor's questions (`control_channel.Question`) go to the role. Until the process is ready they wait, except
+  PROBE, which gets the answer that the process is starting.
+- The process stops when the supervisor tells it to, or when the channel ends because the supervisor has died
+  (`orphaned`). `stopping` is set then, and the role returns from `run`.
+- An error that escapes `run` ends the process. It is logged and sent to the supervisor. The exit status says whether
+  starting the process again can help.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +21,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,25 +32,56 @@ from gateway.metrics.instruments import REGISTRY
 from gateway.metrics.json_log import ERROR, INFO, LEVELS, WARNING, JsonLog, take_over_logging
 from gateway.metrics.loop_lag import watch_loop
 from gateway.site.active_config import load_active, set_version_metric
-from gateway.site.processes.control_channel import CONTROL_FD, Line, Message
+from gateway.site.processes.control_channel import CONTROL_FD, ControlChannel, Message, Question
 from gateway.site.processes.memory import keep_freed_memory
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.timing import Timing, timing_from_environment
 
 EXIT_MISCONFIGURED = 78
-"""sysexits.h's EX_CONFIG: starting again would not help."""
+"""EX_CONFIG of sysexits.h: starting the process again does not help."""
 EXIT_FAILED = 70
 
 AGAIN = "ENTREPOT_AGAIN"
-"""Set for a process that takes the place of one which did its work: what has gone since must not keep it from that."""
+"""Set for a process that replaces one which was ready. It starts although a backend is missing meanwhile."""
 
-Answer = Callable[[Message], Awaitable[Message]]
+
+class Role(ABC):
+    """What a kind of process does. `Child` calls these methods."""
+
+    @abstractmethod
+    async def run(self, child: Child) -> None:
+        """Do the work of the process until `child.stopping` is set. Calls `child.ready` once it works."""
+
+    async def answer(self, question: Question, message: Message) -> Message | None:
+        """Answer a question of the supervisor other than ADOPT; None while that is not possible yet.
+
+        Raises `Misconfigured` for a config that cannot be adopted."""
+        return None if question is Question.PROBE else {}
+
+    async def adopt(self, config: Config) -> None:  # noqa: B027 (not every role depends on the config)
+        """Work under *config* from now on."""
+
+    def report(self) -> dict[str, str]:
+        """Update the gauges of this process, before each report. Returns the backends that it cannot use, and why."""
+        return {}
+
+    def reload_files(self) -> None:  # noqa: B027 (not every role has files)
+        """Read files again that the config names."""
 
 
 class Child:
-    """One process's side: what it knows, and whether it should stop."""
+    """The state of a process that its role and the supervisor share."""
 
-    def __init__(self, name: str, folder: Path, config: Config, lines: JsonLog, line: Line, timing: Timing) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        config: Config,
+        role: Role,
+        lines: JsonLog,
+        channel: ControlChannel,
+        timing: Timing,
+    ) -> None:
         self.name = name
         self.folder = folder
         self.config = config
@@ -47,118 +90,99 @@ class Child:
         self.stopping = asyncio.Event()
         self.supervisor = os.getppid()
         self.orphaned = False
-        """The supervisor is gone without having asked for a stop."""
-        self.reload: Callable[[], None] = lambda: None
-        """What to do when files should be read again."""
-        self.answers: dict[str, Answer] = {"leaving": _nothing, "stand": _nothing, "adopt": self._adopt}
-        """What to do when asked for it, once this process is ready."""
-        self.adopt: Callable[[Config], Awaitable[None]] = _take
-        """What to do when another config is in force."""
-        self.before_report: Callable[[], None] = lambda: None
-        """Called each second before the counts are told: the place for gauges."""
-        self.troubles: Callable[[], dict[str, str]] = dict
-        """Backends that this process cannot use as it should, and why; told with the counts."""
-        self._line = line
+        """The supervisor has died without asking this process to stop."""
+        self._role = role
+        self._channel = channel
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ready = asyncio.Event()
         self._adopting = asyncio.Lock()
         set_version_metric(config)
 
     def ready(self, **facts: Any) -> None:
-        """This process does its work from here on."""
-        self._line.tell({"is": "ready", "config": self.config.version, **facts})
+        """Report that this process works from now on."""
+        self._channel.tell({"is": "ready", "config": self.config.version, **facts})
         self._is_ready.set()
         self.lines.write(INFO, "ready", pid=os.getpid(), config=self.config.version)
 
     @property
     def again(self) -> bool:
-        """Another process did this one's work before it."""
+        """Whether this process replaces one that was ready before."""
         return AGAIN in os.environ
 
     def log(self, level: int, event: str, **fields: Any) -> None:
+        """Log *event* with *fields*."""
         self.lines.write(level, event, **fields)
 
     async def listen(self) -> None:
-        """Obey the supervisor; ends, and asks for a stop, when it is gone."""
-        async for message in self._line.messages():
+        """Process the supervisor's messages. Returns, and sets `stopping`, when the channel ends."""
+        async for message in self._channel.messages():
             match message.get("do"):
                 case "stop":
                     self.stopping.set()
                 case "reload":
-                    self.reload()
-                case str(what) if "number" in message:
-                    task = asyncio.create_task(self._answer(what, message))
+                    self._role.reload_files()
+                case str(word) if "number" in message:
+                    task = asyncio.create_task(self._answer(Question(word), message))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
         self.orphaned = not self.stopping.is_set()
         self.stopping.set()
 
     async def report(self) -> None:
-        """Tell each second what was counted, and with it that this event loop turns."""
+        """Send a report every second, until cancelled."""
         while True:
-            self.tell_counts()
+            self.send_report()
             await self.timing.clock.sleep(self.timing.processes.report_seconds)
 
-    def tell_counts(self) -> None:
-        """Report. Gauges that cannot be had are left as they were: without reports this process would count as one that
-        hangs (`heartbeat`)."""
-        troubles: dict[str, str] = {}
+    def send_report(self) -> None:
+        """Send a report. If the gauges cannot be updated, it is sent all the same: a process without reports counts as
+        one whose event loop hangs (`heartbeat`)."""
+        problems: dict[str, str] = {}
         try:
-            self.before_report()
-            troubles = self.troubles()
+            problems = self._role.report()
         except Exception as error:  # noqa: BLE001 (whatever is wrong with a gauge)
             self.lines.write(ERROR, "a report lacks its gauges", why=f"{type(error).__name__}: {error}")
-        told = {"config": self.config.version, "metrics": REGISTRY.snapshot(), "backends": troubles}
-        self._line.tell({"is": "report", **told})
+        report = {"config": self.config.version, "metrics": REGISTRY.snapshot(), "backends": problems}
+        self._channel.tell({"is": "report", **report})
 
     async def config_in(self, message: Message) -> Config:
-        """The config that came with a message; read in a thread, since a large one takes a while."""
+        """Return the config in a message. It is parsed in a thread, since a large one takes a while."""
         return await asyncio.to_thread(load_text, message["text"], self.folder)
 
     async def _adopt(self, message: Message) -> Message:
         async with self._adopting:
             new = await self.config_in(message)
-            await self.adopt(new)
+            await self._role.adopt(new)
             set_version_metric(new, self.config)
             self.config = new
             self.lines.level = LEVELS[new.log.level]
         self.lines.write(INFO, "config adopted", version=new.version)
         return {}
 
-    async def _answer(self, what: str, message: Message) -> None:
+    async def _answer(self, question: Question, message: Message) -> None:
         try:
-            if what != "probe":
+            if question is not Question.PROBE:
                 await self._is_ready.wait()
-            if what in self.answers:
-                answer: Message = {"ok": True, **await self.answers[what](message)}
-            else:
-                answer = {"ok": False, "why": "it is starting", "passing": True}
+            ask = self._adopt(message) if question is Question.ADOPT else self._role.answer(question, message)
+            found = await ask
+            answer: Message = {"ok": False, "why": "it is starting", "passing": True}
+            if found is not None:
+                answer = {"ok": True, **found}
         except Misconfigured as error:
             answer = {"ok": False, "why": str(error), "passing": isinstance(error, TemporarilyRejected)}
         except Exception as error:  # noqa: BLE001 (whatever goes wrong is the answer)
             answer = {"ok": False, "why": f"{type(error).__name__}: {error}", "passing": True}
-        self._line.tell({"is": "answered", "number": message["number"], "config": self.config.version, **answer})
-
-
-async def _nothing(message: Message) -> Message:
-    return {}
-
-
-async def _take(config: Config) -> None:
-    """Another config, for a process to which nothing that it changes matters."""
-
-
-Main = Callable[[Child], Awaitable[None]]
+        self._channel.tell({"is": "answered", "number": message["number"], "config": self.config.version, **answer})
 
 
 COLLECTED_AFTER = (50_000, 20, 100)
-"""How many objects more make the garbage collector look at the youngest, and how often it looks at older ones. Rows,
-answers and blocks go by their counts; what is left for it, cycles around failed requests, is little and can wait, while
-looking through a committer's whole cache of rows takes milliseconds."""
+"""Thresholds of the cyclic garbage collector (`gc.set_threshold`). Reference counts free rows, answers and blocks. Only
+cycles around failed requests are left to the collector, and these can wait, while a walk through a committer's whole
+cache of rows takes milliseconds."""
 
 
-def run_child(main: Main) -> None:
-    """Run *main* as the process that the supervisor started with the arguments NAME and FOLDER; ends the process."""
+def run_child(role: Role) -> None:
+    """Run *role* in this process, which the supervisor started with the arguments NAME and FOLDER, and exit."""
     name, folder = sys.argv[1], Path(sys.argv[2])
     os.umask(0o077)
     import uvloop
@@ -167,49 +191,50 @@ def run_child(main: Main) -> None:
     gc.freeze()
     gc.set_threshold(*COLLECTED_AFTER)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        status = runner.run(_run(name, folder, main))
+        status = runner.run(_run(name, folder, role))
     sys.exit(status)
 
 
-async def _run(name: str, folder: Path, main: Main) -> int:
-    line = await Line.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
-    timing = timing_from_environment()  # the supervisor has read the same text
+async def _run(name: str, folder: Path, role: Role) -> int:
+    """Return the exit status."""
+    channel = await ControlChannel.over(socket.socket(fileno=int(os.environ.pop(CONTROL_FD))))
+    timing = timing_from_environment()  # the supervisor has checked the same variable
     lines = JsonLog(name, timing=timing)
     child: Child | None = None
     try:
         config = load_active(folder)
         lines.level = LEVELS[config.log.level]
         take_over_logging(lines)
-        child = Child(name, folder, config, lines, line, timing)
-        await _under_control(child, main)
+        child = Child(name, folder, config, role, lines, channel, timing)
+        await _run_role(child, role)
     except EntrepotError as error:
         if child is not None and child.orphaned and isinstance(error, CommitterGone):
-            lines.write(WARNING, "ended", why="the supervisor is gone, and so is the committer")
+            lines.write(WARNING, "ended", why="the supervisor and the committer have ended")
             return EXIT_FAILED
         lines.write(ERROR, "failed", why=f"{type(error).__name__}: {error}")
-        line.tell({"is": "failed", "why": str(error)})
+        channel.tell({"is": "failed", "why": str(error)})
         return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else EXIT_FAILED
-    except Exception as error:  # noqa: BLE001 (the process ends, and says why in its log)
+    except Exception as error:  # noqa: BLE001 (the process ends, and its log says why)
         lines.write(ERROR, "failed", why=repr(error), traceback=traceback.format_exc())
-        line.tell({"is": "failed", "why": f"{type(error).__name__}: {error}"})
+        channel.tell({"is": "failed", "why": f"{type(error).__name__}: {error}"})
         return EXIT_FAILED
     finally:
-        await line.flush()
-        line.close()
+        await channel.flush()
+        channel.close()
         lines.close()
     return 0
 
 
-async def _under_control(child: Child, main: Main) -> None:
+async def _run_role(child: Child, role: Role) -> None:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, child.stopping.set)
-    loop.add_signal_handler(signal.SIGINT, lambda: None)  # a terminal's ^C is the supervisor's to hear
-    role = child.name.split()[0]
-    measuring = watch_loop(role, child.timing.metrics)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # the supervisor handles ^C of a terminal
+    kind = child.name.split()[0]
+    measuring = watch_loop(kind, child.timing.metrics)
     around = [asyncio.create_task(each) for each in (child.listen(), child.report(), measuring)]
     try:
-        await main(child)
-        child.tell_counts()
+        await role.run(child)
+        child.send_report()
     finally:
         for task in around:
             task.cancel()

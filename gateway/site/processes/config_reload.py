@@ -1,9 +1,22 @@
-"""Taking over an edited config while the site is served. The supervisor's part, and how a command asks for it.
+"""Config reload: adopting an edited config while the site is served. The supervisor's part, and the command's.
 
-The order, so that no process ever meets what it does not know: the file is checked; the keeper names and claims what is
-new; it is in force for whoever starts; every process opens the new backends; and only when all have, every process
-writes under the new policies. A config that fails at one of the first two changes nothing anywhere; where the reason
-may pass by itself, it is tried again (`refusals`).
+Theory of operation. A reload goes through these phases, so that no process ever meets a backend that it does
+not know:
+
+1. CHECK: the file is parsed and validated, and changes no setting that needs a restart.
+2. PREPARE: the keeper registers and claims the backends that the config adds, and checks that a backend that leaves is
+   empty.
+3. CHECK_OLD_WRITES: every process confirms that none of its requests still writes to a backend that leaves.
+4. ACTIVATE: the config is in force. Processes that start from now on read it.
+5. OPEN_BACKENDS: every process opens the new backends.
+6. ADOPT: every process writes under the new policies.
+7. CONFIRM: every process works under the new config. One that could not adopt it is restarted under it.
+
+A config that fails in phases 1 to 3 is refused and changes nothing. If the reason may pass by itself, the reload is
+tried again (`refusals.py`). After phase 4 a reload is never rolled back: it is *incomplete* until every process works
+under it.
+
+A command asks for a reload by a file `run/reload-ID.asked` and SIGHUP, and gets the outcome in `run/reload-ID.told`.
 """
 
 from __future__ import annotations
@@ -25,8 +38,8 @@ from gateway.errors import Misconfigured
 from gateway.metrics import counter, gauge
 from gateway.metrics.json_log import DEBUG, ERROR, INFO, LEVELS, WARNING, JsonLog
 from gateway.site.active_config import set_active, set_version_metric, settings_needing_restart
-from gateway.site.processes.control_channel import Message
-from gateway.site.processes.supervised import Process
+from gateway.site.processes.control_channel import Message, Question
+from gateway.site.processes.supervised import SupervisedProcess
 from gateway.site.serve_lock import read_serving
 from gateway.site.storage.atomic_files import file_stamp, write_file
 from gateway.site.storage.refusals import Refusals, TemporarilyRejected
@@ -34,38 +47,39 @@ from gateway.timing import Timing, timing_from_environment
 
 ASKED, TOLD = "asked", "told"
 
-RELOADS = counter("entrepot_config_reloads_total", "Looks at an edited config, and what came of them.", ("outcome",))
-REFUSED = gauge("entrepot_config_refused", "1 while the config's file was refused, and an older one is in force.")
+RELOADS = counter("entrepot_config_reloads_total", "Reloads of the config, by outcome.", ("outcome",))
+REFUSED = gauge("entrepot_config_refused", "1 while the config file is refused and an older config is in force.")
 
 
 class Outcome(NamedTuple):
-    """What came of a reload."""
+    """The result of a reload."""
 
     outcome: str
-    """`adopted`, `unchanged`, `refused` (the old one stays in force), or `incomplete` (not everybody runs it yet)."""
+    """`adopted`, `unchanged`, `refused` (the old config stays in force), or `incomplete` (a process does not work under
+    it yet)."""
     version: str
-    """Of the config in force now."""
+    """The version of the config in force now."""
     why: str = ""
     passing: bool = False
-    """Refused for a reason that may pass: it is tried again by itself."""
+    """Refused for a reason that may pass, so the reload is tried again."""
 
     @property
     def well(self) -> bool:
         return self.outcome in {"adopted", "unchanged"}
 
 
-class Reloading:
+class ConfigReloader:
     """The config in force, and what replaces it. Of the supervisor."""
 
     def __init__(
         self,
         folder: Path,
         lines: JsonLog,
-        everybody: Callable[[], Sequence[Process]],
-        keeper: Process,
+        everybody: Callable[[], Sequence[SupervisedProcess]],
+        keeper: SupervisedProcess,
         timing: Timing,
     ) -> None:
-        """Read the file and put it in force. Raises `Misconfigured`."""
+        """Load the file and put it in force. *everybody* returns all processes. Raises `Misconfigured`."""
         self._times, self._clock = timing.reload, timing.clock
         self._folder, self._path = folder, folder / CONFIG_NAME
         self._lines, self._everybody, self._keeper = lines, everybody, keeper
@@ -82,12 +96,12 @@ class Reloading:
             left.unlink(missing_ok=True)
 
     def ask(self) -> None:
-        """Look at the file now."""
+        """Check the file now."""
         self._wanted.set()
 
     async def watch(self) -> None:
-        """Reload when asked to, when the file changed and stayed as it is for a moment, and when it is time to try
-        again what was refused; until cancelled."""
+        """Reload when `ask` was called, when the file has changed and then stayed the same for a while, and when a
+        refused config is due again; until cancelled."""
         last = self._seen
         while True:
             try:
@@ -103,37 +117,37 @@ class Reloading:
             last = self._seen = file_stamp(self._path)
             outcome = await self._reload(anew=anew)
             for request in asked:
-                with suppress(OSError):  # who asked waits in vain where there is no room for the answer
+                with suppress(OSError):  # the command times out if there is no space for the answer
                     write_file(request.with_suffix(f".{TOLD}"), json.dumps(outcome._asdict()))
                     request.unlink(missing_ok=True)
 
-    def catch_up(self, process: Process) -> None:
-        """A process is ready: if it read what was in force before, tell it what is now."""
+    def catch_up(self, process: SupervisedProcess) -> None:
+        """*process* is ready: if it has read an older config than the one in force, have it adopt this one."""
         if process.version != self.config.version:
-            task = asyncio.create_task(process.ask("adopt", self._times.adopt_seconds, **self._message))
+            task = asyncio.create_task(process.ask(Question.ADOPT, self._times.adopt_seconds, **self._message))
             self._telling.add(task)
             task.add_done_callback(self._telling.discard)
 
     @property
     def refused(self) -> dict[str, Any] | None:
-        """As `Refusals.plain`."""
+        """The refused config, as `Refusals.to_dict` returns it; None if none is refused."""
         return self._refusals.to_dict()
 
     async def _reload(self, *, anew: bool) -> Outcome:
         before = self.config.version
         try:
-            outcome = await self._take_over()
+            outcome = await self._adopt_file()
         except Misconfigured as error:
             outcome = Outcome("refused", self.config.version, str(error), isinstance(error, TemporarilyRejected))
-        except Exception as error:  # noqa: BLE001 (a full disk, say: the next edit is looked at all the same)
+        except Exception as error:  # noqa: BLE001 (such as a full disk: the next edit is checked all the same)
             word = "refused" if self.config.version == before else "incomplete"
             outcome = Outcome(word, self.config.version, f"{type(error).__name__}: {error}", word == "refused")
         RELOADS.add(1, outcome.outcome)
-        self._tell(outcome, anew=anew)
+        self._log_outcome(outcome, anew=anew)
         return outcome
 
-    def _tell(self, outcome: Outcome, *, anew: bool) -> None:
-        """What came of it, aloud; but an edit that is tried again, and refused again, was told of before."""
+    def _log_outcome(self, outcome: Outcome, *, anew: bool) -> None:
+        """Log the outcome, as an error unless the same edit was refused before."""
         fields: dict[str, Any] = {"why": outcome.why} if outcome.why else {}
         level = INFO if outcome.well else WARNING
         if outcome.outcome == "refused":
@@ -145,45 +159,50 @@ class Reloading:
         REFUSED.set(int(outcome.outcome == "refused"))
         self._lines.write(level, f"config {outcome.outcome}", version=outcome.version, **fields)
 
-    async def _take_over(self) -> Outcome:
+    async def _adopt_file(self) -> Outcome:
+        """Run the phases of a reload. Raises `Misconfigured` if the config is refused."""
         text = read(self._path)
         new = await asyncio.to_thread(load_text, text, self._folder, str(self._path))
         if new.version == self.config.version:
-            return await self._all_run("unchanged")
+            return await self._confirm("unchanged")
         fixed = settings_needing_restart(self.config, new)
         if fixed:
-            told = "\n".join(f"{self._path}: {where}: takes a restart of `entrepot serve`" for where in fixed)
-            raise Misconfigured(told)
+            raise Misconfigured(
+                "\n".join(f"{self._path}: {each}: needs a restart of `entrepot serve`" for each in fixed)
+            )
         message = {"text": text, "version": new.version}
-        await self._prepared(message)
-        await self._left(sorted(self.config.backends.keys() - new.backends.keys()))
+        await self._prepare(message)
+        await self._check_old_writes(sorted(self.config.backends.keys() - new.backends.keys()))
         set_active(self._folder, text)
         set_version_metric(new, self.config)
         self.config, self._message = new, message
         self._lines.level = LEVELS[new.log.level]
-        for step in ("stand", "adopt"):
-            await asyncio.gather(*(each.ask(step, self._times.adopt_seconds, **message) for each in self._everybody()))
-        return await self._all_run("adopted")
+        for question in (Question.OPEN_BACKENDS, Question.ADOPT):
+            await asyncio.gather(
+                *(each.ask(question, self._times.adopt_seconds, **message) for each in self._everybody())
+            )
+        return await self._confirm("adopted")
 
-    async def _prepared(self, message: dict[str, str]) -> None:
-        """The keeper has made what is new known. One that ends meanwhile says nothing against the config: the next one
-        is asked. Raises `Misconfigured`."""
+    async def _prepare(self, message: dict[str, str]) -> None:
+        """Have the keeper prepare. If it ends before it answers, that says nothing against the config: the next one is
+        asked. Raises `Misconfigured`."""
         prepared: dict[str, Any] = {"ok": False, "why": "the keeper does not run", "passing": True}
         with suppress(TimeoutError):
             async with asyncio.timeout(self._times.prepare_seconds):
                 while not prepared["ok"]:
                     await self._keeper.became_ready.wait()
-                    prepared = await self._keeper.ask("prepare", self._times.prepare_seconds, **message)
+                    prepared = await self._keeper.ask(Question.PREPARE, self._times.prepare_seconds, **message)
                     if self._keeper.facts is not None:
                         break
         if not prepared["ok"]:
             raise self._refused(prepared)
 
-    async def _left(self, backends: Sequence[str]) -> None:
-        """Nobody writes to these any more, also no request that began long ago. Raises `Misconfigured`."""
+    async def _check_old_writes(self, backends: Sequence[str]) -> None:
+        """Raise `Misconfigured` if a request of any process still writes to one of *backends*."""
         if backends:
-            asked = (each.ask("leaving", self._times.adopt_seconds, backends=backends) for each in self._everybody())
-            for answer in await asyncio.gather(*asked):
+            question, seconds = Question.CHECK_OLD_WRITES, self._times.adopt_seconds
+            answers = (each.ask(question, seconds, backends=backends) for each in self._everybody())
+            for answer in await asyncio.gather(*answers):
                 if not answer["ok"]:
                     raise self._refused(answer)
 
@@ -191,8 +210,8 @@ class Reloading:
         kind = TemporarilyRejected if answer.get("passing") else Misconfigured
         return kind("\n".join(f"{self._path}: {line}" for line in str(answer["why"]).splitlines()))
 
-    async def _all_run(self, outcome: str) -> Outcome:
-        """Wait until every process runs what is in force: one that could not take it over starts again under it."""
+    async def _confirm(self, outcome: str) -> Outcome:
+        """Wait until every process works under the config in force. One that could not adopt it is restarted."""
         version = self.config.version
         for process in self._everybody():
             if process.facts is not None and process.version != version:
@@ -203,17 +222,18 @@ class Reloading:
             if not others:
                 return Outcome(outcome, version)
             if self._clock.monotonic() > deadline:
-                return Outcome("incomplete", version, f"not run yet by {', '.join(others)}")
+                return Outcome("incomplete", version, f"not adopted yet by {', '.join(others)}")
             await self._clock.sleep(self._times.poll_seconds)
 
 
 def request(folder: Path, timing: Timing | None = None) -> Outcome:
-    """Have who serves the site in *folder* take its config over, and wait for what came of it. Raises `Misconfigured`
-    if nobody serves it, or nobody answers."""
+    """Have the supervisor of the site in *folder* reload its config, and return the outcome. Blocking.
+
+    Raises `Misconfigured` if the site is not served, or the supervisor does not answer."""
     timing = timing or timing_from_environment()
     serving = read_serving(folder)
     if serving is None:
-        raise Misconfigured(f"{folder} is not being served: the config is read when it is")
+        raise Misconfigured(f"{folder} is not being served: its config is read when it is")
     asked = folder / "run" / f"reload-{secrets.token_hex(8)}.{ASKED}"
     told = asked.with_suffix(f".{TOLD}")
     write_file(asked, "")
@@ -223,7 +243,7 @@ def request(folder: Path, timing: Timing | None = None) -> Outcome:
         deadline = clock.monotonic() + times.prepare_seconds + 3 * times.adopt_seconds
         while not told.exists():
             if clock.monotonic() > deadline or read_serving(folder) is None:
-                raise Misconfigured(f"who serves {folder} (process {serving['pid']}) did not answer")
+                raise Misconfigured(f"the supervisor of {folder} (process {serving['pid']}) did not answer")
             time.sleep(times.poll_seconds)
         return Outcome(**json.loads(told.read_text()))
     except ProcessLookupError as error:

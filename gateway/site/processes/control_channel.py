@@ -1,8 +1,8 @@
-"""The line between the supervisor and one of its processes: a socket pair, a line of JSON a message.
+"""The control channel between the supervisor and one of its processes: a socket pair, and one line of JSON per message.
 
-The process tells that it is ready, what it counted (each second, which also says that its loop turns), what it found
-when it was asked, and why it failed. The supervisor asks it to stop, to probe, or to read files again. When the
-supervisor is gone, however it died, the line ends, and the process stops by itself.
+The process reports that it is ready, its metrics (every second, which also shows that its event loop runs), its answers
+to questions, and why it failed. The supervisor tells it to stop or to read files again, and asks questions. When the
+supervisor dies, the channel ends, and the process stops by itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from enum import StrEnum
 from typing import Any
 
 MESSAGE_BYTES_MAX = 8 << 20
@@ -19,27 +20,42 @@ CONTROL_FD = "ENTREPOT_CONTROL_FD"
 Message = dict[str, Any]
 
 
-class Line:
-    """One end."""
+class Question(StrEnum):
+    """What the supervisor asks a process. The values are the words in messages."""
+
+    PROBE = "probe"
+    """Can a commit and a put be made now? The keeper answers."""
+    PREPARE = "prepare"
+    """Register and claim the backends that the config in the message adds. The keeper answers."""
+    CHECK_OLD_WRITES = "leaving"
+    """Does any request of this process still write to the backends in the message?"""
+    OPEN_BACKENDS = "stand"
+    """Open the backends that the config in the message adds."""
+    ADOPT = "adopt"
+    """Work under the config in the message from now on."""
+
+
+class ControlChannel:
+    """One end of a control channel."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
     @classmethod
-    async def over(cls, end: socket.socket) -> Line:
-        """Take *end* of a pair over."""
+    async def over(cls, end: socket.socket) -> ControlChannel:
+        """Return the channel over *end*, a socket of `pair`."""
         end.setblocking(False)
         return cls(*await asyncio.open_connection(sock=end, limit=MESSAGE_BYTES_MAX))
 
     def tell(self, message: Message) -> None:
-        """Send it, without waiting; dropped when the other end is gone or takes nothing any more."""
+        """Send *message* without waiting. It is dropped if the other end has closed the channel or does not read."""
         transport = self._writer.transport
         if not transport.is_closing() and transport.get_write_buffer_size() < MESSAGE_BYTES_MAX:
             self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def messages(self) -> AsyncIterator[Message]:
-        """What the other end tells, until it is gone."""
+        """Yield the messages of the other end until it closes the channel."""
         try:
             while line := await self._reader.readline():
                 yield json.loads(line)
@@ -47,7 +63,7 @@ class Line:
             return
 
     async def flush(self) -> None:
-        """Wait until what was told is out, or nobody is there to take it."""
+        """Wait until all messages were sent, or the other end has closed the channel."""
         try:
             await self._writer.drain()
         except ConnectionError:
@@ -58,5 +74,5 @@ class Line:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Both ends; the second is for the process, which inherits it."""
+    """Return both ends of a channel. The process inherits the second one."""
     return socket.socketpair()

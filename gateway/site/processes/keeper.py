@@ -1,6 +1,7 @@
-"""The keeper's process: takes apart what was let go of, sweeps, compacts, lets uploads expire; and answers probes.
+"""The keeper's process: the background workers of a site, and the readiness probe.
 
-It follows the journal; nobody calls it. All that it does is idempotent, so it may be killed anywhere.
+The workers release deleted content, sweep, compact, expire uploads, and plan and move copies. They follow the journal.
+All that they do is idempotent, so the keeper may be killed at any point.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from gateway.reconcile.planner import Planner
 from gateway.site.admin.key_rotation import renew_if_the_mode_changed
 from gateway.site.admin.maintenance import expire_seconds, workers_of
 from gateway.site.processes.child import Child, run_child
-from gateway.site.processes.control_channel import Message
-from gateway.site.processes.priority import give_way
-from gateway.site.processes.readiness import Probing
+from gateway.site.processes.control_channel import Message, Question
+from gateway.site.processes.priority import lower_priority
+from gateway.site.processes.readiness import ReadinessProbe
 from gateway.site.processes.reload_checks import (
-    answer_supervisor,
-    see_that_none_is_missing,
-    see_that_none_is_needed,
-    see_that_none_was_lost,
+    check_none_missing,
+    check_not_lost,
+    check_not_needed,
 )
 from gateway.site.processes.replication_metrics import count_copies
+from gateway.site.processes.site_role import SiteRole
 from gateway.site.site import Site
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.site.storage.registration import keep_registering, register_backends
 
 NICENESS = 10
-"""Of this process: where processors are scarce, those that answer requests come first, and this one still gets on."""
+"""The niceness of this process: if processors are scarce, processes that answer requests come first."""
 BACKLOG_MAX = 100_000
-"""Counting stops there."""
+"""Rows of a kind are counted up to this number."""
 
 BACKLOG = gauge("entrepot_backlog", "What waits for the keeper, counted up to 100,000.", ("kind",))
 WAITING = gauge("entrepot_copies_waiting", "1 while copies wait, since a backend is in trouble.", ("backend",))
@@ -49,72 +50,93 @@ _COUNTS = {
 }
 
 
-async def keep(child: Child) -> None:
-    """Keep house until told to stop."""
-    async with await Site.open(child.folder, kind="keeper", strict=not child.again, timing=child.timing) as site:
+class KeeperRole(SiteRole):
+    """Runs the background workers."""
+
+    def __init__(self) -> None:
+        super().__init__("keeper")
+        self._workers: list[Worker] = []
+        self._probe: ReadinessProbe | None = None
+
+    async def work(self, child: Child, site: Site) -> None:
         if not child.again:
-            await see_that_none_is_missing(site.storage.topology, site.journal_path)
+            await check_none_missing(site.storage.topology, site.journal_path)
         if await renew_if_the_mode_changed(site):
             child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)
-        workers = workers_of(site)
-        answer_supervisor(child, site)
-        child.adopt = lambda config: adopt(site, workers, config)
+        self._workers = workers_of(site)
         storage = site.storage
-        probing = Probing(site.journal, site.store, storage.backends, lambda: storage.topology, site.timing)
-        child.answers["probe"] = lambda _: probing.probe()
-        child.answers["prepare"] = lambda message: prepare(site, child, message)
-        child.before_report = lambda: _count(site, workers)
-        child.troubles = lambda: _copies_that_wait(workers) | storage.problems()
+        self._probe = ReadinessProbe(site.journal, site.store, storage.backends, lambda: storage.topology, site.timing)
         child.ready()
-        working = [asyncio.create_task(worker.run(), name=worker.name) for worker in workers]
-        working.append(asyncio.create_task(_count_backlog(site), name="backlog"))
-        working.append(asyncio.create_task(count_copies(site), name="copies"))
-        working.append(asyncio.create_task(site.storage.watch_markers(), name="markers"))
+        await self._run_workers(child, site)
+        await self._probe.close()
+
+    async def _run_workers(self, child: Child, site: Site) -> None:
+        """Run everything until `child.stopping` is set. A worker ends before only by a defect of its own, or because
+        the site goes on elsewhere; its error is raised."""
+        tasks = [asyncio.create_task(worker.run(), name=worker.name) for worker in self._workers]
+        tasks.append(asyncio.create_task(_count_backlog(site), name="backlog"))
+        tasks.append(asyncio.create_task(count_copies(site), name="copies"))
+        tasks.append(asyncio.create_task(site.storage.watch_markers(), name="markers"))
         claiming = keep_registering(lambda: site.storage.topology, site.journal, site.store, site.timing)
-        working.append(asyncio.create_task(claiming, name="claims"))
+        tasks.append(asyncio.create_task(claiming, name="claims"))
         stopping = asyncio.create_task(child.stopping.wait())
-        done, _ = await asyncio.wait([stopping, *working], return_when=asyncio.FIRST_COMPLETED)
-        for task in (stopping, *working):
+        done, _ = await asyncio.wait([stopping, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in (stopping, *tasks):
             task.cancel()
-        await asyncio.gather(stopping, *working, return_exceptions=True)
-        await probing.close()
+        await asyncio.gather(stopping, *tasks, return_exceptions=True)
         for task in done - {stopping}:
-            await task  # a worker ends only by a mistake of its own, or where the site was shut out: say which
+            await task
 
+    async def answer(self, question: Question, message: Message) -> Message | None:
+        match question:
+            case Question.PROBE:
+                return None if self._probe is None else await self._probe.probe()
+            case Question.PREPARE:
+                await self._prepare(message)
+                return {}
+        return await super().answer(question, message)
 
-async def adopt(site: Site, workers: list[Worker], config: Config) -> None:
-    """Go on under another config. Those who settle copies ask the warehouse for its topology at each step."""
-    await site.adopt(config)
-    for worker in workers:
-        if isinstance(worker, Expiry):
-            worker.expire_seconds = expire_seconds(config)
+    async def adopt(self, config: Config) -> None:
+        """The workers that place copies ask the block storage for its topology at each step."""
+        await super().adopt(config)
+        for worker in self._workers:
+            if isinstance(worker, Expiry):
+                worker.expire_seconds = expire_seconds(config)
 
+    def report(self) -> dict[str, str]:
+        problems = super().report()
+        if not self._is_open:
+            return problems
+        waiting = _copies_that_wait(self._workers)
+        WAITING.only({name: int(name in waiting) for name in self._site.storage.topology.backends})
+        _count_work(self._workers)
+        return waiting | problems
 
-async def prepare(site: Site, child: Child, message: Message) -> Message:
-    """Make what the config in *message* names anew known to the journal, and claim it. Raises `Misconfigured` where
-    that fails, and for a backend that would leave while it is needed; `TemporarilyRejected` where the reason may
-    pass."""
-    topology = (await child.config_in(message)).topology(site.folder)
-    see_that_none_was_lost(site.storage.topology, topology, site.store)
-    await see_that_none_is_needed(site.storage.topology, topology, site.journal_path)
-    unclaimed = await register_backends(topology, site.journal, site.store)
-    if unclaimed:
-        told = (f"backends.{name}: " + why.removeprefix(f"backend {name!r}: ") for name, why in unclaimed.items())
-        raise TemporarilyRejected("\n".join(told))
-    await site.storage.check_openable(topology)
-    return {}
+    async def _prepare(self, message: Message) -> None:
+        """Register and claim the backends that the config in *message* adds.
+
+        Raises `Misconfigured` if that fails, and for a backend that is removed while it is needed;
+        `TemporarilyRejected` if the reason may pass."""
+        site = self._site
+        topology = (await self._child.config_in(message)).topology(site.folder)
+        check_not_lost(site.storage.topology, topology, site.store)
+        await check_not_needed(site.storage.topology, topology, site.journal_path)
+        unclaimed = await register_backends(topology, site.journal, site.store)
+        if unclaimed:
+            reasons = (
+                f"backends.{name}: " + why.removeprefix(f"backend {name!r}: ") for name, why in unclaimed.items()
+            )
+            raise TemporarilyRejected("\n".join(reasons))
+        await site.storage.check_openable(topology)
 
 
 def _copies_that_wait(workers: list[Worker]) -> dict[str, str]:
-    """Backends by name on which copies wait, and for what."""
+    """Return the backends that copies wait for, by name, and why."""
     return {name: why for each in workers if isinstance(each, Mover) for name, why in each.health.waiting().items()}
 
 
-def _count(site: Site, workers: list[Worker]) -> None:
-    """Bring what is counted elsewhere to the metrics."""
-    site.count()
-    waiting = _copies_that_wait(workers)
-    WAITING.only({name: int(name in waiting) for name in site.storage.topology.backends})
+def _count_work(workers: list[Worker]) -> None:
+    """Set the counters of the work that was done."""
     for worker in workers:
         match worker:
             case Sweeper():
@@ -141,5 +163,5 @@ async def _count_backlog(site: Site) -> None:
 
 
 if __name__ == "__main__":
-    give_way(NICENESS)
-    run_child(keep)
+    lower_priority(NICENESS)
+    run_child(KeeperRole())

@@ -1,4 +1,4 @@
-"""Which of a site's processes the kernel runs first."""
+"""The scheduling priority of processes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 AUTOGROUP = Path("/proc/self/autogroup")
 
 
-def give_way(niceness: int) -> None:
-    """Let other processes have the processor first, by so many steps of `nice(2)`.
+def lower_priority(niceness: int) -> None:
+    """Lower the priority of this process by *niceness*, as `nice(2)` does.
 
-    Where the kernel shares processors out by session first, a process's niceness counts within its session alone, and
-    each of ours has one of its own; so the session is made nice as well (sched(7), "The autogroup feature"). Where it
-    does not, or cannot be told, the process's own niceness is what counts.
+    With the kernel's autogroup feature (sched(7)) a niceness counts only within a session, and each of Entrepot's
+    processes has its own session. So the niceness of the session is set as well, if the kernel has that feature.
     """
     os.nice(niceness)
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Whether writes can be answered now: a commit goes through, and backends take a value and give it back.
+"""The readiness probe: whether writes can be answered now. A commit succeeds, and backends store a value and return it.
 
-A backend on which no policy's answer depends may be away, or silent; it is told, and nobody waits for it: all have
-`quick_seconds`, and from then on only those are waited for without which some write could not be answered.
+The probe waits `quick_seconds` for all backends. After that it waits only for backends without which the writes of some
+policy could not be answered; others that have not answered are reported as unavailable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gateway.timing import Timing
 from gateway.topology import Topology
 
 LEFT_MAX = 16
-"""Keys that are remembered because a probe may have left its value under them."""
+"""Keys per backend that are kept because a probe may have left its value there."""
 
 VALUE = b"entrepot"
 
@@ -34,11 +34,11 @@ VALUE = b"entrepot"
 class _Trial(NamedTuple):
     began: float
     task: asyncio.Task[str]
-    """Answers why it does not do what it should; empty where it does."""
+    """Returns why the backend does not work; empty if it does."""
 
 
-class Probing:
-    """One process's probes; for the keeper, while it stands. For one event loop."""
+class ReadinessProbe:
+    """The probes of the keeper. For one event loop."""
 
     def __init__(
         self,
@@ -54,42 +54,43 @@ class Probing:
         self._left: dict[Backend, list[str]] = {}
 
     async def probe(self) -> Message:
-        """How long the committer and the backends took, and which of these are away. Raises `Unavailable` where writes
-        of some policy could not be answered."""
+        """Return how long the committer and the backends took, and which backends are unavailable.
+
+        Raises `Unavailable` if writes of some policy could not be answered."""
         began = time.perf_counter()
         await self._journal.send(DrawRingKeyId())
         committed = time.perf_counter()
         away = await self._away()
-        see_that_writes_can_be_answered(self._topology(), away)
+        check_writes_possible(self._topology(), away)
         seconds = {"committer_seconds": committed - began, "backends_seconds": time.perf_counter() - committed}
         return seconds | ({"backends_away": away} if away else {})
 
     async def close(self) -> None:
-        """Let go of what is under way."""
+        """Cancel the probes under way."""
         tasks = [trial.task for trial in self._under_way.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _away(self) -> dict[str, str]:
-        """Backends that do not do what they should, by name, and why."""
+        """Return the backends that do not work, by name, and why."""
         began = self._clock.monotonic()
-        standing = list(self._backends.values())
-        for gone in self._under_way.keys() - set(standing):
+        open_backends = list(self._backends.values())
+        for gone in self._under_way.keys() - set(open_backends):
             self._under_way.pop(gone).task.cancel()
             self._left.pop(gone, None)
-        trials = {backend: self._begun(backend, began) for backend in standing}
+        trials = {backend: self._begun(backend, began) for backend in open_backends}
         while True:
-            away = {backend.name: why for backend, trial in trials.items() if (why := self._told(trial))}
+            away = {backend.name: why for backend, trial in trials.items() if (why := self._reason(trial))}
             away |= dict.fromkeys(self._lost(), "it was given up as lost")
             pending = [trial.task for trial in trials.values() if not trial.task.done()]
             quick = began + self._limits.quick_seconds - self._clock.monotonic()
-            if not pending or (quick <= 0 and _unanswerable(self._topology(), away) is None):
+            if not pending or (quick <= 0 and _impossible_write(self._topology(), away) is None):
                 return away
             await asyncio.wait(pending, timeout=max(0.0, quick) or None, return_when=asyncio.FIRST_COMPLETED)
 
     def _begun(self, backend: Backend, now: float) -> _Trial:
-        """The trial that is under way there since an earlier probe, else a new one: never two at once."""
+        """Return the trial of *backend* that is under way, or a new one: there are never two at the same time."""
         found = self._under_way.get(backend)
         if found is None or found.task.done():
             found = self._under_way[backend] = _Trial(now, asyncio.create_task(self._bounded(backend)))
@@ -105,7 +106,7 @@ class Probing:
             return str(error)
 
     async def _try(self, backend: Backend) -> str:
-        # a block's key: what is left there goes with whatever else this session leaves unnamed, if not before
+        # The key of a block of this session: what a probe leaves there is swept with the session, at the latest.
         left = self._left.setdefault(backend, [])
         key = left[0] if len(left) >= LEFT_MAX else block_path(new_block_id(self._journal.session))
         if key not in left:
@@ -115,9 +116,9 @@ class Probing:
         for each in list(left):
             await backend.delete(each)
             left.remove(each)
-        return "" if whole else f"backend {backend.name!r}: it gave back something else than it was given"
+        return "" if whole else f"backend {backend.name!r}: it returned another value than the one that was stored"
 
-    def _told(self, trial: _Trial) -> str:
+    def _reason(self, trial: _Trial) -> str:
         if trial.task.done():
             return trial.task.result()
         return f"it has not answered for {self._clock.monotonic() - trial.began:.1f} s"
@@ -126,8 +127,8 @@ class Probing:
         return [name for (name,) in self._rows.query("SELECT name FROM backend WHERE lost = 1")]
 
 
-def _unanswerable(topology: Topology, away: Mapping[str, str]) -> str | None:
-    """Why writes of some policy cannot be answered; None where all can."""
+def _impossible_write(topology: Topology, away: Mapping[str, str]) -> str | None:
+    """Return why the writes of some policy cannot be answered; None if all can."""
     for policy in topology.policies.values():
         there = [name for name in topology.acked_on(policy) if name not in away]
         if len(there) < topology.copies_before_answer(policy):
@@ -136,8 +137,8 @@ def _unanswerable(topology: Topology, away: Mapping[str, str]) -> str | None:
     return None
 
 
-def see_that_writes_can_be_answered(topology: Topology, away: Mapping[str, str]) -> None:
-    """Whatever the policy, enough backends take what is written. Raises `Unavailable`."""
-    why = _unanswerable(topology, away)
+def check_writes_possible(topology: Topology, away: Mapping[str, str]) -> None:
+    """Raise `Unavailable` if the writes of some policy cannot be answered without the backends in *away*."""
+    why = _impossible_write(topology, away)
     if why is not None:
         raise Unavailable(why)

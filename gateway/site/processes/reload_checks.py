@@ -1,4 +1,4 @@
-"""What a process of a served site does when its supervisor takes another config over."""
+"""Which backends may enter and leave the config of a site, by what the journal says of them."""
 
 from __future__ import annotations
 
@@ -10,72 +10,50 @@ from gateway.errors import Misconfigured
 from gateway.journal.apply.work import unpack_ids
 from gateway.journal.paths import JournalPaths
 from gateway.journal.sqlite.read_store import ReadStore
-from gateway.site.processes.child import Child
-from gateway.site.processes.control_channel import Message
-from gateway.site.site import Site
 from gateway.site.storage.keyring import JournalTables
 from gateway.site.storage.refusals import TemporarilyRejected
 from gateway.topology import Topology
 
 
-def answer_supervisor(child: Child, site: Site) -> None:
-    """Have *site* follow the config that the supervisor puts in force."""
-
-    async def stand(message: Message) -> Message:
-        await site.open_new_backends(await child.config_in(message))
-        return {}
-
-    async def leaving(message: Message) -> Message:
-        busy = site.storage.backends_with_old_writes(message["backends"])
-        if busy:
-            told = "requests under way still write there, as policies had it when they began: try again later"
-            raise TemporarilyRejected("\n".join(f"backends.{name}: {told}" for name in busy))
-        return {}
-
-    child.answers["stand"] = stand
-    child.answers["leaving"] = leaving
-    child.adopt = site.adopt
-
-
-def see_that_none_was_lost(before: Topology, after: Topology, rows: JournalTables) -> None:
-    """See that no backend is new that was given up before. Raises `Misconfigured`: whatever was put there would count
-    as gone."""
+def check_not_lost(before: Topology, after: Topology, rows: JournalTables) -> None:
+    """Raise `Misconfigured` if *after* adds a backend with the name of a lost one: its blocks would count as lost."""
     lost = {name for (name,) in rows.query("SELECT name FROM backend WHERE lost = 1")}
     again = sorted(lost.intersection(after.backends.keys() - before.backends.keys()))
     if again:
-        told = "was given up as lost, and the name of such a one is never used again: take another"
-        raise Misconfigured("\n".join(f"backends.{name}: {told}" for name in again))
+        reason = "was given up as lost, and the name of a lost backend is never used again: choose another name"
+        raise Misconfigured("\n".join(f"backends.{name}: {reason}" for name in again))
 
 
-async def see_that_none_is_needed(before: Topology, after: Topology, journal: Path) -> None:
-    """See that every backend that leaves the config is empty, and that nobody writes there any more. Raises
-    `Misconfigured`: a block whose only copy lies there could not be read."""
+async def check_not_needed(before: Topology, after: Topology, journal: Path) -> None:
+    """Raise `Misconfigured` if a backend that *after* removes is written to by a policy of *before*, or holds blocks: a
+    block whose only copy is there could not be read. Raises `TemporarilyRejected` for blocks, which may be moved."""
     for name in before.backends.keys() - after.backends.keys():
         using = [policy.name for policy in before.policies.values() if name in before.acked_on(policy)]
         if using:
             raise Misconfigured(
-                f"backends.{name}: is still written to, by {', '.join(using)}: first let it drain, or take it out of "
-                "the policies; then remove it once it is empty"
+                f"backends.{name}: is still written to, by {', '.join(using)}: drain it or remove it from the "
+                "policies first, and remove it here once it is empty"
             )
         blocks = await asyncio.to_thread(_blocks_on, name, journal)
         if blocks:
             raise TemporarilyRejected(f"backends.{name}: still holds {blocks} block(s): remove it once it is empty")
 
 
-async def see_that_none_is_missing(topology: Topology, journal: Path) -> None:
-    """See that every backend that left the config while nobody served the site is empty. Raises `Misconfigured`."""
+async def check_none_missing(topology: Topology, journal: Path) -> None:
+    """Raise `Misconfigured` if a backend that is not in *topology* holds blocks: it was removed while the site was not
+    served."""
     missing = await asyncio.to_thread(_held_elsewhere, topology, journal)
     if missing:
-        told = (
-            f"backends.{name}: is not in the config, and {blocks} block(s) lie there: put it back, or, if it is gone "
-            f"for good, give it up by `entrepot backend lost {name} --forget`"
+        reasons = (
+            f"backends.{name}: is not in the config, and it holds {blocks} block(s): add it again, or, if it is lost "
+            f"for good, give it up with `entrepot backend lost {name} --forget`"
             for name, blocks in missing.items()
         )
-        raise Misconfigured("\n".join(told))
+        raise Misconfigured("\n".join(reasons))
 
 
 def _held_elsewhere(topology: Topology, journal: Path) -> dict[str, int]:
-    """How many blocks lie on each backend that *topology* does not name."""
+    """Return the number of blocks on each backend that *topology* does not name."""
     store = ReadStore(JournalPaths(journal).database)
     try:
         names = [name for (name,) in store.query("SELECT name FROM backend WHERE lost = 0 ORDER BY name")]
@@ -86,8 +64,9 @@ def _held_elsewhere(topology: Topology, journal: Path) -> dict[str, int]:
 
 
 def _blocks_on(name: str, journal: Path) -> int:
-    """How many blocks name the backend as one of those that hold them, or have bytes there still; in a thread, since it
-    looks at all of them. Those of a backend that is lost do not count."""
+    """Return the number of blocks that the backend holds, or that have strays there; 0 for a lost backend.
+
+    Reads a row of each such block, so it runs in a thread."""
     store = ReadStore(JournalPaths(journal).database)
     try:
         rows = store.query("SELECT id FROM backend WHERE name = ? AND lost = 0", (name,))

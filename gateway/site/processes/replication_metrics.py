@@ -1,4 +1,4 @@
-"""How the site stands, as metrics: counted by the keeper every so often, since it looks at all blocks."""
+"""The replication status as metrics. The keeper counts it at intervals, since that reads all blocks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from gateway.site import replication_status
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-HELD = gauge("entrepot_backend_blocks", "Blocks that the journal has on a backend.", ("backend",))
+HELD = gauge("entrepot_backend_blocks", "Blocks on a backend, according to the journal.", ("backend",))
 HELD_BYTES = gauge("entrepot_backend_held_bytes", "Sealed bytes of those.", ("backend",))
-BEHIND = gauge("entrepot_copies_backlog", "Blocks that do not lie where they should.", ("kind",))
-OLDEST = gauge("entrepot_copies_oldest_seconds", "For how long the oldest of those has not.", ("kind",))
-POINT = gauge("entrepot_policy_behind_seconds", "How far a policy is behind what it keeps.", ("policy",))
-LATE = gauge("entrepot_policy_late", "1: that is longer than its within_seconds.", ("policy",))
+BEHIND = gauge("entrepot_copies_backlog", "Blocks whose copies are not where they should be.", ("kind",))
+OLDEST = gauge("entrepot_copies_oldest_seconds", "For how long the oldest of those has waited.", ("kind",))
+POINT = gauge(
+    "entrepot_policy_behind_seconds",
+    "How long the oldest incomplete block of a policy has waited.",
+    ("policy",),
+)
+LATE = gauge("entrepot_policy_late", "1: that is longer than the within_seconds of the policy.", ("policy",))
 
 
 async def count_copies(site: Site) -> None:
-    """For ever."""
+    """Update the metrics at intervals, until cancelled."""
     while True:
         found = await replication_status.read_status(site.journal_path, site.storage.topology, site.timing.clock)
         tell(found, list(site.storage.topology.policies))
@@ -27,7 +31,7 @@ async def count_copies(site: Site) -> None:
 
 
 def tell(found: replication_status.ReplicationStatus, policies: list[str]) -> None:
-    """Bring *found* to the metrics. What is not behind stands at 0, so that an alarm ends."""
+    """Set the gauges. What is not behind is set to 0, so that alerts end."""
     HELD.only({use.name: use.blocks for use in found.backends})
     HELD_BYTES.only({use.name: use.bytes for use in found.backends})
     kinds = dict.fromkeys(replication_status.KINDS, 0.0)

@@ -1,6 +1,8 @@
-"""The address for those who watch: /metrics, /healthz (alive) and /readyz (able). Plain HTTP, no names, no secrets.
+"""The HTTP server for monitoring: /metrics, /healthz (alive) and /readyz (ready). Plain HTTP; shows no names, no
+secrets.
 
-Clients can take neither descriptors nor memory from the supervisor. There are at most `CONNECTIONS_MAX` connections. A
+Clients can use up neither the descriptors nor the memory of the supervisor. There are at most `CONNECTIONS_MAX`
+connections. A
 new one beyond that replaces the oldest idle one; if none is idle, the oldest one whose client has not read its answer
 yet. A connection for which an answer is being made is never ended for another one: if all are, the new one is refused,
 and each of the others ends with the answer that is being made for it. Each connection also ends `connection_seconds`
@@ -23,20 +25,20 @@ from gateway.errors import Misconfigured
 from gateway.metrics.aggregate import CONTENT_TYPE
 from gateway.timing import Timing
 
-Found = tuple[bool, dict[str, Any]]
+Status = tuple[bool, dict[str, Any]]
 CONNECTIONS_MAX = 64
 HEAD_LINE_BYTES_MAX = 4 << 10
 HEADERS_MAX = 64
 
 
 class _Server(web.Server):
-    """Makes connections, and ends those that are too many or too old."""
+    """Creates connections, and closes those that are too many or too old."""
 
     def __init__(self, answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], timing: Timing) -> None:
         super().__init__(cast("Any", answer))
         self._times = timing.probes
         self._open: dict[_Connection, asyncio.TimerHandle] = {}
-        """Oldest first, with what ends each."""
+        """The open connections, oldest first, each with the timer that closes it."""
 
     def __call__(self) -> web.RequestHandler:
         return _Connection(
@@ -50,12 +52,12 @@ class _Server(web.Server):
         )
 
     def made(self, connection: _Connection) -> None:
-        """Count a new connection, and end another one for it or refuse it if there are too many."""
+        """Count a new connection. If there are too many, close another one, or refuse this one."""
         if len(self._open) >= CONNECTIONS_MAX:
             least = self._least_needed()
             if least is None:
                 for each in self._open:
-                    each.close()  # with the answer that is being made
+                    each.close()  # after the answer that is being made
                 connection.abort()
                 return
             self.lost(least)
@@ -70,13 +72,13 @@ class _Server(web.Server):
 
     def _expire(self, connection: _Connection) -> None:
         if connection.answering or connection.unsent:
-            connection.close()  # once its answers are sent
+            connection.close()  # after its answers were sent
             self._open[connection] = self._loop.call_later(self._times.last_answer_seconds, connection.abort)
         else:
             connection.abort()
 
     def lost(self, connection: _Connection) -> None:
-        """Count it no more. Harmless where it is not counted."""
+        """Stop counting a connection. May be called more than once."""
         timer = self._open.pop(connection, None)
         if timer is not None:
             timer.cancel()
@@ -103,7 +105,7 @@ class _Connection(web.RequestHandler):
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """While the answer to a request is made."""
+        """Mark that an answer is being made."""
         self._making = True
         try:
             yield
@@ -119,19 +121,19 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def abort(self) -> None:
-        """End it now, whatever is unsent."""
+        """Close the connection at once; unsent bytes are dropped."""
         if self.transport is not None:
             self.transport.abort()
 
 
-class Overview:
-    """The server. It asks for what it tells by the three functions that it is given."""
+class StatusServer:
+    """The server. Its answers come from the three functions that it is given."""
 
     def __init__(
         self,
         metrics: Callable[[], bytes],
-        health: Callable[[], Found],
-        readiness: Callable[[], Awaitable[Found]],
+        health: Callable[[], Status],
+        readiness: Callable[[], Awaitable[Status]],
         timing: Timing,
     ) -> None:
         self._timing = timing
@@ -139,13 +141,13 @@ class Overview:
         self._health = health
         self._readiness = readiness
         self._probing = asyncio.Lock()
-        self._last: tuple[float, Found] | None = None
+        self._last: tuple[float, Status] | None = None
         self._runner: web.ServerRunner | None = None
         self.address = Address("", 0)
 
     @property
     def connections(self) -> int:
-        """Open now."""
+        """The number of open connections."""
         server = self._runner.server if self._runner is not None else None
         return len(server.connections) if server is not None else 0
 
@@ -154,10 +156,10 @@ class Overview:
         cls,
         address: Address,
         metrics: Callable[[], bytes],
-        health: Callable[[], Found],
-        readiness: Callable[[], Awaitable[Found]],
+        health: Callable[[], Status],
+        readiness: Callable[[], Awaitable[Status]],
         timing: Timing,
-    ) -> Overview:
+    ) -> StatusServer:
         """Listen. Raises `Misconfigured` if the address is taken."""
         self = cls(metrics, health, readiness, timing)
         self._runner = web.ServerRunner(_Server(self._answer, timing))
@@ -185,23 +187,23 @@ class Overview:
             case "/metrics":
                 return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE})
             case "/healthz":
-                return _said(self._health())
+                return _response(self._health())
             case "/readyz":
-                return _said(await self._ready())
-        return web.Response(status=404, text="here are /metrics, /healthz and /readyz\n")
+                return _response(await self._ready())
+        return web.Response(status=404, text="there are /metrics, /healthz and /readyz\n")
 
-    async def _ready(self) -> Found:
-        async with self._probing:  # many who ask at once cause one probe
+    async def _ready(self) -> Status:
+        async with self._probing:  # concurrent requests share one probe
             clock, seconds = self._timing.clock, self._timing.probes.readiness_seconds
             if self._last is None or clock.monotonic() - self._last[0] > seconds:
                 self._last = (clock.monotonic(), await self._readiness())
             return self._last[1]
 
 
-def _said(found: Found) -> web.Response:
-    well, told = found
+def _response(status: Status) -> web.Response:
+    is_well, details = status
     return web.Response(
-        status=200 if well else 503,
-        text=json.dumps({"ok": well, **told}) + "\n",
+        status=200 if is_well else 503,
+        text=json.dumps({"ok": is_well, **details}) + "\n",
         content_type="application/json",
     )

@@ -1,4 +1,16 @@
-"""One process under the supervisor, over all the lives that it has: started, heard, asked, stopped, started again."""
+"""A supervised process: started, watched, asked, stopped, and restarted when it ends.
+
+Theory of operation. A `SupervisedProcess` is one role (such as "worker 0"); operating system processes run it one after
+the other. `_keep` starts one after the other until `stop` is called, or until one exits with EXIT_MISCONFIGURED.
+`_run_once` is the life of one: it reads the control channel until that ends, then waits for the exit status.
+
+- `facts` is None until the process is ready, and again once it has ended. `became_ready` is set in between.
+- A process whose event loop hangs sends no reports. `_watch` kills it, and `_keep` starts the next one.
+- A question (`ask`) has a number. Its future gets the answer with that number; if the process ends before, or takes too
+  long, the answer is not ok, and may be another one later (`passing`).
+- The pause before a restart grows while processes end soon after their start. It stays short for a process that was
+  ready, so that a successor takes over within two seconds.
+"""
 
 from __future__ import annotations
 
@@ -15,71 +27,72 @@ from typing import Any
 from gateway.journal.heartbeat import Heartbeat, is_suspended
 from gateway.site.paths import python_path
 from gateway.site.processes.child import AGAIN, EXIT_MISCONFIGURED
-from gateway.site.processes.control_channel import CONTROL_FD, Line, Message, pair
+from gateway.site.processes.control_channel import CONTROL_FD, ControlChannel, Message, Question, pair
 from gateway.timing import Timing
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
-    """What a process is: its name, the module that is run, and sockets that it inherits, each by a variable that
-    tells its descriptor."""
+class ProcessSpec:
+    """How a process is started: its name, its module, and the sockets that it inherits. Each socket's descriptor is
+    passed in the environment variable that is its key."""
 
     name: str
     module: str
     inherits: Mapping[str, socket.socket] = field(default_factory=dict)
 
 
-class Process:
-    """A role that is filled by one process at a time. *heard* is told each message; *ended* each end that nobody asked
-    for, and whether starting again would help."""
+class SupervisedProcess:
+    """A role under the supervisor, which one operating system process runs at a time."""
 
     def __init__(
         self,
-        role: Role,
+        role: ProcessSpec,
         folder: Path,
-        heard: Callable[[Process, Message], None],
-        ended: Callable[[Process, bool], None],
+        heard: Callable[[SupervisedProcess, Message], None],
+        ended: Callable[[SupervisedProcess, bool], None],
         timing: Timing,
     ) -> None:
+        """*heard* is called with each message of the process. *ended* is called when a process has ended, and whether
+        it will be started again."""
         self._times, self._clock = timing.processes, timing.clock
         self.role = role
         self.pid = 0
         self.facts: Message | None = None
-        """What it told when it became ready; None until then."""
+        """The message with which the process became ready; None while it is not ready."""
         self.why = ""
-        """Why it failed, in its own words."""
+        """Why the process failed, as it reported."""
         self.restarts = -1
         self.became_ready = asyncio.Event()
         self._folder = folder
         self._heard = heard
         self._ended = ended
-        self._line: Line | None = None
+        self._channel: ControlChannel | None = None
         self._was_ready = False
         self._was_ever_ready = False
         self._heartbeat = Heartbeat(self._times)
         self.hung = False
-        """Its last life ended because its event loop hung."""
+        """The last process was killed because its event loop hung."""
         self._stop = asyncio.Event()
         self.version = ""
-        """Of the config that it runs, as it told last."""
+        """The version of the config that the process works under, as it reported last."""
         self.backends: dict[str, str] = {}
-        """Those that it cannot use as it should, and why, as it told last."""
+        """The backends that the process cannot use, and why, as it reported last."""
         self._asked: dict[int, asyncio.Future[Message]] = {}
         self._asked_number = 0
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.subprocess.Process | None = None
 
     def start(self) -> None:
-        """Keep the role filled, from now until `stop`."""
+        """Run the role until `stop` is called."""
         self._task = asyncio.create_task(self._keep())
 
     @property
     def is_responsive(self) -> bool:
-        """It is ready and was heard lately."""
+        """Whether the process is ready and has reported lately."""
         return self.facts is not None and self._heartbeat.is_responsive
 
     def describe(self) -> dict[str, Any]:
-        """For people who ask how it is."""
+        """Return the state of the process, for /healthz."""
         restarts = max(0, self.restarts)
         found: dict[str, Any] = {
             "pid": self.pid,
@@ -92,19 +105,22 @@ class Process:
         return {**found, "why": self.why} if self.why else found
 
     def tell(self, message: Message) -> None:
-        if self._line is not None:
-            self._line.tell(message)
+        """Send *message* to the process, if it runs."""
+        if self._channel is not None:
+            self._channel.tell(message)
 
-    async def ask(self, what: str, seconds: float, **details: Any) -> Message:
-        """What it answers when told to do *what*; not ok when it doesn't say within so many seconds, or ends: then
-        `why`, and whether that is `passing`: asked again, it may say something else."""
-        if self._line is None:
+    async def ask(self, question: Question, seconds: float, **details: Any) -> Message:
+        """Ask the process *question* and return its answer.
+
+        The answer is not ok if the process does not answer within *seconds*, or ends before. Then `why` says so, and
+        `passing` is true: a later answer may be another one."""
+        if self._channel is None:
             return _unanswered(f"the {self.role.name} is not running")
         self._asked_number += 1
         number = self._asked_number
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._asked[number] = waiting
-        self.tell({"do": what, "number": number, **details})
+        self.tell({"do": question.value, "number": number, **details})
         try:
             async with asyncio.timeout(seconds):
                 return await waiting
@@ -114,7 +130,7 @@ class Process:
             self._asked.pop(number, None)
 
     async def stop(self, seconds: float) -> None:
-        """Ask it to finish; kill it when it has not after so many seconds."""
+        """Tell the process to finish, and kill it if it has not ended after *seconds*."""
         self._stop.set()
         if self._task is None:
             return
@@ -127,7 +143,7 @@ class Process:
         await self._task
 
     async def _watch(self) -> None:
-        """Kill it once its event loop hangs."""
+        """Kill the process once its event loop hangs."""
         while not self._heartbeat.is_hung(ready=self.facts is not None):
             await self._clock.sleep(self._times.report_seconds)
             self._heartbeat.tick(suspended=is_suspended(self.pid))
@@ -135,6 +151,7 @@ class Process:
         self.kill()
 
     def kill(self) -> None:
+        """Kill the process, if it runs."""
         if self._running is not None and self._running.returncode is None:
             self._running.kill()
 
@@ -143,20 +160,20 @@ class Process:
         while not self._stop.is_set():
             began = self._clock.monotonic()
             try:
-                status = await self._live()
-            except OSError as error:  # no process could be made: too many, or no memory
+                status = await self._run_once()
+            except OSError as error:  # the process could not be created: too many processes, or no memory
                 self.why, status = f"it could not be started: {error}", 0
-            helps = status != EXIT_MISCONFIGURED
-            self._ended(self, self._stop.is_set() or helps)
-            if self._stop.is_set() or not helps:
+            can_restart = status != EXIT_MISCONFIGURED
+            self._ended(self, self._stop.is_set() or can_restart)
+            if self._stop.is_set() or not can_restart:
                 return
             failures = 0 if self._clock.monotonic() - began > self._times.settled_seconds else failures + 1
             pauses = self._times.restart_seconds
             wait = pauses[min(failures - 1 if failures else 0, len(pauses) - 1)]
             await self._clock.sleep(min(wait, self._times.restart_ready_seconds) if self._was_ready else wait)
 
-    async def _live(self) -> int:
-        """One life, from start to end. Answers its exit status."""
+    async def _run_once(self) -> int:
+        """Run one process from its start to its end. Returns its exit status."""
         ours, theirs = pair()
         environment = {**os.environ, "PYTHONPATH": python_path(), CONTROL_FD: str(theirs.fileno())}
         if self._was_ever_ready:
@@ -175,19 +192,19 @@ class Process:
         self.pid, self.facts, self.why, self.hung = self._running.pid, None, "", False
         self.restarts += 1
         self._heartbeat = Heartbeat(self._times)
-        self._line = await Line.over(ours)
+        self._channel = await ControlChannel.over(ours)
         if self._stop.is_set():
             self.tell({"do": "stop"})
         watching = asyncio.create_task(self._watch())
         try:
-            async for message in self._line.messages():
+            async for message in self._channel.messages():
                 self._hear(message)
             status = await self._running.wait()
         finally:
             watching.cancel()
-        self._line.close()
+        self._channel.close()
         self._was_ready = self.facts is not None
-        self._line, self.facts = None, None
+        self._channel, self.facts = None, None
         self.became_ready.clear()
         for waiting in self._asked.values():
             if not waiting.done():

@@ -1,10 +1,17 @@
-"""The supervisor: starts the committer, the keeper and the workers, keeps them running, and stops them in order.
+"""The supervisor: starts the committer, the keeper and the workers, restarts them when they end, and stops them in
+order.
 
-It holds the lock that says that this site is being served, the listening sockets (so a worker that dies loses no
-connection that waits to be accepted), and everybody's counts. It touches neither journal nor blocks.
+Theory of operation. The supervisor holds the lock that shows that this site is served, the listening sockets (so a
+worker
+that dies loses no connection that waits to be accepted), and the metrics of all processes. It opens neither the journal
+nor a backend.
 
-Stopping: nothing new is accepted, the workers finish what is under way, then the keeper stops, and the committer last,
-for all of them send it their last commands.
+- **Start**: the committer first, then the keeper, which registers and claims what the config adds, then the workers. A
+  group is started once the one before it is ready.
+- **Running**: a process that ends is restarted (`supervised.py`), unless it exits with EXIT_MISCONFIGURED: then the
+  whole site stops, with its message. SIGHUP, and an edited config, start a reload (`config_reload.py`).
+- **Stop** (SIGTERM, SIGINT): no new connections; the workers finish the requests under way, then the keeper stops, and
+  the committer last, since all others send their last commands to it.
 """
 
 from __future__ import annotations
@@ -24,10 +31,10 @@ from gateway.metrics.aggregate import AggregatedMetrics
 from gateway.metrics.instruments import REGISTRY, counter
 from gateway.metrics.json_log import INFO, WARNING, JsonLog
 from gateway.site.ownership import require_owner
-from gateway.site.processes.config_reload import Reloading
-from gateway.site.processes.control_channel import Message
-from gateway.site.processes.status_http import Overview
-from gateway.site.processes.supervised import Process, Role
+from gateway.site.processes.config_reload import ConfigReloader
+from gateway.site.processes.control_channel import Message, Question
+from gateway.site.processes.status_http import StatusServer
+from gateway.site.processes.supervised import ProcessSpec, SupervisedProcess
 from gateway.site.serve_lock import ServeLock
 from gateway.timing import Timing, timing_from_environment
 
@@ -44,8 +51,8 @@ HANGS = counter(
 )
 
 
-class Serving:
-    """A site that is being served. Made by `start`; then wait for `stopped`, or ask for it with `stop`."""
+class Supervisor:
+    """A site that is being served. Created by `start`; the caller then awaits `wait` and `stop`."""
 
     def __init__(self, folder: Path, config: Config, lines: JsonLog, lock: ServeLock, timing: Timing) -> None:
         self.folder = folder
@@ -53,23 +60,23 @@ class Serving:
         self.metrics = ""
         self.root_access_key = ""
         self._config = config
-        self._reloading: Reloading
+        self._reloading: ConfigReloader
         self._lines = lines
         self._lock = lock
         self._timing = timing
         self._gathered = AggregatedMetrics()
         self._sockets: list[socket.socket] = []
-        self._committer = self._process(Role("committer", COMMITTER_MODULE))
-        self._keeper = self._process(Role("keeper", KEEPER_MODULE))
-        self._workers: list[Process] = []
-        self._overview: Overview | None = None
+        self._committer = self._process(ProcessSpec("committer", COMMITTER_MODULE))
+        self._keeper = self._process(ProcessSpec("keeper", KEEPER_MODULE))
+        self._workers: list[SupervisedProcess] = []
+        self._overview: StatusServer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._stop_asked = asyncio.Event()
         self._stopping = False
         self._failed: list[str] = []
 
-    def _process(self, role: Role) -> Process:
-        return Process(role, self.folder, self._heard, self._ended, self._timing)
+    def _process(self, role: ProcessSpec) -> SupervisedProcess:
+        return SupervisedProcess(role, self.folder, self._heard, self._ended, self._timing)
 
     @classmethod
     async def start(
@@ -82,11 +89,11 @@ class Serving:
         listen: Address,
         metrics: Address,
         timing: Timing | None = None,
-    ) -> Serving:
-        """Serve the site. Returns once requests are answered. *timing*: what the environment says, unless given.
+    ) -> Supervisor:
+        """Serve the site. Returns once requests are answered. *timing*: that of the environment, unless given.
 
-        Raises `Misconfigured` if somebody serves it already, it is another user's and this is root, an address is
-        taken, or a process says why it cannot."""
+        Raises `Misconfigured` if the site is already served, if it belongs to another user and this is root, if an
+        address is in use, or if a process cannot start."""
         require_owner(folder, config)
         timing = timing or timing_from_environment()
         lock = ServeLock.acquire(folder, timing)
@@ -99,18 +106,18 @@ class Serving:
         return self
 
     async def wait(self) -> None:
-        """Until SIGTERM or SIGINT, or a process that says that starting it again would not help."""
+        """Return after SIGTERM or SIGINT, or when a process has ended that cannot be restarted."""
         await self._stop_asked.wait()
 
     def reload(self) -> None:
-        """The workers read their TLS files again, and the config is taken over if it was edited."""
+        """Have the workers read their TLS files again, and adopt the config if it was edited."""
         self._lines.write(INFO, "reload")
         for worker in self._workers:
             worker.tell({"do": "reload"})
         self._reloading.ask()
 
     async def stop(self) -> None:
-        """Stop in order; requests under way may finish within the config's time."""
+        """Stop all processes in order. Requests under way have `server.stop_seconds` to finish."""
         self._stopping = True
         if self._watching is not None:
             self._watching.cancel()
@@ -128,14 +135,14 @@ class Serving:
 
     @property
     def failure(self) -> str:
-        """Why a process cannot go on; empty while all can."""
+        """Why a process cannot be restarted; empty if there is none."""
         return "; ".join(self._failed)
 
     # ---- starting ------------------------------------------------------------------------------------------------
 
     async def _start(self, worker_module: str, listen: Address, metrics: Address) -> None:
         _raise_descriptor_limit()
-        self._reloading = Reloading(self.folder, self._lines, self._all, self._keeper, self._timing)
+        self._reloading = ConfigReloader(self.folder, self._lines, self._all, self._keeper, self._timing)
         loop = asyncio.get_running_loop()
         for asked in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(asked, self._stop_asked.set)
@@ -145,12 +152,14 @@ class Serving:
         bound = Address(listen.host, self._sockets[0].getsockname()[1])
         scheme = "https" if self._config.server.tls_certificate else "http"
         self.endpoint = f"{scheme}://{_reachable(bound)}"
-        self._overview = await Overview.open(metrics, self._metrics_text, self._health, self._readiness, self._timing)
+        self._overview = await StatusServer.open(
+            metrics, self._metrics_text, self._health, self._readiness, self._timing
+        )
         self.metrics = f"http://{_reachable(self._overview.address)}"
         for number, each in enumerate(self._sockets):
-            role = Role(f"worker {number}", worker_module, {LISTEN_FD: each})
+            role = ProcessSpec(f"worker {number}", worker_module, {LISTEN_FD: each})
             self._workers.append(self._process(role))
-        # the keeper makes known what the config names anew, before a worker uses it
+        # the keeper registers the backends that the config adds before a worker uses them
         for group in ([self._committer], [self._keeper], self._workers):
             for process in group:
                 process.start()
@@ -162,8 +171,8 @@ class Serving:
         self._watching = asyncio.create_task(self._reloading.watch(), name="config")
         self._lines.write(INFO, "serving", endpoint=self.endpoint, metrics=self.metrics, workers=count)
 
-    async def _until_ready(self, process: Process) -> None:
-        """Raises `Misconfigured` when the process says that it cannot, or nothing in a long time."""
+    async def _until_ready(self, process: SupervisedProcess) -> None:
+        """Wait until *process* is ready. Raises `Misconfigured` if it fails, or is not ready in time."""
         waiting = [asyncio.create_task(each.wait()) for each in (process.became_ready, self._stop_asked)]
         seconds = self._timing.processes.start_seconds
         try:
@@ -179,40 +188,40 @@ class Serving:
             why = process.why or f"it was not ready within {seconds:g} s"
             raise Misconfigured(f"the {process.role.name} did not start: {why}")
 
-    # ---- hearing -------------------------------------------------------------------------------------------------
+    # ---- messages ------------------------------------------------------------------------------------------------
 
-    def _heard(self, process: Process, message: Message) -> None:
+    def _heard(self, process: SupervisedProcess, message: Message) -> None:
         match message.get("is"):
             case "report":
                 self._gathered.tell(process.role.name, message["metrics"])
             case "ready":
                 self._reloading.catch_up(process)
 
-    def _ended(self, process: Process, helps: bool) -> None:
-        """A life of *process* ended; *helps*: it is started again, unless that was asked for."""
+    def _ended(self, process: SupervisedProcess, restarts: bool) -> None:
+        """A process has ended. *restarts*: it will be restarted, unless the supervisor is stopping."""
         self._gathered.end(process.role.name)
         if self._stopping:
             return
         self._lines.write(WARNING, "process ended", name=process.role.name, pid=process.pid, why=process.why)
         if process.hung:
             HANGS.add(1, process.role.name)
-        if helps:
+        if restarts:
             RESTARTS.add(1, process.role.name)
             return
         self._failed.append(f"the {process.role.name} cannot run: {process.why}")
         self._stop_asked.set()
 
-    # ---- telling -------------------------------------------------------------------------------------------------
+    # ---- status --------------------------------------------------------------------------------------------------
 
     def _metrics_text(self) -> bytes:
         self._gathered.tell("supervisor", REGISTRY.snapshot())
         return self._gathered.text()
 
-    def _all(self) -> list[Process]:
+    def _all(self) -> list[SupervisedProcess]:
         return [self._committer, self._keeper, *self._workers]
 
     def _health(self) -> tuple[bool, dict[str, Any]]:
-        """Alive: every process was heard lately."""
+        """Return whether every process has reported lately, and the state of each."""
         processes = {each.role.name: each.describe() for each in self._all()}
         told: dict[str, Any] = {"config": self._reloading.config.version, "processes": processes}
         if self._reloading.refused is not None:
@@ -220,23 +229,26 @@ class Serving:
         return all(each.is_responsive for each in self._all()), told
 
     async def _readiness(self) -> tuple[bool, dict[str, Any]]:
-        """Able to do the work: all processes up, a commit goes through, a block can be stored and read."""
+        """Return whether all processes are healthy, a commit succeeds and a block can be stored and read, and
+        details."""
         well, told = self._health()
         limits = self._timing.probes
-        probed = await self._keeper.ask("probe", limits.backend_seconds + limits.commit_seconds)
+        probed = await self._keeper.ask(Question.PROBE, limits.backend_seconds + limits.commit_seconds)
         found = {key: value for key, value in probed.items() if key not in {"is", "number", "config"}}
         return well and bool(probed["ok"]), {**told, "probe": found}
 
 
 async def _listening(address: Address, count: int, timing: Timing) -> list[socket.socket]:
-    """As many sockets on one port, among which the kernel spreads connections. Raises `Misconfigured`."""
+    """Return *count* sockets that listen on one port; the kernel distributes connections among them.
+
+    Raises `Misconfigured` if the address cannot be used."""
     clock, times = timing.clock, timing.processes
     deadline = clock.monotonic() + times.address_seconds
     while True:
         try:
             return _listen(address, count)
         except OSError as error:
-            # who was killed a moment ago may have left workers that finish
+            # a supervisor that was killed a moment ago may have left workers that finish their requests
             if error.errno != errno.EADDRINUSE or clock.monotonic() > deadline:
                 raise Misconfigured(f"cannot listen on {address}: {error.strerror or error}") from error
             await clock.sleep(times.address_try_seconds)
@@ -245,7 +257,7 @@ async def _listening(address: Address, count: int, timing: Timing) -> list[socke
 def _listen(address: Address, count: int) -> list[socket.socket]:
     family, kind, protocol, _, target = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as alone:
-        # SO_REUSEPORT would share the port with a stranger who sets it too: so first see that it is free
+        # SO_REUSEPORT would share the port with another program that sets it; so check first that the port is free
         alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         alone.bind(target)
         port = alone.getsockname()[1]
@@ -267,12 +279,12 @@ def _listen(address: Address, count: int) -> list[socket.socket]:
 
 
 def _reachable(address: Address) -> str:
-    """How somebody on this machine reaches an address that may mean every interface."""
+    """Return the address for clients on this machine; the loopback address if *address* means every interface."""
     return str(Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host), address.port))  # noqa: S104
 
 
 def _raise_descriptor_limit() -> None:
-    """Ten thousand connections need more descriptors than a shell gives."""
+    """Raise the limit of open files to its maximum: ten thousand connections need more than a shell allows."""
     import resource
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,7 +1,7 @@
-"""The certificate of a gateway, read again when its files change or somebody says so; a bad pair leaves the old one.
+"""The TLS certificate of a worker. It is read again when its files change; an invalid pair leaves the old one in use.
 
-The files are read in a thread, as regular files of bounded size, so neither a FIFO, a device nor a slow file system in
-their place holds up the event loop. OpenSSL takes files alone: it is given what was read, from memory.
+The files are read in a thread, as regular files of bounded size, so a FIFO, a device or a slow file system in their
+place does not block the event loop. OpenSSL reads only files, so the content is passed to it as a file in memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from gateway.timing import Timing
 
 
 class Certificate:
-    """A certificate and its key. `context` is another one once they were read again: connections that come afterwards
-    see the new certificate."""
+    """A certificate and its key. `context` is replaced when they are read again: later connections use the new one."""
 
     def __init__(self, certificate: Path, key: Path, lines: JsonLog, timing: Timing) -> None:
-        """Blocking. Raises `Misconfigured` if the pair cannot be used."""
+        """Load the pair. Blocking. Raises `Misconfigured` if it cannot be used."""
         self._certificate = certificate
         self._key = key
         self._lines = lines
@@ -38,17 +37,18 @@ class Certificate:
 
     @classmethod
     async def of(cls, folder: Path, config: ServerSection, lines: JsonLog, timing: Timing) -> Certificate | None:
-        """What the config names, below *folder*; None without TLS. Raises `Misconfigured`."""
+        """Return the certificate that the config names, relative to *folder*; None without TLS. Raises
+        `Misconfigured`."""
         if not config.tls_certificate:
             return None
         return await asyncio.to_thread(cls, folder / config.tls_certificate, folder / config.tls_key, lines, timing)
 
     def reload(self) -> None:
-        """Have `watch` read the files again, whether they changed or not."""
+        """Have `watch` read the files again, even if they have not changed."""
         self._wanted.set()
 
     async def watch(self) -> None:
-        """Read the files again whenever they change, for ever."""
+        """Read the files again whenever they change, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(self._look_seconds):
@@ -60,8 +60,8 @@ class Certificate:
             await self.look(asked=asked)
 
     async def look(self, *, asked: bool = False) -> None:
-        """Read the files again if they changed, or if that was *asked* for. A pair that does not fit leaves the old
-        one; while one of two files is replaced that is so for a moment, and the next change is looked at again."""
+        """Read the files again if they have changed, or if *asked*. A pair that does not match leaves the old one in
+        use, as happens for a moment while both files are replaced."""
         now = await asyncio.to_thread(self._stamp)
         if now == self._seen and not asked:
             return
@@ -74,7 +74,7 @@ class Certificate:
             self._lines.write(INFO, "the certificate was read again")
 
     def _load(self) -> ssl.SSLContext:
-        """A context with what stands in the files now. Blocking. Raises `OSError`, `ValueError`."""
+        """Return a context with the content of the files. Blocking. Raises `OSError`, `ValueError`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         with _InMemory(read_named_file(self._certificate)) as certificate, _InMemory(read_named_file(self._key)) as key:
@@ -86,7 +86,7 @@ class Certificate:
 
 
 class _InMemory:
-    """Bytes as a file that has a path while it is open, and that no disk ever holds."""
+    """A file in memory with a path, for as long as it is open."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -102,5 +102,5 @@ class _InMemory:
 
 
 def _no_password() -> str:
-    """A key with a passphrase would ask the terminal for it."""
+    """Reject a key with a passphrase; OpenSSL would ask the terminal for it."""
     raise ValueError("the key has a passphrase")

@@ -14,8 +14,8 @@ import pytest
 from gateway.config import default_text, load_text
 from gateway.metrics.json_log import LEVELS, JsonLog
 from gateway.site.processes import config_reload
-from gateway.site.processes.config_reload import Outcome, Reloading
-from gateway.site.processes.supervised import Process
+from gateway.site.processes.config_reload import ConfigReloader, Outcome
+from gateway.site.processes.supervised import SupervisedProcess
 from gateway.timing import parse_timing
 from tests.waiting import until_true
 
@@ -61,12 +61,14 @@ def folder(tmp_path: Path) -> Path:
 TIMING = parse_timing("reload.look_seconds=0.01; reload.refused_first_seconds=0.01; reload.poll_seconds=0.001")
 
 
-def taking_over(folder: Path, keeper: Role) -> Reloading:
+def taking_over(folder: Path, keeper: Role) -> ConfigReloader:
     lines = JsonLog("supervisor", timing=TIMING)
-    return Reloading(folder, lines, lambda: [cast("Process", keeper)], cast("Process", keeper), TIMING)
+    return ConfigReloader(
+        folder, lines, lambda: [cast("SupervisedProcess", keeper)], cast("SupervisedProcess", keeper), TIMING
+    )
 
 
-async def asked(it: Reloading, folder: Path, name: str) -> Outcome:
+async def asked(it: ConfigReloader, folder: Path, name: str) -> Outcome:
     """What a command is told that asks now, of somebody who watches."""
     request = folder / "run" / f"reload-{name}.asked"
     request.write_text("")
@@ -185,11 +187,11 @@ async def test_who_starts_under_an_older_config_is_told_the_one_in_force(folder:
     it = taking_over(folder, Role())
     late = Role()
     late.version = it.config.version
-    it.catch_up(cast("Process", late))
+    it.catch_up(cast("SupervisedProcess", late))
     await asyncio.sleep(0)
     assert late.asked == []
     late.version = "older"
-    it.catch_up(cast("Process", late))
+    it.catch_up(cast("SupervisedProcess", late))
     await until_true(lambda: late.version == it.config.version)
 
 

@@ -15,7 +15,7 @@ from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from backends.testing.memory import Memory
 from gateway.errors import Unavailable
 from gateway.journal.client import Journal
-from gateway.site.processes.readiness import LEFT_MAX, Probing
+from gateway.site.processes.readiness import LEFT_MAX, ReadinessProbe
 from gateway.timing import parse_timing
 from gateway.topology import BackendPlace, Policy, Topology
 from tests.blocks.gated_backends import Silent
@@ -51,13 +51,15 @@ def topology(ack: Sequence[str], keep: Sequence[str], copies: int = 0) -> Topolo
 
 @pytest.fixture
 async def probing_of() -> AsyncIterator[Any]:
-    made: list[Probing] = []
+    made: list[ReadinessProbe] = []
 
-    def make(wanted: Topology, *backends: Backend, probe_seconds: float = 600.0, lost: Sequence[str] = ()) -> Probing:
+    def make(
+        wanted: Topology, *backends: Backend, probe_seconds: float = 600.0, lost: Sequence[str] = ()
+    ) -> ReadinessProbe:
         standing = dict(enumerate(backends))
         journal = cast("Journal", Commits())
         timing = parse_timing(f"probes.quick_seconds=0.01; probes.backend_seconds={probe_seconds}")
-        made.append(Probing(journal, Rows(*lost), standing, lambda: wanted, timing))
+        made.append(ReadinessProbe(journal, Rows(*lost), standing, lambda: wanted, timing))
         return made[-1]
 
     yield make
@@ -110,7 +112,7 @@ async def test_where_one_of_two_copies_is_awaited_one_that_is_silent_is_enough_a
 @pytest.mark.parametrize("kind", [FaultKind.FLIP, FaultKind.STALE])
 async def test_a_backend_that_gives_back_something_else_is_away(kind: FaultKind, probing_of: Any) -> None:
     liar = Faulty(Memory("liar"), FaultPlan([Fault(kind, verb="get")]))
-    with pytest.raises(Unavailable, match="gave back something else"):
+    with pytest.raises(Unavailable, match="returned another value"):
         await probing_of(topology(["liar"], ["liar"]), liar).probe()
 
 

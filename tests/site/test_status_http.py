@@ -10,15 +10,15 @@ import aiohttp
 import pytest
 
 from gateway.config import Address
-from gateway.site.processes.status_http import CONNECTIONS_MAX, Found, Overview
+from gateway.site.processes.status_http import CONNECTIONS_MAX, Status, StatusServer
 from gateway.timing import Timing, parse_timing
 
 SHORT = parse_timing("probes.connection_seconds=0.2; probes.last_answer_seconds=0.2")
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[list[Overview]]:
-    kept: list[Overview] = []
+async def opened() -> AsyncIterator[list[StatusServer]]:
+    kept: list[StatusServer] = []
     yield kept
     for each in kept:
         await each.close()
@@ -29,14 +29,16 @@ async def ready_at_once() -> tuple[bool, dict[str, str]]:
 
 
 async def overview(
-    opened: list[Overview], timing: Timing, readiness: Callable[[], Awaitable[Found]] = ready_at_once
+    opened: list[StatusServer], timing: Timing, readiness: Callable[[], Awaitable[Status]] = ready_at_once
 ) -> Address:
-    made = await Overview.open(Address("127.0.0.1", 0), lambda: b"x" * (8 << 20), lambda: (True, {}), readiness, timing)
+    made = await StatusServer.open(
+        Address("127.0.0.1", 0), lambda: b"x" * (8 << 20), lambda: (True, {}), readiness, timing
+    )
     opened.append(made)
     return made.address
 
 
-async def test_connections_that_are_left_open_keep_no_scraper_out_and_are_bounded(opened: list[Overview]) -> None:
+async def test_connections_that_are_left_open_keep_no_scraper_out_and_are_bounded(opened: list[StatusServer]) -> None:
     host, port = await overview(opened, Timing())
     strangers = [await asyncio.open_connection(host, port) for _ in range(4 * CONNECTIONS_MAX)]
     for number, (_, writer) in enumerate(strangers):
@@ -55,7 +57,7 @@ class Probe:
     def __init__(self) -> None:
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
 
-    async def __call__(self) -> Found:
+    async def __call__(self) -> Status:
         self.begun.set()
         await self.may_end.wait()
         return True, {}
@@ -67,7 +69,7 @@ async def asked(host: str, port: int, path: str, times: int = 1) -> tuple[asynci
     return reader, writer
 
 
-async def test_silent_connections_do_not_end_one_that_is_being_answered(opened: list[Overview]) -> None:
+async def test_silent_connections_do_not_end_one_that_is_being_answered(opened: list[StatusServer]) -> None:
     probe = Probe()
     host, port = await overview(opened, Timing(), probe)
     reader, writer = await asked(host, port, "/readyz")
@@ -80,7 +82,7 @@ async def test_silent_connections_do_not_end_one_that_is_being_answered(opened: 
         each.close()
 
 
-async def test_where_every_connection_is_being_answered_a_new_one_is_refused(opened: list[Overview]) -> None:
+async def test_where_every_connection_is_being_answered_a_new_one_is_refused(opened: list[StatusServer]) -> None:
     probe = Probe()
     host, port = await overview(opened, Timing(), probe)
     busy = [await asked(host, port, "/readyz") for _ in range(CONNECTIONS_MAX)]
@@ -97,7 +99,7 @@ async def test_where_every_connection_is_being_answered_a_new_one_is_refused(ope
 
 
 @pytest.mark.parametrize("times", [1, 5], ids=["one request", "several requests at once"])
-async def test_answers_that_nobody_reads_keep_no_scraper_out(opened: list[Overview], times: int) -> None:
+async def test_answers_that_nobody_reads_keep_no_scraper_out(opened: list[StatusServer], times: int) -> None:
     host, port = await overview(opened, Timing())
     unread = []
     for _ in range(CONNECTIONS_MAX):
@@ -110,7 +112,7 @@ async def test_answers_that_nobody_reads_keep_no_scraper_out(opened: list[Overvi
         writer.transport.abort()
 
 
-async def test_an_answer_that_is_made_when_its_connections_time_is_over_is_sent(opened: list[Overview]) -> None:
+async def test_an_answer_that_is_made_when_its_connections_time_is_over_is_sent(opened: list[StatusServer]) -> None:
     probe = Probe()
     host, port = await overview(opened, parse_timing("probes.connection_seconds=0.2"), probe)
     silent, other = await asyncio.open_connection(host, port)
@@ -131,7 +133,9 @@ async def test_an_answer_that_is_made_when_its_connections_time_is_over_is_sent(
     [b"", b"GET /metrics HTTP/1.1\r\nX: ", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"],
     ids=["silent", "a head that never ends", "an answer that nobody reads"],
 )
-async def test_a_connection_ends_after_its_time_whatever_it_does(opened: list[Overview], request_bytes: bytes) -> None:
+async def test_a_connection_ends_after_its_time_whatever_it_does(
+    opened: list[StatusServer], request_bytes: bytes
+) -> None:
     host, port = await overview(opened, SHORT)
     _, writer = await asyncio.open_connection(host, port)
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -144,7 +148,7 @@ async def test_a_connection_ends_after_its_time_whatever_it_does(opened: list[Ov
 
 
 async def test_a_scraper_that_is_served_within_its_time_may_ask_again_on_its_connection(
-    opened: list[Overview],
+    opened: list[StatusServer],
 ) -> None:
     host, port = await overview(opened, Timing())
     connector = aiohttp.TCPConnector(limit=1)
