@@ -38,7 +38,7 @@ def test_every_point_of_the_table_stands_in_the_code_and_no_other_does() -> None
 def test_nothing_is_armed_and_nothing_is_asked_without_the_variable() -> None:
     assert failpoints.VARIABLE not in os.environ
     assert failpoints.reach is failpoints._nothing
-    assert crash_points._watcher is crash_points._unwatched
+    assert crash_points._watcher is crash_points._ignore
 
 
 def test_what_arms_points_is_read() -> None:
