@@ -106,9 +106,7 @@ def _from_environment(place: BackendPlace, variable: str) -> str | None:
         return None
     value = os.environ.get(variable)
     if not value:
-        raise errors.Misconfigured(
-            f"the environment variable {variable}, which the config names, is not set", backend=place.name
-        )
+        raise errors.Misconfigured(f"the variable {variable} is not set, which the config names", backend=place.name)
     return value
 
 
