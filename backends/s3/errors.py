@@ -110,7 +110,7 @@ _STATES: dict[int, tuple[type[BackendError], str]] = {
 
 # Marks in the texts of exceptions where no response came, or none that was understood; the first match counts.
 _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
-    (("AnswerTooLong", "BodyTooLong"), Corrupted, "its response is longer than any valid response to that"),
+    (("ResponseTooLong", "BodyTooLong"), Corrupted, "its response is longer than any valid response to that"),
     (
         ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED"),
         Misconfigured,
@@ -124,7 +124,7 @@ _NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
     (("gaierror", "Name or service not known", "getaddrinfo"), Unavailable, "its host's name is not known"),
     (("ConnectionRefused", "Connect call failed", "Connection refused"), Unavailable, "nobody listens there"),
     (("TimedOut", "Timeout", "timed out"), Unavailable, "no answer in time"),
-    (("MalformedAnswer", "ResponseParserError", "ParseError"), Corrupted, "its response is not one of S3"),
+    (("MalformedResponse", "ResponseParserError", "ParseError"), Corrupted, "its response is not one of S3"),
     (("ConnectionCut", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
 )
 

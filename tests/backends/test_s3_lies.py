@@ -233,10 +233,12 @@ async def test_a_throttled_call_is_unavailable_until_it_is_let_through(way: Betw
     way.rule = throttle
     with pytest.raises(errors.Unavailable, match="fewer requests"):
         await backend.get(key(1))
-    told: list[str] = []
-    retrying = Retrying(backend, timing=DriverTiming(retry_first_seconds=0.01), told=lambda verb, *_: told.append(verb))
+    retried: list[str] = []
+    retrying = Retrying(
+        backend, timing=DriverTiming(retry_first_seconds=0.01), on_retry=lambda verb, *_: retried.append(verb)
+    )
     assert bytes(await retrying.get(key(1))) == VALUE
-    assert told == ["get", "get"]
+    assert retried == ["get", "get"]
 
 
 async def test_neither_library_tries_anything_again_by_itself(way: Between, backend: S3) -> None:
@@ -313,12 +315,12 @@ async def test_a_claim_whose_answer_is_lost_is_found_by_looking(way: Between, ba
         return reply
 
     way.rule = forgetful
-    told: list[str] = []
+    retried: list[str] = []
     await Retrying(
-        backend, timing=DriverTiming(retry_first_seconds=0.01), told=lambda verb, *_: told.append(verb)
+        backend, timing=DriverTiming(retry_first_seconds=0.01), on_retry=lambda verb, *_: retried.append(verb)
     ).claim(Marker(SITE, 1, 1))
     assert lost[0].startswith(b"HTTP/1.1 200")
-    assert told == ["claim"]
+    assert retried == ["claim"]
     assert await backend.marker() == Marker(SITE, 1, 1)
 
 
