@@ -45,7 +45,7 @@ from gateway.journal.tables import (
 )
 from gateway.namespace.commands import buckets, complete, complete_prepared, names, nodes, objects, rename, uploads
 from gateway.namespace.commands import copy as copies
-from gateway.namespace.multipart_digests import checksums_of
+from gateway.namespace.multipart_digests import multipart_checksums
 from gateway.namespace.version_ids import encode_version_id
 from gateway.placement import commands as placement
 from gateway.reconcile import commands as reconcile
@@ -216,7 +216,7 @@ STEPS["another part"] = STEPS["part"]
 
 def _prepared(h: History, r: random.Random, asked: complete.CompleteUpload, row: Any, parts: list[Any]) -> Any:
     """One of the commands of `preparing.prepared`, whatever the sizes of the parts: the next one that would be sent."""
-    checksums = checksums_of(parts, row.checksum, row.checksum_type)
+    checksums = multipart_checksums(parts, row.checksum, row.checksum_type)
     bodies = {each.id: each.pieces for each in h.shown.dump(BODY)}
     slices, completion = complete_prepared.commands(asked, row, parts, checksums, bodies)
     if r.randrange(4):
