@@ -1,5 +1,5 @@
 """What a start of the gateway prints can be typed. That the README's commands print what it says they print is shown by
-`test_second_shore.py`, which follows the README from its first command on."""
+`test_second_location.py`, which follows the README from its first command on."""
 
 import subprocess
 from collections.abc import Iterator

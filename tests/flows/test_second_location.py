@@ -10,7 +10,7 @@ from tests.pages import ROOT, Fence, Step, fences, steps
 from tests.ports import free_port
 from tests.reader import Reader, clone_in, interrupt
 
-PAGE = ROOT / "docs" / "second-shore.md"
+PAGE = ROOT / "docs" / "second-location.md"
 STARTED, STOPPED = "in the background", "once the gateway was stopped"
 CLOUD = "5555"
 """The port that the page gives to the mock."""
