@@ -67,6 +67,8 @@ def put_until_refused(s3: Any, content: dict[str, bytes]) -> None:
 def reads_and_deletes(endpoint: Endpoint, content: dict[str, bytes], deleted: list[str]) -> None:
     s3 = client(endpoint)
     put_until_refused(s3, content)
+    status, told = watch(endpoint, "/readyz")  # before deletions give space back
+    assert (status, told["probe"]["ok"]) == (503, False), "it can store nothing, and says so"
     assert len(s3.list_objects_v2(Bucket="kept")["Contents"]) == len(content)
     for key, body in content.items():
         assert s3.get_object(Bucket="kept", Key=key)["Body"].read() == body
@@ -76,8 +78,6 @@ def reads_and_deletes(endpoint: Endpoint, content: dict[str, bytes], deleted: li
     assert not answer.get("Errors")
     for key in deleted:
         del content[key]
-    status, told = watch(endpoint, "/readyz")
-    assert (status, told["probe"]["ok"]) == (503, False), "it can store nothing, and says so"
     assert watch(endpoint, "/healthz")[0] == 200, "starting it again would not help"
 
 
