@@ -68,7 +68,7 @@ def _take_object(endpoint: Endpoint, path: str, stop: threading.Event, total: li
 
 def _workers(supervisor: int) -> list[int]:
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    return [int(each) for each in children if b"working" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return [int(each) for each in children if b"gateway.cli.worker" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 
 def _peak_mib(pid: int) -> float:
