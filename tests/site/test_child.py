@@ -42,6 +42,9 @@ async def test_a_process_that_does_not_know_yet_how_to_answer_says_that_it_is_st
 
     role.answers = {"journal": "well"}
     assert (await ask(2))["journal"] == "well"
+    mine.tell({"do": "a question of tomorrow", "number": 3})
+    unknown = await anext(answers)
+    assert (unknown["number"], unknown["ok"]) == (3, False), "it goes on listening"
     mine.close()
     await listening
     its.close()

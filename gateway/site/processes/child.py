@@ -122,7 +122,7 @@ class Child:
                 case "reload":
                     self._role.reload_files()
                 case str(word) if "number" in message:
-                    task = asyncio.create_task(self._answer(Question(word), message))
+                    task = asyncio.create_task(self._answer(word, message))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)
         self.orphaned = not self.stopping.is_set()
@@ -159,8 +159,9 @@ class Child:
         self.lines.write(INFO, "config adopted", version=new.version)
         return {}
 
-    async def _answer(self, question: Question, message: Message) -> None:
+    async def _answer(self, word: str, message: Message) -> None:
         try:
+            question = Question(word)  # an unknown word, of another version's supervisor, is answered as an error
             if question is not Question.PROBE:
                 await self._is_ready.wait()
             ask = self._adopt(message) if question is Question.ADOPT else self._role.answer(question, message)

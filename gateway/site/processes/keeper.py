@@ -67,8 +67,10 @@ class KeeperRole(SiteRole):
         storage = site.storage
         self._probe = ReadinessProbe(site.journal, site.store, storage.backends, lambda: storage.topology, site.timing)
         child.ready()
-        await self._run_workers(child, site)
-        await self._probe.close()
+        try:
+            await self._run_workers(child, site)
+        finally:
+            await self._probe.close()
 
     async def _run_workers(self, child: Child, site: Site) -> None:
         """Run everything until `child.stopping` is set. A worker ends before only by a defect of its own, or because
@@ -105,7 +107,7 @@ class KeeperRole(SiteRole):
 
     def report(self) -> dict[str, str]:
         problems = super().report()
-        if not self._is_open:
+        if self._site is None:
             return problems
         waiting = _copies_that_wait(self._workers)
         WAITING.only({name: int(name in waiting) for name in self._site.storage.topology.backends})
@@ -117,8 +119,8 @@ class KeeperRole(SiteRole):
 
         Raises `Misconfigured` if that fails, and for a backend that is removed while it is needed;
         `TemporarilyRejected` if the reason may pass."""
-        site = self._site
-        topology = (await self._child.config_in(message)).topology(site.folder)
+        site = self.site
+        topology = (await self.child.config_in(message)).topology(site.folder)
         check_not_lost(site.storage.topology, topology, site.store)
         await check_not_needed(site.storage.topology, topology, site.journal_path)
         unclaimed = await register_backends(topology, site.journal, site.store)

@@ -3,6 +3,8 @@ force."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 from gateway.config import Config
 from gateway.site.processes.child import Child, Role
 from gateway.site.processes.control_channel import Message, Question
@@ -16,24 +18,35 @@ class SiteRole(Role):
     def __init__(self, kind: str) -> None:
         """*kind*: "worker" or "keeper", for the journal's session."""
         self._kind = kind
-        self._child: Child
-        self._site: Site
-        self._is_open = False
+        self._child: Child | None = None
+        self._site: Site | None = None
 
     async def run(self, child: Child) -> None:
         opening = Site.open(child.folder, kind=self._kind, strict=not child.again, timing=child.timing)
         async with await opening as site:
-            self._child, self._site, self._is_open = child, site, True
+            self._child, self._site = child, site
             await self.work(child, site)
 
+    @abstractmethod
     async def work(self, child: Child, site: Site) -> None:
         """Do the work of the process until `child.stopping` is set."""
-        raise TypeError(f"{type(self).__name__} does not define work()")
+
+    @property
+    def child(self) -> Child:
+        """This process. Set before the process is ready, and so before it is asked anything but PROBE."""
+        assert self._child is not None
+        return self._child
+
+    @property
+    def site(self) -> Site:
+        """The opened site. Set when `child` is."""
+        assert self._site is not None
+        return self._site
 
     async def answer(self, question: Question, message: Message) -> Message | None:
         match question:
             case Question.OPEN_BACKENDS:
-                await self._site.open_new_backends(await self._child.config_in(message))
+                await self.site.open_new_backends(await self.child.config_in(message))
             case Question.CHECK_OLD_WRITES:
                 self._check_old_writes(message["backends"])
             case Question.PROBE:
@@ -41,17 +54,17 @@ class SiteRole(Role):
         return {}
 
     async def adopt(self, config: Config) -> None:
-        await self._site.adopt(config)
+        await self.site.adopt(config)
 
     def report(self) -> dict[str, str]:
-        if not self._is_open:
+        if self._site is None:
             return {}
         self._site.count()
         return self._site.storage.problems()
 
     def _check_old_writes(self, backends: list[str]) -> None:
         """Raise `TemporarilyRejected` if a request of this process still writes to one of *backends*."""
-        busy = self._site.storage.backends_with_old_writes(backends)
+        busy = self.site.storage.backends_with_old_writes(backends)
         if busy:
             reason = "requests under way still write there, as policies had it when they began: try again later"
             raise TemporarilyRejected("\n".join(f"backends.{name}: {reason}" for name in busy))
