@@ -1,9 +1,8 @@
 """Fair shares of a bounded number of bytes: one user, or address, may hold at most as many bytes as are free. Pure.
 
 The rule is that of dynamic thresholds (Choudhury and Hahne, 1998). With a limit of L bytes, one greedy user holds at
-most
-L/2, two hold L/3 each, and n hold L/(n+1) each. So a user who holds nothing gets what fits into L/(n+1), no share is
-reserved for users who are not active, and the total never exceeds L, however many users there are.
+most L/2, two hold L/3 each, and n hold L/(n+1) each. So a user who holds nothing gets what fits into L/(n+1), no share
+is reserved for users who are not active, and the total never exceeds L, however many users there are.
 """
 
 from __future__ import annotations

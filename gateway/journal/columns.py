@@ -141,9 +141,8 @@ _ABOVE = 1 << 63
 
 FIRST_BLOCK_SQL = "substr({}, 5, 24)"
 """In SQL, the block id of the first of a column's packed extents, if they are fewer than sixteen: it follows the head
-of
-the array, the head of its first element and the two bytes before a blob of 24. If there are more, the result is not the
-id of a block."""
+of the array, the head of its first element and the two bytes before a blob of 24. If there are more, the result is not
+the id of a block."""
 
 
 UNPACKED_AT_ONCE = 32 << 10

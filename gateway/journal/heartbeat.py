@@ -3,10 +3,9 @@
 Each process under the supervisor reports once a second (`child.Child.report`), which it can do only while its event
 loop runs. The supervisor counts ticks of its own loop since the last report, and kills a process that has missed
 `hung_seconds` of them. So no clocks are compared: while the machine is suspended, or the supervisor itself is stopped
-or
-gets no processor time, it counts nothing, and it reads the reports that arrived meanwhile before it counts much more. A
-tick is not counted against a process that the kernel does not let run: one that a debugger or `kill -STOP` has stopped,
-or one that waits for a disk, which continues by itself and which SIGKILL would not end sooner.
+or gets no processor time, it counts nothing, and it reads the reports that arrived meanwhile before it counts much
+more. A tick is not counted against a process that the kernel does not let run: one that a debugger or `kill -STOP` has
+stopped, or one that waits for a disk, which continues by itself and which SIGKILL would not end sooner.
 
 Clients watch a committer without a supervisor in the same way (`gateway/site/hung_committer.py`), and each committer
 watches its own commit thread (`commit_watch.py`).

@@ -4,9 +4,8 @@
 this machine, and its committer held the `flock` of the same inode. If that committer were still alive, its file system
 would still be mounted, so no other file could have this device and inode number, and this process could not have got
 the lock. So if a process holds the lock, and the whereabouts are those of the last start, no process of an earlier
-start
-commits any more. A copied folder has other inodes, a snapshot another device, a cloned or restored machine another boot
-id. Then nothing is known about the processes that used the original.
+start commits any more. A copied folder has other inodes, a snapshot another device, a cloned or restored machine
+another boot id. Then nothing is known about the processes that used the original.
 
 This does not cover a machine that was cloned together with its memory, including running processes.
 """

@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 A row of the table `work` names a block whose copies are not as they should be. The planner makes rows, and so do
-readers
-that find a bad copy. The mover reads the rows that are due, in the order of their due times, and runs one asyncio task
-for each block, `AT_ONCE` at most. Each task takes one step, chosen by what the journal says now (`_reconcile`):
+readers that find a bad copy. The mover reads the rows that are due, in the order of their due times, and runs one
+asyncio task for each block, `AT_ONCE` at most. Each task takes one step, chosen by what the journal says now
+(`_reconcile`):
 
 | state of the block                                          | step                                              |
 |-------------------------------------------------------------|---------------------------------------------------|

@@ -31,9 +31,8 @@ SEPARATE_MAX = 2
 """How many snapshots a store holds over several turns of the event loop at a time."""
 MAPPED_BYTES = (1 << 31) - 1
 """How many bytes of the file are read through a memory mapping, without a system call and a copy per page. The pages
-are
-in the kernel's page cache, which evicts them when memory is short. A mapping requires that the file is never truncated:
-it is never vacuumed, and a restore makes another file."""
+are in the kernel's page cache, which evicts them when memory is short. A mapping requires that the file is never
+truncated: it is never vacuumed, and a restore makes another file."""
 
 
 class ReadStore:

@@ -221,7 +221,7 @@ def _node(tx: Tx, name: str, user: int, root: bool, node: int, directory: bool) 
 
 @command(153)
 class SetXattr(Command[None]):
-    """An extended attribute; *must* is "create" or "replace" where it must be new or must be there. Answers None.
+    """An extended attribute; *require* is "create" or "replace" where it must be new or must be there. Answers None.
 
     Raises `NameExists`, `NoSuchName`, `InvalidArgument`."""
 

@@ -5,9 +5,8 @@ deep as the key is: one snapshot, one trip. Only what it does not find (no such 
 a version asked for by id, and keys that are deeper than SQLite joins take further steps.
 
 A reader must hold a horizon while it looks up and reads: what a row named a moment ago may be taken apart by now.
-Bodies
-are resolved while they are read, so *takedown waits until every horizon is above the number at which it saw the freed
-row*.
+Bodies are resolved while they are read, so *takedown waits until every horizon is above the number at which it saw the
+freed row*.
 """
 
 from __future__ import annotations

@@ -2,12 +2,11 @@
 secrets.
 
 Clients can use up neither the descriptors nor the memory of the supervisor. There are at most `CONNECTIONS_MAX`
-connections. A
-new one beyond that replaces the oldest idle one; if none is idle, the oldest one whose client has not read its answer
-yet. A connection for which an answer is being made is never ended for another one: if all are, the new one is refused,
-and each of the others ends with the answer that is being made for it. Each connection also ends `connection_seconds`
-after it was accepted; one that is busy then may finish its answer within `last_answer_seconds`. So connections that are
-left open keep no scraper out, and a scraper that finds its idle connection closed opens another.
+connections. A new one beyond that replaces the oldest idle one; if none is idle, the oldest one whose client has not
+read its answer yet. A connection for which an answer is being made is never ended for another one: if all are, the new
+one is refused, and each of the others ends with the answer that is being made for it. Each connection also ends
+`connection_seconds` after it was accepted; one that is busy then may finish its answer within `last_answer_seconds`. So
+connections that are left open keep no scraper out, and a scraper that finds its idle connection closed opens another.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 order.
 
 Theory of operation. The supervisor holds the lock that shows that this site is served, the listening sockets (so a
-worker
-that dies loses no connection that waits to be accepted), and the metrics of all processes. It opens neither the journal
-nor a backend.
+worker that dies loses no connection that waits to be accepted), and the metrics of all processes. It opens neither the
+journal nor a backend.
 
 - **Start**: the committer first, then the keeper, which registers and claims what the config adds, then the workers. A
   group is started once the one before it is ready.
