@@ -1,7 +1,7 @@
 """Write-ahead log: a small value becomes durable by one fdatasync of a log, and visible as a file that is synced later.
 
-To make one file durable takes three syncs in a row (its bytes, its name, its folder). To append to a preallocated log
-takes one, and the values that arrive while that one runs share the next (natural batching, no timer).
+To make one file durable takes several syncs in a row (the file, and each folder above it). To append to a preallocated
+log takes one, and the values that arrive while that one runs share the next (natural batching, no timer).
 
 **Theory of operation.** There are two logs, each with a `_Segment` that holds its state. One of the two is *current*
 and takes all groups. A segment goes through these states:

@@ -1,7 +1,8 @@
 """Reading objects: metadata, ranges, parts, and the bytes.
 
-The horizon is held from the turn of the loop in which the rows are looked up until the last byte is out: nothing that
-the rows name is deleted in between (docs/architecture.md, "Letting go").
+Nothing that the looked-up rows name is deleted before the last byte was read (docs/architecture.md, "Letting go"). A
+small range is read in the turn of the event loop in which its rows are looked up, and the horizon cannot rise within a
+turn. Any other read holds the horizon from that turn on.
 """
 
 from __future__ import annotations
