@@ -7,6 +7,7 @@ the operating system becomes one of `backends.errors`, with the path and with ad
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -181,6 +182,22 @@ class Root:
         """Open a file for reading if the kernel has its path in its caches, so that nothing is waited for; return the
         descriptor, or None. Never raises."""
         return self._open_cached(self.fd, path)
+
+    @contextmanager
+    def locked(self, path: str) -> Iterator[None]:
+        """Hold an exclusive lock (flock(2)) on the file *path*, which is created where it is missing. Wait for it.
+
+        The lock is released by a call, and not by the close alone: a child that another thread forks meanwhile inherits
+        the open file, and would keep the lock for as long as it lives."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=self.fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(fd, fcntl.LOCK_UN)
+        finally:
+            os.close(fd)
 
     def list_names(self, folder: str) -> list[str]:
         """Return the names in a folder, in no order."""

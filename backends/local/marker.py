@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 
@@ -52,20 +51,15 @@ def bears_marker(path: str) -> bool:
 
 def write_claim(root: Root, workdir: WorkDir, wanted: Marker) -> None:
     """Write the marker *wanted* if `check_claim` allows it. Under a file lock, since two sites may claim at once."""
-    with root.translated(MARKER):
-        lock = os.open(f"{MARKER}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            held = read_marker(root)
-            if is_claimed(held, wanted):
-                root.sync_folders([CONTROL])  # its writer may have been killed before the name was durable
-                return
-            reason = check_claim(held, wanted)
-            if reason is not None:
-                raise errors.OwnedByAnotherSite(f"{root.path}: {reason}", backend=root.name)
-            temporary = workdir.temporary()
-            root.write(temporary, [encode_marker(wanted)], sync=True)
-            root.place(temporary, MARKER)
-            root.sync_folders([CONTROL])
-        finally:
-            os.close(lock)
+    with root.translated(MARKER), root.locked(f"{MARKER}.lock"):
+        held = read_marker(root)
+        if is_claimed(held, wanted):
+            root.sync_folders([CONTROL])  # its writer may have been killed before the name was durable
+            return
+        reason = check_claim(held, wanted)
+        if reason is not None:
+            raise errors.OwnedByAnotherSite(f"{root.path}: {reason}", backend=root.name)
+        temporary = workdir.temporary()
+        root.write(temporary, [encode_marker(wanted)], sync=True)
+        root.place(temporary, MARKER)
+        root.sync_folders([CONTROL])

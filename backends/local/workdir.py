@@ -26,8 +26,8 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 from backends.base import crc32c_of
 from backends.local.files import CONTROL, Root, read_all
@@ -271,15 +271,9 @@ def _try_own(root: Root, path: str) -> WorkDir | None:
     return WorkDir(root, path, fd)
 
 
-@contextmanager
-def _lock_on_all(root: Root) -> Iterator[None]:
+def _lock_on_all(root: Root) -> AbstractContextManager[None]:
     """Hold the lock under which working directories are looked up, acquired and removed."""
-    fd = os.open(f"{CONTROL}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=root.fd)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+    return root.locked(f"{CONTROL}/lock")
 
 
 def _workdir_paths(root: Root) -> list[str]:
