@@ -16,7 +16,7 @@ from pathlib import Path
 from gateway.config import load
 from gateway.journal.paths import JournalPaths
 from gateway.journal.server.server import CommitterSettings, Server, hold_lock, open_store
-from gateway.site.admin.create_site import found
+from gateway.site.admin.create_site import create_site
 from gateway.site.commands import COMMANDS
 from gateway.site.paths import journal_folder
 
@@ -51,15 +51,15 @@ def _template(sealing: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             half = base / f"{sealing}.half"
-            making = threading.Thread(target=lambda: asyncio.run(_found(half, sealing)))
+            making = threading.Thread(target=lambda: asyncio.run(_create(half, sealing)))
             making.start()  # in a thread of its own, since the caller may run on an event loop
             making.join()
             half.rename(made)
     return made
 
 
-async def _found(folder: Path, sealing: str) -> None:
-    await found(folder, mode=sealing, access_key=ACCESS_KEY, secret=SECRET_KEY)
+async def _create(folder: Path, sealing: str) -> None:
+    await create_site(folder, mode=sealing, access_key=ACCESS_KEY, secret=SECRET_KEY)
 
 
 @contextmanager

@@ -41,23 +41,23 @@ def init(
     """Make a site in DIR: its config, its keys, an empty journal, a root user.
 
     The root user's keys come from ENTREPOT_ROOT_ACCESS_KEY and ENTREPOT_ROOT_SECRET_KEY, or are drawn at random."""
-    from gateway.site.admin.create_site import found
+    from gateway.site.admin.create_site import create_site
 
     access_key, secret = os.environ.get(ROOT_ACCESS_KEY) or None, os.environ.get(ROOT_SECRET_KEY) or None
-    founded = asyncio.run(found(folder, name=name, mode=sealing, access_key=access_key, secret=secret))
+    created = asyncio.run(create_site(folder, name=name, mode=sealing, access_key=access_key, secret=secret))
     facts = {
-        "site": founded.site,
-        "folder": str(founded.folder),
-        "access_key": founded.access_key,
-        "secret_key_file": str(founded.secret_file),
+        "site": created.site,
+        "folder": str(created.folder),
+        "access_key": created.access_key,
+        "secret_key_file": str(created.secret_file),
     }
     tell(
         facts,
         as_json=json,
         text=lambda: [
-            f"made site {founded.site} in {folder}",
-            f"access key: {founded.access_key}",
-            f"secret key: in {founded.secret_file}",
+            f"made site {created.site} in {folder}",
+            f"access key: {created.access_key}",
+            f"secret key: in {created.secret_file}",
             f"serve it: entrepot serve {folder}",
         ],
     )

@@ -90,7 +90,7 @@ class Site:
         config = load_active(folder)
         if (folder / UNFINISHED).exists():
             command = (folder / UNFINISHED).read_text().partition("\n")[0]
-            raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was cut short; run it again")
+            raise Misconfigured(f"{folder} is not finished: `entrepot {command}` was interrupted; run it again")
         require_owner(folder, config)
         ring_path = master_key(folder, config)
         journal_path = journal_folder(folder, config)

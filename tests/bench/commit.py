@@ -15,7 +15,7 @@ from gateway.journal.session_commands import OpenSession
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.journal.store import Batch
 from gateway.namespace.commands.objects import PutObject
-from gateway.site.admin.create_site import found
+from gateway.site.admin.create_site import create_site
 from gateway.site.commands import COMMANDS
 from gateway.site.site import Site
 from tests.bench.ceilings import scratch_folder
@@ -85,7 +85,7 @@ def capture(count: int) -> list[Batch]:
 async def through_socket(folder: Path, count: int) -> float:
     """Commands a second by 64 who each wait for their answer, through the socket of a committer's process."""
     site_folder = folder / f"site-{os.urandom(4).hex()}"
-    await found(site_folder)
+    await create_site(site_folder)
     async with await Site.open(site_folder) as site:
         journal: Journal = site.journal
         user, name, tenant = site.store.query_one("SELECT u.id, u.name, u.tenant FROM user u")

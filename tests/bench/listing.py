@@ -29,7 +29,7 @@ from gateway.journal.sqlite.store import SqliteStore
 from gateway.namespace.commands.buckets import MakeBucket
 from gateway.namespace.commands.objects import PutObject
 from gateway.namespace.read import listing, lookups
-from gateway.site.admin.create_site import found
+from gateway.site.admin.create_site import create_site
 from gateway.site.commands import COMMANDS
 from gateway.site.paths import journal_folder
 from s3api.ops.list import format_list_v2
@@ -91,7 +91,7 @@ def rows(plan: Plan, folder: Path) -> list[Row]:
     real, ceiling = folder / "listing", folder / "remembered"
     for home in (real, ceiling):
         home.mkdir()
-        asyncio.run(found(home / "site", access_key=ACCESS_KEY, secret=SECRET_KEY))
+        asyncio.run(create_site(home / "site", access_key=ACCESS_KEY, secret=SECRET_KEY))
     _fill(real / "site", {case.bucket: case.keys for case in cases})
     _fill(ceiling / "site", {case.bucket: [] for case in cases})
     pages = {case.bucket: _page(real / "site", case) for case in cases}

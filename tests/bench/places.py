@@ -26,7 +26,7 @@ from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.namespace.commands.buckets import MakeBucket
 from gateway.namespace.commands.objects import PutObject
-from gateway.site.admin.create_site import found
+from gateway.site.admin.create_site import create_site
 from gateway.site.commands import COMMANDS
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.site import Site
@@ -57,7 +57,7 @@ class Kept:
 
 def make_site(site: Path, places: Mapping[str, str], policies: Mapping[str, Kept], more: str = "") -> None:
     """A new site; all that it names is known to its journal, and claimed. As `write_config`."""
-    asyncio.run(found(site, access_key=ACCESS_KEY, secret=SECRET_KEY))
+    asyncio.run(create_site(site, access_key=ACCESS_KEY, secret=SECRET_KEY))
     (site / "far.secret").write_text("benchbench")
     write_config(site, places, policies, more)
 

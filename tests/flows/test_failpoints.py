@@ -300,7 +300,7 @@ async def test_init_that_was_killed_at_any_step_is_run_again(tmp_path: Path, poi
     killed(point, "init", str(folder))
     refused = run_entrepot("fsck", str(folder), check=False)
     assert refused.returncode == 1
-    assert "`entrepot init` was cut short; run it again" in refused.stderr or "cannot be read" in refused.stderr
+    assert "`entrepot init` was interrupted; run it again" in refused.stderr or "cannot be read" in refused.stderr
     run_entrepot("init", str(folder))
     kill_all(folder)
     async with reopened(folder) as site:
@@ -369,7 +369,7 @@ async def test_a_restore_that_was_killed_is_run_again(tmp_path: Path, template: 
     kill_all(folder)
     command = ("restore", str(tmp_path / "backup"), str(restored), "--master-key", str(folder / "master.key"))
     killed("restore-made", *command)
-    assert "was cut short; run it again" in run_entrepot("fsck", str(restored), check=False).stderr
+    assert "was interrupted; run it again" in run_entrepot("fsck", str(restored), check=False).stderr
     run_entrepot(*command)
     await check_restored(restored)
 

@@ -22,7 +22,7 @@ import pytest
 
 from gateway.errors import EntrepotError
 from gateway.journal.history import backup as journal_backup
-from gateway.site.admin.create_site import ROOT, found
+from gateway.site.admin.create_site import ROOT, create_site
 from gateway.site.admin.users import list_users
 from tests.endpoint import ACCESS_KEY, SECRET_KEY, command_environment, started
 from tests.flows.dying import kill_all
@@ -260,7 +260,7 @@ async def test_power_cut_while_init_runs_leaves_what_can_be_run_again(recording:
         disk.write_to(image, fate)
         try:
             if not ledger.site and not is_made(image / "site"):
-                await found(image / "site", access_key=ACCESS_KEY, secret=SECRET_KEY)
+                await create_site(image / "site", access_key=ACCESS_KEY, secret=SECRET_KEY)
             kill_all(image / "site")
             await look(image, ledger, house=True)
         except Exception as error:

@@ -18,7 +18,7 @@ from gateway.journal.history.backup import restore as restore_journal
 from gateway.site.admin import maintenance
 from gateway.site.admin import restore as restoring
 from gateway.site.admin.backup import backup
-from gateway.site.admin.create_site import found, unfinished
+from gateway.site.admin.create_site import create_site, unfinished_site
 from gateway.site.admin.key_rotation import rotate
 from gateway.site.admin.restore import restore
 from gateway.site.site import Site
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def _make(folder: Path) -> None:
     site = folder / "site"
-    await found(site)
+    await create_site(site)
     config = site / "entrepot.toml"
     text = config.read_text()
     for named in ('path = "journal"', 'master_key = "master.key"'):
@@ -64,7 +64,7 @@ def untouched(folder: Path) -> dict[str, bytes]:
 async def test_a_wrong_master_key_is_refused_before_anything_is_made(made: Path, tmp_path: Path) -> None:
     before = untouched(made)
     wrong = tmp_path / "wrong"
-    await found(tmp_path / "other")
+    await create_site(tmp_path / "other")
     shutil.copyfile(tmp_path / "other" / "master.key", wrong)
     with pytest.raises(Misconfigured, match="the master key file has no key"):
         await restore(made / "one", tmp_path / "anew", wrong)
@@ -101,11 +101,11 @@ async def test_a_restore_that_was_cut_short_is_not_finished_by_another_backup_or
         patched.setattr(restoring, "claim_all", fail)
         with pytest.raises(Misconfigured, match="cut short"):
             await restore(made / "one", anew, made / "key")
-    with pytest.raises(Misconfigured, match="`entrepot restore` of something else was cut short in it"):
+    with pytest.raises(Misconfigured, match="`entrepot restore` of something else was interrupted there"):
         await restore(made / "two", anew, made / "key")
     with pytest.raises(Misconfigured, match="which the restore that was cut short has put there, is not"):
         await restore(made / "one", anew, made / "site" / "master.key")
-    with pytest.raises(Misconfigured, match="`entrepot restore` was cut short; run it again"):
+    with pytest.raises(Misconfigured, match="`entrepot restore` was interrupted; run it again"):
         await Site.open(anew, "cli", with_storage=False)
     await restore(made / "one", anew, made / "key")
     with pytest.raises(Misconfigured, match="is a site already"):
@@ -113,7 +113,7 @@ async def test_a_restore_that_was_cut_short_is_not_finished_by_another_backup_or
 
 
 async def test_two_restores_into_one_folder_do_not_run_at_once(made: Path, tmp_path: Path) -> None:
-    with unfinished(tmp_path / "anew", "restore", "one"), pytest.raises(Misconfigured, match="another process"):
+    with unfinished_site(tmp_path / "anew", "restore", "one"), pytest.raises(Misconfigured, match="another process"):
         await restore(made / "one", tmp_path / "anew", made / "key")
 
 
@@ -154,7 +154,7 @@ def change(site: Path, statement: str) -> None:
 
 async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_are_restored(tmp_path: Path) -> None:
     site, saved, anew, key = tmp_path / "site", tmp_path / "saved", tmp_path / "anew", tmp_path / "site" / "master.key"
-    await found(site)
+    await create_site(site)
     async with await Site.open(site, "cli") as opened:
         sound = await maintenance.fsck(opened, read=True, replay=True)
     assert sound.worst is Severity.NONE, sound.findings

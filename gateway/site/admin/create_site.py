@@ -1,7 +1,11 @@
-"""`init`: makes a site. It can be killed anywhere and run again: every step first sees what is there.
+"""Create a site: the work of `entrepot init`, and the frame in which `entrepot restore` creates one.
 
-The folder bears a mark from the first step to the last, so that a site that is not whole is never served, and a folder
-that holds something else is never touched.
+**The folder is marked.** `UNFINISHED` is the first file written and the last one deleted, so an incomplete site is
+never served. Both commands refuse a folder that contains anything else, and leave it untouched.
+
+**A crash at any point is repaired by running the command again.** The mark says which command that is. Each step first
+checks whether its result exists. The root user's secret key is in its file before the journal knows it, so the key that
+the journal knows can always be read.
 """
 
 from __future__ import annotations
@@ -42,45 +46,50 @@ from gateway.topology import Topology
 _log = logging.getLogger(__name__)
 
 ROOT = "root"
-ROOM_BYTES = 4 * RESERVE_BYTES
-"""On a disk with less, the journal would take nothing but deletions from its first day."""
-_FOREIGN_BUT_FINE = {UNFINISHED, temporary_name(UNFINISHED), "lost+found"}
+"""The name of the root user."""
+FREE_BYTES_MIN = 4 * RESERVE_BYTES
+"""Free space that a new site needs. With less, its journal would accept nothing but deletions from the beginning."""
+_ALLOWED_FILES = {UNFINISHED, temporary_name(UNFINISHED), "lost+found"}
+"""Files that the folder of a new site may contain."""
 
 
-class Founded(NamedTuple):
+class CreatedSite(NamedTuple):
     folder: Path
     site: str
+    """The site's id."""
     access_key: str
+    """The root user's access key."""
     secret_file: Path
+    """The file that contains the root user's secret key."""
 
 
-async def found(
+async def create_site(
     folder: Path,
     *,
     name: str = "entrepot",
     mode: str = "aes-256-gcm",
     access_key: str | None = None,
     secret: str | None = None,
-) -> Founded:
-    """Make a site in *folder*, which is empty, absent, or where this was cut short before.
+) -> CreatedSite:
+    """Create a site in *folder*, which is absent, empty, or one in which `entrepot init` was interrupted.
 
-    *access_key* and *secret* are the root user's; drawn at random where they are None. Raises `Misconfigured`,
-    `InvalidArgument`."""
+    *mode* says how blocks are sealed (`MODES`). *access_key* and *secret* are the root user's; both or neither are
+    None, and then they are drawn at random. Raises `Misconfigured`, `InvalidArgument`."""
     if (access_key is None) != (secret is None):
         raise Misconfigured("the root user's access key and secret key go together: give both or neither")
     if access_key is not None and secret is not None:
         check_access_key(access_key), check_secret(secret)
     load_text(default_text(name, mode), folder)
-    with unfinished(folder, "init"):
-        return await _found(folder, name, mode, access_key, secret)
+    with unfinished_site(folder, "init"):
+        return await _create(folder, name, mode, access_key, secret)
 
 
-async def _found(folder: Path, name: str, mode: str, access_key: str | None, secret: str | None) -> Founded:
+async def _create(folder: Path, name: str, mode: str, access_key: str | None, secret: str | None) -> CreatedSite:
     failpoints.reach("init-marked")
     _write_config(folder, name, mode)
     failpoints.reach("init-configured")
     config = load(folder)
-    keys = _master_keys(master_key(folder, config))
+    keys = _load_or_create_master_keys(master_key(folder, config))
     failpoints.reach("init-keyed")
     make_folder(journal_folder(folder, config))
     journal, committer = await open_journal(folder, journal_folder(folder, config), "cli", timing_from_environment())
@@ -89,96 +98,99 @@ async def _found(folder: Path, name: str, mode: str, access_key: str | None, sec
         await journal.send(FoundSite(secrets.token_hex(16), config.site.name))
         await journal.send(AddTenant(TENANT))
         failpoints.reach("init-founded")
-        await _introduce(config.topology(folder), journal, store)
-        await _first_ring_key(journal, store, keys.current, MODES[config.sealing.mode])
+        await _register_all_backends(config.topology(folder), journal, store)
+        await _add_first_ring_key(journal, store, keys.current, MODES[config.sealing.mode])
         failpoints.reach("init-ringed")
-        root = await _root_user(folder, journal, store, keys.current, access_key, secret)
+        root = await _add_root_user(folder, journal, store, keys.current, access_key, secret)
         failpoints.reach("init-rooted")
         site, _ = site_row(store)
     finally:
         await journal.close()
         await committer.release()
         store.close()
-    return Founded(folder, site, root, folder / ROOT_SECRET)
+    return CreatedSite(folder, site, root, folder / ROOT_SECRET)
 
 
 @contextmanager
-def unfinished(folder: Path, command: str, of: str = "") -> Iterator[None]:
-    """Make *folder* a site inside the block, alone: it is marked as unfinished until the block ends without an error.
+def unfinished_site(folder: Path, command: str, source: str = "") -> Iterator[None]:
+    """Keep *folder* marked as an unfinished site while the `with` block creates one, and keep other processes out. If
+    the block raises an error, the mark stays.
 
-    *command* (`init` or `restore`) may be run again where it was cut short, if *of*, which names what the site is made
-    from, is the same. Raises `Misconfigured`, with nothing touched, for a folder that holds anything else."""
+    *command* is `init` or `restore`, and *source* identifies what the site is created from, if anything. In a folder
+    that is marked already, both must be the same as before. Raises `Misconfigured` if they are not, or if the folder
+    contains anything else; nothing is changed then."""
     try:
         make_folder(folder)
     except OSError as error:
-        raise Misconfigured(f"{folder} cannot be made a site: {error.strerror}") from error
-    with _alone_in(folder):
-        _begin(folder, command, of)
+        raise Misconfigured(f"cannot create a site in {folder}: {error.strerror}") from error
+    with _locked(folder):
+        _mark_unfinished(folder, command, source)
         yield
-        finish(folder)
+        mark_finished(folder)
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Keep other processes that would make a site in *folder* out. A file system without locks keeps out nobody."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from creating a site in *folder*. On a file system without locks, only log a warning."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise Misconfigured(f"another process is making a site in {folder}") from None
+        raise Misconfigured(f"another process is creating a site in {folder}") from None
     except OSError:
-        _log.warning("the file system of %s has no locks: run no second command that makes a site there", folder)
+        _log.warning("the file system of %s has no locks: run only one command at a time that creates a site", folder)
     try:
         yield
     finally:
         os.close(descriptor)
 
 
-def _begin(folder: Path, command: str, of: str) -> None:
-    """See that *folder* is empty, or that *command* was cut short in it while it made a site from *of*; and mark it."""
+def _mark_unfinished(folder: Path, command: str, source: str) -> None:
+    """Mark *folder*, or check that the mark in it names the same *command* and *source*. Raises `Misconfigured`."""
     try:
-        inside = {each.name for each in folder.iterdir()}
+        names = {each.name for each in folder.iterdir()}
     except OSError as error:
-        raise Misconfigured(f"{folder} cannot be made a site: {error.strerror}") from error
-    marked = folder / UNFINISHED
-    if not marked.exists():
-        if CONFIG_NAME in inside:
+        raise Misconfigured(f"cannot create a site in {folder}: {error.strerror}") from error
+    mark = folder / UNFINISHED
+    if not mark.exists():
+        if CONFIG_NAME in names:
             raise Misconfigured(f"{folder} is a site already")
-        if inside - _FOREIGN_BUT_FINE:
-            raise Misconfigured(f"{folder} is not empty and not a site; nothing was touched")
-        _see_room(folder)
+        if names - _ALLOWED_FILES:
+            raise Misconfigured(f"{folder} is neither empty nor a site; nothing was changed")
+        _check_free_space(folder)
         folder.chmod(0o700)
-        write_file(marked, f"{command}\n{of}\n" if of else f"{command}\n")
+        write_file(mark, f"{command}\n{source}\n" if source else f"{command}\n")
         return
-    begun, *of_what = marked.read_text().splitlines() or [""]
-    if begun != command:
-        raise Misconfigured(f"{folder} is not finished: `entrepot {begun}` was cut short in it")
-    if of and of_what != [of]:
+    marked_command, *marked_source = mark.read_text().splitlines() or [""]
+    if marked_command != command:
+        raise Misconfigured(f"{folder} is not finished: `entrepot {marked_command}` was interrupted there")
+    if source and marked_source != [source]:
         raise Misconfigured(
-            f"{folder} is not finished: `entrepot {command}` of something else was cut short in it: "
+            f"{folder} is not finished: `entrepot {command}` of something else was interrupted there: "
             "run that one again, or choose another folder"
         )
 
 
-def _see_room(folder: Path) -> None:
+def _check_free_space(folder: Path) -> None:
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
-    if free < ROOM_BYTES:
+    if free < FREE_BYTES_MIN:
         raise Misconfigured(
-            f"{folder} cannot be made a site: its disk has {free >> 20} MiB free, and a site asks for "
-            f"{ROOM_BYTES >> 20} MiB at least"
+            f"cannot create a site in {folder}: its disk has {free >> 20} MiB free, and a site needs at least "
+            f"{FREE_BYTES_MIN >> 20} MiB"
         )
 
 
-def finish(folder: Path) -> None:
-    """The last step: the folder is a site from here on."""
+def mark_finished(folder: Path) -> None:
+    """Make everything in *folder* durable, then delete the mark. From here on the folder is a site."""
     sync_folder(folder)
     (folder / UNFINISHED).unlink()
     sync_folder(folder)
 
 
-async def _introduce(topology: Topology, journal: Journal, store: ReadStore) -> None:
+async def _register_all_backends(topology: Topology, journal: Journal, store: ReadStore) -> None:
+    """Register and claim the backends. Raises `Misconfigured` if one of them cannot be claimed."""
     for why in (await register_backends(topology, journal, store)).values():
         raise Misconfigured(why)
 
@@ -189,24 +201,25 @@ def _write_config(folder: Path, name: str, mode: str) -> None:
         write_file(path, default_text(name, mode))
 
 
-def _master_keys(path: Path) -> master.MasterKeys:
+def _load_or_create_master_keys(path: Path) -> master.MasterKeys:
     return master.load(path) if path.exists() else master.create(path)
 
 
-async def _first_ring_key(journal: Journal, store: ReadStore, key: master.MasterKey, mode: int) -> None:
+async def _add_first_ring_key(journal: Journal, store: ReadStore, key: master.MasterKey, mode: int) -> None:
+    """Add a ring key to the tenant, unless it has one. *key* wraps it."""
     if store.query("SELECT ring_key FROM tenant WHERE name = ?", (TENANT,)) != [(0,)]:
         return
     while True:
-        drawn = await journal.send(DrawRingKeyId())
-        wrapped = wrap_ring_key(key, new_ring_key(drawn, mode), TENANT)
+        number = await journal.send(DrawRingKeyId())
+        wrapped = wrap_ring_key(key, new_ring_key(number, mode), TENANT)
         try:
-            await journal.send(AddRingKey(drawn, TENANT, 0, wrapped, key.id))
+            await journal.send(AddRingKey(number, TENANT, 0, wrapped, key.id))
         except NameExists:
             continue
         return
 
 
-async def _root_user(
+async def _add_root_user(
     folder: Path,
     journal: Journal,
     store: ReadStore,
@@ -214,13 +227,12 @@ async def _root_user(
     access_key: str | None,
     secret: str | None,
 ) -> str:
-    """Make the root user, unless it is there. Its secret is in its file before it is in the journal. Answers its
-    access key."""
-    found = store.query("SELECT access_keys FROM user WHERE name = ?", (ROOT,))
-    if found:
-        return str(unpack(found[0][0])[0])
-    chosen, chosen_secret = access_key or new_access_key(), secret or new_secret()
-    write_file(folder / ROOT_SECRET, f"{chosen_secret}\n")
+    """Add the root user, unless it exists. Return its access key. *key* seals its secret key."""
+    rows = store.query("SELECT access_keys FROM user WHERE name = ?", (ROOT,))
+    if rows:
+        return str(unpack(rows[0][0])[0])
+    access_key, secret = access_key or new_access_key(), secret or new_secret()
+    write_file(folder / ROOT_SECRET, f"{secret}\n")
     failpoints.reach("init-secret")
-    await journal.send(AddUser(ROOT, TENANT, True, chosen, seal_secret(key, chosen, chosen_secret), key.id))
-    return chosen
+    await journal.send(AddUser(ROOT, TENANT, True, access_key, seal_secret(key, access_key, secret), key.id))
+    return access_key

@@ -43,7 +43,7 @@ from gateway.journal.paths import JournalPaths, make_folder
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.placement.policy import remarks
 from gateway.site.admin.claim_backend import claim_all
-from gateway.site.admin.create_site import unfinished
+from gateway.site.admin.create_site import unfinished_site
 from gateway.site.admin.lost_objects import Losses, given_up
 from gateway.site.admin.restore_without import check_left_out, give_up, lost_in
 from gateway.site.paths import journal_folder, master_key
@@ -102,7 +102,7 @@ async def restore(
     gone = check_left_out(target / journal_backup.DATABASE, without, load_text(text, folder).topology(folder).backends)
     key = key_file.read_bytes()
     _check_key(master.parse(key, key_file), target / journal_backup.DATABASE)
-    with unfinished(folder, "restore", _identity(manifest, text, tables_only)):
+    with unfinished_site(folder, "restore", _identity(manifest, text, tables_only)):
         write_file(folder / CONFIG_NAME, text)
         config = load(folder)
         _put_key(key, key_file, master_key(folder, config))

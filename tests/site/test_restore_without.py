@@ -102,7 +102,7 @@ async def test_a_restore_without_a_backend_that_was_cut_short_can_be_run_again(
         patched.setattr(restoring, step, fail)
         with pytest.raises(Misconfigured, match="cut short"):
             await restore(saved, anew, key, without=["vault"])
-    with pytest.raises(Misconfigured, match="was cut short; run it again"):
+    with pytest.raises(Misconfigured, match="was interrupted; run it again"):
         await Site.open(anew, "cli", with_storage=False)
     restored = await restore(saved, anew, key, without=["vault"])
     assert restored.lost is not None
