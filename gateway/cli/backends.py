@@ -47,27 +47,28 @@ def lost(
     site: SiteOption,
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="As the config names it.", show_default=False)] = "",
     forget: Annotated[
-        bool, typer.Option("--forget", help="Count its copies as gone from now on, for good: others are made.")
+        bool, typer.Option("--forget", help="Give it up for good: its copies count as deleted, and others are made.")
     ] = False,
     no_check: Annotated[
         bool,
-        typer.Option("--no-check", help="Believe the journal about copies on other backends, and ask for none."),
+        typer.Option("--no-check", help="Trust the journal about copies on other backends, and ask for none."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """The objects that have bytes on this backend and nowhere else: those that would be lost with it.
+    """List the objects that would be lost with this backend, since it has the only copy of some of their bytes.
 
     The other backends are asked for each block that the journal names there, too.
 
-    Without NAME: those that have bytes of which no good copy is left anywhere."""
-    from gateway.site.admin import lost_objects
+    Without NAME: list the objects with bytes that have no good copy left."""
+    from gateway.cli import text_lost_objects
+    from gateway.site.admin.lost_objects import find_losses
 
     async def work(opened: Site) -> Losses:
         with steps(quiet=json) as told:
-            return await lost_objects.losses(opened, name, forget=forget, check=not no_check, progress=told)
+            return await find_losses(opened, name, forget=forget, check=not no_check, progress=told)
 
-    found = on_site(site, work, with_storage=bool(name) and not no_check, strict=False)
-    tell(found._asdict(), as_json=json, text=lambda: lost_objects.spell(found))
+    losses = on_site(site, work, with_storage=bool(name) and not no_check, strict=False)
+    tell(text_lost_objects.to_dict(losses), as_json=json, text=lambda: text_lost_objects.to_text(losses))
 
 
 @app.command("retry")

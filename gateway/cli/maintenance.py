@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli.options import Json, SiteArgument
-from gateway.cli.output import progress, steps, tell, when
+from gateway.cli.output import progress, steps, tell
 from gateway.cli.users import on_site
 
 if TYPE_CHECKING:
@@ -98,37 +97,25 @@ def backup(
     folder: SiteArgument,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty folder.", show_default=False)],
     keep_days: Annotated[
-        float, typer.Option("--keep-days", min=0, max=3_650, help="How long the blocks that it names must stay.")
+        float, typer.Option("--keep-days", min=0, max=3_650, help="How long the blocks that it names are kept.")
     ] = 30.0,
     json: Json = False,
 ) -> int:
     """Copy the site's journal and config to TARGET, also while it is served, and check every record of the copy.
 
-    The blocks stay where they are, and those that the backup names are kept for so many days. The master key is not
-    in a backup: without it nothing can be read, so keep a copy of it elsewhere. Exit status 3: the journal is damaged,
-    and only the tables of this backup can be restored."""
+    Blocks are not copied; those that the backup names are kept for --keep-days. The master key is not in the backup:
+    without it nothing can be read, so keep a copy of it elsewhere. Exit status 3: the journal is damaged, and only the
+    tables of this backup can be restored."""
+    from gateway.cli import text_backup
     from gateway.site.admin import backup as backups
 
     async def work(site: Site) -> Manifest:
-        with progress("copying the journal", quiet=json) as told:
-            return await backups.backup(site, target, keep_seconds=keep_days * DAY_SECONDS, progress=told)
+        with progress("copying the journal", quiet=json) as on_progress:
+            return await backups.backup(site, target, keep_seconds=keep_days * DAY_SECONDS, progress=on_progress)
 
-    made = on_site(folder, work)
-    tell({**asdict(made), "folder": str(target)}, as_json=json, text=lambda: _backed_up(made, target))
-    return FOUND if made.damage else CLEAN
-
-
-def _backed_up(made: Manifest, target: Path) -> list[str]:
-    first = f"backed up {made.number} records of site {made.site} to {target}; "
-    if not made.damage:
-        return [f"{first}good until {when(made.until_ns)}"]
-    return [
-        f"{first}its blocks are kept until {when(made.until_ns)}",
-        (
-            f"NOT sound: {made.damage}. Keep older backups: of this one `entrepot restore --tables-only` alone "
-            "makes a site"
-        ),
-    ]
+    manifest = on_site(folder, work)
+    tell(text_backup.to_dict(manifest, target), as_json=json, text=lambda: text_backup.to_text(manifest, target))
+    return FOUND if manifest.damage else CLEAN
 
 
 def restore(
@@ -142,7 +129,7 @@ def restore(
         typer.Option(
             "--claim-anyway",
             metavar="NAME",
-            help="Claim this backend also where none of the blocks that should lie there does. May be repeated.",
+            help="Claim this backend even if it contains none of the blocks that it should. May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -156,17 +143,16 @@ def restore(
         ),
     ] = None,
     tables_only: Annotated[
-        bool, typer.Option("--tables-only", help="Of a backup whose journal is damaged: take the tables as they are.")
+        bool, typer.Option("--tables-only", help="If the backup's journal is damaged: restore its tables as they are.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Make a site in DIR out of the backup in TARGET: the same site, in a new incarnation.
+    """Restore the backup in TARGET as a site in DIR: the same site, in a new incarnation.
 
-    It takes over the blocks of the site that was backed up, and shuts that one out of them. What was written after
-    the backup is no longer named. Nothing is written outside DIR but the backends' markers."""
-    from gateway.site.admin.restore import plain
+    The restored site takes over the backends, and the original site ends. Nothing names data that was written after
+    the backup. Nothing is written outside DIR except the backends' markers."""
+    from gateway.cli import text_restore
     from gateway.site.admin.restore import restore as restore_site
-    from gateway.site.admin.restore_without import spell as spell_left_out
     from gateway.timing import timing_from_environment
 
     restored = asyncio.run(
@@ -175,17 +161,8 @@ def restore(
         )
     )
     aged = timing_from_environment().clock.wall_ns() > restored.until_ns
-    lines = [f"restored site {restored.site} in {folder}, incarnation {restored.incarnation}"]
-    lines += [
-        f"{setting} was {named} in the backup; the restored site keeps it inside {folder}"
-        for setting, named in restored.moved.items()
-    ]
-    lines += [f"backend {name} was NOT claimed, and takes no writes: {why}" for name, why in restored.unclaimed.items()]
-    lines += spell_left_out(restored, folder)
-    if restored.unverified:
-        lines.append(restored.unverified)
-    if aged:
-        lines.append(
-            f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` says which are gone"
-        )
-    tell(plain(restored, folder, aged=aged), as_json=json, text=lambda: lines)
+    tell(
+        text_restore.to_dict(restored, folder, aged=aged),
+        as_json=json,
+        text=lambda: text_restore.to_text(restored, folder, aged=aged),
+    )

@@ -1,4 +1,4 @@
-"""Backing a site up while it is served, and making it anew as a new incarnation."""
+"""`entrepot backup`, also of a served site, and the restore of what it made as a new incarnation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from gateway.config import default_text, load_text
 from gateway.errors import Misconfigured
-from gateway.site.admin.backup import with_absolute_backends
+from gateway.site.admin.backup import with_absolute_backend_paths
 from gateway.site.admin.restore import restore
 from tests.endpoint import run_entrepot, started
 from tests.new_sites import new_site
@@ -49,7 +49,9 @@ def test_what_a_backup_names_is_readable_from_the_restored_site(tmp_path: Path) 
     assert "incarnation 2" in shut_out.stderr
 
 
-def test_a_backup_asks_for_an_empty_folder_apart_from_the_blocks_and_the_right_master_key(tmp_path: Path) -> None:
+def test_a_backup_needs_an_empty_folder_apart_from_the_blocks_and_a_restore_needs_the_right_master_key(
+    tmp_path: Path,
+) -> None:
     site, saved = tmp_path / "site", tmp_path / "saved"
     new_site(site)
     run_entrepot("init", str(tmp_path / "other"))
@@ -58,7 +60,7 @@ def test_a_backup_asks_for_an_empty_folder_apart_from_the_blocks_and_the_right_m
     assert (again.returncode, "is not empty" in again.stderr) == (1, True)
     for inside in ("blocks", "blocks/saved"):
         told = run_entrepot("backup", str(site), str(site / inside), check=False)
-        assert (told.returncode, "lies in the folder of backend 'disk'" in told.stderr) == (1, True), told.stderr
+        assert (told.returncode, "is inside the folder of backend 'disk'" in told.stderr) == (1, True), told.stderr
         assert not list((site / "blocks").glob("saved*"))
     missing = run_entrepot(
         "restore", str(saved), str(tmp_path / "anew"), "--master-key", str(tmp_path / "none"), check=False
@@ -79,36 +81,36 @@ def test_a_backup_asks_for_an_empty_folder_apart_from_the_blocks_and_the_right_m
     assert "incarnation 2" in right.stdout
 
 
-def test_a_backup_that_has_aged_is_restored_and_says_so(tmp_path: Path) -> None:
+def test_the_restore_of_an_aged_backup_warns(tmp_path: Path) -> None:
     site, saved, key = tmp_path / "site", tmp_path / "saved", tmp_path / "site" / "master.key"
     new_site(site)
     run_entrepot("backup", str(site), str(saved), "--keep-days", "0")
     said = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(key)).stdout
-    assert f"`entrepot fsck {tmp_path / 'anew'}` says which are gone" in said
+    assert f"`entrepot fsck {tmp_path / 'anew'}` reports which are missing" in said
     told = run_entrepot("restore", str(saved), str(tmp_path / "again"), "--master-key", str(key), "--json").stdout
     assert json.loads(told)["aged"] is True
 
 
-async def test_what_is_no_backup_is_not_restored(tmp_path: Path) -> None:
+async def test_a_folder_without_a_backup_is_not_restored(tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="is not a complete backup"):
         await restore(tmp_path, tmp_path / "anew", tmp_path / "master.key")
     assert not (tmp_path / "anew").exists()
 
 
 def test_a_restored_config_finds_the_blocks_where_they_were() -> None:
-    moved = with_absolute_backends(default_text(), Path("/srv/site"))
+    moved = with_absolute_backend_paths(default_text(), Path("/srv/site"))
     assert load_text(moved, Path("/anew")).topology(Path("/anew")).backends["disk"].path == "/srv/site/blocks"
-    assert with_absolute_backends(moved, Path("/anew")) == moved
+    assert with_absolute_backend_paths(moved, Path("/anew")) == moved
     cloud = (
         '[backends.cloud]\ntype = "s3"\ncluster = "home"\nbucket = "b12"\naccess_key = "AK"\n'
         'secret_key_file = "s"\nca_file = "ca.pem"\n'
     )
-    assert 'secret_key_file = "/srv/site/s"\nca_file = "/srv/site/ca.pem"' in with_absolute_backends(
+    assert 'secret_key_file = "/srv/site/s"\nca_file = "/srv/site/ca.pem"' in with_absolute_backend_paths(
         default_text() + cloud, Path("/srv/site")
     )
 
 
-def test_a_config_whose_paths_cannot_be_rewritten_says_what_to_do() -> None:
+def test_a_config_whose_paths_cannot_be_rewritten_is_refused_with_advice() -> None:
     odd = default_text().replace('path = "blocks"', 'path = """blocks"""')
     with pytest.raises(Misconfigured, match="absolute"):
-        with_absolute_backends(odd, Path("/srv/site"))
+        with_absolute_backend_paths(odd, Path("/srv/site"))

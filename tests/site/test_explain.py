@@ -13,7 +13,7 @@ from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
 from gateway.site import replication_status
 from gateway.site.admin.explain import explain, spell
-from gateway.site.admin.lost_objects import losses
+from gateway.site.admin.lost_objects import find_losses
 from gateway.site.processes import replication_metrics
 from gateway.site.site import Site
 from tests.site.test_write_targets import MORE, Bytes, put, root
@@ -71,7 +71,7 @@ async def test_what_is_nowhere_is_said_to_be(site: Site) -> None:
 async def test_a_copy_that_was_given_up_is_said_to_be_one_and_nothing_goes_there(site: Site) -> None:
     await root(site)
     await put(site, "far", b"x" * 5_000)
-    await losses(site, "vault", forget=True)
+    await find_losses(site, "vault", forget=True)
     (group,) = explain(site, "s3://tree/far")["lies"]["groups"]
     ((name, why),) = [each.values() for each in group["order"]]
     assert name == "vault"
@@ -85,17 +85,17 @@ async def test_the_objects_of_blocks_without_a_good_copy_are_named(site: Site) -
     await root(site)
     for key in ("dir/whole", "dir/lost"):
         await put(site, key, b"x" * 5_000)
-    assert (await losses(site)).objects == ()
+    assert (await find_losses(site)).objects == ()
     block, backends, size = site.store.query("SELECT id, backends, size FROM block")[-1]
     (place, *_) = site.storage.lookup.members(backends)
     await site.journal.send(SuspectCopy(block, place, "absent"))
     await site.journal.send(FailWork((Fail(block, 1 << 62, WorkState.LOST, 1, "no good copy"),)))
-    told = await losses(site)
+    told = await find_losses(site)
     assert (told.blocks, told.bytes) == (1, size)
     assert len(told.objects) == 1
     assert told.objects[0] in {"s3://tree/dir/whole", "s3://tree/dir/lost"}
-    with pytest.raises(InvalidArgument, match="name it"):
-        await losses(site, forget=True)
+    with pytest.raises(InvalidArgument, match="needs the name of a backend"):
+        await find_losses(site, forget=True)
 
 
 async def test_a_policy_that_is_late_is_a_metric_until_it_is_not(site: Site) -> None:

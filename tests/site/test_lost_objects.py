@@ -1,4 +1,4 @@
-"""A backend that was given up as lost: nothing new is put there, and whoever still names it is told."""
+"""What would be lost with a backend, and what happens once it was given up."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
+from gateway.cli.text_lost_objects import to_text
 from gateway.errors import Unavailable
-from gateway.site.admin.lost_objects import losses, spell
+from gateway.site.admin.lost_objects import find_losses
 from gateway.site.site import Site
 from tests.endpoint import run_entrepot
 from tests.files import block_files
@@ -19,11 +20,11 @@ from tests.site.test_write_targets import folder, get, held, put  # noqa: F401 (
 
 
 async def lose(site: Site, name: str) -> None:
-    await losses(site, name, forget=True)
+    await find_losses(site, name, forget=True)
     site.storage.write_targets._look_again = 0.0  # a second has passed
 
 
-async def test_a_policy_that_awaits_a_copy_there_refuses_with_clear_words(folder: Path) -> None:  # noqa: F811
+async def test_a_policy_that_awaits_a_copy_on_a_lost_backend_refuses_writes_and_says_why(folder: Path) -> None:  # noqa: F811
     async with await Site.open(folder) as site:
         await put(site, "safe/before", b"x")
         before = await held(site, "vault")
@@ -52,25 +53,25 @@ async def test_a_copy_that_only_the_journal_knows_is_not_counted_on(folder: Path
         await put(site, "safe/whole", b"x" * 100_000)
         await put(site, "safe/gone", b"y" * 100_000)
         await put(site, "safe/short", b"z" * 100_000)
-        whole = await losses(site, "disk")
+        whole = await find_losses(site, "disk")
         assert (whole.blocks, whole.objects, whole.present, whole.absent, whole.unchecked) == (0, (), 3, 0, 0)
-        assert "nothing would be lost with it" in "\n".join(spell(whole))
+        assert "nothing would be lost with it" in "\n".join(to_text(whole))
         vault = folder.parent / "vault"
         by_size = sorted(block_files(vault), key=lambda path: path.stat().st_mtime_ns)
         by_size[1].unlink()
         by_size[2].chmod(0o600)
         by_size[2].write_bytes(b"short")
-        found = await losses(site, "disk")
+        found = await find_losses(site, "disk")
         assert (found.blocks, found.present, found.absent, found.unchecked) == (2, 1, 2, 0)
         assert len(found.objects) == 2
         assert "s3://tree/safe/whole" not in found.objects
-        told = "\n".join(spell(found))
-        assert "2 of these have another copy by the journal, which was not found" in told
-        assert "1 block(s) on disk were asked for elsewhere, and are there" in told
+        told = "\n".join(to_text(found))
+        assert "2 of these should have another copy, according to the journal, but it was not found" in told
+        assert "1 block(s) on disk have another copy, which was found" in told
         assert "nothing would be lost" not in told
 
 
-async def test_what_cannot_be_asked_for_is_said_to_be_unchecked(folder: Path) -> None:  # noqa: F811
+async def test_copies_on_a_backend_that_cannot_be_asked_are_reported_as_unchecked(folder: Path) -> None:  # noqa: F811
     async with await Site.open(folder) as site:
         for n in range(3):
             await put(site, f"safe/{n}", b"x" * 100_000)
@@ -78,15 +79,15 @@ async def test_what_cannot_be_asked_for_is_said_to_be_unchecked(folder: Path) ->
         vault = next(each for each, place in site.storage.backends.items() if place.name == "vault")
         guarded = site.storage.backends[vault]
         guarded.replace_inner(Faulty(guarded.inner, plan))
-        found = await losses(site, "disk")
+        found = await find_losses(site, "disk")
         assert (found.blocks, found.present, found.absent, found.unchecked) == (0, 0, 0, 3)
-        told = "\n".join(spell(found))
-        assert "3 block(s) on disk have another copy by the journal alone: nobody checked" in told
+        told = "\n".join(to_text(found))
+        assert "3 block(s) on disk have another copy according to the journal, which was not checked" in told
         assert "vault cannot be asked" in told
         assert "nothing would be lost" not in told
 
 
-def test_what_is_not_to_be_checked_is_said_to_be_unchecked(folder: Path) -> None:  # noqa: F811
+def test_copies_that_are_not_to_be_checked_are_reported_as_unchecked(folder: Path) -> None:  # noqa: F811
     async def fill() -> None:
         async with await Site.open(folder) as site:
             await put(site, "safe/k", b"x" * 100_000)
@@ -101,7 +102,7 @@ def test_what_is_not_to_be_checked_is_said_to_be_unchecked(folder: Path) -> None
 
 async def test_status_and_check_say_which_policies_name_it(folder: Path) -> None:  # noqa: F811
     async with await Site.open(folder) as site:
-        await losses(site, "vault", forget=True)
+        await find_losses(site, "vault", forget=True)
     expected = [
         "writes are refused: policy 'safe' awaits copies on vault, which is lost: name others in its ack, and reload",
         "writes are refused: policy 'far' awaits copies on vault, which is lost: name others in its ack, and reload",

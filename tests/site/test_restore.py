@@ -1,4 +1,4 @@
-"""What a restore may write, and what it checks first. In process: no test here serves a site."""
+"""What a restore may write, and what it checks first. These tests run in process and serve no site."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.identity.users import AddTenant
 from gateway.journal.history.backup import read_manifest
 from gateway.journal.history.backup import restore as restore_journal
 from gateway.site.admin import maintenance
-from gateway.site.admin import restore as restoring
+from gateway.site.admin import restore as restore_module
 from gateway.site.admin.backup import backup
 from gateway.site.admin.create_site import create_site, unfinished_site
 from gateway.site.admin.key_rotation import rotate
@@ -31,7 +31,7 @@ from tests.site.running import add_cloud
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a site whose journal and master key are named by absolute paths (`site`), two backups of it (`one`
-    and `two`), and the master key as it was then (`key`). The key was rotated behind the second backup."""
+    and `two`), and the master key as it was then (`key`). The key was rotated after the second backup."""
     folder = tmp_path_factory.mktemp("made")
     asyncio.run(_make(folder))
     return folder
@@ -54,15 +54,15 @@ async def _make(folder: Path) -> None:
         await rotate(opened)
 
 
-def untouched(folder: Path) -> dict[str, bytes]:
-    """The site's own files that a restore elsewhere must leave alone."""
+def own_files(folder: Path) -> dict[str, bytes]:
+    """Return the site's own files, which a restore elsewhere must not change."""
     return {
         name: (folder / "site" / name).read_bytes() for name in ("master.key", "entrepot.toml", "journal/journal.db")
     }
 
 
 async def test_a_wrong_master_key_is_refused_before_anything_is_made(made: Path, tmp_path: Path) -> None:
-    before = untouched(made)
+    before = own_files(made)
     wrong = tmp_path / "wrong"
     await create_site(tmp_path / "other")
     shutil.copyfile(tmp_path / "other" / "master.key", wrong)
@@ -73,24 +73,24 @@ async def test_a_wrong_master_key_is_refused_before_anything_is_made(made: Path,
         with pytest.raises(Misconfigured, match="master key file"):
             await restore(made / "one", tmp_path / "anew", wrong)
     assert not (tmp_path / "anew").exists()
-    assert untouched(made) == before
+    assert own_files(made) == before
 
 
 async def test_a_restore_writes_nothing_of_the_original_that_its_config_names(made: Path, tmp_path: Path) -> None:
-    before, anew = untouched(made), tmp_path / "anew"
+    before, anew = own_files(made), tmp_path / "anew"
     assert before["master.key"].startswith((made / "key").read_bytes()), "a key was added since the backup"
     restored = await restore(made / "one", anew, made / "key")
     assert restored.moved == {
         "journal.path": str(made / "site" / "journal"),
         "sealing.master_key": str(made / "site" / "master.key"),
     }
-    assert untouched(made) == before
+    assert own_files(made) == before
     assert (anew / "master.key").read_bytes() == (made / "key").read_bytes()
     async with await Site.open(anew, "cli", with_storage=False) as site:
         assert (site.incarnation, site.journal_path) == (restored.incarnation, anew / "journal")
 
 
-async def test_a_restore_that_was_cut_short_is_not_finished_by_another_backup_or_key(
+async def test_an_interrupted_restore_is_not_finished_by_another_backup_or_key(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
@@ -98,12 +98,12 @@ async def test_a_restore_that_was_cut_short_is_not_finished_by_another_backup_or
 
     anew = tmp_path / "anew"
     with monkeypatch.context() as patched:
-        patched.setattr(restoring, "claim_all", fail)
+        patched.setattr(restore_module, "claim_all", fail)
         with pytest.raises(Misconfigured, match="cut short"):
             await restore(made / "one", anew, made / "key")
     with pytest.raises(Misconfigured, match="`entrepot restore` of something else was interrupted there"):
         await restore(made / "two", anew, made / "key")
-    with pytest.raises(Misconfigured, match="which the restore that was cut short has put there, is not"):
+    with pytest.raises(Misconfigured, match="which the interrupted restore wrote, differs from"):
         await restore(made / "one", anew, made / "site" / "master.key")
     with pytest.raises(Misconfigured, match="`entrepot restore` was interrupted; run it again"):
         await Site.open(anew, "cli", with_storage=False)
@@ -122,21 +122,21 @@ async def test_a_backend_that_nobody_knows_is_not_claimed_anyway(made: Path, tmp
         await restore(made / "one", tmp_path / "anew", made / "key", anyway=["disc"])
 
 
-@pytest.mark.parametrize("told", [(1 << 63) - 1, 1 + INCARNATION_STEPS + 1])
+@pytest.mark.parametrize("borne", [(1 << 63) - 1, 1 + INCARNATION_STEPS + 1])
 async def test_a_cloud_that_bears_a_huge_incarnation_neither_raises_the_sites_nor_stops_a_restore(
-    told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    borne: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud, site, anew = Cloud.instead_of_buckets(monkeypatch), new_site(tmp_path / "site"), tmp_path / "anew"
     add_cloud(site, "http://cloud.invalid")
     async with await Site.open(site, "cli") as opened:
         await backup(opened, tmp_path / "saved", keep_seconds=3600)
-    held = cloud.held = cloud.held._replace(incarnation=told)
+    held = cloud.held = cloud.held._replace(incarnation=borne)
     restored = await restore(tmp_path / "saved", anew, site / "master.key")
     assert restored.incarnation == 2
     assert cloud.held == held
-    assert f"incarnation {told} of this site holds it" in restored.unclaimed["bucket"]
+    assert f"incarnation {borne} of this site holds it" in restored.unclaimed["bucket"]
     async with await Site.open(anew, "cli") as opened:
-        assert f"incarnation {told}" in opened.storage.problems()["bucket"]
+        assert f"incarnation {borne}" in opened.storage.problems()["bucket"]
 
 
 def test_a_restore_beyond_the_last_incarnation_is_refused(made: Path, tmp_path: Path) -> None:
@@ -152,7 +152,9 @@ def change(site: Path, statement: str) -> None:
         assert connection.execute(statement).rowcount == 1
 
 
-async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_are_restored(tmp_path: Path) -> None:
+async def test_a_damaged_record_is_reported_by_fsck_and_backup_and_the_tables_alone_are_restored(
+    tmp_path: Path,
+) -> None:
     site, saved, anew, key = tmp_path / "site", tmp_path / "saved", tmp_path / "anew", tmp_path / "site" / "master.key"
     await create_site(site)
     async with await Site.open(site, "cli") as opened:
@@ -172,8 +174,8 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
         await restore(saved, anew, key)
     shutil.rmtree(anew)
     restored = await restore(saved, anew, key, tables_only=True)
-    assert "NOT verified: whether the tables are what the" in restored.unverified
-    assert "they do not contradict themselves" in restored.unverified
+    assert "NOT verified: whether the tables match the" in restored.unverified
+    assert "The tables do not contradict each other" in restored.unverified
     async with await Site.open(anew, "cli") as opened:
         await opened.journal.send(AddTenant("later"))
         clean, replayed = await maintenance.fsck(opened, read=True), await maintenance.fsck(opened, replay=True)
@@ -184,7 +186,7 @@ async def test_a_damaged_record_is_told_by_fsck_and_backup_and_the_tables_alone_
     await restore(tmp_path / "again", tmp_path / "third", key)
 
 
-async def test_the_tables_alone_of_a_sound_backup_are_not_restored(made: Path, tmp_path: Path) -> None:
+async def test_the_tables_alone_of_an_undamaged_backup_are_not_restored(made: Path, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="the backup's journal is undamaged: restore it without --tables-only"):
         await restore(made / "one", tmp_path / "anew", made / "key", tables_only=True)
 

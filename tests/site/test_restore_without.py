@@ -1,4 +1,4 @@
-"""Restoring a site one of whose backends is gone for good. In process: no test here serves a site."""
+"""The restore of a site without a backend that no longer exists. These tests run in process and serve no site."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.text_restore import to_dict, to_text
 from gateway.errors import EntrepotError, Misconfigured
-from gateway.site.admin import restore as restoring
+from gateway.site.admin import restore as restore_module
 from gateway.site.admin.backup import backup
-from gateway.site.admin.lost_objects import losses
+from gateway.site.admin.lost_objects import find_losses
 from gateway.site.admin.maintenance import workers_of
-from gateway.site.admin.restore import plain, restore
-from gateway.site.admin.restore_without import spell
+from gateway.site.admin.restore import restore
 from gateway.site.site import Site
 from tests.site.running import change_config
 from tests.site.test_write_targets import folder, get, held, put  # noqa: F401 (a fixture among them)
@@ -23,7 +23,8 @@ DATA = b"x" * 2_000
 
 @pytest.fixture
 async def saved(folder: Path, tmp_path: Path) -> Path:  # noqa: F811
-    """A backup of a site with objects on `disk` (small), on `vault` (far) and on both (safe); `vault` is gone."""
+    """A backup of a site with objects on `disk` (small), on `vault` (far) and on both (safe). Afterwards
+    `vault` is moved away."""
     async with await Site.open(folder) as site:
         await put(site, "small", b"small")
         await put(site, "far", DATA)
@@ -46,11 +47,11 @@ async def test_a_backend_that_is_gone_stops_a_restore_until_it_is_left_out(
     assert lost is not None
     assert (lost.backend, lost.objects, lost.more, lost.blocks) == ("vault", ("s3://tree/far",), 0, 1)
     assert (restored.unclaimed, lost.unchecked) == ({}, 1)
-    told = "\n".join(spell(restored, anew))
-    assert "vault counts as lost for good" in told
-    assert f"1 object(s) cannot be read: 1 block(s), {lost.bytes} bytes lay there and nowhere else" in told
-    assert "'safe' awaits copies on vault, which is lost: name others in its ack" in told
-    assert plain(restored, anew, aged=False)["lost"]["objects"] == ("s3://tree/far",)
+    text = "\n".join(to_text(restored, anew, aged=False))
+    assert "vault counts as lost for good" in text
+    assert f"1 object(s) cannot be read: 1 block(s), {lost.bytes} bytes had their only copy there" in text
+    assert "'safe' awaits copies on vault, which is lost: name others in its ack" in text
+    assert to_dict(restored, anew, aged=False)["lost"]["objects"] == ("s3://tree/far",)
     assert not (tmp_path / "vault").exists(), "nothing is made in its place"
     async with await Site.open(anew) as site:
         assert await get(site, "small") == b"small"
@@ -58,7 +59,7 @@ async def test_a_backend_that_is_gone_stops_a_restore_until_it_is_left_out(
         with pytest.raises(EntrepotError):
             await get(site, "far")
         await put(site, "another", b"new")
-        assert (await losses(site, "vault", check=False)).forgotten
+        assert (await find_losses(site, "vault", check=False)).forgotten
     assert not (tmp_path / "vault").exists()
 
 
@@ -86,8 +87,8 @@ async def test_what_lies_elsewhere_too_is_brought_where_its_policy_wants_it(
         assert await held(site, "third") == await held(site, "disk")
 
 
-@pytest.mark.parametrize("step", ["give_up", "claim_all"])
-async def test_a_restore_without_a_backend_that_was_cut_short_can_be_run_again(
+@pytest.mark.parametrize("step", ["record_as_lost", "claim_all"])
+async def test_a_restore_without_a_backend_that_was_interrupted_can_be_run_again(
     saved: Path,
     folder: Path,  # noqa: F811
     tmp_path: Path,
@@ -99,7 +100,7 @@ async def test_a_restore_without_a_backend_that_was_cut_short_can_be_run_again(
 
     anew, key = tmp_path / "anew", folder / "master.key"
     with monkeypatch.context() as patched:
-        patched.setattr(restoring, step, fail)
+        patched.setattr(restore_module, step, fail)
         with pytest.raises(Misconfigured, match="cut short"):
             await restore(saved, anew, key, without=["vault"])
     with pytest.raises(Misconfigured, match="was interrupted; run it again"):
@@ -115,7 +116,7 @@ async def test_a_backend_that_the_backed_up_site_had_given_up_is_not_asked(
 ) -> None:
     async with await Site.open(folder) as site:
         await put(site, "far", DATA)
-        await losses(site, "vault", forget=True)
+        await find_losses(site, "vault", forget=True)
         await backup(site, tmp_path / "saved", keep_seconds=3600)
     shutil.rmtree(tmp_path / "vault")
     restored = await restore(tmp_path / "saved", tmp_path / "anew", folder / "master.key")

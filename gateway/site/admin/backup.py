@@ -1,6 +1,7 @@
-"""Backing a site up: its journal and its config. Blocks stay where they are; `restore` makes a site of it again.
+"""Back up a site: its journal and its config. `restore` makes a site of these again.
 
-The master key is not in a backup, since whoever finds the backup beside the blocks could then read them.
+Blocks are not copied. The master key is not part of a backup either, since whoever had the backup and the blocks could
+then read them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _BACKEND_PATHS = [
     re.compile(rf"(?ms)(^\[backends\.[^\]\n]+\][^\[]*?^{setting}\s*=\s*)(\"[^\"\n]+\"(?!\")|'[^'\n]+'(?!'))")
     for setting in ("path", "secret_key_file", "ca_file")
 ]
+"""For each setting of a backend that is a path: a pattern of the text before its value, and of the quoted value."""
 
 
 async def backup(
@@ -36,32 +38,35 @@ async def backup(
     keep_seconds: float,
     progress: journal_backup.Progress = journal_backup.no_progress,
 ) -> Manifest:
-    """Copy journal and config to *target*, which is absent or empty, and lies in no backend's folder. Blocks that it
-    names stay for *keep_seconds*.
+    """Copy the journal and the config to *target*, which is absent or empty. The sweeper keeps the blocks that the copy
+    names for *keep_seconds*.
 
-    Raises `Misconfigured`."""
-    _check_apart(target, site.config.topology(site.folder))
-    text = with_absolute_backends(active_text(site.folder), site.folder)
-    folder = journal_folder(site.folder, site.config)
-    made = await journal_backup.backup(folder, target, site.journal, keep_seconds=keep_seconds, progress=progress)
+    The config is written after the manifest, so a backup that was interrupted is never complete. Raises `Misconfigured`
+    if *target* is not empty, or is inside a backend's folder."""
+    _check_target(target, site.config.topology(site.folder))
+    config = with_absolute_backend_paths(active_text(site.folder), site.folder)
+    journal = journal_folder(site.folder, site.config)
+    manifest = await journal_backup.backup(journal, target, site.journal, keep_seconds=keep_seconds, progress=progress)
     failpoints.reach("backup-told")
-    write_file(target / CONFIG_NAME, text)
-    return made
+    write_file(target / CONFIG_NAME, config)
+    return manifest
 
 
-def with_absolute_backends(text: str, folder: Path) -> str:
-    """A config whose backends are where they were, also when it is read in another folder. Raises `Misconfigured`."""
-    made = text
+def with_absolute_backend_paths(text: str, folder: Path) -> str:
+    """Return the config *text* of the site in *folder* with absolute paths in its backends, so that they are found from
+    any other folder. Raises `Misconfigured` if the text is written in a way that is not recognized."""
+    rewritten = text
     for pattern in _BACKEND_PATHS:
-        made = pattern.sub(lambda found: found[1] + quoted(str(folder.absolute() / found[2][1:-1])), made)
+        rewritten = pattern.sub(lambda match: match[1] + quoted(str(folder.absolute() / match[2][1:-1])), rewritten)
     before = load_text(text, folder.absolute()).topology(folder.absolute())
-    if load_text(made, Path("/elsewhere")).topology(Path("/elsewhere")).backends != before.backends:
-        raise Misconfigured(f"{folder / CONFIG_NAME}: write the backends' paths as absolute ones, then back up again")
-    return made
+    if load_text(rewritten, Path("/elsewhere")).topology(Path("/elsewhere")).backends != before.backends:
+        raise Misconfigured(f"{folder / CONFIG_NAME}: write the backends' paths as absolute paths, then back up again")
+    return rewritten
 
 
-def _check_apart(target: Path, topology: Topology) -> None:
-    """A backend would have it for what nobody names, and it would be lost with the blocks."""
+def _check_target(target: Path, topology: Topology) -> None:
+    """Check that *target* is not inside a backend's folder: the backend would list it among its blocks, and the backup
+    would be lost with them. Raises `Misconfigured`."""
     for place in topology.backends.values():
         if place.s3 is None and target.resolve().is_relative_to(Path(place.path).resolve()):
-            raise Misconfigured(f"{target} lies in the folder of backend {place.name!r}: choose one elsewhere")
+            raise Misconfigured(f"{target} is inside the folder of backend {place.name!r}: choose another place")

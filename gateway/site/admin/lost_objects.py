@@ -1,14 +1,15 @@
-"""A backend that is lost: which objects have bytes there and nowhere else, and having its copies counted as gone.
+"""The objects that would be lost with a backend, and the command that gives a backend up.
 
-That the journal names another copy is not believed: the other backends are asked (`remaining`), unless the caller asks
-not to.
+The journal names a copy because a backend once confirmed it, which does not prove that the copy still exists. So the
+other backends are asked for each block that the journal also names there (`remaining_copies`), unless the caller wants
+the journal's word alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -26,149 +27,191 @@ if TYPE_CHECKING:
     from gateway.blocks.protocols import TableReader
     from gateway.site.site import Site
 
-LISTED = 10_000
-"""Names that are listed; more are counted."""
+OBJECTS_MAX = 10_000
+"""How many objects are listed. Others are only counted."""
 _WITHOUT_A_GOOD_COPY = f"id IN (SELECT block FROM work WHERE state = {WorkState.LOST:d})"
 
 
 class Losses(NamedTuple):
-    """What a backend alone has, and how much of that was checked."""
+    """The blocks and objects that one backend alone has, or some backends alone, and how far that was checked."""
 
     backend: str
-    """Empty: of what has no good copy left."""
+    """The backend's name, or several joined by "and". Empty: these are the blocks without any good copy."""
     blocks: int
     bytes: int
-    """Sealed."""
+    """The size of these blocks, sealed."""
     objects: tuple[str, ...]
-    """`s3://bucket/key`, and behind it which version or part of an upload."""
+    """The objects with bytes in these blocks: `s3://bucket/key`, followed by the version or the part of an upload."""
     more: int
-    """Objects that are not listed."""
+    """How many objects are not listed in `objects`."""
     forgotten: bool
-    """Its copies count as gone."""
+    """Whether the backend was given up, so that its copies no longer count."""
     present: int = 0
-    """Blocks of it that another backend was asked for, and has."""
+    """Blocks on the backend that another backend has, which was asked."""
     absent: int = 0
-    """Blocks among *blocks* that the journal names elsewhere, too, and that nobody else has."""
+    """How many of *blocks* the journal names on another backend, too, where they were not found."""
     unchecked: int = 0
-    """Blocks that the journal names elsewhere, and that could not be asked for there, or were not to be."""
+    """Blocks that the journal names on another backend, too, which was not asked or could not be."""
     away: tuple[str, ...] = ()
-    """Why not: a sentence for each backend that could not be asked."""
+    """One sentence for each backend that could not be asked, with the reason."""
 
 
-async def losses(
+class _Target(NamedTuple):
+    """The backend that `find_losses` is about."""
+
+    id: int
+    excluded: frozenset[int]
+    """The ids of the backends whose copies do not count as others: this one, and all that were given up."""
+    forgotten: bool
+
+
+class _Matches(NamedTuple):
+    blocks: int
+    bytes: int
+    objects: tuple[str, ...]
+
+
+async def find_losses(
     site: Site, name: str = "", *, forget: bool = False, check: bool = True, progress: Progress = no_progress
 ) -> Losses:
-    """Find them; with *forget*, make that a record. Without a *name* those of which no good copy is left anywhere.
-    Without *check* the other backends are not asked for the copies that the journal names there. Raises
-    `InvalidArgument` for a backend that nobody knows."""
+    """Return what the backend *name* alone has; without a *name*, the blocks that have no good copy anywhere.
+
+    *forget*: also record that the backend is lost. *check*: ask the other backends for the copies that the journal
+    names there. Raises `InvalidArgument` if the journal does not know the backend."""
     if not name:
         if forget:
-            raise InvalidArgument("which backend is to be forgotten? name it")
-        return await _listed(site, Losses("", 0, 0, (), 0, False), _WITHOUT_A_GOOD_COPY, ())
-    number, gone, forgotten = await _gone_with(site, name, forget)
+            raise InvalidArgument("--forget needs the name of a backend")
+        return await _with_matches(site, Losses("", 0, 0, (), 0, False), _WITHOUT_A_GOOD_COPY)
+    target = await _target(site, name, forget)
     if check:
-        remaining = await check_remaining_copies(site.store, site.storage.backends, number, gone, progress)
+        remaining = await check_remaining_copies(
+            site.store, site.storage.backends, target.id, target.excluded, progress
+        )
     else:
-        remaining = RemainingCopies(unchecked=_named_elsewhere(site.store, number, gone))
-    sets = _sets(site.store, number, gone, elsewhere=False)
-    which = f"backends IN ({', '.join(map(str, sets))}) OR id IN (SELECT id FROM temp.absent)"
-    away = tuple(f"{each} cannot be asked: {why}" for each, why in sorted(remaining.away.items()))
-    found = Losses(
-        name, 0, 0, (), 0, forgotten, remaining.present, len(remaining.absent), remaining.unchecked, away
-    )  # fmt: skip
-    return await _listed(site, found, which, remaining.absent)
+        remaining = RemainingCopies(unchecked=_count_named_elsewhere(site.store, target))
+    losses = Losses(
+        backend=name,
+        blocks=0,
+        bytes=0,
+        objects=(),
+        more=0,
+        forgotten=target.forgotten,
+        present=remaining.present,
+        absent=len(remaining.absent),
+        unchecked=remaining.unchecked,
+        away=tuple(f"{each} cannot be asked: {why}" for each, why in sorted(remaining.away.items())),
+    )
+    sets = _sets_containing(site.store, target.id, target.excluded, with_others=False)
+    condition = f"backends IN ({', '.join(map(str, sets))}) OR id IN (SELECT id FROM temp.absent)"
+    return await _with_matches(site, losses, condition, remaining.absent)
 
 
-def given_up(store: TableReader) -> frozenset[str]:
-    """The names of the backends that were given up as lost."""
+def lost_backends(store: TableReader) -> frozenset[str]:
+    """Return the names of the backends that were given up."""
     return frozenset(name for (name,) in store.query("SELECT name FROM backend WHERE lost = 1"))
 
 
-def lost_by_the_journal(store: TableReader, database: Path) -> Losses:
-    """What lies on backends that were given up and nowhere else, by the journal in the file *database* alone: no other
-    backend is asked. In a thread: walks every name."""
+def losses_by_journal(store: TableReader, database: Path) -> Losses:
+    """Return what the backends that were given up alone have, according to the journal in the file *database*. No
+    backend is asked. Called in a thread, since it reads every name."""
     names: dict[int, str] = dict(store.query("SELECT id, name FROM backend WHERE lost = 1"))
-    gone = set(names)
-    only = sorted({each for place in gone for each in _sets(store, place, gone, elsewhere=False)})
-    both = sorted({each for place in gone for each in _sets(store, place, gone, elsewhere=True)})
-    blocks, size, objects = _search(database, f"backends IN ({', '.join(map(str, only))})", ())
-    marks = ", ".join("?" * len(both))
-    ((unchecked,),) = store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks}) AND died = 0", both)
-    return Losses(
-        " and ".join(sorted(names.values())), blocks, size, objects[:LISTED], max(0, len(objects) - LISTED), True,
-        unchecked=unchecked,
-    )  # fmt: skip
+    lost = names.keys()
+    alone = sorted({each for backend in lost for each in _sets_containing(store, backend, lost, with_others=False)})
+    shared = sorted({each for backend in lost for each in _sets_containing(store, backend, lost, with_others=True)})
+    matches = _find_matches(database, f"backends IN ({', '.join(map(str, alone))})", ())
+    losses = Losses(
+        backend=" and ".join(sorted(names.values())),
+        blocks=0,
+        bytes=0,
+        objects=(),
+        more=0,
+        forgotten=True,
+        unchecked=_count_blocks(store, shared),
+    )
+    return _add_matches(losses, matches)
 
 
-async def _gone_with(site: Site, name: str, forget: bool) -> tuple[int, set[int], bool]:
-    """The id of that backend, those that do not count once it is lost, and whether it counts as lost."""
+async def _target(site: Site, name: str, forget: bool) -> _Target:
+    """Look up the backend *name*; with *forget*, give it up."""
     rows = site.store.query("SELECT id, lost FROM backend WHERE name = ?", (name,))
     if not rows:
         raise InvalidArgument(f"there is no backend {name!r}")
-    ((number, lost),) = rows
+    ((backend_id, lost),) = rows
     if forget and not lost:
         await site.journal.send(LoseBackend(name))
-    gone = {number, *(each for (each,) in site.store.query("SELECT id FROM backend WHERE lost = 1"))}
-    return number, gone, bool(lost or forget)
+    excluded = {backend_id, *(each for (each,) in site.store.query("SELECT id FROM backend WHERE lost = 1"))}
+    return _Target(backend_id, frozenset(excluded), bool(lost or forget))
 
 
-def _named_elsewhere(store: TableReader, place: int, gone: set[int]) -> int:
-    """How many blocks of a backend the journal also names on others that count."""
-    sets = _sets(store, place, gone, elsewhere=True)
+def _count_named_elsewhere(store: TableReader, target: _Target) -> int:
+    """Return how many blocks on the backend the journal names on others, too."""
+    return _count_blocks(store, _sets_containing(store, target.id, target.excluded, with_others=True))
+
+
+def _count_blocks(store: TableReader, sets: list[int]) -> int:
+    """Return how many live blocks are on one of these sets of backends."""
     marks = ", ".join("?" * len(sets))
     return int(store.query(f"SELECT count(*) FROM block WHERE backends IN ({marks}) AND died = 0", sets)[0][0])
 
 
-def _sets(store: TableReader, place: int, gone: set[int], *, elsewhere: bool) -> list[int]:
-    """The ids of the sets that the backend is one of: those that also have one that counts, or those that do not."""
+def _sets_containing(store: TableReader, backend_id: int, excluded: Collection[int], *, with_others: bool) -> list[int]:
+    """Return the ids of the sets of backends that contain this one. *with_others* selects the sets with a member that
+    is not *excluded*; otherwise the sets without one are returned."""
     return [
         set_id
-        for members, set_id in store.query("SELECT members, id FROM backend_set")
-        if place in unpack(members) and (not gone.issuperset(unpack(members))) == elsewhere
+        for packed, set_id in store.query("SELECT members, id FROM backend_set")
+        if backend_id in (members := unpack(packed)) and any(each not in excluded for each in members) == with_others
     ]
 
 
-async def _listed(site: Site, found: Losses, which: str, absent: Sequence[bytes]) -> Losses:
-    """*found* with the blocks of *which* that is true, as SQL has it, and the objects in them."""
-    path = JournalPaths(site.journal_path).database
-    blocks, size, objects = await asyncio.to_thread(_search, path, which, absent)
-    return found._replace(
-        blocks=blocks, bytes=size, objects=objects[:LISTED], more=max(0, len(objects) - LISTED)
-    )  # fmt: skip
+async def _with_matches(site: Site, losses: Losses, condition: str, absent: Collection[bytes] = ()) -> Losses:
+    """Return *losses* with the blocks that match the SQL *condition*, and their objects."""
+    database = JournalPaths(site.journal_path).database
+    return _add_matches(losses, await asyncio.to_thread(_find_matches, database, condition, absent))
 
 
-def _search(path: Path, which: str, absent: Sequence[bytes]) -> tuple[int, int, tuple[str, ...]]:
-    """How many blocks there are of *which* that is true, as SQL has it, their bytes, and the objects in them. SQL finds
-    the ids of *absent* in `temp.absent`. In a thread: walks every name."""
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None)
+def _add_matches(losses: Losses, matches: _Matches) -> Losses:
+    return losses._replace(
+        blocks=matches.blocks,
+        bytes=matches.bytes,
+        objects=matches.objects[:OBJECTS_MAX],
+        more=max(0, len(matches.objects) - OBJECTS_MAX),
+    )
+
+
+def _find_matches(database: Path, condition: str, absent: Collection[bytes]) -> _Matches:
+    """Return the live blocks that match the SQL *condition*, and their objects. The condition finds the ids in *absent*
+    in the table `temp.absent`. Called in a thread, since it reads every name."""
+    connection = sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, isolation_level=None)
     try:
         connection.execute("CREATE TEMP TABLE absent (id BLOB PRIMARY KEY) WITHOUT ROWID")
         connection.executemany("INSERT INTO temp.absent VALUES (?)", ((each,) for each in absent))
         connection.execute("BEGIN")
-        inside = f"({which}) AND died = 0"
+        matching = f"({condition}) AND died = 0"
         count, size = connection.execute(
-            f"SELECT count(*), coalesce(sum(size), 0) FROM block WHERE {inside}"
+            f"SELECT count(*), coalesce(sum(size), 0) FROM block WHERE {matching}"
         ).fetchone()
-        runs = connection.execute(f"SELECT run FROM member WHERE block IN (SELECT id FROM block WHERE {inside})")
+        runs = connection.execute(f"SELECT run FROM member WHERE block IN (SELECT id FROM block WHERE {matching})")
         contents = {(1, run) for (run,) in runs}
         for body, packed in connection.execute("SELECT id, pieces FROM body"):
             if any((1, piece.run) in contents for piece in unpack_pieces(packed)):
                 contents.add((2, body))
-        return count, size, tuple(sorted(set(_names(connection, contents)))) if contents else ()
+        objects = tuple(sorted(set(_addresses_of(connection, contents)))) if contents else ()
+        return _Matches(count, size, objects)
     finally:
         connection.close()
 
 
-def _names(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> Iterator[str]:
-    """Of all that has one of these contents."""
+def _addresses_of(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> Iterator[str]:
+    """Yield the addresses of all objects, versions and parts with one of these contents (shape and id)."""
     files = connection.execute("SELECT id, shape, content FROM file WHERE shape > 0")
     nodes = {node for node, *content in files if tuple(content) in contents}
     for parent, name, node in connection.execute("SELECT parent, name, node FROM entry WHERE node > 0"):
         if node in nodes:
-            yield address(connection, parent, name)
+            yield entry_address(connection, parent, name)
     for parent, name, node, version in connection.execute("SELECT parent, name, node, version FROM version"):
         if node in nodes:
-            yield f"{address(connection, parent, name)} (version {encode_version_id(version)})"
+            yield f"{entry_address(connection, parent, name)} (version {encode_version_id(version)})"
     parts = connection.execute(
         "SELECT u.bucket, u.key, p.number, p.shape, p.content FROM part p JOIN upload u ON u.id = p.upload "
         "WHERE u.state = 0"
@@ -178,8 +221,8 @@ def _names(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> It
             yield f"s3://{bucket}/{key.decode(errors='replace')} (part {number} of an upload)"
 
 
-def address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
-    """Where *name* in the directory *parent* stands, for people."""
+def entry_address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
+    """Return `s3://bucket/key` of the entry *name* in the directory *parent*, for people."""
     key, bucket = name, "?"
     while parent:
         row = connection.execute("SELECT bucket, parent, name FROM dir WHERE id = ?", (parent,)).fetchone()
@@ -188,36 +231,3 @@ def address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
         bucket, parent, own = row
         key = own + key
     return f"s3://{bucket}/{key.decode(errors='replace')}"
-
-
-def spell(found: Losses) -> list[str]:
-    """For people."""
-    lines = [*found.objects, *([f"and {found.more} more"] if found.more else [])]
-    if not found.backend:
-        return [*lines, f"{found.blocks} block(s), {found.bytes} bytes have no good copy left"]
-    lines.append(f"{found.blocks} block(s), {found.bytes} bytes lie on {found.backend} and nowhere else")
-    lines += _checked(found)
-    if found.forgotten:
-        lines.append(f"copies on {found.backend} count as gone; entrepot status says how far the others have come")
-    elif not found.blocks and not found.unchecked:
-        lines.append("nothing would be lost with it")
-    return lines
-
-
-def _checked(found: Losses) -> list[str]:
-    """What is said of the other copies that the journal names."""
-    lines = []
-    if found.absent:
-        lines.append(
-            f"{found.absent} of these have another copy by the journal, which was not found: "
-            f"`entrepot fsck --mend` has such copies made anew while {found.backend} is there"
-        )
-    if found.present:
-        lines.append(f"{found.present} block(s) on {found.backend} were asked for elsewhere, and are there")
-    lines += found.away
-    if found.unchecked:
-        lines.append(
-            f"{found.unchecked} block(s) on {found.backend} have another copy by the journal alone: "
-            "nobody checked that it is there, so they may be lost, too"
-        )
-    return lines

@@ -1,17 +1,33 @@
-"""Restoring a site from a backup: its journal, its config and its master key, in a folder of their own.
+"""Restore a site from a backup: its journal, its config and its master key, in a folder of its own.
 
-**What a restore may write.** Only what lies inside the new folder, and the markers of the backends that it takes over.
-A backup's config may name the journal's folder or the master key by an absolute path, which is the original's: the
-restored site keeps both inside its own folder, and its config says so.
+Theory of operation
+-------------------
+The restored site is the same site in a new incarnation. Only this command changes the new folder, under a lock on it
+(`unfinished_site`). The folder passes through these states:
 
-**What is checked first.** The master key opens everything that the backup has wrapped, before anything is made. The
-folder bears a mark that names the backup: a restore that was cut short can be run again, one of another backup cannot
-go on in its place.
+1. *Absent or empty.* Everything that can be checked without a backend is checked here: the manifest, the config, the
+   names of backends, and that the master key opens everything that the backup's journal has wrapped. A failure leaves
+   no trace.
+2. *Marked as unfinished.* The mark identifies the backup (`_identity`). The config and the master key are written.
+3. *With a journal.* It is a copy of the backup's, in an incarnation above the backup's and above every credible one in
+   the backends' markers (`agreement`). Backends that are left out are recorded as lost.
+4. *Claimed.* The backends bear markers of the new incarnation. The original site ends when it next looks at its
+   markers. All backends are checked before the first is claimed.
+5. *A site.* The mark is deleted.
 
-**Without a backend.** A backend that is gone for good can be left out. The restored site has given it up, as after
-`entrepot backend lost --forget`: nobody asks it, nothing is put there, and its copies count as gone. This is recorded
-before any backend is claimed, and the new folder is no site before both are done. So a restore that failed since a
-backend was away can be run again without it; what was given up once stays so.
+**Invariants.** Nothing is written outside the folder except the backends' markers. A backup's config may name the
+journal's folder or the master key by an absolute path, which is the original site's; the restored config names a place
+inside the folder instead. A marked folder is never served.
+
+**Crashes.** After a kill in any state, the same command finishes the restore; one with another backup is refused. The
+config and the key are written atomically, and an existing key must be equal. No backend is claimed before the journal
+exists. The journal gets its name in the last step of its own restore, and is then kept, with its incarnation. So a
+backend that was claimed before the kill is claimed for the same incarnation again, which changes nothing.
+
+**Without a backend.** A backend that no longer exists can be left out. The restored site has given it up, as after
+`entrepot backend lost NAME --forget`: it is not asked, nothing is stored there, and its copies count as deleted. This
+is recorded before any backend is claimed. The names of these backends are not part of the mark, so a restore that
+failed because a backend could not be reached can be run again without it. A backend that was given up stays so.
 """
 
 from __future__ import annotations
@@ -24,9 +40,10 @@ import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from backends import errors as backend_errors
+from backends.base import Marker
 from gateway import failpoints
 from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
@@ -44,8 +61,8 @@ from gateway.journal.sqlite.read_store import ReadStore
 from gateway.placement.policy import remarks
 from gateway.site.admin.claim_backend import claim_all
 from gateway.site.admin.create_site import unfinished_site
-from gateway.site.admin.lost_objects import Losses, given_up
-from gateway.site.admin.restore_without import check_left_out, give_up, lost_in
+from gateway.site.admin.lost_objects import Losses, lost_backends
+from gateway.site.admin.restore_without import check_without, read_losses, record_as_lost
 from gateway.site.paths import journal_folder, master_key
 from gateway.site.storage.agreement import credible_incarnation
 from gateway.site.storage.atomic_files import write_file
@@ -55,26 +72,36 @@ from gateway.timing import Timing, timing_from_environment
 from gateway.topology import BackendPlace, Topology
 
 _OWN_PATHS = (("journal", "path", "journal"), ("sealing", "master_key", "master.key"))
-"""Settings that name what belongs to one site alone, and what each becomes where it names a place outside."""
+"""The settings (section and name) that name files of this site alone, and the path that replaces one outside."""
 
 
-class Restored(NamedTuple):
+class RestoredSite(NamedTuple):
     site: str
+    """The site's id."""
     incarnation: int
     until_ns: int
-    """Until when the blocks that it names were kept for it; behind that some may be gone."""
+    """Until then the original site keeps the blocks that the backup names. Afterwards some may be missing."""
     moved: dict[str, str]
-    """Settings of the backup's config that named a place outside the new folder, with what they said there. The
-    restored config names a place inside it."""
+    """The settings of the backup's config that named a path outside the new folder, with that path."""
     unclaimed: dict[str, str]
-    """Backends that were left as they are, and why. The restored site writes nothing there."""
+    """The backends that were not claimed, and why. The restored site writes nothing there."""
     unverified: str = ""
-    """What could not be verified, where the tables alone were restored."""
+    """If only the tables were restored: a sentence that says what could not be verified."""
     lost: Losses | None = None
-    """What cannot be read, by the journal, since it lies on backends that were given up and nowhere else; None if no
-    backend was given up."""
+    """What cannot be read, according to the journal, since only backends that were given up had it; None if no backend
+    was given up."""
     remarks: tuple[str, ...] = ()
-    """What should be changed in the config of the restored site, since backends were given up."""
+    """What should be changed in the restored config, since backends were given up."""
+
+
+class _Backup(NamedTuple):
+    manifest: Manifest
+    database: Path
+    config: str
+    """The text of the config for the restored site."""
+    moved: dict[str, str]
+    """See `RestoredSite`."""
+    topology: Topology
 
 
 async def restore(
@@ -85,49 +112,61 @@ async def restore(
     anyway: Collection[str] = (),
     without: Collection[str] = (),
     tables_only: bool = False,
-) -> Restored:
-    """Make the site that was backed up to *target* anew in *folder*, with its master key from *key_file*.
+) -> RestoredSite:
+    """Restore the backup in *target* as a site in *folder*, with the master key in *key_file*.
 
-    It claims the backends in a new incarnation; *anyway* names those that it claims although none of the blocks that
-    should lie there does. *without* names those that are gone for good: the restored site gives them up as lost. These,
-    and what the backup's site had given up, are not asked. *tables_only*: the journal is damaged; take the tables as
-    they are, and begin its chain of hashes anew. Cut short, it can be run again. Raises `Misconfigured`,
-    `Corrupted`."""
-    manifest = journal_backup.read_manifest(target)
-    if not (target / CONFIG_NAME).exists():
-        raise Misconfigured(f"{target} is not a complete backup: {CONFIG_NAME} is missing")
-    text, moved = _own_config(read(target / CONFIG_NAME), folder)
-    _check_names(anyway, without, load_text(text, folder).topology(folder))
-    without = frozenset(without)
-    gone = check_left_out(target / journal_backup.DATABASE, without, load_text(text, folder).topology(folder).backends)
+    *anyway*: backends that are claimed although they contain none of the blocks that they should. *without*: backends
+    that no longer exist, which the restored site gives up. *tables_only*: for a backup whose journal is damaged; the
+    tables are taken as they are, and a new chain of hashes begins. After an interruption the command can be run again.
+    Raises `Misconfigured`, `Corrupted`, and `OSError` if *key_file* cannot be read."""
+    backup = _read_backup(target, folder)
+    _check_names(anyway, without, backup.topology)
+    lost = check_without(backup.database, without, backup.topology.backends)
     key = key_file.read_bytes()
-    _check_key(master.parse(key, key_file), target / journal_backup.DATABASE)
-    with unfinished_site(folder, "restore", _identity(manifest, text, tables_only)):
-        write_file(folder / CONFIG_NAME, text)
+    _check_key(master.parse(key, key_file), backup.database)
+    with unfinished_site(folder, "restore", _identity(backup, tables_only)):
+        write_file(folder / CONFIG_NAME, backup.config)
         config = load(folder)
-        _put_key(key, key_file, master_key(folder, config))
-        topology = config.topology(folder)
+        _install_key(key, key_file, master_key(folder, config))
         paths, timing = JournalPaths(journal_folder(folder, config)), timing_from_environment()
         if not paths.database.exists():
-            with _saying_what_may_help():
-                above = await _greatest_incarnation(topology, gone, manifest, timing)
+            with _suggesting_without():
+                above = await _greatest_incarnation(backup.topology, lost, backup.manifest, timing)
             journal_backup.restore(target, paths.folder, above=above, tables_only=tables_only)
-        give_up(paths, without, timing)
-        unverified = await asyncio.to_thread(_unverified, paths.database, manifest) if tables_only else ""
+        record_as_lost(paths, frozenset(without), timing)
+        unverified = await asyncio.to_thread(_unverified, paths.database, backup.manifest) if tables_only else ""
         store = ReadStore(paths.database)
         try:
             failpoints.reach("restore-made")
-            with _saying_what_may_help():
-                unclaimed = await claim_all(topology, store, timing, anyway=anyway)
-            lost = await asyncio.to_thread(lost_in, paths.database)
-            told = tuple(remarks(topology, given_up(store)))
-            return Restored(*site_row(store), manifest.until_ns, moved, unclaimed, unverified, lost, told)
+            with _suggesting_without():
+                unclaimed = await claim_all(backup.topology, store, timing, anyway=anyway)
+            site, incarnation = site_row(store)
+            return RestoredSite(
+                site,
+                incarnation,
+                backup.manifest.until_ns,
+                backup.moved,
+                unclaimed,
+                unverified,
+                lost=await asyncio.to_thread(read_losses, paths.database),
+                remarks=tuple(remarks(backup.topology, lost_backends(store))),
+            )
         finally:
             store.close()
 
 
+def _read_backup(target: Path, folder: Path) -> _Backup:
+    """Read the backup in *target*, which is to be restored in *folder*. Raises `Misconfigured`."""
+    manifest = journal_backup.read_manifest(target)
+    if not (target / CONFIG_NAME).exists():
+        raise Misconfigured(f"{target} is not a complete backup: {CONFIG_NAME} is missing")
+    text, moved = _own_config(read(target / CONFIG_NAME), folder)
+    topology = load_text(text, folder).topology(folder)
+    return _Backup(manifest, target / journal_backup.DATABASE, text, moved, topology)
+
+
 @contextmanager
-def _saying_what_may_help() -> Iterator[None]:
+def _suggesting_without() -> Iterator[None]:
     """Add to the error of a backend that cannot be used that it can be left out."""
     try:
         yield
@@ -140,15 +179,15 @@ def _saying_what_may_help() -> Iterator[None]:
 
 
 def _own_config(text: str, folder: Path) -> tuple[str, dict[str, str]]:
-    """The config in *text* for the site in *folder*, whose journal and master key lie inside it; and the settings that
-    named a place outside. Comments are lost where there are such. Raises `Misconfigured`."""
+    """Return the config *text* for the site in *folder*, with its journal and master key inside that folder, and the
+    settings that named a path outside, with that path. If there are any, comments are lost. Raises `Misconfigured`."""
     config, tables = load_text(text, folder), tables_of(text)
     moved: dict[str, str] = {}
     for section, setting, inside in _OWN_PATHS:
-        named = getattr(getattr(config, section), setting)
-        if not _is_inside(folder / named, folder):
+        path = getattr(getattr(config, section), setting)
+        if not _is_inside(folder / path, folder):
             tables.setdefault(section, {})[setting] = inside
-            moved[f"{section}.{setting}"] = named
+            moved[f"{section}.{setting}"] = path
     if not moved:
         return text, moved
     text = to_toml(tables)
@@ -157,7 +196,7 @@ def _own_config(text: str, folder: Path) -> tuple[str, dict[str, str]]:
 
 
 def _is_inside(path: Path, folder: Path) -> bool:
-    """Whether *path* is *folder*'s alone: below it, whatever symbolic links there are."""
+    """Whether *path* is below *folder* after all symbolic links are followed."""
     root = os.path.realpath(folder)
     return os.path.commonpath([root, os.path.realpath(path)]) == root and os.path.realpath(path) != root
 
@@ -171,15 +210,15 @@ def _check_names(anyway: Collection[str], without: Collection[str], topology: To
             raise Misconfigured(f"backend {name!r} cannot be both claimed anyway and left out")
 
 
-def _identity(manifest: Manifest, text: str, tables_only: bool) -> str:
-    """What tells this restore of this backup from every other one. Not the backends that are left out: more of them may
-    be when it is run again."""
-    said = json.dumps([manifest.to_dict(), text, tables_only], sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+def _identity(backup: _Backup, tables_only: bool) -> str:
+    """Return a digest that differs between restores of different backups. The backends that are left out are not part
+    of it, since a second attempt may leave out more of them."""
+    text = json.dumps([backup.manifest.to_dict(), backup.config, tables_only], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _check_key(keys: MasterKeys, database: Path) -> None:
-    """See that *keys* open everything that the backup's *database* has wrapped. Raises `Misconfigured` or
+    """Check that *keys* open everything that the backup's *database* has wrapped. Raises `Misconfigured`,
     `Corrupted`."""
     store = ReadStore(database)
     try:
@@ -195,64 +234,62 @@ def _check_key(keys: MasterKeys, database: Path) -> None:
         store.close()
 
 
-def _put_key(key: bytes, key_file: Path, path: Path) -> None:
-    """Write the master key to *path*, inside the new folder. Raises `Misconfigured` where another one lies there."""
+def _install_key(key: bytes, key_file: Path, path: Path) -> None:
+    """Write the master key to *path*, inside the new folder. Raises `Misconfigured` if another key is there."""
     if not path.exists():
         make_folder(path.parent)
         write_file(path, key)
     elif path.read_bytes() != key:
-        raise Misconfigured(f"{path}, which the restore that was cut short has put there, is not {key_file}")
+        raise Misconfigured(f"{path}, which the interrupted restore wrote, differs from {key_file}")
 
 
 def _unverified(database: Path, manifest: Manifest) -> str:
-    """What is not known of tables that were restored without their records. In a thread."""
+    """Return what is not known of tables that were restored without their records. Called in a thread."""
     report = FsckReport()
     check_tables(database, report, lambda done, total: None)
     count = report.kinds.total()
-    found = f"they contradict themselves {count} time(s)" if count else "they do not contradict themselves"
+    result = f"The tables contradict each other {count} time(s)" if count else "The tables do not contradict each other"
     return (
-        f"NOT verified: whether the tables are what the {manifest.number} records of the backup's journal made; "
-        f"{found}. Those records are gone, and the chain of hashes begins anew"
+        f"NOT verified: whether the tables match the {manifest.number} records of the backup's journal. {result}. "
+        "The records were dropped, and a new chain of hashes begins"
     )
 
 
-async def _greatest_incarnation(topology: Topology, gone: Collection[str], manifest: Manifest, timing: Timing) -> int:
-    """The greatest incarnation of the backup's site whose marker a backend bears, as far as it is credible
-    (`agreement`); 0 if none does. Those that are *gone* are not asked. Raises `Misconfigured` for a marker of another
-    site, before anything was made."""
-    site, heard = manifest.site, dict[str, int]()
+async def _greatest_incarnation(topology: Topology, lost: Collection[str], manifest: Manifest, timing: Timing) -> int:
+    """Return the greatest credible incarnation of the backup's site in a backend's marker (`agreement`); 0 if there is
+    none. Backends in *lost* are not asked. Raises `Misconfigured` if a marker belongs to another site, or cannot be
+    read."""
+    incarnations = dict[str, int]()
     for place in topology.backends.values():
-        if place.name in gone:
+        if place.name in lost:
             continue
         if place.s3 is None and not os.path.isdir(place.path):
-            continue  # `claim_all` makes it if no block should lie there
-        try:
-            backend = await open_backend(place, writes_much=False, make=place.s3 is None, timing=timing)
-        except backend_errors.Misconfigured as error:
-            if not _may_be_made(place):
-                raise Misconfigured(str(error)) from error
+            continue  # `claim_all` creates the folder, if no block should be there
+        marker = await _read_marker(place, timing)
+        if marker is None:
             continue
-        except backend_errors.BackendError as error:
-            raise Misconfigured(str(error)) from error
-        try:
-            held = await backend.marker()
-        except backend_errors.BackendError as error:
-            raise Misconfigured(str(error)) from error
-        finally:
-            await backend.close()
-        if held is not None and held.site != site:
-            told = f"it belongs to site {held.site}, and the backup is of site {site}"
-            raise Misconfigured(f"backend {place.name!r}: {told}")
-        if held is not None:
-            heard[place.name] = held.incarnation
-    return credible_incarnation(topology.backends, heard, manifest.incarnation)
+        if marker.site != manifest.site:
+            raise Misconfigured(
+                f"backend {place.name!r}: it belongs to site {marker.site}, and the backup is of site {manifest.site}"
+            )
+        incarnations[place.name] = marker.incarnation
+    return credible_incarnation(topology.backends, incarnations, manifest.incarnation)
 
 
-def _may_be_made(place: BackendPlace) -> bool:
-    return place.s3 is not None and place.s3.create_bucket
-
-
-def plain(restored: Restored, folder: Path, *, aged: bool) -> dict[str, Any]:
-    """Plain values."""
-    lost = None if restored.lost is None else restored.lost._asdict()
-    return {"folder": str(folder), **restored._asdict(), "lost": lost, "aged": aged}
+async def _read_marker(place: BackendPlace, timing: Timing) -> Marker | None:
+    """Return the marker of *place*. None if it has none, or if it is a bucket that may be missing, since its config
+    permits to create it. Raises `Misconfigured` if the backend cannot be used."""
+    try:
+        backend = await open_backend(place, writes_much=False, make=place.s3 is None, timing=timing)
+    except backend_errors.Misconfigured as error:
+        if place.s3 is not None and place.s3.create_bucket:
+            return None
+        raise Misconfigured(str(error)) from error
+    except backend_errors.BackendError as error:
+        raise Misconfigured(str(error)) from error
+    try:
+        return await backend.marker()
+    except backend_errors.BackendError as error:
+        raise Misconfigured(str(error)) from error
+    finally:
+        await backend.close()

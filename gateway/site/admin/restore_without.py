@@ -1,6 +1,6 @@
-"""Backends that a restored site does without, since they are gone for good: given up as lost, and what that costs.
+"""Restore a site without backends that no longer exist: give them up as lost, and list what was only there.
 
-The journal is given here as a file, since the site that it belongs to is only being made.
+The site does not exist yet, so these functions work on the file of its journal.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gateway.errors import Corrupted, Misconfigured
 from gateway.journal.lock import hold_lock
@@ -18,38 +17,35 @@ from gateway.journal.site_clock import CommitterClock
 from gateway.journal.sqlite.read_store import ReadStore
 from gateway.journal.sqlite.store import SqliteStore
 from gateway.reconcile.commands import COMMANDS, LoseBackend
-from gateway.site.admin.lost_objects import Losses, given_up, lost_by_the_journal
+from gateway.site.admin.lost_objects import Losses, losses_by_journal, lost_backends
 from gateway.timing import Timing
 
-if TYPE_CHECKING:
-    from gateway.site.admin.restore import Restored
 
-SPELLED = 20
-"""Objects that cannot be read and are printed by name; JSON has more of them."""
+def check_without(database: Path, without: Collection[str], configured: Collection[str]) -> frozenset[str]:
+    """Check that a site can be restored without the backends *without*. Return the names of all backends that it gives
+    up: these, and those that the backed-up site had given up.
 
-
-def check_left_out(database: Path, names: Collection[str], configured: Collection[str]) -> frozenset[str]:
-    """The backends that a site restored from the journal in *database* does without: *names*, and what its site had
-    given up. *configured*: those of its config. Raises `Misconfigured` if the journal does not know one of *names*, or
-    if none would be left; `Corrupted` if the journal cannot be read."""
+    *database*: the file of the backup's journal. *configured*: the backends of the backup's config. Raises
+    `Misconfigured` if the journal does not know one of *without*, or if no backend would be left; `Corrupted` if the
+    journal cannot be read."""
     store = ReadStore(database)
     try:
         known = {name for (name,) in store.query("SELECT name FROM backend")}
-        gone = given_up(store).union(names)
+        lost = lost_backends(store).union(without)
     except sqlite3.Error as error:
         raise Corrupted(f"{database} cannot be read: {error}") from error
     finally:
         store.close()
-    for name in names:
+    for name in without:
         if name not in known:
-            raise Misconfigured(f"the backup's journal knows no backend {name!r}: take it out of the backup's config")
-    if names and gone.issuperset(configured):
+            raise Misconfigured(f"the backup's journal knows no backend {name!r}: remove it from the backup's config")
+    if without and lost.issuperset(configured):
         raise Misconfigured("every backend of the backup's config would be given up: nothing could be read or written")
-    return gone
+    return lost
 
 
-def give_up(paths: JournalPaths, names: Collection[str], timing: Timing) -> None:
-    """Record that the backends *names*, which the journal knows, are lost."""
+def record_as_lost(paths: JournalPaths, names: Collection[str], timing: Timing) -> None:
+    """Record in the journal that the backends *names*, which it knows, are lost. May be repeated."""
     if not names:
         return
     with hold_lock(paths):
@@ -61,32 +57,11 @@ def give_up(paths: JournalPaths, names: Collection[str], timing: Timing) -> None
             store.close()
 
 
-def lost_in(database: Path) -> Losses | None:
-    """What lies on backends that were given up and nowhere else, by the journal in the file *database*; None if none
-    was given up. In a thread: walks every name."""
+def read_losses(database: Path) -> Losses | None:
+    """Return what the backends that were given up alone have, according to the journal in the file *database*; None if
+    none was given up. Called in a thread, since it reads every name."""
     store = ReadStore(database)
     try:
-        return lost_by_the_journal(store, database) if given_up(store) else None
+        return losses_by_journal(store, database) if lost_backends(store) else None
     finally:
         store.close()
-
-
-def spell(restored: Restored, folder: Path) -> list[str]:
-    """For people: what was left out, what cannot be read, and what to change in the config."""
-    lost = restored.lost
-    if lost is None:
-        return []
-    told = [f"{lost.backend} counts as lost for good: nobody asked for it, and nothing is put there any more"]
-    told += [f"{name} cannot be read" for name in lost.objects[:SPELLED]]
-    count = len(lost.objects) + lost.more
-    if count > SPELLED:
-        told.append(f"and {count - SPELLED} more, which `entrepot backend lost NAME --site {folder}` lists")
-    told.append(
-        f"{count} object(s) cannot be read: {lost.blocks} block(s), {lost.bytes} bytes lay there and nowhere else"
-    )
-    if lost.unchecked:
-        told.append(
-            f"{lost.unchecked} block(s) that lay there have other copies by the journal. Nobody has checked these yet:"
-            f" `entrepot fsck {folder}` does. A served site makes what copies its policies ask for from them"
-        )
-    return [*told, *restored.remarks]

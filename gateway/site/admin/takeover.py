@@ -34,7 +34,7 @@ from gateway.journal.records.tree import BucketDeleted, BucketMade
 from gateway.journal.server.server import NONCE_BYTES
 from gateway.journal.session_commands import DrawToken
 from gateway.journal.whereabouts import FORK_PIN
-from gateway.site.admin.lost_objects import address
+from gateway.site.admin.lost_objects import entry_address
 from gateway.site.serve_lock import is_served
 from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere, require_active_here
 from gateway.site.storage.backend_factory import load_driver, open_backend
@@ -220,7 +220,7 @@ def _addresses(base: sqlite3.Connection, record: Any) -> Iterator[str]:
     """The names in the tree that *record* speaks of."""
     for parent, name in (("parent", "name"), ("to_parent", "to_name")):
         if isinstance(getattr(record, parent, None), int) and isinstance(getattr(record, name, None), bytes):
-            yield address(base, getattr(record, parent), getattr(record, name))
+            yield entry_address(base, getattr(record, parent), getattr(record, name))
     if isinstance(getattr(record, "bucket", None), str) and isinstance(getattr(record, "key", None), bytes):
         yield f"s3://{record.bucket}/{record.key.decode(errors='replace')}"
     if isinstance(record, BucketMade | BucketDeleted):
