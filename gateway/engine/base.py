@@ -11,6 +11,7 @@ from gateway.blocks.read.reader import Reader
 from gateway.blocks.types import Targets, WriteContext
 from gateway.blocks.write.writer import Writer
 from gateway.crypto.ring import ActiveKey
+from gateway.engine.bucket_cache import BucketCache
 from gateway.engine.types import NO_CONDITIONS, Caller, Conditions
 from gateway.errors import AccessDenied, NoSuchBucket
 from gateway.identity.credentials import CredentialCache
@@ -70,6 +71,7 @@ class EngineBase:
     ) -> None:
         self._journal = journal
         self._store = store
+        self._buckets = BucketCache(store)
         self._writer = writer
         self._reader = reader
         self._lookup = lookup
@@ -88,7 +90,7 @@ class EngineBase:
 
     def _owned_bucket(self, caller: Caller, name: str) -> BucketSummary:
         """Return the few columns of a bucket that most verbs need. Raises as `_bucket` does."""
-        found = lookups.owned(self._store, name)
+        found = self._buckets.find(name)
         if found is None:
             raise NoSuchBucket(name)
         check_owner(caller, found)

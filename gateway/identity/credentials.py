@@ -1,6 +1,6 @@
 """Look up the secret and the user of an access key: synchronous point queries with a cache.
 
-The cache never outlives the data: each look-up reads the store's data version (this takes microseconds), and once that
+The cache never outlives the data: each look-up reads the store's catalog version (this takes no query), and once that
 has changed, the row is read again. Only unsealing a secret, which is slow, is skipped while the row is unchanged. So a
 removed key is refused from the next request on. The size of the cache is bounded.
 """
@@ -23,8 +23,8 @@ class QueryStore(Protocol):
 
     def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]: ...
 
-    def data_version(self) -> int:
-        """Return a number that changes with every commit."""
+    def catalog_version(self) -> int:
+        """Return a number that changes with every commit that changes users or access keys."""
         ...
 
 
@@ -60,7 +60,7 @@ class CredentialCache:
 
     def find(self, access_key: str) -> Credential | None:
         """Return the current credential of an access key, or None if there is no such key."""
-        version = self._store.data_version()
+        version = self._store.catalog_version()
         cached = self._cache.get(access_key)
         if cached is not None and cached.version == version:
             return cached.credential

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from itertools import product
 from typing import Any, NamedTuple, Protocol
 
-from gateway.journal.rows import Overlay, RowsNotLoaded
+from gateway.journal.rows import Overlay, RowKey, RowsNotLoaded
 from gateway.journal.tables import Dir, Entry, Key, Table
 
 HASH_BYTES = 32
@@ -61,12 +61,16 @@ class Batch:
     puts: dict[Table[Any], list[tuple[Any, ...]]] = field(default_factory=dict)
     drops: dict[Table[Any], list[Key]] = field(default_factory=dict)
     """Stored keys (`Table.stored_key`) of rows to delete. They are deleted before the puts."""
+    catalog_changed: bool = False
+    """Whether the rows that processes cache have to be looked up again."""
 
     def add_changes(self, overlay: Overlay) -> None:
         """Add everything that *overlay* changed. A row whose stored key has changed, or that was dropped, is deleted
         under its former stored key; if its former row was never looked up, under every stored key that is possible."""
         for wanted, row in overlay.changed.items():
             table, key = wanted
+            if table.catalog and not self.catalog_changed:
+                self.catalog_changed = not _same_for_caches(overlay, wanted, row)
             if row is not None:
                 self.puts.setdefault(table, []).append(row)
                 if not table.order:
@@ -75,6 +79,14 @@ class Batch:
             stale = [former for former in _former_stored_keys(overlay, table, key) if former != new]
             if stale:
                 self.drops.setdefault(table, []).extend(stale)
+
+
+def _same_for_caches(overlay: Overlay, wanted: RowKey, row: Any) -> bool:
+    try:
+        before = overlay.row_below(wanted)
+    except RowsNotLoaded:
+        return False
+    return wanted[0].same_for_caches(before, row)
 
 
 def _stored_key(table: Table[Any], row: Any) -> Key:

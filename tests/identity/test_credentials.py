@@ -26,7 +26,7 @@ class QueryStore:
         found = self.rows.get(values[0])
         return [] if found is None else [found]
 
-    def data_version(self) -> int:
+    def catalog_version(self) -> int:
         return self.version
 
 

@@ -93,7 +93,7 @@ class Rows:
             return [(IDS[values[0]],)]
         return [] if "FROM backend" in statement else self._history.rows.query(statement, values)
 
-    def data_version(self) -> int:
+    def catalog_version(self) -> int:
         return 1
 
 

@@ -35,7 +35,7 @@ class Rows:
     def query(self, statement: str, values: object = ()) -> list[object]:
         return [(SITE, 1)]
 
-    def data_version(self) -> int:
+    def catalog_version(self) -> int:
         return 1
 
 

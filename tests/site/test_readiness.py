@@ -39,7 +39,7 @@ class Rows:
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         return [(name,) for name in self.lost]
 
-    def data_version(self) -> int:
+    def catalog_version(self) -> int:
         return 1
 
 

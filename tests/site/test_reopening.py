@@ -30,7 +30,7 @@ class Rows:
     def query(self, statement: str, values: object = ()) -> list[Any]:
         return [(7,)] if "FROM backend" in statement else [(SITE, 1)]
 
-    def data_version(self) -> int:
+    def catalog_version(self) -> int:
         return 1
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.errors import CommitterGone
+from gateway.journal.sqlite.catalog_version import CatalogVersion
 from gateway.timing import Timing
 
 CACHE_KIB = 65536
@@ -46,8 +47,7 @@ class ReadStore:
         self._cache_kib = cache_kib
         self._timing = timing or Timing()
         self._depth = 0
-        self._version: int | None = None
-        """The result of `data_version` in this turn of the event loop; None: not queried yet."""
+        self._catalog = CatalogVersion(str(path))
         self._separate = asyncio.Semaphore(SEPARATE_MAX)
         self._idle: list[ReadStore] = []
         """Connections that `separate_snapshot` has used and will use again."""
@@ -120,23 +120,11 @@ class ReadStore:
         row = self.query_one("SELECT number FROM head")
         return 0 if row is None else int(row[0])
 
-    def data_version(self) -> int:
-        """Return a number that changes whenever the committer has committed. A cache of rows is valid while it is
-        unchanged.
-
-        On an event loop it is queried once per turn. That is safe: whatever reports a commit to this process is
-        processed in a later turn than the one in which it arrives."""
-        if self._version is None:
-            self._version = int(self.query_one("PRAGMA data_version")[0])
-            try:
-                asyncio.get_running_loop().call_soon(self._forget_version)
-            except RuntimeError:
-                version, self._version = self._version, None
-                return version
-        return self._version
-
-    def _forget_version(self) -> None:
-        self._version = None
+    def catalog_version(self) -> int:
+        """Return a number that changes whenever the committer has changed the catalog (`catalog_version`). Cached rows
+        of it are valid while the number is unchanged. In a snapshot, which may be older than the catalog, each call
+        returns another number."""
+        return self._catalog.none() if self._depth else self._catalog.read()
 
     def steps(self, count: list[int]) -> None:
         """Add the steps of SQLite's virtual machine, which are the cost of a query, to *count*[0] from now on."""
@@ -153,7 +141,6 @@ class ReadStore:
             self._connection.close()
         self._connection = None
         self._depth = 0
-        self._version = None
         self._separate = asyncio.Semaphore(SEPARATE_MAX)
         self._idle = []
         self.lock = threading.RLock()
@@ -162,6 +149,7 @@ class ReadStore:
         _OPEN.discard(self)
         while self._idle:
             self._idle.pop().close()
+        self._catalog.close()
         if self._connection is not None:
             self._connection.close()
 

@@ -1,4 +1,4 @@
-"""The committer's connections to the SQLite file: one that writes, used by the commit thread alone, and one that loads.
+"""The committer's connections to the SQLite file: one that writes, and one that loads while another thread writes.
 
 Crash argument: `write` is one transaction (records, rows, head), which one fsync of the WAL makes durable
 (`synchronous=FULL`). After a kill or a power cut before it, nothing of the batch is in the file; after it, all of it
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from gateway import failpoints
 from gateway.errors import Corrupted, DiskFull, Misconfigured
 from gateway.journal.records import FEATURE_LEVEL
+from gateway.journal.sqlite.catalog_version import CatalogCounter
 from gateway.journal.sqlite.journal_reader import read_batches, read_head
 from gateway.journal.sqlite.schema import migrate
 from gateway.journal.store import EMPTY_HEAD, STORED_KEY_VALUES, Batch, Head, JournalRow, TreePath
@@ -83,6 +85,8 @@ class SqliteStore:
         self._writing.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_BYTES}")
         migrate(self._writing, str(path))
         self._loading = self._connect()
+        self._in_use = threading.Lock()
+        self._catalog = CatalogCounter(str(path))
         self._checkpointed = 0
         self._not_before = 0.0
         self._check_feature()
@@ -115,7 +119,7 @@ class SqliteStore:
             values = [value for key in some for value in key]
             values += [*some[-1]] * (padded - len(some))
             make, size = table.row._make, table.key
-            for row in self._loading.execute(self._select(table, padded), values):
+            for row in self._load(self._select(table, padded), values):
                 rows[row[:size]] = make(row)
         return rows
 
@@ -128,12 +132,22 @@ class SqliteStore:
     def _tree_path(self, statement: str, values: Sequence[Any]) -> TreePath:
         path = TreePath([], [])
         columns = len(Dir._fields)
-        for row in self._loading.execute(statement, values):
+        for row in self._load(statement, values):
             if row[0] is not None:
                 path.directories.append(Dir._make(row[:columns]))
             if row[columns] is not None:
                 path.entries.append(Entry._make(row[columns:]))
         return path
+
+    def _load(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows that a statement selects, as they are durable. The writing connection is used unless another
+        thread uses it: after each commit, the other connection has to read its pages again."""
+        if not self._in_use.acquire(blocking=False):
+            return self._loading.execute(statement, values).fetchall()
+        try:
+            return self._writing.execute(statement, values).fetchall()
+        finally:
+            self._in_use.release()
 
     def _select(self, table: Table[Any], count: int) -> str:
         """The statement that selects the rows of *count* keys. The CROSS JOIN forces SQLite's planner to look up each
@@ -154,7 +168,10 @@ class SqliteStore:
     def write(self, batch: Batch) -> None:
         """Commit *batch*. Raises `DiskFull` if nothing was written. After any other `sqlite3.Error` it is not known
         whether the batch is durable."""
-        connection = self._writing
+        with self._in_use:
+            self._write(self._writing, batch)
+
+    def _write(self, connection: sqlite3.Connection, batch: Batch) -> None:
         try:
             connection.execute("BEGIN IMMEDIATE")
             self._write_rows(connection, batch)
@@ -163,6 +180,8 @@ class SqliteStore:
             connection.execute("INSERT OR REPLACE INTO head VALUES (0, ?, ?, ?, ?)", batch.head)
             failpoints.reach("batch-written")
             connection.execute("COMMIT")
+            if batch.catalog_changed:
+                self._catalog.increment()
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -176,6 +195,9 @@ class SqliteStore:
             terms = " AND ".join(f"{name} = ?" for name in table.stored_key)
             connection.executemany(f"DELETE FROM {table.name} WHERE {terms}", keys)
         for table, rows in batch.puts.items():
+            if table.counts and not batch.catalog_changed:
+                _update_counts(connection, table, rows)
+                continue
             marks = ", ".join("?" * len(table.row._fields))
             connection.executemany(f"INSERT OR REPLACE INTO {table.name} VALUES ({marks})", rows)
 
@@ -200,7 +222,8 @@ class SqliteStore:
     def _run_checkpoint(self, mode: str) -> None:
         self._checkpointed = self._writing.total_changes
         try:
-            busy, pages, copied = self._writing.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            with self._in_use:
+                busy, pages, copied = self._writing.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         except sqlite3.Error as error:
             # The contents of the WAL remain in it, and durable, until there is space.
             if _code(error) not in _FULL_CODES:
@@ -229,7 +252,8 @@ class SqliteStore:
     def _write_scratch(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Change a scratch table. Raises `DiskFull`."""
         try:
-            self._writing.execute(statement, values)
+            with self._in_use:
+                self._writing.execute(statement, values)
         except sqlite3.Error as error:
             if _code(error) in _FULL_CODES:
                 raise DiskFull(f"the journal's disk is full ({self._path})") from error
@@ -259,10 +283,11 @@ class SqliteStore:
     def drop_journal(self, number: int) -> None:
         """Delete every record. The tables are then at record *number*, and the chain of hashes begins after it, from
         zeros. No other process may have the file open."""
-        self._writing.execute("BEGIN IMMEDIATE")
-        self._writing.execute("DELETE FROM journal")
-        self._writing.execute("UPDATE head SET number = ?, hash = ?", (number, EMPTY_HEAD.hash))
-        self._writing.execute("COMMIT")
+        with self._in_use:
+            self._writing.execute("BEGIN IMMEDIATE")
+            self._writing.execute("DELETE FROM journal")
+            self._writing.execute("UPDATE head SET number = ?, hash = ?", (number, EMPTY_HEAD.hash))
+            self._writing.execute("COMMIT")
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
         """All rows that a statement selects."""
@@ -279,8 +304,18 @@ class SqliteStore:
             raise Corrupted(f"{self._path}: {result}")
 
     def close(self) -> None:
+        self._catalog.close()
         self._loading.close()
         self._writing.close()
+
+
+def _update_counts(connection: sqlite3.Connection, table: Table[Any], rows: Sequence[Any]) -> None:
+    """Write rows that exist and of which only the counts have changed. To replace them would write their indexes, too,
+    at each PUT."""
+    terms = " AND ".join(f"{name} = ?" for name in table.stored_key)
+    changes = ", ".join(f"{name} = ?" for name in table.counts)
+    values = [[getattr(row, name) for name in (*table.counts, *table.stored_key)] for row in rows]
+    connection.executemany(f"UPDATE {table.name} SET {changes} WHERE {terms}", values)
 
 
 def _code(error: sqlite3.Error) -> int | None:

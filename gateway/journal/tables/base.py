@@ -21,10 +21,24 @@ class Table(Generic[R]):
     """The columns of the primary key in the stores, in order, if they differ from the key."""
     truth: bool = True
     """False: the table is scratch."""
+    catalog: bool = False
+    """Rows change seldom, and processes cache them until the catalog version changes (`sqlite/catalog_version`)."""
+    counts: tuple[str, ...] = ()
+    """Columns of a catalog table that change often, and that no process caches."""
 
     def key_of(self, row: R) -> Key:
         """Return the leading columns of *row* that are its key."""
         return row[: self.key]
+
+    def same_for_caches(self, before: R | None, after: R | None) -> bool:
+        """Whether *before* and *after* differ in no column that a process may cache; None means that there is no
+        row."""
+        if before is None or after is None:
+            return before is after
+        zeros = dict.fromkeys(self.counts, 0)
+        return before == after or (
+            bool(zeros) and before._replace(**zeros) == after._replace(**zeros)  # type: ignore[attr-defined]
+        )
 
     @property
     def stored_key(self) -> tuple[str, ...]:

@@ -137,10 +137,10 @@ class Slot(NamedTuple):
 
 
 SITE = Table("site", SiteRow)
-TENANT = Table("tenant", Tenant)
-USER = Table("user", User)
-ACCESS_KEY = Table("access_key", AccessKey)
-RING_KEY = Table("ring_key", RingKey)
+TENANT = Table("tenant", Tenant, catalog=True)
+USER = Table("user", User, catalog=True)
+ACCESS_KEY = Table("access_key", AccessKey, catalog=True)
+RING_KEY = Table("ring_key", RingKey, catalog=True)
 BACKEND = Table("backend", BackendName)
 BACKEND_SET = Table("backend_set", BackendSet)
 POLICY = Table("policy", PolicyName)

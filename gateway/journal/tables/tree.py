@@ -172,7 +172,7 @@ class File(NamedTuple):
     """1: its content was replaced in place, so the copies of its size and ETag in its entries are stale."""
 
 
-BUCKET = Table("bucket", Bucket)
+BUCKET = Table("bucket", Bucket, catalog=True, counts=("objects", "versions", "size", "uploads"))
 DIR = Table("dir", Dir)
 ENTRY = Table("entry", Entry, 2, ("parent", "dead", "name"))
 VERSION = Table("version", Version, 3)

@@ -26,7 +26,7 @@ class JournalTables(Protocol):
 
     def query(self, statement: str, values: Sequence[Any] = (), /) -> list[Any]: ...
 
-    def data_version(self) -> int: ...
+    def catalog_version(self) -> int: ...
 
 
 class Keyring:
@@ -79,7 +79,7 @@ class Keyring:
 
     def active(self, tenant: int) -> ActiveKey:
         """Return the ring key that seals what *tenant* (an id) writes now. Raises `Corrupted` if it has none."""
-        version = self._rows.data_version()
+        version = self._rows.catalog_version()
         known = self._active.get(tenant)
         if known is not None and known[0] == version:
             return known[1]
