@@ -1,4 +1,4 @@
-"""`entrepot backend …`, `entrepot explain`: what lies where, and why; and what to do about a backend that is lost."""
+"""`entrepot backend …`, `entrepot explain`: where data is stored, and why; and what to do if a backend is lost."""
 
 from __future__ import annotations
 
@@ -127,30 +127,35 @@ def test(
 
 def explain(
     address: Annotated[
-        str, typer.Argument(metavar="s3://BUCKET/KEY", help="The object, there or not.", show_default=False)
+        str, typer.Argument(metavar="s3://BUCKET/KEY", help="The object, which need not exist.", show_default=False)
     ],
     site: SiteOption,
     cluster: Annotated[
-        str, typer.Option("--from", metavar="CLUSTER", help="Where the reader stands; else where the site does.")
+        str, typer.Option("--from", metavar="CLUSTER", help="The cluster of the reader; by default the site's.")
     ] = "",
-    user: Annotated[str, typer.Option("--user", help="Who would write it.")] = "root",
+    user: Annotated[str, typer.Option("--user", help="The user who would write it.")] = "root",
     size: Annotated[
-        str, typer.Option("--size", metavar="SIZE", help="How much would be written, like '64 MiB'; else as it is.")
+        str,
+        typer.Option("--size", metavar="SIZE", help="The size of the write, like '64 MiB'; by default the object's."),
     ] = "",
-    version: Annotated[str, typer.Option("--version", metavar="ID", help="Of the object; else the current one.")] = "",
+    version: Annotated[
+        str, typer.Option("--version", metavar="ID", help="The object's version; by default the current one.")
+    ] = "",
     json: Json = False,
 ) -> None:
-    """Where bytes of a key would go, where they are, and in which order a reader would try the copies, and why."""
+    """Show where the bytes of a key would be stored, where they are stored, in which order copies are read, and why."""
+    from gateway.cli import text_explain
     from gateway.config.units import parse_size
-    from gateway.site.admin import explain as explaining
+    from gateway.site.admin.explain import Explanation
+    from gateway.site.admin.explain import explain as explain_object
 
     try:
-        would_be = parse_size(int(size) if size.isdecimal() else size) if size else None
+        size_bytes = parse_size(int(size) if size.isdecimal() else size) if size else None
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
 
-    async def work(opened: Site) -> dict[str, Any]:
-        return explaining.explain(opened, address, cluster, user, version, would_be)
+    async def work(opened: Site) -> Explanation:
+        return explain_object(opened, address, cluster, user, version, size_bytes)
 
-    told = on_site(site, work)
-    tell(told, as_json=json, text=lambda: explaining.spell(told))
+    explanation = on_site(site, work)
+    tell(text_explain.to_dict(explanation), as_json=json, text=lambda: text_explain.to_text(explanation))

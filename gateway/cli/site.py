@@ -66,21 +66,25 @@ def init(
 def takeover(
     folder: SiteArgument,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Go on here: the other copy of this folder ends, and its records stay in it.")
+        bool,
+        typer.Option(
+            "--yes", help="Take over: the other copy of this folder ends, and its records stay in its own folder."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show where this folder's history and that of another copy of it part, which goes on with the backends; with --yes
-    go on here instead.
+    """Compare this folder's history with that of another copy of the folder, which uses the backends now. With --yes,
+    take the backends over.
 
-    No record of this folder is lost by that. What only the other copy names is kept for `journal.fork_grace_hours`."""
-    from gateway.site.admin import takeover as taking_over
+    No record of this folder is lost. What only the other copy names is kept for `journal.fork_grace_hours`."""
+    from gateway.cli import text_takeover
+    from gateway.site.admin.takeover import HistoryComparison, take_over
 
-    async def work(site: Site) -> taking_over.Histories:
-        return await taking_over.take_over(site, confirmed=yes)
+    async def work(site: Site) -> HistoryComparison:
+        return await take_over(site, confirmed=yes)
 
-    found = on_site(folder, work)
-    tell(taking_over.plain(found), as_json=json, text=lambda: taking_over.spell(found, str(folder)))
+    comparison = on_site(folder, work)
+    tell(text_takeover.to_dict(comparison), as_json=json, text=lambda: text_takeover.to_text(comparison, folder))
 
 
 def status(folder: SiteArgument, json: Json = False) -> None:

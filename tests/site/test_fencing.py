@@ -166,7 +166,7 @@ def test_a_newer_folder_that_was_put_back_goes_on_once_an_operator_says_so(site:
     assert "s3://tree/before" not in shown["keys"]
     assert "another copy of this site's folder" in refused(site), "looking changes nothing"
     spelt = run_entrepot("takeover", str(site)).stdout
-    assert f"the two histories part behind record {common}" in spelt
+    assert f"the two histories diverge after record {common}" in spelt
 
     kept = set(block_files(site.with_name("blocks")))
     assert takeover(site, "--yes")["counter"] > fence(older)["counter"] - 1

@@ -10,7 +10,9 @@ import pytest
 
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
 from gateway.cli.text_lost_objects import to_text
-from gateway.errors import Unavailable
+from gateway.errors import InvalidArgument, Unavailable
+from gateway.journal.tables import WorkState
+from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
 from gateway.site.admin.lost_objects import find_losses
 from gateway.site.site import Site
 from tests.endpoint import run_entrepot
@@ -114,3 +116,20 @@ async def test_status_and_check_say_which_policies_name_it(folder: Path) -> None
     change_config(folder, 'ack = ["disk", "vault"]', 'ack = ["disk"]')
     remarks = json.loads(run_entrepot("config", "check", "--site", str(folder), "--json").stdout)["remarks"]
     assert remarks[0] == "policy 'safe' names vault, lost for good: nothing is put there any more"
+
+
+async def test_the_objects_of_blocks_without_a_good_copy_are_named(folder: Path) -> None:  # noqa: F811
+    async with await Site.open(folder) as site:
+        for key in ("dir/whole", "dir/lost"):
+            await put(site, key, b"x" * 5_000)
+        assert (await find_losses(site)).objects == ()
+        block, backends, size = site.store.query("SELECT id, backends, size FROM block")[-1]
+        (place, *_) = site.storage.lookup.members(backends)
+        await site.journal.send(SuspectCopy(block, place, "absent"))
+        await site.journal.send(FailWork((Fail(block, 1 << 62, WorkState.LOST, 1, "no good copy"),)))
+        losses = await find_losses(site)
+        assert (losses.blocks, losses.bytes) == (1, size)
+        assert len(losses.objects) == 1
+        assert losses.objects[0] in {"s3://tree/dir/whole", "s3://tree/dir/lost"}
+        with pytest.raises(InvalidArgument, match="needs the name of a backend"):
+            await find_losses(site, forget=True)

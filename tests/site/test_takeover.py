@@ -1,4 +1,4 @@
-"""`entrepot takeover` where one store's marker is forged. In process: no test here serves a site."""
+"""`entrepot takeover` while one store reports a forged marker. These tests run in process and serve no site."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backends.base import Fence, IssuedToken
-from gateway.site.admin.takeover import Histories, take_over
+from gateway.site.admin.takeover import HistoryComparison, take_over
 from gateway.site.site import Site
 from tests.new_sites import new_site
 from tests.site.clouds import Cloud
@@ -23,7 +23,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
 
 @pytest.fixture
 async def site(tmp_path: Path, cloud: Cloud) -> Path:
-    """With a folder and a bucket, which both bear its token."""
+    """The folder of a site with two backends, a folder and a bucket, which both bear its token."""
     folder = new_site(tmp_path / "site")
     add_cloud(folder, "http://cloud.invalid")
     async with await Site.open(folder, "client"):
@@ -31,7 +31,7 @@ async def site(tmp_path: Path, cloud: Cloud) -> Path:
     return folder
 
 
-async def taken_over(folder: Path) -> Histories:
+async def take_over_in(folder: Path) -> HistoryComparison:
     async with await Site.open(folder, "cli", with_storage=False) as opened:
         return await take_over(opened, confirmed=True)
 
@@ -43,17 +43,17 @@ async def test_a_forged_fence_on_a_cloud_is_ended_by_a_takeover_and_does_not_use
     async with await Site.open(site, "client") as opened:
         assert "another copy of this site's folder" in opened.storage.problems()["bucket"]
     assert cloud.held.fence == FORGED
-    found = await taken_over(site)
-    assert {each.backend: each.state for each in found.backends} == {"disk": "ours", "bucket": "parted"}
-    assert 0 < found.counter < 10
+    comparison = await take_over_in(site)
+    assert {each.backend: each.state for each in comparison.backends} == {"disk": "ours", "bucket": "parted"}
+    assert 0 < comparison.counter < 10
     async with await Site.open(site, "client") as opened:
         assert opened.storage.problems() == {}
     assert cloud.held.fence is not None
-    assert found.counter <= cloud.held.fence.counter < 10
+    assert comparison.counter <= cloud.held.fence.counter < 10
 
 
 async def test_a_later_incarnation_on_a_cloud_alone_does_not_block_a_takeover(site: Path, cloud: Cloud) -> None:
     cloud.held = cloud.held._replace(incarnation=9)
-    found = await taken_over(site)
-    assert {each.backend: each.state for each in found.backends} == {"disk": "ours", "bucket": "away"}
-    assert "incarnation 9" in next(each.why for each in found.backends if each.backend == "bucket")
+    comparison = await take_over_in(site)
+    assert {each.backend: each.state for each in comparison.backends} == {"disk": "ours", "bucket": "away"}
+    assert "incarnation 9" in next(each.why for each in comparison.backends if each.backend == "bucket")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -20,8 +20,8 @@ from gateway.errors import InvalidArgument
 from gateway.journal.columns import unpack, unpack_pieces
 from gateway.journal.paths import JournalPaths
 from gateway.journal.tables import WorkState
-from gateway.namespace.version_ids import encode_version_id
 from gateway.reconcile.commands import LoseBackend
+from gateway.site.admin.object_addresses import addresses_of
 
 if TYPE_CHECKING:
     from gateway.blocks.protocols import TableReader
@@ -196,38 +196,7 @@ def _find_matches(database: Path, condition: str, absent: Collection[bytes]) -> 
         for body, packed in connection.execute("SELECT id, pieces FROM body"):
             if any((1, piece.run) in contents for piece in unpack_pieces(packed)):
                 contents.add((2, body))
-        objects = tuple(sorted(set(_addresses_of(connection, contents)))) if contents else ()
+        objects = tuple(sorted(set(addresses_of(connection, contents)))) if contents else ()
         return _Matches(count, size, objects)
     finally:
         connection.close()
-
-
-def _addresses_of(connection: sqlite3.Connection, contents: set[tuple[int, int]]) -> Iterator[str]:
-    """Yield the addresses of all objects, versions and parts with one of these contents (shape and id)."""
-    files = connection.execute("SELECT id, shape, content FROM file WHERE shape > 0")
-    nodes = {node for node, *content in files if tuple(content) in contents}
-    for parent, name, node in connection.execute("SELECT parent, name, node FROM entry WHERE node > 0"):
-        if node in nodes:
-            yield entry_address(connection, parent, name)
-    for parent, name, node, version in connection.execute("SELECT parent, name, node, version FROM version"):
-        if node in nodes:
-            yield f"{entry_address(connection, parent, name)} (version {encode_version_id(version)})"
-    parts = connection.execute(
-        "SELECT u.bucket, u.key, p.number, p.shape, p.content FROM part p JOIN upload u ON u.id = p.upload "
-        "WHERE u.state = 0"
-    )
-    for bucket, key, number, *content in parts:
-        if tuple(content) in contents:
-            yield f"s3://{bucket}/{key.decode(errors='replace')} (part {number} of an upload)"
-
-
-def entry_address(connection: sqlite3.Connection, parent: int, name: bytes) -> str:
-    """Return `s3://bucket/key` of the entry *name* in the directory *parent*, for people."""
-    key, bucket = name, "?"
-    while parent:
-        row = connection.execute("SELECT bucket, parent, name FROM dir WHERE id = ?", (parent,)).fetchone()
-        if row is None:
-            break
-        bucket, parent, own = row
-        key = own + key
-    return f"s3://{bucket}/{key.decode(errors='replace')}"

@@ -1,40 +1,53 @@
-"""`entrepot takeover`: where this folder's history and another copy's part, and going on here all the same.
+"""Take over the backends from another copy of this site's folder: the work of `entrepot takeover`.
 
-Two copies of a site's folder cannot both go on with the same backends: the one whose stamp the backends bear does, and
-the other ends (`fencing`). Which of them is the right one is for an operator to say.
+Theory of operation
+-------------------
+Two copies of a site's folder cannot both use the same backends (`fencing`). The copy whose fence the backends bear goes
+on, and the other one ends. An operator may decide that the other one is to go on. This module compares the history of
+this folder with the one that the backends bear and, if the operator confirms, makes this folder's history the valid
+one.
 
-Taking over loses no record of this folder: its journal stays as it is, and a token is drawn whose counter is above
-every one that a marker bears, with the other history's nonces, whose claim ends by that. The other one's records stay
-in its own folder, which ends within seconds and may be taken over in turn. What its records name is kept for the grace:
-it lies under ids of sessions that nobody here knows, which only `gc` would take away, and not before the grace has
-passed; and what both know and this history lets go of is kept as long, by a pin.
+**States of a backend**, as seen from this folder (`BackendStamp.state`):
 
-Killed behind the pin: it runs out. Behind the token's record: the markers bear a claim that has ended, and the next
-start replaces it. Between two backends: each is stamped by the next start.
+- `unstamped`: its marker bears no fence.
+- `ours`: its marker bears a fence of this folder's history, or of one whose claim has ended.
+- `parted`: its marker bears a fence of another history. Only a takeover changes that: it makes the backend `ours`.
+- `away`: it cannot be reached, or its marker is not this site's in this incarnation. It is left alone, and compared
+  with the journal when it is next used.
+
+**A takeover** has three steps, all made by this process:
+
+1. A pin keeps what dies in this history after the last common record, for `journal.fork_grace_hours`.
+2. A new token is drawn whose counter is above those in the fences. Its record also lists the nonces of the other
+   history's tokens: their claim has ended, so this history may replace their fences.
+3. Each backend that can be reached is stamped with the new token.
+
+**Invariants.** No record of this folder is lost, since its journal is only appended to. The other copy's records stay
+in its own folder. That copy ends within seconds, and may be taken over in turn. What its records name is kept for the
+grace: its own blocks have ids of sessions that this journal does not know, which only `gc` would delete, and not before
+the grace has passed; blocks that both histories know, and that die in this one, are kept by the pin.
+
+**Crashes.** After step 1: the pin expires by itself. After step 2: the fences on the backends belong to a claim that
+has ended, and the next start replaces them. Between two stamps of step 3: the next start stamps the other backends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import sqlite3
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import LINEAGE_MAX, Backend, Fence, Marker
 from gateway import failpoints
 from gateway.errors import Misconfigured
-from gateway.journal.codec import RECORD_CODEC
 from gateway.journal.paths import JournalPaths
-from gateway.journal.records.tree import BucketDeleted, BucketMade
 from gateway.journal.server.server import NONCE_BYTES
 from gateway.journal.session_commands import DrawToken
 from gateway.journal.whereabouts import FORK_PIN
-from gateway.site.admin.lost_objects import entry_address
+from gateway.site.admin.lost_objects import lost_backends
+from gateway.site.admin.object_addresses import touched_addresses
 from gateway.site.serve_lock import is_served
 from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere, require_active_here
 from gateway.site.storage.backend_factory import load_driver, open_backend
@@ -48,140 +61,188 @@ from gateway.topology import BackendPlace
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-KEYS_MAX = 100
-"""Addresses that are listed."""
-BATCHES_MAX = 100_000
-"""Batches of the journal that are read for them."""
 COUNTER_STEPS = 1 << 32
-"""How far the counter of another copy's token may be ahead; a greater one is no committer's, and one store that forges
-it must not use the numbers up. Tokens are told apart by their nonces; the counter is for people."""
+"""How far the counter of another copy's token may be ahead of this journal's. A greater one was drawn by no committer,
+and is ignored: a store that forges it must not be able to use the numbers up. Tokens are compared by their nonces; the
+counter is for people."""
 
 
-class Bearing(NamedTuple):
-    """What one backend bears."""
+class BackendStamp(NamedTuple):
+    """Which history one backend bears."""
 
     backend: str
-    state: str
-    """`ours`, `unstamped`, `parted`, or `away`: it cannot be reached, or its marker is not this site's."""
+    state: Literal["ours", "unstamped", "parted", "away"]
+    """See the head of this module."""
     counter: int = 0
-    """Of the token that it bears; 0 where none."""
+    """The counter of the token in the marker; 0 if there is none."""
     number: int = 0
-    """How far the journal of who stamped it had come then."""
+    """The last record of the journal that the fence's process had, when it stamped the backend."""
     at_ns: int = 0
+    """When it stamped the backend, by its wall clock."""
     why: str = ""
-    """Of one that is away."""
+    """Why the backend is `away`."""
 
 
-class Histories(NamedTuple):
-    """This folder's history beside the one that the backends bear."""
+class HistoryComparison(NamedTuple):
+    """This folder's history compared with the one that the backends bear."""
 
-    parted: bool
-    """Some backend was stamped by another history."""
+    diverged: bool
+    """Whether a backend bears the fence of another history. If not, there is nothing to take over."""
     common: int
-    """The last record that both have, as far as is known; this folder's last one where they have not parted."""
+    """The number of the last record that both histories have; this folder's last record if they have not diverged."""
     common_ns: int
-    """Its time."""
+    """The time of that record."""
     exact: bool
-    """False: they may part earlier or later, since too many committers have started since."""
-    ours: int
-    """Records of this folder behind it."""
-    theirs: int
-    """As many of the other one as its last stamp tells."""
-    keys: tuple[str, ...]
-    """What this folder's records behind it touch."""
+    """Whether *common* is certain. It is not if too many committers have started since."""
+    own_records: int
+    """How many records this folder has after the common one."""
+    other_records: int
+    """How many records the other history has after it, at least."""
+    touched: tuple[str, ...]
+    """Addresses of buckets and objects that this folder's records after the common one touch."""
     more: bool
-    """There are others, which are not listed."""
-    backends: tuple[Bearing, ...]
+    """Whether they may touch others, which are not listed."""
+    backends: tuple[BackendStamp, ...]
     counter: int
-    """Of the token under which this folder goes on now; 0: nothing was done."""
+    """The counter of the token with which this folder took over; 0 if it did not."""
 
 
-async def take_over(site: Site, *, confirmed: bool) -> Histories:
-    """Compare this folder's history with the one that the backends bear; if *confirmed*, go on with this one. *site* is
-    opened without its bytes. Raises `Misconfigured` for a site that is served, and where the backends agree
-    (`agreement`) that the site was restored elsewhere in a later incarnation."""
+class CommonRecord(NamedTuple):
+    """The last record that two histories share."""
+
+    number: int
+    exact: bool
+    """Whether the number is certain."""
+
+
+async def take_over(site: Site, *, confirmed: bool) -> HistoryComparison:
+    """Compare this folder's history with the one that the backends bear. If *confirmed*, and if they have diverged,
+    make this folder's history the valid one. *site* is opened without its block storage.
+
+    Raises `Misconfigured` if the site is served, if the backends agree (`agreement`) that it was restored elsewhere in
+    a later incarnation, or if the other copy claims a backend at the same time."""
     if is_served(site.folder):
-        raise Misconfigured(f"{site.folder} is being served: its backends bear its own token")
-    fencing = Fencing(site.store, lambda: 0, site.timing.clock, stamps=True)
-    opened: list[tuple[Backend, Marker]] = []
-    restored: dict[str, ActiveElsewhere] = {}
+        raise Misconfigured(f"{site.folder} is being served, so its backends bear its own token: nothing to take over")
+    places = _backends_in_use(site)
+    markers = _Markers(site.store, site.timing)
     try:
-        places = _places(site)
-        found = [await _look(each, site.store, fencing, opened, restored, site.timing) for each in places.values()]
-        require_active_here(places, restored)
-        fences = [held.fence for _, held in opened if held.fence and fencing.classify(held.fence) is Relation.DIVERGED]
-        histories = await _compare(site, fences, tuple(found))
-        if confirmed and histories.parted:
-            histories = histories._replace(counter=await _go_on(site, histories.common, fences))
-            for backend, held in opened:
-                await _stamp(backend, held, fencing)
-        return histories
+        stamps = tuple([await markers.read(place) for place in places.values()])
+        require_active_here(places, markers.restored)
+        fences = markers.other_fences()
+        comparison = await _compare(site, fences, stamps)
+        if confirmed and comparison.diverged:
+            comparison = comparison._replace(counter=await _end_other_claim(site, comparison.common, fences))
+            await markers.stamp_all()
+        return comparison
     finally:
-        await close_all(backend for backend, _ in opened)
+        await markers.close()
 
 
-def _places(site: Site) -> dict[str, BackendPlace]:
-    lost = {name for (name,) in site.store.query("SELECT name FROM backend WHERE lost = 1")}
+def _backends_in_use(site: Site) -> dict[str, BackendPlace]:
+    """Return the backends of the config that were not given up, by name."""
+    lost = lost_backends(site.store)
     return {name: place for name, place in site.config.topology(site.folder).backends.items() if name not in lost}
 
 
-async def _look(
-    place: BackendPlace,
-    rows: JournalTables,
-    fencing: Fencing,
-    opened: list[tuple[Backend, Marker]],
-    restored: dict[str, ActiveElsewhere],
-    timing: Timing,
-) -> Bearing:
-    """What *place* bears. Where its marker is this site's, it is added to *opened*; where that is of a later
-    incarnation, to *restored*."""
-    seconds = timing.backends.open_seconds
-    try:
-        await load_driver(place)
-        async with asyncio.timeout(seconds):
-            backend = await open_backend(place, writes_much=False, make=False, timing=timing)
+class _Markers:
+    """Opens the site's backends, and reads and stamps their markers."""
+
+    def __init__(self, rows: JournalTables, timing: Timing) -> None:
+        self._rows = rows
+        self._timing = timing
+        self._fencing = Fencing(rows, lambda: 0, timing.clock, stamps=True)
+        self._opened: list[tuple[Backend, Marker]] = []
+        self.restored: dict[str, ActiveElsewhere] = {}
+        """By name, the backends whose marker names a later incarnation of this site."""
+
+    async def read(self, place: BackendPlace) -> BackendStamp:
+        """Open *place* and return which history its marker bears."""
+        seconds = self._timing.backends.open_seconds
+        try:
+            await load_driver(place)
+            async with asyncio.timeout(seconds):
+                backend = await open_backend(place, writes_much=False, make=False, timing=self._timing)
+                try:
+                    marker = await check_marker(backend, _backend_id(self._rows, place.name), self._rows)
+                except BaseException:
+                    await close_all([backend])
+                    raise
+        except TimeoutError:
+            return BackendStamp(place.name, "away", why=f"no response within {seconds:g} s")
+        except backend_errors.BackendError as error:
+            if isinstance(error, RestoredElsewhere):
+                self.restored[place.name] = error
+            return BackendStamp(place.name, "away", why=error.message)
+        self._opened.append((backend, marker))
+        fence = marker.fence
+        if fence is None:
+            return BackendStamp(place.name, "unstamped")
+        state: Literal["ours", "parted"] = "parted" if self._is_of_other_history(fence) else "ours"
+        return BackendStamp(place.name, state, fence.counter, fence.number, fence.at_ns)
+
+    def other_fences(self) -> list[Fence]:
+        """Return the fences of other histories, as they were read."""
+        fences = [marker.fence for _, marker in self._opened if marker.fence is not None]
+        return [fence for fence in fences if self._is_of_other_history(fence)]
+
+    def _is_of_other_history(self, fence: Fence) -> bool:
+        return self._fencing.classify(fence) is Relation.DIVERGED
+
+    async def stamp_all(self) -> None:
+        """Stamp the backends with this journal's current token. The next start stamps those that fail. Raises
+        `Misconfigured` if the other copy stamps one at the same time."""
+        for backend, marker in self._opened:
+            wanted = self._fencing.with_fence(marker)
+            if wanted is None:
+                continue
             try:
-                held = await check_marker(backend, _id(rows, place.name), rows)
-            except BaseException:
-                await close_all([backend])
-                raise
-    except TimeoutError:
-        return Bearing(place.name, "away", why=f"no answer within {seconds:g} s")
-    except backend_errors.BackendError as error:
-        if isinstance(error, RestoredElsewhere):
-            restored[place.name] = error
-        return Bearing(place.name, "away", why=error.message)
-    opened.append((backend, held))
-    if held.fence is None:
-        return Bearing(place.name, "unstamped")
-    state = "parted" if fencing.classify(held.fence) is Relation.DIVERGED else "ours"
-    return Bearing(place.name, state, held.fence.counter, held.fence.number, held.fence.at_ns)
+                await backend.claim(wanted)
+            except backend_errors.OwnedByAnotherSite as error:
+                raise Misconfigured(
+                    f"{error}: the other copy of this folder is still in use. It ends within seconds; then run this "
+                    "command again"
+                ) from error
+            except backend_errors.BackendError:
+                continue
+
+    async def close(self) -> None:
+        await close_all(backend for backend, _ in self._opened)
 
 
-def _id(rows: JournalTables, name: str) -> int:
-    """The backend's id in the journal; 0, which is nobody's, where the journal does not know it yet."""
+def _backend_id(rows: JournalTables, name: str) -> int:
+    """Return the backend's id in the journal; 0, which no backend has, if the journal does not know it yet."""
     found = rows.query("SELECT id FROM backend WHERE name = ?", (name,))
     return int(found[0][0]) if found else 0
 
 
-async def _compare(site: Site, fences: list[Fence], found: tuple[Bearing, ...]) -> Histories:
+async def _compare(site: Site, fences: list[Fence], stamps: tuple[BackendStamp, ...]) -> HistoryComparison:
+    """Compare the journal with the *fences* of other histories."""
     last = head(site.store).number
     if not fences:
-        return Histories(False, last, _time(site.store, last), True, 0, 0, (), False, found, 0)
+        return HistoryComparison(False, last, _time_ns(site.store, last), True, 0, 0, (), False, stamps, 0)
     common, exact = min(common_record(site.store, fence) for fence in fences)
-    path = JournalPaths(site.journal_path).database
-    keys, more = await asyncio.to_thread(_touched, str(path), common)
-    theirs = max(fence.number for fence in fences) - common
-    when = _time(site.store, common)
-    return Histories(True, common, when, exact, last - common, max(0, theirs), keys, more, found, 0)
+    database = JournalPaths(site.journal_path).database
+    touched, more = await asyncio.to_thread(touched_addresses, database, common)
+    return HistoryComparison(
+        diverged=True,
+        common=common,
+        common_ns=_time_ns(site.store, common),
+        exact=exact,
+        own_records=last - common,
+        other_records=max(0, max(fence.number for fence in fences) - common),
+        touched=touched,
+        more=more,
+        backends=stamps,
+        counter=0,
+    )
 
 
-def common_record(rows: JournalTables, fence: Fence) -> tuple[int, bool]:
-    """The last record that this journal shares with the history of *fence*, and whether that is sure.
+def common_record(rows: JournalTables, fence: Fence) -> CommonRecord:
+    """Return the last record that this journal shares with the history of *fence*.
 
-    A copy begins by drawing a token, so the two part right before the first token that one of them has alone: that one
-    is the copy's, if it was drawn at a point that both have. Where either remembers no token that both have, too many
-    were drawn since, and the latest point that is known to be shared is answered."""
+    A copy begins by drawing a token. So two histories diverge right before the first token that only one of them has:
+    that token is the copy's, if it was drawn at a record that both have. If the two remember no common token, too many
+    were drawn since; then the latest record that is known to be common is returned."""
     ours, theirs = lineage(rows), fence.lineage
     both = {(each.counter, each.nonce) for each in ours} & {(each.counter, each.nonce) for each in theirs}
     shared = [each.number for each in theirs if contains(rows, each.number, each.hash)]
@@ -192,107 +253,29 @@ def common_record(rows: JournalTables, fence: Fence) -> tuple[int, bool]:
         if (each.counter, each.nonce) not in both and contains(rows, each.number, each.hash)
     ][:1]
     if alone and (both or max(len(ours), len(theirs)) < LINEAGE_MAX):
-        return min(alone), True
-    return max(shared, default=0), False
+        return CommonRecord(min(alone), exact=True)
+    return CommonRecord(max(shared, default=0), exact=False)
 
 
-def _time(rows: JournalTables, number: int) -> int:
+def _time_ns(rows: JournalTables, number: int) -> int:
+    """Return the time of the batch with record *number*; 0 if there is none."""
     found = rows.query("SELECT at_ns FROM journal WHERE number <= ? ORDER BY number DESC LIMIT 1", (number,))
     return int(found[0][0]) if found else 0
 
 
-def _touched(path: str, after: int) -> tuple[tuple[str, ...], bool]:
-    """Addresses that the records behind number *after* touch, and whether there may be others. In a thread."""
-    found: dict[str, None] = {}
-    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as base:
-        batches = base.execute(
-            "SELECT records FROM journal WHERE number > ? ORDER BY number LIMIT ?", (after, BATCHES_MAX + 1)
-        )
-        for at, (packed,) in enumerate(batches):
-            for record in RECORD_CODEC.unpack(packed):
-                found |= dict.fromkeys(_addresses(base, record))
-            if len(found) > KEYS_MAX or at >= BATCHES_MAX:
-                return tuple(found)[:KEYS_MAX], True
-    return tuple(found), False
-
-
-def _addresses(base: sqlite3.Connection, record: Any) -> Iterator[str]:
-    """The names in the tree that *record* speaks of."""
-    for parent, name in (("parent", "name"), ("to_parent", "to_name")):
-        if isinstance(getattr(record, parent, None), int) and isinstance(getattr(record, name, None), bytes):
-            yield entry_address(base, getattr(record, parent), getattr(record, name))
-    if isinstance(getattr(record, "bucket", None), str) and isinstance(getattr(record, "key", None), bytes):
-        yield f"s3://{record.bucket}/{record.key.decode(errors='replace')}"
-    if isinstance(record, BucketMade | BucketDeleted):
-        yield f"s3://{record.name}"
-
-
-async def _go_on(site: Site, common: int, fences: Iterable[Fence]) -> int:
-    """End the other history's claim. Answers the new token's counter."""
+async def _end_other_claim(site: Site, common: int, fences: Iterable[Fence]) -> int:
+    """Pin what dies after record *common*, and draw a token that ends the claim of the histories of *fences*. Return
+    its counter."""
     until_ns = site.timing.clock.wall_ns() + int(site.config.journal.fork_grace_hours * 3_600 * 1e9)
     await site.journal.pin(f"{FORK_PIN} {common}", common, until_ns)
     failpoints.reach("takeover-pinned")
     ours = {each.nonce for each in lineage(site.store)}
-    over = {nonce for fence in fences for nonce in (fence.nonce, *(each.nonce for each in fence.lineage))} - ours
-    ((whereabouts, counted),) = site.store.query("SELECT whereabouts, counter FROM token")
-    above = max((fence.counter for fence in fences if fence.counter <= counted + COUNTER_STEPS), default=0)
-    token = DrawToken(secrets.token_hex(NONCE_BYTES), secrets.randbits(63), whereabouts, above, tuple(sorted(over)))
+    theirs = {nonce for fence in fences for nonce in (fence.nonce, *(each.nonce for each in fence.lineage))}
+    ((whereabouts, last),) = site.store.query("SELECT whereabouts, counter FROM token")
+    above = max((fence.counter for fence in fences if fence.counter <= last + COUNTER_STEPS), default=0)
+    token = DrawToken(
+        secrets.token_hex(NONCE_BYTES), secrets.randbits(63), whereabouts, above, over=tuple(sorted(theirs - ours))
+    )
     counter = int(await site.journal.send(token))
     failpoints.reach("takeover-drawn")
     return counter
-
-
-async def _stamp(backend: Backend, held: Marker, fencing: Fencing) -> None:
-    """As far as it can be: the next start stamps what cannot be stamped now."""
-    wanted = fencing.with_fence(held)
-    if wanted is not None:
-        try:
-            await backend.claim(wanted)
-        except backend_errors.OwnedByAnotherSite as error:
-            raise Misconfigured(
-                f"{error}: the other folder is still in use: it ends within seconds, then run this again"
-            ) from error
-        except backend_errors.BackendError:
-            return
-
-
-def plain(found: Histories) -> dict[str, Any]:
-    """Plain values."""
-    return {**found._asdict(), "backends": [each._asdict() for each in found.backends]}
-
-
-def spell(found: Histories, folder: str) -> list[str]:
-    """For people."""
-    lines = [_spelt(each) for each in found.backends]
-    if not found.parted:
-        return [*lines, "the backends bear this folder's own history: there is nothing to take over"]
-    about = "" if found.exact else "about "
-    lines += [
-        f"the two histories part behind {about}record {found.common}, of {_when(found.common_ns)}",
-        f"this folder has {found.ours} record(s) behind it, the other one {found.theirs} or more",
-    ]
-    lines += [f"touched here since: {key}" for key in found.keys]
-    lines += ["and others"] if found.more else []
-    if found.counter:
-        lines.append(f"this folder goes on, with token {found.counter}: `entrepot serve {folder}` starts again")
-    else:
-        lines.append(
-            f"nothing was done. `entrepot takeover {folder} --yes` goes on here: the other folder ends, and what it "
-            "recorded stays in it and is not in this one"
-        )
-    return lines
-
-
-def _spelt(each: Bearing) -> str:
-    match each.state:
-        case "away":
-            return f"backend {each.backend}: cannot be used: {each.why}"
-        case "unstamped":
-            return f"backend {each.backend}: no committer has stamped it"
-        case _:
-            whose = "this folder's history" if each.state == "ours" else "ANOTHER history"
-            return f"backend {each.backend}: {whose}, token {each.counter}, record {each.number}, {_when(each.at_ns)}"
-
-
-def _when(at_ns: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ns / 1e9))
