@@ -25,6 +25,7 @@ class Wrapper(Backend):
     """A backend that runs each operation of *inner* through `_around`.
 
     The methods are plain functions that return the coroutine of `_around`, so that routing costs no frame of its own.
+    They read `_inner` only within *call*, so that a subclass may replace it, or raise where it has none yet.
     """
 
     def __init__(self, inner: Backend) -> None:
@@ -64,13 +65,13 @@ class Wrapper(Backend):
             yield value
 
     def marker(self) -> Coroutine[Any, Any, Marker | None]:
-        return self._around("marker", None, self._inner.marker)
+        return self._around("marker", None, lambda: self._inner.marker())  # noqa: PLW0108 (read `_inner` within)
 
     def claim(self, marker: Marker) -> Coroutine[Any, Any, None]:
         return self._around("claim", None, lambda: self._inner.claim(marker))
 
     def close(self) -> Coroutine[Any, Any, None]:
-        return self._around("close", None, self._inner.close)
+        return self._around("close", None, lambda: self._inner.close())  # noqa: PLW0108 (read `_inner` within)
 
 
 class ConcurrencyLimited(Wrapper):

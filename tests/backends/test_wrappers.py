@@ -77,18 +77,57 @@ class TestMarkerGuard(Contract):
         yield MarkerGuard(Memory(), 3, seconds=60, timing=Timing())
 
 
+async def opened_later(inner: Backend) -> PendingBackend:
+    """A pending backend that has just been opened."""
+
+    async def reopen() -> Backend:
+        return inner
+
+    timing = parse_timing("backends.reopen_seconds=0.001")
+    pending, opened = PendingBackend("memory", "not yet", reopen, timing), asyncio.Event()
+    pending.present = opened.set
+    await opened.wait()
+    return pending
+
+
 class TestPendingBackendOnceOpened(Contract):
     @pytest.fixture
     async def backend(self) -> AsyncIterator[Backend]:
-        async def reopen() -> Backend:
-            return Memory()
-
-        timing = parse_timing("backends.reopen_seconds=0.001")
-        pending, opened = PendingBackend("memory", "not yet", reopen, timing), asyncio.Event()
-        pending.present = opened.set
-        await opened.wait()
+        pending = await opened_later(Memory())
         yield pending
         await pending.close()
+
+
+class TestALocalBackendThatWasOpenedLate(Contract):
+    """All wrappers, in the order of production."""
+
+    @pytest.fixture
+    async def backend(self) -> AsyncIterator[Backend]:
+        limited = TimeLimited(ConcurrencyLimited(Memory(), 3), 60)
+        pending = await opened_later(Metered(limited, lambda *_: None))
+        yield MarkerGuard(pending, 3, seconds=60, timing=Timing())
+        await pending.close()
+
+
+async def test_a_pending_backend_refuses_every_operation_with_the_reason() -> None:
+    async def reopen() -> Backend:
+        raise errors.Unavailable("away")
+
+    pending = PendingBackend("far", "no route", reopen, parse_timing("backends.reopen_seconds=60"))
+    operations: list[Callable[[], Awaitable[object]]] = [
+        lambda: put(pending, key(1), b"x"),
+        lambda: pending.get(key(1)),
+        lambda: pending.stat(key(1)),
+        lambda: pending.delete(key(1)),
+        lambda: listed(pending.list()),
+        pending.marker,
+        lambda: pending.claim(Marker(SITE, 1, 1)),
+    ]
+    for operation in operations:
+        with pytest.raises(errors.Unavailable, match="no route"):
+            await operation()
+    assert pending.get_now(key(1)) is None
+    await pending.close()
 
 
 class Recording(Wrapper):
@@ -127,9 +166,15 @@ async def test_every_method_but_get_now_goes_through_around() -> None:
     assert methods == Backend.__abstractmethods__
 
 
-@pytest.mark.parametrize("wrapper", [Wrapper, MarkerGuard, PendingBackend])
-def test_a_class_that_forwards_overrides_every_method(wrapper: type[Backend]) -> None:
-    assert set(Backend.__abstractmethods__) <= set(vars(wrapper))
+def test_the_base_of_wrappers_overrides_every_method() -> None:
+    assert set(Backend.__abstractmethods__) <= set(vars(Wrapper))
+
+
+def test_the_contract_suite_runs_over_every_wrapper_of_production() -> None:
+    """A new wrapper needs a class derived from `Contract`, here or in the test module of its own, and a row here."""
+    tested = {ConcurrencyLimited, TimeLimited, Metered, Faulty, Retrying, MarkerGuard, PendingBackend}
+    ours = {each for each in Wrapper.__subclasses__() if not each.__module__.startswith("tests.")}
+    assert ours == tested
 
 
 class Counting(Memory):

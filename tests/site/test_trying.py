@@ -159,7 +159,7 @@ async def test_a_place_whose_listings_do_not_end_breaks_that_promise_alone(new_f
     async with await OpenSite.open(new_folder, timing=parse_timing("inventory.thousand_keys_seconds=0.05")) as site:
         ((number,),) = site.store.query("SELECT id FROM backend")
         guarded: Any = site.storage.backends[number]
-        guarded.inner = Faulty(guarded.inner, FaultPlan([Fault(FaultKind.DELAY, "list", seconds=3_600)]))
+        guarded.replace_inner(Faulty(guarded.inner, FaultPlan([Fault(FaultKind.DELAY, "list", seconds=3_600)])))
         found = await try_backend(site, "disk", 0.1)
     assert {each.what: each.broken for each in found.promises if each.broken} == {
         "listings are in order, by prefix, and show what was put": (

@@ -41,9 +41,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from backends import errors
-from backends.base import Backend, Buffer, Fence, Listed, Marker, Stat
+from backends.base import Backend, Buffer, Fence, Listed, Marker
+from backends.wrappers import Wrapper
 from gateway import failpoints
 from gateway.errors import Misconfigured
 from gateway.site.storage.agreement import ActiveElsewhere, RestoredElsewhere
@@ -58,6 +60,7 @@ REQUESTED_SHARE = 0.25
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Reopen = Callable[[], Awaitable[Backend]]
 
 
@@ -108,7 +111,7 @@ def _mismatch(held: Marker, wanted: Marker, rows: JournalTables) -> str:
     )
 
 
-class MarkerGuard(Backend):
+class MarkerGuard(Wrapper):
     """A backend that is used only while it bears this site's marker."""
 
     def __init__(
@@ -123,7 +126,7 @@ class MarkerGuard(Backend):
     ) -> None:
         """*seconds*: the time between two checks. *reopen*: opens and checks what is at that place now. Without
         *fencing* no fence is checked, as for a place that only one process uses."""
-        self.inner = inner
+        super().__init__(inner)
         self.why = ""
         """Why the backend takes neither writes nor deletes; empty while it is usable."""
         self.unstamped = ""
@@ -146,41 +149,33 @@ class MarkerGuard(Backend):
         self._requested_number = 0
 
     @property
-    def name(self) -> str:
-        return self.inner.name
+    def inner(self) -> Backend:
+        """The backend that is guarded now."""
+        return self._inner
 
-    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
+    async def _around(self, operation: str, key: str | None, call: Callable[[], Awaitable[T]]) -> T:
+        if self.why and operation == "delete":  # `put` and `list` check that themselves
+            raise self._refusal(key)
+        try:
+            return await call()
+        except errors.NotFound as error:
+            if self.why:
+                raise self._refusal(key) from error
+            raise
+
+    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:  # does without `_around`, for speed
         if self.why:
             raise self._refusal(key)
-        await self.inner.put(key, value, crc32c)
-
-    async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
-        try:
-            return await self.inner.get(key, start, length)
-        except errors.NotFound as error:
-            if self.why:
-                raise self._refusal(key) from error
-            raise
-
-    def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
-        return self.inner.get_now(key, start, length)
-
-    async def stat(self, key: str) -> Stat:
-        try:
-            return await self.inner.stat(key)
-        except errors.NotFound as error:
-            if self.why:
-                raise self._refusal(key) from error
-            raise
+        await self._inner.put(key, value, crc32c)
 
     async def delete(self, key: str) -> None:
-        if self.why:
-            raise self._refusal(key)
-        if self._fencing is not None and not self._fencing.owns(key) and not self.covers(0):
+        """As the contract says. Raises `Unavailable` for a block of another process unless the marker bears the current
+        token."""
+        if not self.why and self._fencing is not None and not self._fencing.owns(key) and not self.covers(0):
             why = f": {self.unstamped}" if self.unstamped else ""
             message = f"nothing is deleted there until it bears the token of this site's committer{why}"
             raise errors.Unavailable(message, backend=self.name, key=key)
-        await self.inner.delete(key)
+        await super().delete(key)
 
     def covers(self, number: int) -> bool:
         """Whether the place bears the current token, stamped when the journal had reached record *number* or a later
@@ -195,25 +190,20 @@ class MarkerGuard(Backend):
         return False
 
     async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
+        """As the contract says. A listing that has begun goes on if the backend becomes unusable."""
         if self.why:
             raise self._refusal(None)
-        async for line in self.inner.list(prefix, after):
-            yield line
-
-    async def marker(self) -> Marker | None:
-        return await self.inner.marker()
-
-    async def claim(self, marker: Marker) -> None:
-        await self.inner.claim(marker)
+        async for value in self._inner.list(prefix, after):
+            yield value
 
     async def close(self) -> None:
         await asyncio.gather(*self._leaving, return_exceptions=True)
-        await self.inner.close()
+        await self._inner.close()
 
     def replace_inner(self, inner: Backend) -> Backend:
         """Use *inner* from now on. The caller has checked its marker, and closes the returned backend, which was used
         until now."""
-        before, self.inner, self.get_now = self.inner, inner, inner.get_now  # type: ignore[method-assign]
+        before, self._inner, self.get_now = self._inner, inner, inner.get_now  # type: ignore[method-assign]
         self._fence = None
         self._set_usable()
         return before
@@ -245,11 +235,11 @@ class MarkerGuard(Backend):
     async def _check_once(self, rows: JournalTables, *, stamp: bool) -> bool:
         """Check once. Returns whether somebody else stamped the place between the check and the stamp: another process
         of this site or another copy of it. The next check finds out which."""
-        checked = self.inner
+        checked = self._inner
         try:
             held = await check_marker(checked, self._id, rows, self._fencing)
         except (errors.OwnedByAnotherSite, errors.Misconfigured) as error:
-            if not await self._reopened() and self.inner is checked:  # it was not replaced meanwhile
+            if not await self._reopened() and self._inner is checked:  # it was not replaced meanwhile
                 self._set_unusable(error.message)
                 self.elsewhere = error if isinstance(error, ActiveElsewhere) else None
         except errors.BackendError:
@@ -258,7 +248,7 @@ class MarkerGuard(Backend):
             _log.exception("the marker of backend %r cannot be checked", self.name)
         else:
             self._set_usable()
-            if self._fencing is not None and self.inner is checked:
+            if self._fencing is not None and self._inner is checked:
                 return await self._update_fence(held, self._fencing, stamp=stamp)
         return False
 
@@ -285,7 +275,7 @@ class MarkerGuard(Backend):
         if wanted is None:
             return False
         try:
-            await self.inner.claim(wanted)
+            await self._inner.claim(wanted)
         except errors.OwnedByAnotherSite:
             return True
         except errors.BackendError as error:

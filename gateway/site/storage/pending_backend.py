@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from backends import errors
-from backends.base import Backend, Buffer, Listed, Marker, Stat
+from backends.base import Backend, Buffer
+from backends.wrappers import Wrapper
 from gateway.errors import Misconfigured
 from gateway.timing import Timing
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 
-class PendingBackend(Backend):
+class PendingBackend(Wrapper):
     """Raises `Unavailable`, with the reason, until *reopen* succeeds. From then on it passes all calls on to the
     backend that *reopen* returned. For one event loop, on which it runs a task until it is open or closed."""
 
@@ -26,7 +30,7 @@ class PendingBackend(Backend):
         """Called once it is open."""
         self._name = name
         self._reopen = reopen
-        self._inner: Backend | None = None
+        self._opened: Backend | None = None
         self._pauses, self._clock = timing.backends.reopen_seconds, timing.clock
         self._trying = asyncio.create_task(self._try_again())
 
@@ -35,50 +39,31 @@ class PendingBackend(Backend):
         return self._name
 
     @property
-    def _opened(self) -> Backend:
-        if self._inner is None:
+    def _inner(self) -> Backend:  # type: ignore[override] # a wrapper reads it, and only within the operation
+        if self._opened is None:
             raise errors.Unavailable(f"it could not be opened: {self.why}", backend=self._name)
-        return self._inner
+        return self._opened
 
-    async def put(self, key: str, value: Sequence[Buffer], crc32c: int) -> None:
-        await self._opened.put(key, value, crc32c)
-
-    async def get(self, key: str, start: int = 0, length: int | None = None) -> Buffer:
-        return await self._opened.get(key, start, length)
+    async def _around(self, operation: str, key: str | None, call: Callable[[], Awaitable[T]]) -> T:
+        return await call()  # `_inner` raises until the backend is open
 
     def get_now(self, key: str, start: int = 0, length: int | None = None) -> Buffer | None:
-        return None if self._inner is None else self._inner.get_now(key, start, length)
-
-    async def stat(self, key: str) -> Stat:
-        return await self._opened.stat(key)
-
-    async def delete(self, key: str) -> None:
-        await self._opened.delete(key)
-
-    async def list(self, prefix: str = "", after: str = "") -> AsyncIterator[Listed]:
-        async for line in self._opened.list(prefix, after):
-            yield line
-
-    async def marker(self) -> Marker | None:
-        return await self._opened.marker()
-
-    async def claim(self, marker: Marker) -> None:
-        await self._opened.claim(marker)
+        return None if self._opened is None else self._opened.get_now(key, start, length)
 
     async def close(self) -> None:
         self._trying.cancel()
         with suppress(asyncio.CancelledError):
             await self._trying
-        if self._inner is not None:
-            await self._inner.close()
+        if self._opened is not None:
+            await self._opened.close()
 
     async def _try_again(self) -> None:
         tries = 0
-        while self._inner is None:
+        while self._opened is None:
             await self._clock.sleep(self._pauses[min(tries, len(self._pauses) - 1)])
             tries += 1
             try:
-                self._inner = await self._reopen()
+                self._opened = await self._reopen()
             except (errors.BackendError, Misconfigured) as error:
                 self.why = str(error)
             except Exception as error:  # noqa: BLE001 (tried again, whatever it was)
