@@ -1,4 +1,4 @@
-"""`entrepot init`, `status`, `version`: making a site and looking at it."""
+"""`entrepot init`, `status`, `version`, `takeover`: create a site, show its state, take its backends over."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ def init(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", envvar="ENTREPOT_SITE", help="A new or empty folder.", show_default=False)
     ],
-    name: Annotated[str, typer.Option("--name", help="What people call the site.")] = "entrepot",
+    name: Annotated[str, typer.Option("--name", help="The name of the site, for people.")] = "entrepot",
     sealing: Annotated[
-        str, typer.Option("--sealing", help="aes-256-gcm, or tagged for readable blocks.")
+        str, typer.Option("--sealing", help="How blocks are sealed: aes-256-gcm, or tagged for readable blocks.")
     ] = "aes-256-gcm",
     json: Json = False,
 ) -> None:
-    """Make a site in DIR: its config, its keys, an empty journal, a root user.
+    """Create a site in DIR: its config, its keys, an empty journal and the root user.
 
-    The root user's keys come from ENTREPOT_ROOT_ACCESS_KEY and ENTREPOT_ROOT_SECRET_KEY, or are drawn at random."""
+    The root user's access key and secret key come from ENTREPOT_ROOT_ACCESS_KEY and ENTREPOT_ROOT_SECRET_KEY, or are
+    drawn at random."""
     from gateway.site.admin.create_site import create_site
 
     access_key, secret = os.environ.get(ROOT_ACCESS_KEY) or None, os.environ.get(ROOT_SECRET_KEY) or None

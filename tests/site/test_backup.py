@@ -24,16 +24,16 @@ def test_what_a_backup_names_is_readable_from_the_restored_site(tmp_path: Path) 
         s3.create_bucket(Bucket="kept")
         s3.put_object(Bucket="kept", Key="small", Body=b"small")
         s3.put_object(Bucket="kept", Key="large", Body=bytes(9 << 20))
-        made = json.loads(run_entrepot("backup", str(site), str(saved), "--json").stdout)
+        manifest = json.loads(run_entrepot("backup", str(site), str(saved), "--json").stdout)
         s3.delete_object(Bucket="kept", Key="small")
         s3.put_object(Bucket="kept", Key="large", Body=b"overwritten")
         s3.put_object(Bucket="kept", Key="later", Body=b"later")
     assert (saved / "entrepot.toml").exists()
     assert not list(saved.glob("*key*"))
-    told = json.loads(
+    restored = json.loads(
         run_entrepot("restore", str(saved), str(anew), "--master-key", str(site / "master.key"), "--json").stdout
     )
-    assert (told["site"], told["incarnation"]) == (made["site"], made["incarnation"] + 1)
+    assert (restored["site"], restored["incarnation"]) == (manifest["site"], manifest["incarnation"] + 1)
     with started(anew) as (endpoint, _):
         s3 = client(endpoint)
         assert s3.get_object(Bucket="kept", Key="small")["Body"].read() == b"small"
@@ -42,8 +42,8 @@ def test_what_a_backup_names_is_readable_from_the_restored_site(tmp_path: Path) 
             s3.get_object(Bucket="kept", Key="later")
         s3.put_object(Bucket="kept", Key="after", Body=b"after")
         assert s3.get_object(Bucket="kept", Key="after")["Body"].read() == b"after"
-    found = run_entrepot("fsck", str(anew), "--read", "--json", check=False)
-    assert found.returncode == 0, found.stdout
+    checked = run_entrepot("fsck", str(anew), "--read", "--json", check=False)
+    assert checked.returncode == 0, checked.stdout
     shut_out = run_entrepot("serve", str(site), "--listen", "127.0.0.1:0", check=False)
     assert shut_out.returncode == 1
     assert "incarnation 2" in shut_out.stderr
@@ -59,8 +59,10 @@ def test_a_backup_needs_an_empty_folder_apart_from_the_blocks_and_a_restore_need
     again = run_entrepot("backup", str(site), str(saved), check=False)
     assert (again.returncode, "is not empty" in again.stderr) == (1, True)
     for inside in ("blocks", "blocks/saved"):
-        told = run_entrepot("backup", str(site), str(site / inside), check=False)
-        assert (told.returncode, "is inside the folder of backend 'disk'" in told.stderr) == (1, True), told.stderr
+        refused = run_entrepot("backup", str(site), str(site / inside), check=False)
+        assert (refused.returncode, "is inside the folder of backend 'disk'" in refused.stderr) == (1, True), (
+            refused.stderr
+        )
         assert not list((site / "blocks").glob("saved*"))
     missing = run_entrepot(
         "restore", str(saved), str(tmp_path / "anew"), "--master-key", str(tmp_path / "none"), check=False
@@ -85,10 +87,10 @@ def test_the_restore_of_an_aged_backup_warns(tmp_path: Path) -> None:
     site, saved, key = tmp_path / "site", tmp_path / "saved", tmp_path / "site" / "master.key"
     new_site(site)
     run_entrepot("backup", str(site), str(saved), "--keep-days", "0")
-    said = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(key)).stdout
-    assert f"`entrepot fsck {tmp_path / 'anew'}` reports which are missing" in said
-    told = run_entrepot("restore", str(saved), str(tmp_path / "again"), "--master-key", str(key), "--json").stdout
-    assert json.loads(told)["aged"] is True
+    text = run_entrepot("restore", str(saved), str(tmp_path / "anew"), "--master-key", str(key)).stdout
+    assert f"`entrepot fsck {tmp_path / 'anew'}` reports which are missing" in text
+    shown = run_entrepot("restore", str(saved), str(tmp_path / "again"), "--master-key", str(key), "--json").stdout
+    assert json.loads(shown)["aged"] is True
 
 
 async def test_a_folder_without_a_backup_is_not_restored(tmp_path: Path) -> None:

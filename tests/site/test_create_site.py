@@ -21,7 +21,7 @@ from tests.endpoint import run_entrepot
 
 
 async def test_a_new_site_is_private_and_complete(tmp_path: Path) -> None:
-    made = await create_site(tmp_path / "site", access_key="MYKEY", secret="my/secret+key")
+    result = await create_site(tmp_path / "site", access_key="MYKEY", secret="my/secret+key")
     folder = tmp_path / "site"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     for name in ("master.key", "root.secret", "entrepot.toml"):
@@ -29,7 +29,7 @@ async def test_a_new_site_is_private_and_complete(tmp_path: Path) -> None:
     assert (folder / "entrepot.toml").read_text() == default_text()
     assert (folder / "root.secret").read_text() == "my/secret+key\n"
     async with await Site.open(folder) as site:
-        assert site.id == made.site
+        assert site.id == result.site
         credential = site.credentials.find("MYKEY")
         assert credential is not None
         assert (credential.secret, credential.user, credential.root) == ("my/secret+key", "root", True)
@@ -83,10 +83,10 @@ async def test_a_name_or_mode_that_cannot_be_leaves_nothing_behind(tmp_path: Pat
 @pytest.mark.parametrize("size", ["4k", "20m"])
 def test_a_disk_that_is_too_small_is_refused_and_not_touched(tmp_path: Path, size: str) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", f"size={size}", "tmpfs"):
-        made = run_entrepot("init", str(tmp_path / "disk"), check=False)
-        assert made.returncode == 1
-        assert f"cannot create a site in {tmp_path / 'disk'}: its disk has " in made.stderr
-        assert len(made.stderr.splitlines()) == 1
+        result = run_entrepot("init", str(tmp_path / "disk"), check=False)
+        assert result.returncode == 1
+        assert f"cannot create a site in {tmp_path / 'disk'}: its disk has " in result.stderr
+        assert len(result.stderr.splitlines()) == 1
         assert not list((tmp_path / "disk").iterdir())
         subprocess.run(["mount", "-o", "remount,size=256m", str(tmp_path / "disk")], check=True)
         run_entrepot("init", str(tmp_path / "disk"))
@@ -95,9 +95,9 @@ def test_a_disk_that_is_too_small_is_refused_and_not_touched(tmp_path: Path, siz
 
 def test_a_disk_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-t", "tmpfs", "-o", "ro", "tmpfs"):
-        made = run_entrepot("init", str(tmp_path / "disk" / "site"), check=False)
-    assert made.returncode == 1
-    assert made.stderr == f"entrepot: cannot create a site in {tmp_path}/disk/site: Read-only file system\n"
+        result = run_entrepot("init", str(tmp_path / "disk" / "site"), check=False)
+    assert result.returncode == 1
+    assert result.stderr == f"entrepot: cannot create a site in {tmp_path}/disk/site: Read-only file system\n"
 
 
 async def test_blocks_of_another_site_are_not_taken_over(tmp_path: Path) -> None:

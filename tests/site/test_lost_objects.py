@@ -63,14 +63,14 @@ async def test_a_copy_that_only_the_journal_knows_is_not_counted_on(folder: Path
         by_size[1].unlink()
         by_size[2].chmod(0o600)
         by_size[2].write_bytes(b"short")
-        found = await find_losses(site, "disk")
-        assert (found.blocks, found.present, found.absent, found.unchecked) == (2, 1, 2, 0)
-        assert len(found.objects) == 2
-        assert "s3://tree/safe/whole" not in found.objects
-        told = "\n".join(to_text(found))
-        assert "2 of these should have another copy, according to the journal, but it was not found" in told
-        assert "1 block(s) on disk have another copy, which was found" in told
-        assert "nothing would be lost" not in told
+        losses = await find_losses(site, "disk")
+        assert (losses.blocks, losses.present, losses.absent, losses.unchecked) == (2, 1, 2, 0)
+        assert len(losses.objects) == 2
+        assert "s3://tree/safe/whole" not in losses.objects
+        text = "\n".join(to_text(losses))
+        assert "2 of these should have another copy, according to the journal, but it was not found" in text
+        assert "1 block(s) on disk have another copy, which was found" in text
+        assert "nothing would be lost" not in text
 
 
 async def test_copies_on_a_backend_that_cannot_be_asked_are_reported_as_unchecked(folder: Path) -> None:  # noqa: F811
@@ -81,12 +81,12 @@ async def test_copies_on_a_backend_that_cannot_be_asked_are_reported_as_unchecke
         vault = next(each for each, place in site.storage.backends.items() if place.name == "vault")
         guarded = site.storage.backends[vault]
         guarded.replace_inner(Faulty(guarded.inner, plan))
-        found = await find_losses(site, "disk")
-        assert (found.blocks, found.present, found.absent, found.unchecked) == (0, 0, 0, 3)
-        told = "\n".join(to_text(found))
-        assert "3 block(s) on disk have another copy according to the journal, which was not checked" in told
-        assert "vault cannot be asked" in told
-        assert "nothing would be lost" not in told
+        losses = await find_losses(site, "disk")
+        assert (losses.blocks, losses.present, losses.absent, losses.unchecked) == (0, 0, 0, 3)
+        text = "\n".join(to_text(losses))
+        assert "3 block(s) on disk have another copy according to the journal, which was not checked" in text
+        assert "vault cannot be asked" in text
+        assert "nothing would be lost" not in text
 
 
 def test_copies_that_are_not_to_be_checked_are_reported_as_unchecked(folder: Path) -> None:  # noqa: F811

@@ -131,11 +131,11 @@ async def test_names_that_make_no_sense_are_refused_before_anything_is_made(
     tmp_path: Path,
 ) -> None:
     anew, key = tmp_path / "anew", folder / "master.key"
-    for without, anyway, told in (
+    for without, anyway, message in (
         (["disc"], [], "the backup's config names no backend 'disc'"),
         (["disk", "vault"], [], "every backend of the backup's config would be given up"),
         (["vault"], ["vault"], "backend 'vault' cannot be both claimed anyway and left out"),
     ):
-        with pytest.raises(Misconfigured, match=told):
+        with pytest.raises(Misconfigured, match=message):
             await restore(saved, anew, key, without=without, anyway=anyway)
     assert not anew.exists()

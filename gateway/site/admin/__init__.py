@@ -1,1 +1,1 @@
-"""What the commands of an operator do to a site."""
+"""The work of the operator's commands. `gateway/cli` parses their arguments and prints their results."""

@@ -18,8 +18,8 @@ one.
 **A takeover** has three steps, all made by this process:
 
 1. A pin keeps what dies in this history after the last common record, for `journal.fork_grace_hours`.
-2. A new token is drawn whose counter is above those in the fences. Its record also lists the nonces of the other
-   history's tokens: their claim has ended, so this history may replace their fences.
+2. A new token is drawn whose counter is above every credible one in the fences. Its record also lists the nonces of the
+   other history's tokens: their claim has ended, so this history may replace their fences.
 3. Each backend that can be reached is stamped with the new token.
 
 **Invariants.** No record of this folder is lost, since its journal is only appended to. The other copy's records stay
