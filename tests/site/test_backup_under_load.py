@@ -1,4 +1,4 @@
-"""A site that is backed up while it is written to, and restored while it is still served."""
+"""A site that is backed up while clients write to it, and restored while it is still served."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from tests.site.running import change_config, client, counted, until
 CLIENTS = 8
 KEYS = 40
 PAUSE_SECONDS = 0.05
-"""Between two puts of a client: as long as the load goes on, it fills memory."""
-STILL, TOGETHER = 400, 32
-"""Objects that nobody overwrites, and how many are put at once, so that they share packs: nine in ten of them go."""
+"""Between two puts of a client, since the disk of this test may be memory, which the load fills."""
+CONSTANT_KEYS, AT_ONCE = 400, 32
+"""How many objects are never overwritten, and how many of them are put at a time, so that they share packs. Nine in ten
+of them are deleted after the backup."""
 IDS = ("file", "dir", "run", "body", "session")
 
 
 def body(key: str, generation: int) -> bytes:
-    """What the *generation*th put of a key stores: its size tells small ones from large ones."""
+    """Return what put number *generation* of *key* stores. One key of each client has a large body."""
     size = (9 << 20) if key.endswith("-0") else 3_000
     return (f"{key} {generation} ".encode() * (size // 8))[:size]
 
 
 class Load:
-    """Clients that overwrite their keys again and again, and know of each how far it got."""
+    """Clients that overwrite their keys in turn, and note for each key which put was begun and acknowledged last."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -77,7 +78,7 @@ def ids(site: Path) -> set[int]:
 
 
 @pytest.mark.slow
-def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatever_went_on(tmp_path: Path) -> None:
+def test_what_was_acknowledged_before_a_backup_under_load_is_in_the_restored_site(tmp_path: Path) -> None:
     site, saved, anew = tmp_path / "site", tmp_path / "saved", tmp_path / "anew"
     new_site(site)
     change_config(site, "recheck_seconds = 3600.0", "recheck_seconds = 0.0")
@@ -88,19 +89,19 @@ def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatev
         load = Load(endpoint)
         load.wait(3)
         before = dict(load.acknowledged)
-        made = json.loads(run_entrepot("backup", str(site), str(saved), "--json").stdout)
+        manifest = json.loads(run_entrepot("backup", str(site), str(saved), "--json").stdout)
         after = dict(load.begun)
-        go_on(endpoint, load)
+        overwrite_and_delete(endpoint, load)
         load.stop()
         restored = restore_beside(process, endpoint, saved, anew)
-    assert restored["incarnation"] == made["incarnation"] + 1
+    assert restored["incarnation"] == manifest["incarnation"] + 1
     with started(anew) as (endpoint, _):
         s3 = client(endpoint)
-        for n in range(STILL):
+        for n in range(CONSTANT_KEYS):
             assert s3.get_object(Bucket="kept", Key=f"still {n}")["Body"].read() == body("still", n)
         for key, least in before.items():
-            found = s3.get_object(Bucket="kept", Key=key)["Body"].read()
-            assert any(found == body(key, each) for each in range(least, after[key] + 1)), key
+            data = s3.get_object(Bucket="kept", Key=key)["Body"].read()
+            assert any(data == body(key, each) for each in range(least, after[key] + 1)), key
         load = Load(endpoint)
         load.wait(2)
         load.stop()
@@ -113,15 +114,19 @@ def test_what_stood_at_the_moment_of_a_backup_stands_in_the_restored_site_whatev
 
 
 def put_at_once(endpoint: Endpoint) -> None:
-    s3 = client(endpoint, max_pool=TOGETHER)
-    with ThreadPoolExecutor(TOGETHER) as pool:
-        list(pool.map(lambda n: s3.put_object(Bucket="kept", Key=f"still {n}", Body=body("still", n)), range(STILL)))
+    s3 = client(endpoint, max_pool=AT_ONCE)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(
+            pool.map(
+                lambda n: s3.put_object(Bucket="kept", Key=f"still {n}", Body=body("still", n)), range(CONSTANT_KEYS)
+            )
+        )
 
 
-def go_on(endpoint: Endpoint, load: Load) -> None:
-    """Overwrite, delete, take apart, compact, after the backup."""
+def overwrite_and_delete(endpoint: Endpoint, load: Load) -> None:
+    """Overwrite and delete objects after the backup, until blocks have died and a pack was compacted."""
     s3 = client(endpoint)
-    for n in range(STILL):
+    for n in range(CONSTANT_KEYS):
         if n % 10:
             s3.delete_object(Bucket="kept", Key=f"still {n}")
     load.wait(3)
@@ -130,11 +135,11 @@ def go_on(endpoint: Endpoint, load: Load) -> None:
 
 
 def restore_beside(process: Popen[bytes], endpoint: Endpoint, saved: Path, anew: Path) -> Any:
-    """Restore while the old site is served: that one ends, and says why."""
+    """Restore the backup while the original site is served, which then ends and says why. Return the command's JSON."""
     key = str(endpoint.dir / "master.key")
-    told = json.loads(run_entrepot("restore", str(saved), str(anew), "--master-key", key, "--json").stdout)
+    restored = json.loads(run_entrepot("restore", str(saved), str(anew), "--master-key", key, "--json").stdout)
     assert process.wait(60) == 1
-    said = endpoint.log.read_text().splitlines()[-1]
-    assert said.startswith("entrepot: the keeper cannot run: backend 'disk': it belongs to site ")
-    assert f"incarnation {told['incarnation']}" in said
-    return told
+    last_line = endpoint.log.read_text().splitlines()[-1]
+    assert last_line.startswith("entrepot: the keeper cannot run: backend 'disk': it belongs to site ")
+    assert f"incarnation {restored['incarnation']}" in last_line
+    return restored

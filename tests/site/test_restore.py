@@ -29,10 +29,10 @@ from tests.site.running import add_cloud
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a site whose journal and master key are named by absolute paths (`site`), two backups of it (`one`
     and `two`), and the master key as it was then (`key`). The key was rotated after the second backup."""
-    folder = tmp_path_factory.mktemp("made")
+    folder = tmp_path_factory.mktemp("originals")
     asyncio.run(_make(folder))
     return folder
 
@@ -61,37 +61,37 @@ def own_files(folder: Path) -> dict[str, bytes]:
     }
 
 
-async def test_a_wrong_master_key_is_refused_before_anything_is_made(made: Path, tmp_path: Path) -> None:
-    before = own_files(made)
+async def test_a_wrong_master_key_is_refused_before_anything_is_made(originals: Path, tmp_path: Path) -> None:
+    before = own_files(originals)
     wrong = tmp_path / "wrong"
     await create_site(tmp_path / "other")
     shutil.copyfile(tmp_path / "other" / "master.key", wrong)
     with pytest.raises(Misconfigured, match="the master key file has no key"):
-        await restore(made / "one", tmp_path / "anew", wrong)
+        await restore(originals / "one", tmp_path / "anew", wrong)
     for text in ("", "no key", "entrepot-master-key-1 id ????", "\udcff"):
         wrong.write_bytes(text.encode(errors="surrogateescape"))
         with pytest.raises(Misconfigured, match="master key file"):
-            await restore(made / "one", tmp_path / "anew", wrong)
+            await restore(originals / "one", tmp_path / "anew", wrong)
     assert not (tmp_path / "anew").exists()
-    assert own_files(made) == before
+    assert own_files(originals) == before
 
 
-async def test_a_restore_writes_nothing_of_the_original_that_its_config_names(made: Path, tmp_path: Path) -> None:
-    before, anew = own_files(made), tmp_path / "anew"
-    assert before["master.key"].startswith((made / "key").read_bytes()), "a key was added since the backup"
-    restored = await restore(made / "one", anew, made / "key")
+async def test_a_restore_writes_nothing_of_the_original_that_its_config_names(originals: Path, tmp_path: Path) -> None:
+    before, anew = own_files(originals), tmp_path / "anew"
+    assert before["master.key"].startswith((originals / "key").read_bytes()), "a key was added since the backup"
+    restored = await restore(originals / "one", anew, originals / "key")
     assert restored.moved == {
-        "journal.path": str(made / "site" / "journal"),
-        "sealing.master_key": str(made / "site" / "master.key"),
+        "journal.path": str(originals / "site" / "journal"),
+        "sealing.master_key": str(originals / "site" / "master.key"),
     }
-    assert own_files(made) == before
-    assert (anew / "master.key").read_bytes() == (made / "key").read_bytes()
+    assert own_files(originals) == before
+    assert (anew / "master.key").read_bytes() == (originals / "key").read_bytes()
     async with await Site.open(anew, "cli", with_storage=False) as site:
         assert (site.incarnation, site.journal_path) == (restored.incarnation, anew / "journal")
 
 
 async def test_an_interrupted_restore_is_not_finished_by_another_backup_or_key(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    originals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
         raise Misconfigured("cut short")
@@ -100,26 +100,26 @@ async def test_an_interrupted_restore_is_not_finished_by_another_backup_or_key(
     with monkeypatch.context() as patched:
         patched.setattr(restore_module, "claim_all", fail)
         with pytest.raises(Misconfigured, match="cut short"):
-            await restore(made / "one", anew, made / "key")
+            await restore(originals / "one", anew, originals / "key")
     with pytest.raises(Misconfigured, match="`entrepot restore` of something else was interrupted there"):
-        await restore(made / "two", anew, made / "key")
+        await restore(originals / "two", anew, originals / "key")
     with pytest.raises(Misconfigured, match="which the interrupted restore wrote, differs from"):
-        await restore(made / "one", anew, made / "site" / "master.key")
+        await restore(originals / "one", anew, originals / "site" / "master.key")
     with pytest.raises(Misconfigured, match="`entrepot restore` was interrupted; run it again"):
         await Site.open(anew, "cli", with_storage=False)
-    await restore(made / "one", anew, made / "key")
+    await restore(originals / "one", anew, originals / "key")
     with pytest.raises(Misconfigured, match="is a site already"):
-        await restore(made / "one", anew, made / "key")
+        await restore(originals / "one", anew, originals / "key")
 
 
-async def test_two_restores_into_one_folder_do_not_run_at_once(made: Path, tmp_path: Path) -> None:
+async def test_two_restores_into_one_folder_do_not_run_at_once(originals: Path, tmp_path: Path) -> None:
     with unfinished_site(tmp_path / "anew", "restore", "one"), pytest.raises(Misconfigured, match="another process"):
-        await restore(made / "one", tmp_path / "anew", made / "key")
+        await restore(originals / "one", tmp_path / "anew", originals / "key")
 
 
-async def test_a_backend_that_nobody_knows_is_not_claimed_anyway(made: Path, tmp_path: Path) -> None:
+async def test_a_backend_that_nobody_knows_is_not_claimed_anyway(originals: Path, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="the backup's config names no backend 'disc'"):
-        await restore(made / "one", tmp_path / "anew", made / "key", anyway=["disc"])
+        await restore(originals / "one", tmp_path / "anew", originals / "key", anyway=["disc"])
 
 
 @pytest.mark.parametrize("borne", [(1 << 63) - 1, 1 + INCARNATION_STEPS + 1])
@@ -139,9 +139,9 @@ async def test_a_cloud_that_bears_a_huge_incarnation_neither_raises_the_sites_no
         assert f"incarnation {borne}" in opened.storage.problems()["bucket"]
 
 
-def test_a_restore_beyond_the_last_incarnation_is_refused(made: Path, tmp_path: Path) -> None:
+def test_a_restore_beyond_the_last_incarnation_is_refused(originals: Path, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="has no ids left"):
-        restore_journal(made / "one", tmp_path / "journal", above=(1 << 15) - 1)
+        restore_journal(originals / "one", tmp_path / "journal", above=(1 << 15) - 1)
 
 
 # ---- a damaged journal -----------------------------------------------------------------------------------------------
@@ -164,12 +164,12 @@ async def test_a_damaged_record_is_reported_by_fsck_and_backup_and_the_tables_al
     fault = "the journal's records from 3 on are not what was written"
     async with await Site.open(site, "cli") as opened:
         report = await maintenance.fsck(opened, read=True, replay=True)
-        made = await backup(opened, saved, keep_seconds=3600)
+        manifest = await backup(opened, saved, keep_seconds=3600)
     assert [(each.kind, each.where, each.what) for each in report.findings[:1]] == [
         ("journal-damaged", "record 3", fault)
     ]
     assert dict(report.kinds) == {"journal-damaged": 1, "replay-impossible": 1}
-    assert made.damage == fault == read_manifest(saved).damage
+    assert manifest.damage == fault == read_manifest(saved).damage
     with pytest.raises(Corrupted, match=f"{fault}. Restore another backup, or only the tables"):
         await restore(saved, anew, key)
     shutil.rmtree(anew)
@@ -182,18 +182,18 @@ async def test_a_damaged_record_is_reported_by_fsck_and_backup_and_the_tables_al
         again = await backup(opened, tmp_path / "again", keep_seconds=3600)
     assert (clean.worst, dict(replayed.kinds)) == (Severity.NONE, {"replay-impossible": 1})
     assert "with tables that were restored without their records" in replayed.findings[0].what
-    assert (again.damage, again.number > made.number) == ("", True)
+    assert (again.damage, again.number > manifest.number) == ("", True)
     await restore(tmp_path / "again", tmp_path / "third", key)
 
 
-async def test_the_tables_alone_of_an_undamaged_backup_are_not_restored(made: Path, tmp_path: Path) -> None:
+async def test_the_tables_alone_of_an_undamaged_backup_are_not_restored(originals: Path, tmp_path: Path) -> None:
     with pytest.raises(Misconfigured, match="the backup's journal is undamaged: restore it without --tables-only"):
-        await restore(made / "one", tmp_path / "anew", made / "key", tables_only=True)
+        await restore(originals / "one", tmp_path / "anew", originals / "key", tables_only=True)
 
 
-async def test_a_row_that_the_journal_does_not_make_is_found_by_a_replay_alone(made: Path, tmp_path: Path) -> None:
+async def test_a_row_that_the_journal_does_not_make_is_found_by_a_replay_alone(originals: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
-    await restore(made / "one", site, made / "key")
+    await restore(originals / "one", site, originals / "key")
     change(site, "UPDATE user SET made_ns = made_ns + 1")
     async with await Site.open(site, "cli") as opened:
         quick, replayed = await maintenance.fsck(opened), await maintenance.fsck(opened, replay=True)
