@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli.open_site import run_on_site
 from gateway.cli.options import Json, SiteOption
-from gateway.cli.output import steps, table, tell
-from gateway.cli.users import on_site
+from gateway.cli.output import format_table, print_result, step_progress
 from gateway.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from gateway.site.admin.backend_check import Tried
+    from gateway.site.admin.backend_check import BackendCheckResult
     from gateway.site.admin.lost_objects import Losses
     from gateway.site.site import Site
 
@@ -33,12 +33,12 @@ def list_(site: SiteOption, json: Json = False) -> None:
         health = await replication_status.check_backends(opened)
         return [{**use._asdict(), "health": health.get(use.name, "")} for use in found.backends]
 
-    rows = on_site(site, work, with_storage=True, strict=False)
+    rows = run_on_site(site, work, with_storage=True, strict=False)
     titles = ("NAME", "CLUSTER", "STATE", "BLOCKS", "BYTES", "LEAVING", "HEALTH")
-    tell(
+    print_result(
         rows,
         as_json=json,
-        text=lambda: table(titles, [[str(row[title.lower()]) for title in titles] for row in rows]),
+        text=lambda: format_table(titles, [[str(row[title.lower()]) for title in titles] for row in rows]),
     )
 
 
@@ -64,23 +64,23 @@ def lost(
     from gateway.site.admin.lost_objects import find_losses
 
     async def work(opened: Site) -> Losses:
-        with steps(quiet=json) as told:
+        with step_progress(quiet=json) as told:
             return await find_losses(opened, name, forget=forget, check=not no_check, progress=told)
 
-    losses = on_site(site, work, with_storage=bool(name) and not no_check, strict=False)
-    tell(text_lost_objects.to_dict(losses), as_json=json, text=lambda: text_lost_objects.to_text(losses))
+    losses = run_on_site(site, work, with_storage=bool(name) and not no_check, strict=False)
+    print_result(text_lost_objects.to_dict(losses), as_json=json, text=lambda: text_lost_objects.to_text(losses))
 
 
 @app.command("retry")
 def retry(site: SiteOption, json: Json = False) -> None:
     """Have blocks that were set aside, or that are lost, tried again now instead of once a day."""
-    from gateway.site.admin.retry_work import try_again
+    from gateway.site.admin.retry_work import retry_failed_work
 
     async def work(opened: Site) -> int:
-        return await try_again(opened.store, opened.journal, opened.timing.clock)
+        return await retry_failed_work(opened.store, opened.journal, opened.timing.clock)
 
-    count = on_site(site, work)
-    tell({"blocks": count}, as_json=json, text=lambda: [f"{count} block(s) are tried again now"])
+    count = run_on_site(site, work)
+    print_result({"blocks": count}, as_json=json, text=lambda: [f"{count} block(s) are tried again now"])
 
 
 @app.command("claim")
@@ -98,11 +98,11 @@ def claim(
     that should lie there does: then it may be another disk or bucket."""
     from gateway.site.admin import claim_backend
 
-    async def work(opened: Site) -> claim_backend.Claimed:
-        return await claim_backend.claim_again(opened, name, anyway=anyway)
+    async def work(opened: Site) -> claim_backend.ClaimResult:
+        return await claim_backend.reclaim_backend(opened, name, anyway=anyway)
 
-    found = on_site(site, work, with_storage=True, strict=False)
-    tell(claim_backend.plain(found), as_json=json, text=lambda: claim_backend.spell(found))
+    found = run_on_site(site, work, with_storage=True, strict=False)
+    print_result(claim_backend.plain(found), as_json=json, text=lambda: claim_backend.spell(found))
 
 
 @app.command("test")
@@ -117,11 +117,11 @@ def test(
     Exit status 3: a promise is not kept."""
     from gateway.site.admin import backend_check
 
-    async def work(opened: Site) -> Tried:
-        return await backend_check.try_backend(opened, name, seconds)
+    async def work(opened: Site) -> BackendCheckResult:
+        return await backend_check.check_backend(opened, name, seconds)
 
-    found = on_site(site, work, with_storage=True, strict=False)
-    tell(backend_check.plain(found), as_json=json, text=lambda: backend_check.spell(found))
+    found = run_on_site(site, work, with_storage=True, strict=False)
+    print_result(backend_check.plain(found), as_json=json, text=lambda: backend_check.spell(found))
     return 0 if found.kept else BROKEN
 
 
@@ -157,5 +157,5 @@ def explain(
     async def work(opened: Site) -> Explanation:
         return explain_object(opened, address, cluster, user, version, size_bytes)
 
-    explanation = on_site(site, work)
-    tell(text_explain.to_dict(explanation), as_json=json, text=lambda: text_explain.to_text(explanation))
+    explanation = run_on_site(site, work)
+    print_result(text_explain.to_dict(explanation), as_json=json, text=lambda: text_explain.to_text(explanation))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.cli.options import Json, SiteArgument
-from gateway.cli.output import say_file, tell
+from gateway.cli.output import print_result, print_text
 from gateway.errors import Misconfigured
 
 app = typer.Typer(help="The site's config file.", no_args_is_help=True)
@@ -45,7 +45,7 @@ def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
     config = load_text(read(path), path.parent, str(path))
     remarks = [] if site is None else config_remarks(journal_folder(site, config), config.topology(site))
     found = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
-    tell(found, as_json=json, text=lambda: [f"{path} is sound: version {config.version}", *remarks])
+    print_result(found, as_json=json, text=lambda: [f"{path} is sound: version {config.version}", *remarks])
 
 
 @app.command("show")
@@ -76,9 +76,9 @@ def show(
         load_text(text, path.parent, str(path))  # what is not sound might hold a secret
         found = tables_of(text)
     if json:
-        tell(found, as_json=True, text=list)
+        print_result(found, as_json=True, text=list)
     else:
-        say_file(text)
+        print_text(text)
 
 
 @app.command("schema")
@@ -86,7 +86,7 @@ def schema() -> None:
     """The JSON schema of the config, for editors."""
     from gateway.config.schema import schema_text
 
-    say_file(schema_text())
+    print_text(schema_text())
 
 
 @app.command("default")
@@ -94,7 +94,7 @@ def default() -> None:
     """The config that `init` writes, every line explained."""
     from gateway.config import default_text
 
-    say_file(default_text())
+    print_text(default_text())
 
 
 def reload(folder: SiteArgument, json: Json = False) -> None:
@@ -109,7 +109,7 @@ def reload(folder: SiteArgument, json: Json = False) -> None:
             if outcome.outcome == "refused"
             else f"version {outcome.version} is in force, but {outcome.why}"
         )
-    tell(
+    print_result(
         outcome._asdict(),
         as_json=json,
         text=lambda: [

@@ -1,4 +1,4 @@
-"""`entrepot keys …`: the keys that seal what is stored."""
+"""`entrepot keys …`: rotate the master key, renew the ring key, list the ring keys."""
 
 from __future__ import annotations
 
@@ -6,69 +6,70 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from gateway.cli.open_site import in_async, run_on_site
 from gateway.cli.options import Json, SiteOption
-from gateway.cli.output import progress, table, tell, when
-from gateway.cli.users import on_site
+from gateway.cli.output import format_table, format_time, print_result, progress
 
 if TYPE_CHECKING:
-    from gateway.site.admin.key_rotation import RingKeyFacts, Rotated
+    from gateway.site.admin.key_rotation import RotationResult
     from gateway.site.site import Site
 
-app = typer.Typer(help="The keys that seal what is stored.", no_args_is_help=True)
+app = typer.Typer(help="The keys that seal blocks.", no_args_is_help=True)
 
 
 @app.command("rotate")
 def rotate(site: SiteOption, json: Json = False) -> None:
-    """Make a new master key, and wrap all ring keys and secrets under it. No data is written anew."""
+    """Make a new master key, and wrap all ring keys and secrets under it. No block is rewritten."""
     from gateway.site.admin import key_rotation
 
-    async def work(opened: Site) -> Rotated:
-        with progress("wrapping keys", quiet=json) as told:
-            return await key_rotation.rotate(opened, told)
+    async def work(opened: Site) -> RotationResult:
+        with progress("wrapping keys", quiet=json) as on_progress:
+            return await key_rotation.rotate_master_key(opened, on_progress)
 
-    done = on_site(site, work)
-    what = "finished an earlier rotation" if done.finished_earlier else f"made master key {done.master}"
-    tell(
-        done._asdict(),
+    result = run_on_site(site, work)
+    what = "finished an earlier rotation" if result.finished_earlier else f"made master key {result.master}"
+    print_result(
+        result._asdict(),
         as_json=json,
-        text=lambda: [f"{what}; wrapped anew: {done.ring_keys} ring key(s), {done.secrets} secret(s)"],
+        text=lambda: [f"{what}; wrapped anew: {result.ring_keys} ring key(s), {result.secrets} secret(s)"],
     )
 
 
 @app.command("renew")
 def renew(site: SiteOption, json: Json = False) -> None:
-    """Start a new ring key for what is written from now on."""
+    """Make a new ring key, which seals all blocks that are written from now on."""
     from gateway.site.admin import key_rotation
 
-    made = f"{on_site(site, key_rotation.renew):016x}"
-    tell({"ring_key": made}, as_json=json, text=lambda: [f"new blocks are sealed with ring key {made} from now on"])
+    ring_key = f"{run_on_site(site, key_rotation.renew_ring_key):016x}"
+    print_result(
+        {"ring_key": ring_key},
+        as_json=json,
+        text=lambda: [f"new blocks are sealed with ring key {ring_key} from now on"],
+    )
 
 
 @app.command("list")
 def list_(site: SiteOption, json: Json = False) -> None:
-    """Ring keys, and how many blocks each seals."""
+    """List the ring keys, and how many blocks each has sealed."""
     from gateway.site.admin import key_rotation
 
-    async def work(opened: Site) -> list[RingKeyFacts]:
-        return key_rotation.list_ring_keys(opened)
-
-    found = on_site(site, work)
-    tell(
-        [each._asdict() for each in found],
+    keys = run_on_site(site, in_async(key_rotation.list_ring_keys))
+    print_result(
+        [key._asdict() for key in keys],
         as_json=json,
-        text=lambda: table(
+        text=lambda: format_table(
             ("RING KEY", "TENANT", "MODE", "MASTER KEY", "MADE", "BLOCKS", ""),
             [
                 (
-                    each.id,
-                    each.tenant,
-                    each.mode,
-                    each.master,
-                    when(each.made_ns),
-                    str(each.blocks),
-                    "active" if each.active else "",
+                    key.id,
+                    key.tenant,
+                    key.mode,
+                    key.master,
+                    format_time(key.made_ns),
+                    str(key.blocks),
+                    "active" if key.active else "",
                 )
-                for each in found
+                for key in keys
             ],
         ),
     )

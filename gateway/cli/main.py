@@ -13,7 +13,7 @@ import typer
 from typer.exceptions import Abort, Exit, TyperException
 
 from gateway.cli import backends, config, keys, maintenance, serve, site, users
-from gateway.cli.output import complain, print_warnings
+from gateway.cli.output import print_error, print_logged_warnings
 from gateway.errors import EntrepotError
 
 REFUSED = 1
@@ -41,7 +41,7 @@ app.add_typer(keys.app, name="keys")
 def main() -> None:
     """Run the command line; ends the process."""
     os.umask(0o077)  # nothing that a site writes is for others
-    print_warnings()
+    print_logged_warnings()
     sys.exit(run(sys.argv[1:]))
 
 
@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
     try:
         status = app(args=arguments, prog_name="entrepot", standalone_mode=False)
     except TyperException as error:
-        complain(error, as_json="--json" in arguments)
+        print_error(error, as_json="--json" in arguments)
         return USAGE
     except Exit as left:
         return left.exit_code
@@ -60,13 +60,13 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush does not fail again
         return REFUSED
     except (EntrepotError, OSError) as error:
-        complain(error, as_json="--json" in arguments)
+        print_error(error, as_json="--json" in arguments)
         return REFUSED
     except Exception as error:
         if os.environ.get("ENTREPOT_DEBUG"):
             raise
         unexpected = RuntimeError(f"this should not happen: {error!r} (ENTREPOT_DEBUG=1 shows where)")
-        complain(unexpected, as_json="--json" in arguments)
+        print_error(unexpected, as_json="--json" in arguments)
         return REFUSED
     return status if isinstance(status, int) else 0
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.open_site import run_on_site
 from gateway.cli.options import Json, SiteArgument
-from gateway.cli.output import progress, steps, tell
-from gateway.cli.users import on_site
+from gateway.cli.output import print_result, progress, step_progress
 
 if TYPE_CHECKING:
     from gateway.blocks.fsck.findings import FsckReport
@@ -62,13 +62,13 @@ def fsck(
     from gateway.site.admin import maintenance
 
     async def work(site: Site) -> FsckReport:
-        with steps(quiet=json) as told:
+        with step_progress(quiet=json) as told:
             return await maintenance.fsck(
                 site, read=read, replay=replay, mend=mend, unnamed_max=unnamed_max, progress=told
             )
 
-    report = on_site(folder, work, with_storage=True, strict=False)
-    tell(maintenance.plain(report), as_json=json, text=lambda: maintenance.spell(report))
+    report = run_on_site(folder, work, with_storage=True, strict=False)
+    print_result(maintenance.plain(report), as_json=json, text=lambda: maintenance.spell(report))
     return {Severity.WRONG: FOUND, Severity.UNCHECKED: UNCHECKED}.get(report.worst, CLEAN)
 
 
@@ -84,12 +84,12 @@ def gc(
     from gateway.site.admin import maintenance
 
     async def work(site: Site) -> Waste:
-        with steps(quiet=json) as told:
+        with step_progress(quiet=json) as told:
             return await maintenance.gc(site, dry_run=dry_run, unnamed_max=unnamed_max, progress=told)
 
-    waste = on_site(folder, work, with_storage=True)
+    waste = run_on_site(folder, work, with_storage=True)
     word = "would go" if dry_run else "left"
-    tell(maintenance.plain_waste(waste), as_json=json, text=lambda: maintenance.spell_waste(waste, word))
+    print_result(maintenance.plain_waste(waste), as_json=json, text=lambda: maintenance.spell_waste(waste, word))
     return UNCHECKED if waste.unchecked else CLEAN
 
 
@@ -113,8 +113,10 @@ def backup(
         with progress("copying the journal", quiet=json) as on_progress:
             return await backups.backup(site, target, keep_seconds=keep_days * DAY_SECONDS, progress=on_progress)
 
-    manifest = on_site(folder, work)
-    tell(text_backup.to_dict(manifest, target), as_json=json, text=lambda: text_backup.to_text(manifest, target))
+    manifest = run_on_site(folder, work)
+    print_result(
+        text_backup.to_dict(manifest, target), as_json=json, text=lambda: text_backup.to_text(manifest, target)
+    )
     return FOUND if manifest.damage else CLEAN
 
 
@@ -161,7 +163,7 @@ def restore(
         )
     )
     aged = timing_from_environment().clock.wall_ns() > restored.until_ns
-    tell(
+    print_result(
         text_restore.to_dict(restored, folder, aged=aged),
         as_json=json,
         text=lambda: text_restore.to_text(restored, folder, aged=aged),

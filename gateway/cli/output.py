@@ -1,8 +1,8 @@
 """What the commands print: tables and sentences for people, JSON for programs, errors on standard error.
 
-Everything that is printed goes through here, and nothing that a user, a store or a file put into a name or a message
-reaches the terminal as a command to it: what is not printable is escaped, as Python's string literals do. A line of
-text stays one line, so that no name forges another.
+All output goes through this module. Names and messages that come from a user, a store or a file cannot control the
+terminal: unprintable characters are escaped as in Python's string literals. A line of text stays on one line, so a
+name that contains a line break cannot forge another line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gateway.errors import (
     UserExists,
 )
 
-_SENTENCES: dict[type[EntrepotError], str] = {
+_MESSAGES: dict[type[EntrepotError], str] = {
     NoSuchUser: "there is no user {}",
     NoSuchAccessKey: "there is no access key {}",
     NoSuchBucket: "there is no bucket {}",
@@ -40,104 +40,109 @@ _SENTENCES: dict[type[EntrepotError], str] = {
 }
 
 
-def printable(text: str) -> str:
-    """*text* on one line, in which every character is one that shows: others (controls, line separators, overrides of
-    the writing direction, lone surrogates, …) are escaped, as `\\x1b`, `\\n`, `\\u202e`."""
+def escape_unprintable(text: str) -> str:
+    """Return *text* on one line. Characters that are not printable (controls, line separators, overrides of the writing
+    direction, lone surrogates, …) are escaped, as `\\x1b`, `\\n`, `\\u202e`."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def json_text(found: Any) -> str:
-    """*found* as JSON in ASCII, without a control character but the line breaks between its members."""
-    return json.dumps(found, indent=2).replace("\x7f", "\\u007f")
+def to_json(value: Any) -> str:
+    """Return *value* as JSON in ASCII. The only control characters are the line breaks between members."""
+    return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
 
 
-def sentence(error: BaseException) -> str:
-    """What went wrong, for people; possibly several lines."""
-    form = _SENTENCES.get(type(error)) if isinstance(error, EntrepotError) else None
+def error_message(error: BaseException) -> str:
+    """Return the message for people; it may have several lines."""
+    form = _MESSAGES.get(type(error)) if isinstance(error, EntrepotError) else None
     if form is not None:
-        return form.format(*(printable(str(each)) for each in error.args))
+        return form.format(*(escape_unprintable(str(each)) for each in error.args))
     if isinstance(error, TyperException):
         return error.format_message()
     if isinstance(error, OSError) and error.strerror:
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
-        return f"{printable(str(name))}: {error.strerror}" if error.filename else error.strerror
+        return f"{escape_unprintable(str(name))}: {error.strerror}" if error.filename else error.strerror
     return str(error) or type(error).__name__
 
 
-def complain(error: BaseException, *, as_json: bool) -> None:
-    """Print on standard error what went wrong. Only the first line begins at the margin: a line break that came with a
-    name cannot make another message."""
+def print_error(error: BaseException, *, as_json: bool) -> None:
+    """Print *error* on standard error. All lines but the first are indented, so a line break inside a name cannot look
+    like another message."""
     if as_json:
         code = error.wire_code if isinstance(error, EntrepotError) else type(error).__name__
-        told = json.dumps({"error": code, "message": sentence(error)}).replace("\x7f", "\\u007f")
-        print(told, file=sys.stderr)  # noqa: T201
-        return
-    first, *more = sentence(error).split("\n")
-    print(f"entrepot: {printable(first)}", *(f"  {printable(line)}" for line in more), sep="\n", file=sys.stderr)  # noqa: T201
+        line = json.dumps({"error": code, "message": error_message(error)}).replace("\x7f", "\\u007f")
+        print(line, file=sys.stderr)  # noqa: T201
+    else:
+        print(f"entrepot: {_indent_lines(error_message(error))}", file=sys.stderr)  # noqa: T201
 
 
-def say(line: str = "") -> None:
-    """Print a line on standard output, at once."""
-    print(printable(line), flush=True)  # noqa: T201
+def _indent_lines(text: str) -> str:
+    """Escape each line of *text*, and indent all but the first."""
+    first, *more = text.split("\n")
+    return "\n".join([escape_unprintable(first), *(f"  {escape_unprintable(line)}" for line in more)])
 
 
-def say_file(text: str) -> None:
-    """Print a text of several lines, which its reader knows to be one: a config, say."""
+def print_line(line: str = "") -> None:
+    """Print one line on standard output, and flush."""
+    print(escape_unprintable(line), flush=True)  # noqa: T201
+
+
+def print_text(text: str) -> None:
+    """Print a text of several lines, for example a config file. Tabs are kept."""
     for line in text.rstrip().splitlines():
-        print("\t".join(map(printable, line.split("\t"))), flush=True)  # noqa: T201
+        print("\t".join(map(escape_unprintable, line.split("\t"))), flush=True)  # noqa: T201
 
 
-def tell(found: Any, *, as_json: bool, text: Callable[[], list[str]]) -> None:
-    """Print *found* as JSON, or the lines of *text* for people."""
+def print_result(value: Any, *, as_json: bool, text: Callable[[], list[str]]) -> None:
+    """Print *value* as JSON, or the lines that *text* returns."""
     if as_json:
-        print(json_text(found), flush=True)  # noqa: T201
+        print(to_json(value), flush=True)  # noqa: T201
         return
     for line in text():
-        say(line)
+        print_line(line)
 
 
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table with aligned columns."""
-    shown = [[printable(cell) for cell in row] for row in (titles, *rows)]
+def format_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table with aligned columns."""
+    shown = [[escape_unprintable(cell) for cell in row] for row in (titles, *rows)]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in shown)
     return [line.rstrip() for line in lines]
 
 
 class _Formatter(logging.Formatter):
-    """A record as `complain` prints an error."""
+    """Formats a log record as `print_error` formats an error."""
 
     def format(self, record: logging.LogRecord) -> str:
-        first, *more = super().format(record).split("\n")
-        return "\n".join([printable(first), *(f"  {printable(line)}" for line in more)])
+        return _indent_lines(super().format(record))
 
 
-def print_warnings() -> None:
-    """Have what this process logs printed on standard error. A served site's processes take over from that."""
+def print_logged_warnings() -> None:
+    """Print the warnings and errors that this process logs on standard error. The processes of a served site replace
+    this handler."""
     handler = logging.StreamHandler()
     handler.setLevel(logging.WARNING)
     handler.setFormatter(_Formatter())
     logging.getLogger().addHandler(handler)
 
 
-def when(at_ns: int) -> str:
-    """UTC to the second."""
+def format_time(at_ns: int) -> str:
+    """Return *at_ns*, nanoseconds since the epoch, as UTC with seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ns // 1_000_000_000))
 
 
 class Progress(Protocol):
-    """Told how much is done, how much there is (0: not known), and of what."""
+    """Reports that *done* of *of* units of *what* are done. *of* is 0 if the total is not known."""
 
     def __call__(self, done: int, of: int, what: str = "") -> None: ...
 
 
 @contextmanager
 def progress(what: str, *, quiet: bool) -> Iterator[Progress]:
-    """A bar on standard error while long work goes on; nothing where nobody looks."""
+    """Show a progress bar on standard error, unless *quiet* or if standard error is not a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield _unseen
+        yield _ignore_progress
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -145,20 +150,20 @@ def progress(what: str, *, quiet: bool) -> Iterator[Progress]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        task = bars.add_task(printable(what), total=None)
+        task = bars.add_task(escape_unprintable(what), total=None)
 
-        def told(done: int, of: int, what: str = what) -> None:
-            bars.update(task, completed=done, total=of or None, description=printable(what))
+        def on_progress(done: int, of: int, what: str = what) -> None:
+            bars.update(task, completed=done, total=of or None, description=escape_unprintable(what))
 
-        yield told
+        yield on_progress
 
 
 @contextmanager
-def steps(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Progress of work that names its steps."""
-    with progress("", quiet=quiet) as told:
-        yield lambda what, done, of: told(done, of, what)
+def step_progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show the progress of work that names its steps: the callback takes the name of the step first."""
+    with progress("", quiet=quiet) as on_progress:
+        yield lambda what, done, of: on_progress(done, of, what)
 
 
-def _unseen(done: int, of: int, what: str = "") -> None:
-    """Nobody looks."""
+def _ignore_progress(done: int, of: int, what: str = "") -> None:
+    """Do nothing."""

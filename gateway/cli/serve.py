@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.options import Json, SiteArgument
-from gateway.cli.output import say, tell
+from gateway.cli.output import print_line, print_result
 from gateway.errors import InvalidArgument, Misconfigured
 
 if TYPE_CHECKING:
@@ -93,17 +93,17 @@ def _announce(serving: Supervisor, config: Config, *, as_json: bool) -> None:
     secret = (serving.folder / ROOT_SECRET).absolute()
     if as_json:
         facts = {"endpoint": serving.endpoint, "access_key": serving.root_access_key, "metrics": serving.metrics}
-        tell({**facts, "secret_key_file": str(secret) if secret.exists() else None}, as_json=True, text=list)
+        print_result({**facts, "secret_key_file": str(secret) if secret.exists() else None}, as_json=True, text=list)
         return
     at, region = serving.endpoint, config.site.region
-    say(f"endpoint: {at}")
-    say(f"access key: {serving.root_access_key}")
-    say(f"secret key: in {secret}" if secret.exists() else "secret key: no longer kept in the site's folder")
-    say(f"metrics: {serving.metrics}")
-    say("try:")
-    say(
+    print_line(f"endpoint: {at}")
+    print_line(f"access key: {serving.root_access_key}")
+    print_line(f"secret key: in {secret}" if secret.exists() else "secret key: no longer kept in the site's folder")
+    print_line(f"metrics: {serving.metrics}")
+    print_line("try:")
+    print_line(
         f"  export AWS_ENDPOINT_URL={at} AWS_DEFAULT_REGION={region} AWS_ACCESS_KEY_ID={serving.root_access_key}"
         f" AWS_SECRET_ACCESS_KEY=$(cat {shlex.quote(str(secret))})"
     )
-    say("  aws s3 mb s3://first && aws s3 cp README.md s3://first/ && aws s3 ls s3://first")
-    say(f"  curl {serving.metrics}/readyz")
+    print_line("  aws s3 mb s3://first && aws s3 cp README.md s3://first/ && aws s3 ls s3://first")
+    print_line(f"  curl {serving.metrics}/readyz")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli.open_site import run_on_site
 from gateway.cli.options import Json, SiteArgument
-from gateway.cli.output import tell, when
-from gateway.cli.users import on_site
+from gateway.cli.output import format_time, print_result
 
 if TYPE_CHECKING:
     from gateway.site.site import Site
@@ -52,7 +52,7 @@ def init(
         "access_key": created.access_key,
         "secret_key_file": str(created.secret_file),
     }
-    tell(
+    print_result(
         facts,
         as_json=json,
         text=lambda: [
@@ -84,8 +84,10 @@ def takeover(
     async def work(site: Site) -> HistoryComparison:
         return await take_over(site, confirmed=yes)
 
-    comparison = on_site(folder, work)
-    tell(text_takeover.to_dict(comparison), as_json=json, text=lambda: text_takeover.to_text(comparison, folder))
+    comparison = run_on_site(folder, work)
+    print_result(
+        text_takeover.to_dict(comparison), as_json=json, text=lambda: text_takeover.to_text(comparison, folder)
+    )
 
 
 def status(folder: SiteArgument, json: Json = False) -> None:
@@ -101,7 +103,7 @@ def status(folder: SiteArgument, json: Json = False) -> None:
             site.journal_path, site.config.topology(site.folder), site.timing.clock
         )
 
-    described, found = on_site(folder, work)
+    described, found = run_on_site(folder, work)
     asked = server_status.ask(folder)
     facts = {**described, "config_file": server_status.file_version(folder), **server_status.plain(asked)}
 
@@ -111,7 +113,7 @@ def status(folder: SiteArgument, json: Json = False) -> None:
         lines += server_status.spell(asked, str(facts["config_file"]))
         return [*lines, *text_replication.to_text(found)]
 
-    tell(facts | text_replication.to_dict(found), as_json=json, text=spelt)
+    print_result(facts | text_replication.to_dict(found), as_json=json, text=spelt)
 
 
 def version(json: Json = False) -> None:
@@ -122,12 +124,12 @@ def version(json: Json = False) -> None:
     from gateway import __version__
 
     facts = {"entrepot": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
-    tell(facts, as_json=json, text=lambda: [f"{key} {value}" for key, value in facts.items()])
+    print_result(facts, as_json=json, text=lambda: [f"{key} {value}" for key, value in facts.items()])
 
 
 def _shown(key: str, value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}={_shown(name, each)}" for name, each in value.items())
     if key == "since":
-        return when(int(value * 1e9))
+        return format_time(int(value * 1e9))
     return "no" if value is None else str(value)

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.output import when
+from gateway.cli.output import format_time
 from gateway.journal.history.backup import Manifest
 
 
@@ -19,9 +19,9 @@ def to_text(manifest: Manifest, target: Path) -> list[str]:
     """Return the same as lines for people."""
     first = f"backed up {manifest.number} records of site {manifest.site} to {target}; "
     if not manifest.damage:
-        return [f"{first}good until {when(manifest.until_ns)}"]
+        return [f"{first}good until {format_time(manifest.until_ns)}"]
     damage = (
         f"NOT sound: {manifest.damage}. Keep older backups: only the tables of this one can be restored, with "
         "`entrepot restore --tables-only`"
     )
-    return [f"{first}its blocks are kept until {when(manifest.until_ns)}", damage]
+    return [f"{first}its blocks are kept until {format_time(manifest.until_ns)}", damage]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.output import when
+from gateway.cli.output import format_time
 from gateway.site.admin.lost_objects import Losses
 from gateway.site.admin.restore import RestoredSite
 
@@ -35,8 +35,8 @@ def to_text(restored: RestoredSite, folder: Path, *, aged: bool) -> list[str]:
         lines.append(restored.unverified)
     if aged:
         lines.append(
-            f"its blocks were kept until {when(restored.until_ns)} only: `entrepot fsck {folder}` reports which are "
-            "missing"
+            f"its blocks were kept until {format_time(restored.until_ns)} only: `entrepot fsck {folder}` reports "
+            "which are missing"
         )
     return lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.output import when
+from gateway.cli.output import format_time
 from gateway.site.admin.takeover import BackendStamp, HistoryComparison
 
 
@@ -32,7 +32,7 @@ def to_text(comparison: HistoryComparison, folder: Path) -> list[str]:
         return [*lines, "the backends bear this folder's own history: there is nothing to take over"]
     about = "" if comparison.exact else "about "
     lines += [
-        f"the two histories diverge after {about}record {comparison.common}, of {when(comparison.common_ns)}",
+        f"the two histories diverge after {about}record {comparison.common}, of {format_time(comparison.common_ns)}",
         f"this folder has {comparison.own_records} record(s) after it, the other {comparison.other_records} or more",
     ]
     lines += [f"touched in this folder since: {address}" for address in comparison.touched]
@@ -57,6 +57,5 @@ def _stamp(stamp: BackendStamp) -> str:
             return f"backend {stamp.backend}: no committer has stamped it"
         case _:
             whose = "this folder's history" if stamp.state == "ours" else "ANOTHER history"
-            return (
-                f"backend {stamp.backend}: {whose}, token {stamp.counter}, record {stamp.number}, {when(stamp.at_ns)}"
-            )
+            stamped = format_time(stamp.at_ns)
+            return f"backend {stamp.backend}: {whose}, token {stamp.counter}, record {stamp.number}, {stamped}"

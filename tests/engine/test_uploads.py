@@ -27,7 +27,7 @@ from gateway.namespace.commands import complete, complete_prepared
 from gateway.namespace.commands.complete import CompleteUpload
 from gateway.namespace.commands.complete_prepared import CompletePrepared, StagePieces
 from gateway.namespace.commands.copy import CopyPart
-from gateway.site.admin.maintenance import workers_of
+from gateway.site.admin.maintenance import background_workers
 from gateway.site.site import Site
 from tests.engine.bodies import Bytes, get, put
 
@@ -86,7 +86,7 @@ async def test_an_upload_of_many_parts_is_completed_by_a_command_that_looks_at_n
     assert await engine.complete_upload(root, "tree", b"k", upload, named) == done
     with pytest.raises(NoSuchUpload):
         await engine.complete_upload(root, "tree", b"k", upload, parts)
-    releaser = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
+    releaser = next(each for each in background_workers(site) if isinstance(each, ContentReleaser))
     while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
         await releaser.step()
         assert findings(site) == {}
@@ -150,7 +150,7 @@ async def copied(engine: Engine, root: Caller, key: bytes) -> tuple[str, list[Wa
 
 async def nothing_is_left(site: Site) -> None:
     """Take apart all that nobody holds, and see that the tables agree at each step."""
-    releaser = next(each for each in workers_of(site) if isinstance(each, ContentReleaser))
+    releaser = next(each for each in background_workers(site) if isinstance(each, ContentReleaser))
     while site.store.query("SELECT count(*) FROM freed") != [(0,)]:
         await releaser.step()
         assert findings(site) == {}

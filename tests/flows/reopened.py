@@ -159,7 +159,7 @@ class Reopened:
 
     async def move_copies(self) -> None:
         """And brings every block where it should be."""
-        workers = [each for each in maintenance.workers_of(self.site) if isinstance(each, Planner | Mover)]
+        workers = [each for each in maintenance.background_workers(self.site) if isinstance(each, Planner | Mover)]
         for _ in range(MOVES):
             await self.site.storage.stamp()  # as the keeper does all the time
             while any([await worker.step() for worker in workers]):

@@ -12,7 +12,7 @@ from gateway.blocks.write.writer import StoredRun
 from gateway.engine.types import Caller
 from gateway.journal.session_commands import OpenSession
 from gateway.namespace.commands.objects import PutObject
-from gateway.site.admin.maintenance import workers_of
+from gateway.site.admin.maintenance import background_workers
 from gateway.site.site import Site
 from tests.new_sites import ACCESS_KEY
 
@@ -40,7 +40,7 @@ class Keeper:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._workers = workers_of(site)
+        self._workers = background_workers(site)
 
     async def collect(self) -> None:
         """Until nobody finds anything more, also after beats have told what everybody has seen."""

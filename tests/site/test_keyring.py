@@ -10,7 +10,12 @@ import pytest
 from gateway.crypto import master
 from gateway.errors import EntrepotError
 from gateway.site.admin import key_rotation
-from gateway.site.admin.key_rotation import list_ring_keys, renew, renew_if_the_mode_changed, rotate
+from gateway.site.admin.key_rotation import (
+    list_ring_keys,
+    renew_ring_key,
+    renew_ring_key_if_mode_changed,
+    rotate_master_key,
+)
 from gateway.site.admin.users import add_user
 from gateway.site.site import Site
 from tests.endpoint import started
@@ -64,7 +69,7 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
     async with await Site.open(tmp_path / "site", with_storage=False) as site:
         for number in range(5):
             await add_user(site, f"user{number}")
-        monkeypatch.setattr(key_rotation, "AT_ONCE", 2)
+        monkeypatch.setattr(key_rotation, "BATCH_KEYS", 2)
         sent = []
 
         def stop_after_two(done: int, of: int) -> None:
@@ -73,15 +78,15 @@ async def test_a_rotation_that_was_cut_short_is_finished_by_the_next(
                 raise EntrepotError("killed")
 
         with pytest.raises(EntrepotError, match="killed"):
-            await rotate(site, stop_after_two)
+            await rotate_master_key(site, stop_after_two)
         assert sent == [(1, 7), (3, 7)]
     async with await Site.open(tmp_path / "site", with_storage=False) as site:
         assert len(site.keyring.masters) == 2
-        done = await rotate(site)
+        done = await rotate_master_key(site)
         assert (done.finished_earlier, done.secrets) == (True, 4)
         assert len(site.keyring.masters) == 2
         assert site.store.query("SELECT DISTINCT master FROM access_key") == [(done.master,)]
-        fresh = await rotate(site)
+        fresh = await rotate_master_key(site)
         assert (fresh.finished_earlier, fresh.ring_keys, fresh.secrets) == (False, 1, 6)
 
 
@@ -89,8 +94,8 @@ async def test_another_mode_in_the_config_takes_a_new_ring_key(tmp_path: Path) -
     new_site(tmp_path / "site")
     change_config(tmp_path / "site", 'mode = "aes-256-gcm"', 'mode = "tagged"')
     async with await Site.open(tmp_path / "site", with_storage=False) as site:
-        assert await renew_if_the_mode_changed(site)
-        assert not await renew_if_the_mode_changed(site)
+        assert await renew_ring_key_if_mode_changed(site)
+        assert not await renew_ring_key_if_mode_changed(site)
         assert [(each.mode, each.active) for each in list_ring_keys(site)] == [
             ("aes-256-gcm", False),
             ("tagged", True),
@@ -102,7 +107,7 @@ async def test_of_two_that_renew_at_once_one_ring_key_comes(tmp_path: Path) -> N
 
     new_site(tmp_path / "site")
     async with await Site.open(tmp_path / "site", with_storage=False) as site:
-        made = await asyncio.gather(renew(site), renew(site))
+        made = await asyncio.gather(renew_ring_key(site), renew_ring_key(site))
         assert len(set(made)) == 1
         assert len(list_ring_keys(site)) == 2
 

@@ -19,7 +19,7 @@ from gateway.site.admin import maintenance
 from gateway.site.admin import restore as restore_module
 from gateway.site.admin.backup import backup
 from gateway.site.admin.create_site import create_site, unfinished_site
-from gateway.site.admin.key_rotation import rotate
+from gateway.site.admin.key_rotation import rotate_master_key
 from gateway.site.admin.restore import restore
 from gateway.site.site import Site
 from gateway.site.storage.agreement import INCARNATION_STEPS
@@ -51,7 +51,7 @@ async def _make(folder: Path) -> None:
         for name in ("one", "two"):
             await backup(opened, folder / name, keep_seconds=3600)
         shutil.copyfile(site / "master.key", folder / "key")
-        await rotate(opened)
+        await rotate_master_key(opened)
 
 
 def own_files(folder: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from gateway.errors import EntrepotError, Misconfigured
 from gateway.site.admin import restore as restore_module
 from gateway.site.admin.backup import backup
 from gateway.site.admin.lost_objects import find_losses
-from gateway.site.admin.maintenance import workers_of
+from gateway.site.admin.maintenance import background_workers
 from gateway.site.admin.restore import restore
 from gateway.site.site import Site
 from tests.site.running import change_config
@@ -80,7 +80,7 @@ async def test_what_lies_elsewhere_too_is_brought_where_its_policy_wants_it(
     shutil.rmtree(tmp_path / "vault")
     await restore(tmp_path / "saved", tmp_path / "anew", folder / "master.key", without=["vault"])
     async with await Site.open(tmp_path / "anew") as site:
-        workers = [each for each in workers_of(site) if each.name in ("planner", "mover")]
+        workers = [each for each in background_workers(site) if each.name in ("planner", "mover")]
         while not await held(site, "third"):
             for worker in workers:
                 await worker.step()

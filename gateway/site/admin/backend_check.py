@@ -37,13 +37,13 @@ OBJECTS_MAX = 256
 BYTES_MAX = 256 << 20
 
 
-class Promise(NamedTuple):
+class PromiseCheck(NamedTuple):
     what: str
     broken: str
     """How it was not kept; empty where it was."""
 
 
-class Speed(NamedTuple):
+class Throughput(NamedTuple):
     verb: str
     size: int
     """Bytes of a value."""
@@ -54,11 +54,11 @@ class Speed(NamedTuple):
     worst_seconds: float
 
 
-class Tried(NamedTuple):
+class BackendCheckResult(NamedTuple):
     backend: str
-    promises: tuple[Promise, ...]
-    speeds: tuple[Speed, ...]
-    traits: tuple[tuple[str, str], ...] = ()
+    promises: tuple[PromiseCheck, ...]
+    throughputs: tuple[Throughput, ...]
+    capabilities: tuple[tuple[str, str], ...] = ()
     """What such places differ in, and how it is here; none of it is relied on."""
 
     @property
@@ -66,34 +66,34 @@ class Tried(NamedTuple):
         return not any(promise.broken for promise in self.promises)
 
 
-async def try_backend(site: Site, name: str, seconds: float) -> Tried:
+async def check_backend(site: Site, name: str, seconds: float) -> BackendCheckResult:
     """Try it; each measurement takes about so long. Raises `InvalidArgument` for one that is not in the config."""
     backend = next((each for each in site.storage.backends.values() if each.name == name), None)
     if backend is None:
         raise InvalidArgument(f"the config names no backend {name!r}")
     number = next(each for each, other in site.storage.backends.items() if other is backend)
-    trial = _Trial(backend, site.journal.session, site.timing)
-    promises = [Promise(OURS, await _broken(lambda: _ours(backend, number, site)))]
-    speeds: list[Speed] = []
-    traits: dict[str, str] = {}
+    trial = _BackendTest(backend, site.journal.session, site.timing)
+    promises = [PromiseCheck(OURS, await _failure_of(lambda: _has_own_marker(backend, number, site)))]
+    throughputs: list[Throughput] = []
+    capabilities: dict[str, str] = {}
     try:
         if not promises[0].broken:  # nothing is put on a place that is not ours, or cannot be reached
-            promises += [Promise(what, await _broken(check)) for what, check in trial.checks()]
-            traits = await _traits(site, name)
+            promises += [PromiseCheck(what, await _failure_of(check)) for what, check in trial.checks()]
+            capabilities = await _capabilities(site, name)
         if not any(promise.broken for promise in promises):
             for size in SIZES:
                 for at_once in CONCURRENCIES:
-                    speeds += await trial.measure(size, at_once, seconds)
-            promises.append(Promise(BUSY, ""))
+                    throughputs += await trial.measure(size, at_once, seconds)
+            promises.append(PromiseCheck(BUSY, ""))
     except errors.BackendError as error:
-        promises.append(Promise(BUSY, f"{type(error).__name__}: {error}"))
+        promises.append(PromiseCheck(BUSY, f"{type(error).__name__}: {error}"))
     finally:
         left = await trial.tidy()
-    promises += [Promise(TIDY, left)] if len(promises) > 1 else []
-    return Tried(name, tuple(promises), tuple(speeds), tuple(traits.items()))
+    promises += [PromiseCheck(TIDY, left)] if len(promises) > 1 else []
+    return BackendCheckResult(name, tuple(promises), tuple(throughputs), tuple(capabilities.items()))
 
 
-async def _ours(backend: Backend, number: int, site: Site) -> str:
+async def _has_own_marker(backend: Backend, number: int, site: Site) -> str:
     try:
         await check_marker(backend, number, site.store)
     except Misconfigured as error:
@@ -101,7 +101,7 @@ async def _ours(backend: Backend, number: int, site: Site) -> str:
     return ""
 
 
-async def _traits(site: Site, name: str) -> dict[str, str]:
+async def _capabilities(site: Site, name: str) -> dict[str, str]:
     """Asked of the driver itself."""
     place = site.storage.topology.backends[name]
     if place.s3 is None:
@@ -118,14 +118,14 @@ async def _traits(site: Site, name: str) -> dict[str, str]:
         await driver.close()
 
 
-async def _broken(check: Callable[[], Awaitable[str]]) -> str:
+async def _failure_of(check: Callable[[], Awaitable[str]]) -> str:
     try:
         return await check()
     except errors.BackendError as error:
         return f"{type(error).__name__}: {error}"
 
 
-class _Trial:
+class _BackendTest:
     def __init__(self, backend: Backend, session: int, timing: Timing) -> None:
         self._backend = backend
         self._list_seconds = timing.inventory.thousand_keys_seconds * LISTED_MAX / 1_000
@@ -230,7 +230,7 @@ class _Trial:
 
     # ---- speed -------------------------------------------------------------------------------------------------------
 
-    async def measure(self, size: int, at_once: int, seconds: float) -> list[Speed]:
+    async def measure(self, size: int, at_once: int, seconds: float) -> list[Throughput]:
         """Puts, and gets of what was put."""
         value = os.urandom(size)
         crc32c = crc32c_of([value])
@@ -245,12 +245,12 @@ class _Trial:
         async def get() -> None:
             await self._backend.get(keys[int(time.perf_counter() * 1e6) % len(keys)])
 
-        speeds = [
+        throughputs = [
             await _timed("put", size, at_once, seconds, most, put),
             await _timed("get", size, at_once, seconds, most * 8, get),
         ]
         await self.tidy()
-        return speeds
+        return throughputs
 
     async def tidy(self) -> str:
         """Delete all that was put. Answers what stood in the way."""
@@ -262,7 +262,7 @@ class _Trial:
 
 async def _timed(
     verb: str, size: int, at_once: int, seconds: float, most: int, call: Callable[[], Awaitable[None]]
-) -> Speed:
+) -> Throughput:
     took: list[float] = []
     began = time.perf_counter()
 
@@ -276,32 +276,32 @@ async def _timed(
     elapsed = time.perf_counter() - began
     took.sort()
     rate = len(took) / elapsed
-    return Speed(verb, size, at_once, rate, rate * size, took[len(took) // 2], took[-1])
+    return Throughput(verb, size, at_once, rate, rate * size, took[len(took) // 2], took[-1])
 
 
-def plain(found: Tried) -> dict[str, Any]:
+def plain(found: BackendCheckResult) -> dict[str, Any]:
     """Plain values."""
     return {
         "backend": found.backend,
         "kept": found.kept,
         "promises": [each._asdict() for each in found.promises],
-        "traits": dict(found.traits),
-        "speeds": [each._asdict() for each in found.speeds],
+        "traits": dict(found.capabilities),
+        "speeds": [each._asdict() for each in found.throughputs],
     }
 
 
-def spell(found: Tried) -> list[str]:
+def spell(found: BackendCheckResult) -> list[str]:
     """For people."""
     lines = [f"{'NOT KEPT' if each.broken else 'kept'}: {each.what}" + (f": {each.broken}" if each.broken else "")
              for each in found.promises]  # fmt: skip
-    lines += [f"{what}: {how}" for what, how in found.traits]
-    if found.speeds:
+    lines += [f"{what}: {how}" for what, how in found.capabilities]
+    if found.throughputs:
         lines.append(
             f"{'':4} {'value':>8} {'at once':>7} {'per second':>10} {'MB/s':>8} {'median ms':>9} {'worst ms':>9}"
         )
     lines += [
         f"{each.verb:4} {each.size:8} {each.at_once:7} {each.per_second:10.0f} {each.bytes_per_second / 1e6:8.1f} "
         f"{each.median_seconds * 1e3:9.2f} {each.worst_seconds * 1e3:9.2f}"
-        for each in found.speeds
+        for each in found.throughputs
     ]
     return lines

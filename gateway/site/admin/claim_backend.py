@@ -32,7 +32,7 @@ SAMPLE = 16
 """Blocks that are looked for."""
 
 
-class Claimed(NamedTuple):
+class ClaimResult(NamedTuple):
     """What was found, and done."""
 
     backend: str
@@ -46,14 +46,14 @@ class Claimed(NamedTuple):
     """Those of them that do."""
 
 
-class _Found(NamedTuple):
+class _Sample(NamedTuple):
     looked_for: int
     there: int
     strange: str
     """A value that lies there, where none was found that should; empty where there is none."""
 
 
-async def claim_again(site: Site, name: str, *, anyway: bool) -> Claimed:
+async def reclaim_backend(site: Site, name: str, *, anyway: bool) -> ClaimResult:
     """Put this site's marker on the place of the backend *name*, which lost it. *anyway*: also where nothing that
     should lie there does.
 
@@ -104,7 +104,7 @@ async def claim_all(
                 later[name] = RestoredElsewhere(check_claim(held, wanted) or "", backend=name)
                 continue
             _see_that_it_gives_way(opened[name], held, wanted, _others(store, number))
-            found = _Found(0, 0, "") if held is not None else await _looked(opened[name], number, store)
+            found = _Sample(0, 0, "") if held is not None else await _looked(opened[name], number, store)
             empty = awaited and found.looked_for > 0 and not found.there
             if (found.strange or empty) and name not in anyway:
                 raise Misconfigured(f"backend {name!r}: {_told(found)} No backend was claimed")
@@ -118,16 +118,16 @@ async def claim_all(
     return {name: said.message for name, said in later.items()}
 
 
-async def _claim(backend: Backend, number: int, rows: JournalTables, *, anyway: bool) -> Claimed:
+async def _claim(backend: Backend, number: int, rows: JournalTables, *, anyway: bool) -> ClaimResult:
     wanted, held = _wanted(rows, number), await backend.marker()
     found = await _looked(backend, number, rows)
     if held is not None and held.without_fence == wanted:
-        return Claimed(backend.name, False, held.incarnation, found.looked_for, found.there)
+        return ClaimResult(backend.name, False, held.incarnation, found.looked_for, found.there)
     _see_that_it_gives_way(backend, held, wanted, _others(rows, number))
     if (found.strange or (found.looked_for and not found.there)) and not anyway:
         raise Misconfigured(f"backend {backend.name!r}: {_told(found)}. Nothing was done; --anyway claims it as it is")
     await backend.claim(wanted)
-    return Claimed(backend.name, True, held.incarnation if held else 0, found.looked_for, found.there)
+    return ClaimResult(backend.name, True, held.incarnation if held else 0, found.looked_for, found.there)
 
 
 async def _opened(place: BackendPlace, timing: Timing) -> Backend:
@@ -149,7 +149,7 @@ def _see_that_it_gives_way(backend: Backend, held: Marker | None, wanted: Marker
         raise backend_errors.OwnedByAnotherSite(why, backend=backend.name)
 
 
-async def _looked(backend: Backend, number: int, rows: JournalTables) -> _Found:
+async def _looked(backend: Backend, number: int, rows: JournalTables) -> _Sample:
     """Whether some of the blocks that should lie there do; and, where not one does, what does instead."""
     sample = _sample(number, rows)
     there = 0
@@ -159,7 +159,7 @@ async def _looked(backend: Backend, number: int, rows: JournalTables) -> _Found:
         except (backend_errors.NotFound, backend_errors.Corrupted):
             continue
         there += 1
-    return _Found(len(sample), there, "" if there else await _first(backend))
+    return _Sample(len(sample), there, "" if there else await _first(backend))
 
 
 def _sample(number: int, rows: JournalTables) -> list[bytes]:
@@ -180,7 +180,7 @@ async def _first(backend: Backend) -> str:
     return ""
 
 
-def _told(found: _Found) -> str:
+def _told(found: _Sample) -> str:
     if found.looked_for:
         first = f"none of {found.looked_for} blocks that should lie there does"
     else:
@@ -202,12 +202,12 @@ def _others(rows: JournalTables, number: int) -> set[int]:
     return {each for each, _ in _ids(rows).values()} - {number}
 
 
-def plain(found: Claimed) -> dict[str, Any]:
+def plain(found: ClaimResult) -> dict[str, Any]:
     """Plain values."""
     return found._asdict()
 
 
-def spell(found: Claimed) -> list[str]:
+def spell(found: ClaimResult) -> list[str]:
     """For people."""
     if not found.claimed:
         first = f"backend {found.backend} bears this site's marker already: nothing was done"

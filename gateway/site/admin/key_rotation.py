@@ -21,7 +21,7 @@ from gateway.site.storage.keyring import MODE_WORDS, MODES
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-AT_ONCE = 200
+BATCH_KEYS = 200
 """Keys that one command wraps anew."""
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 """Called with how many are done and how many there are."""
 
 
-class Rotated(NamedTuple):
+class RotationResult(NamedTuple):
     master: str
     """The id of the master key that wraps everything now."""
     ring_keys: int
@@ -38,7 +38,7 @@ class Rotated(NamedTuple):
     """An earlier rotation was finished, and no new master key was made."""
 
 
-class RingKeyFacts(NamedTuple):
+class RingKeyInfo(NamedTuple):
     id: str
     tenant: str
     mode: str
@@ -49,7 +49,7 @@ class RingKeyFacts(NamedTuple):
     blocks: int
 
 
-async def rotate(site: Site, progress: Progress = lambda done, of: None) -> Rotated:
+async def rotate_master_key(site: Site, progress: Progress = lambda done, of: None) -> RotationResult:
     """Wrap all ring keys and secrets under a new master key; or, if a rotation was cut short, finish that one."""
     unfinished = bool(_elsewhere(site, "ring_key")) or bool(_elsewhere(site, "access_key"))
     if not unfinished:
@@ -64,10 +64,10 @@ async def rotate(site: Site, progress: Progress = lambda done, of: None) -> Rota
     for resealed in _batches(_resealed(site)):
         secrets += await site.journal.send(ResealAccessKeys(tuple(resealed)))
         progress(done := done + len(resealed), total)
-    return Rotated(site.keyring.masters.current.id, ring_keys, secrets, unfinished)
+    return RotationResult(site.keyring.masters.current.id, ring_keys, secrets, unfinished)
 
 
-async def renew(site: Site, tenant: str = TENANT) -> int:
+async def renew_ring_key(site: Site, tenant: str = TENANT) -> int:
     """A new ring key for what *tenant* writes from now on, of the config's mode. Answers its id."""
     rows = site.store.query("SELECT ring_key FROM tenant WHERE name = ?", (tenant,))
     if not rows:
@@ -82,16 +82,16 @@ async def renew(site: Site, tenant: str = TENANT) -> int:
             continue  # the id was drawn before a restart of the committer, and used
 
 
-async def renew_if_the_mode_changed(site: Site, tenant: str = TENANT) -> bool:
+async def renew_ring_key_if_mode_changed(site: Site, tenant: str = TENANT) -> bool:
     """Ring keys have a mode for good, so another mode in the config takes a new one."""
     (row,) = site.store.query("SELECT id FROM tenant WHERE name = ?", (tenant,))
     if site.keyring.active(row[0]).mode == MODES[site.config.sealing.mode]:
         return False
-    await renew(site, tenant)
+    await renew_ring_key(site, tenant)
     return True
 
 
-def list_ring_keys(site: Site) -> list[RingKeyFacts]:
+def list_ring_keys(site: Site) -> list[RingKeyInfo]:
     """All ring keys, oldest first."""
     rows = site.store.query(
         "SELECT r.id, t.name, r.master, r.made_ns, t.ring_key = r.id FROM ring_key r JOIN tenant t ON t.id = r.tenant"
@@ -99,7 +99,7 @@ def list_ring_keys(site: Site) -> list[RingKeyFacts]:
     )
     blocks = dict(site.store.query("SELECT ring_key, count(*) FROM block GROUP BY ring_key"))
     return [
-        RingKeyFacts(
+        RingKeyInfo(
             f"{ring_key:016x}",
             tenant,
             MODE_WORDS[site.keyring.ring_key(ring_key).mode],
@@ -142,7 +142,7 @@ def _batches(items: Iterator[T]) -> Iterator[list[T]]:
     batch: list[T] = []
     for item in items:
         batch.append(item)
-        if len(batch) == AT_ONCE:
+        if len(batch) == BATCH_KEYS:
             yield batch
             batch = []
     if batch:

@@ -45,7 +45,7 @@ def expire_seconds(config: Config) -> float:
     return config.uploads.expire_days * DAY_SECONDS
 
 
-def workers_of(site: Site) -> list[Worker]:
+def background_workers(site: Site) -> list[Worker]:
     """Everything that is done in the background at a site."""
     store, journal, storage = site.store, site.journal, site.storage
 
@@ -108,7 +108,7 @@ async def fsck(
 
     Raises `Misconfigured` as `gc`, with *mend* also where another copy of this site's folder has gone on with a
     backend; and `DiskFull` where the scratch file of a replay has no room."""
-    _see_whose_tables(site)
+    _require_own_schema(site)
     if mend:
         await site.storage.stamp()
     database = JournalPaths(journal_folder(site.folder, site.config)).database
@@ -137,19 +137,19 @@ async def gc(
 
     Raises `Misconfigured` where another version has made the tables, or another copy of this site's folder has gone on
     with a backend."""
-    _see_whose_tables(site)
+    _require_own_schema(site)
     backends, limits = site.storage.backends, ListingLimits(unnamed_max, site.timing)
     if dry_run:
         return await collecting.survey(site.store, backends, progress, limits)
     await site.storage.stamp()
     # copies are the keeper's alone: nobody else puts a block anywhere
-    workers = [each for each in workers_of(site) if not isinstance(each, Planner | Mover)]
+    workers = [each for each in background_workers(site) if not isinstance(each, Planner | Mover)]
     return await collecting.collect(
         site.store, site.journal, backends, workers, site.timing, progress, refresh=site.storage.stamp, limits=limits
     )
 
 
-def _see_whose_tables(site: Site) -> None:
+def _require_own_schema(site: Site) -> None:
     """What looks at each of them asks for those of its own version; a site that is served goes on with those of the
     version that serves it, also once another one is installed."""
     ((schema,),) = site.store.query("PRAGMA user_version")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SLICE = 128
 
 
-async def try_again(store: Tables, journal: WorkerJournal, clock: Clock) -> int:
+async def retry_failed_work(store: Tables, journal: WorkerJournal, clock: Clock) -> int:
     """Have every block that was set aside, or that is lost, looked at now, as if it had never failed. Answers how many
     there were. One that fails again is set aside again, and one without a good copy is lost again."""
     after, count = b"", 0

@@ -15,7 +15,7 @@ from gateway.site.serve_lock import read_serving
 from gateway.timing import timing_from_environment
 
 
-class Served(NamedTuple):
+class ServerStatus(NamedTuple):
     """How it was when somebody asked."""
 
     serving: dict[str, Any] | None
@@ -32,22 +32,22 @@ class Served(NamedTuple):
     """Why the config's file was not taken over, as `Refusals.plain` says it."""
 
 
-def ask(folder: Path) -> Served:
+def ask(folder: Path) -> ServerStatus:
     """Ask who serves the site in *folder*. Blocking."""
     serving = read_serving(folder)
     if serving is None:
-        return Served(None, "", {}, {}, "")
+        return ServerStatus(None, "", {}, {}, "")
     try:
         told = _health(str(serving["metrics"]))
     except (OSError, ValueError) as error:
-        return Served(serving, "", {}, {}, f"it does not answer: {error}")
+        return ServerStatus(serving, "", {}, {}, f"it does not answer: {error}")
     config, processes = str(told["config"]), dict(told["processes"])
     others = {name: each["config"] for name, each in processes.items() if each["config"] != config}
     troubles: dict[str, dict[str, str]] = {}
     for name, each in processes.items():
         for backend, why in each.get("backends", {}).items():
             troubles.setdefault(backend, {})[name] = why
-    return Served(serving, config, others, troubles, "", told.get("config_refused"))
+    return ServerStatus(serving, config, others, troubles, "", told.get("config_refused"))
 
 
 def _health(address: str) -> dict[str, Any]:
@@ -68,14 +68,14 @@ def file_version(folder: Path) -> str:
         return f"refused: {error}"
 
 
-def plain(found: Served) -> dict[str, Any]:
+def plain(found: ServerStatus) -> dict[str, Any]:
     """Plain values."""
     serving = found.serving if found.serving is None else {**found.serving, "config": found.config}
     told = {"serving": serving, "other_configs": found.others, "backend_troubles": found.troubles}
     return {**told, "config_refused": found.refused}
 
 
-def spell(found: Served, file: str) -> list[str]:
+def spell(found: ServerStatus, file: str) -> list[str]:
     """What people should know of it; nothing where all is well. *file*: `file_version`."""
     lines = [f"serving: {found.silent}"] if found.silent else []
     if found.config and file != found.config:

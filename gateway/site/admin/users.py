@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TENANT = "default"
 
 
-class NewKey(NamedTuple):
+class NewAccessKey(NamedTuple):
     """An access key as it is told once, to who asked for it."""
 
     user: str
@@ -27,7 +27,7 @@ class NewKey(NamedTuple):
         return f"NewKey({self.user!r}, {self.access_key!r})"
 
 
-class UserFacts(NamedTuple):
+class UserInfo(NamedTuple):
     name: str
     root: bool
     buckets: int
@@ -35,21 +35,21 @@ class UserFacts(NamedTuple):
     made_ns: int
 
 
-class KeyFacts(NamedTuple):
+class AccessKeyInfo(NamedTuple):
     access_key: str
     user: str
     made_ns: int
 
 
-def choose_key(user: str, access_key: str | None = None, secret: str | None = None) -> NewKey:
+def choose_access_key(user: str, access_key: str | None = None, secret: str | None = None) -> NewAccessKey:
     """What was asked for, checked; drawn at random where nothing was. Raises `InvalidArgument`."""
     chosen = names.new_access_key() if access_key is None else names.check_access_key(access_key)
-    return NewKey(user, chosen, names.new_secret() if secret is None else names.check_secret(secret))
+    return NewAccessKey(user, chosen, names.new_secret() if secret is None else names.check_secret(secret))
 
 
-async def add_user(site: Site, name: str, access_key: str | None = None, secret: str | None = None) -> NewKey:
+async def add_user(site: Site, name: str, access_key: str | None = None, secret: str | None = None) -> NewAccessKey:
     """Make a user with a first access key. Raises `UserExists`, `AccessKeyExists`, `InvalidArgument`."""
-    key = choose_key(names.check_user(name), access_key, secret)
+    key = choose_access_key(names.check_user(name), access_key, secret)
     master = site.keyring.masters.current
     sealed = seal_secret(master, key.access_key, key.secret)
     await site.journal.send(AddUser(name, TENANT, False, key.access_key, sealed, master.id))
@@ -61,29 +61,31 @@ async def remove_user(site: Site, name: str) -> None:
     await site.journal.send(RemoveUser(name))
 
 
-async def add_key(site: Site, user: str, access_key: str | None = None, secret: str | None = None) -> NewKey:
+async def add_access_key(
+    site: Site, user: str, access_key: str | None = None, secret: str | None = None
+) -> NewAccessKey:
     """One more access key. Raises `NoSuchUser`, `AccessKeyExists`, `InvalidArgument`."""
-    key = choose_key(user, access_key, secret)
+    key = choose_access_key(user, access_key, secret)
     master = site.keyring.masters.current
     sealed = seal_secret(master, key.access_key, key.secret)
     await site.journal.send(AddAccessKey(user, key.access_key, sealed, master.id))
     return key
 
 
-async def remove_key(site: Site, access_key: str) -> None:
+async def remove_access_key(site: Site, access_key: str) -> None:
     """Raises `NoSuchAccessKey`, `AccessDenied` for the root user's last one."""
     await site.journal.send(RemoveAccessKey(access_key))
 
 
-def list_users(site: Site) -> list[UserFacts]:
+def list_users(site: Site) -> list[UserInfo]:
     """All users, by name."""
     rows = site.store.query("SELECT name, root, buckets, access_keys, made_ns FROM user ORDER BY name")
-    return [UserFacts(name, bool(root), buckets, unpack(keys) or (), made) for name, root, buckets, keys, made in rows]
+    return [UserInfo(name, bool(root), buckets, unpack(keys) or (), made) for name, root, buckets, keys, made in rows]
 
 
-def list_keys(site: Site, user: str | None = None) -> list[KeyFacts]:
+def list_access_keys(site: Site, user: str | None = None) -> list[AccessKeyInfo]:
     """Access keys, of one user or of all, by user and age. Raises `NoSuchUser`."""
     if user is not None and not site.store.query("SELECT 1 FROM user WHERE name = ?", (user,)):
         raise NoSuchUser(user)
     rows = site.store.query("SELECT access_key, user, made_ns FROM access_key ORDER BY user, made_ns, access_key")
-    return [KeyFacts(*row) for row in rows if user is None or row[1] == user]
+    return [AccessKeyInfo(*row) for row in rows if user is None or row[1] == user]

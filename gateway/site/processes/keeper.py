@@ -17,8 +17,8 @@ from gateway.metrics import counter, gauge
 from gateway.metrics.json_log import INFO
 from gateway.reconcile.mover import Mover
 from gateway.reconcile.planner import Planner
-from gateway.site.admin.key_rotation import renew_if_the_mode_changed
-from gateway.site.admin.maintenance import expire_seconds, workers_of
+from gateway.site.admin.key_rotation import renew_ring_key_if_mode_changed
+from gateway.site.admin.maintenance import background_workers, expire_seconds
 from gateway.site.processes.child import Child, run_child
 from gateway.site.processes.control_channel import Message, Question
 from gateway.site.processes.priority import lower_priority
@@ -61,9 +61,9 @@ class KeeperRole(SiteRole):
     async def work(self, child: Child, site: Site) -> None:
         if not child.again:
             await check_none_missing(site.storage.topology, site.journal_path)
-        if await renew_if_the_mode_changed(site):
+        if await renew_ring_key_if_mode_changed(site):
             child.log(INFO, "a new ring key, for the mode that the config asks for", mode=site.config.sealing.mode)
-        self._workers = workers_of(site)
+        self._workers = background_workers(site)
         storage = site.storage
         self._probe = ReadinessProbe(site.journal, site.store, storage.backends, lambda: storage.topology, site.timing)
         child.ready()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.blocks.types import block_id_of
 from gateway.journal.tables import WorkState
 from gateway.reconcile.commands import Fail, FailWork, SuspectCopy
-from gateway.site.admin.retry_work import try_again
+from gateway.site.admin.retry_work import retry_failed_work
 from tests.reconcile.shores import Shores
 from tests.reconcile.test_settling import check, fill, site
 
@@ -21,13 +21,13 @@ async def test_a_lost_block_whose_copy_came_back_is_found_when_somebody_asks(sit
     await site.journal.send(SuspectCopy(block_id_of(key), site.ids[0], "absent"))
     await site.move()
     assert [state for state, _, _ in site.work_rows()] == [WorkState.LOST]
-    assert await try_again(site.store, site.worker_journal, site.timing.clock) == 1
+    assert await retry_failed_work(site.store, site.worker_journal, site.timing.clock) == 1
     await site.move()
     assert site.work_rows() == [(WorkState.LOST, 1, "no good copy on b0")], "it is as lost as it was"
     memory._values[key] = kept
     await site.move()
     assert [state for state, _, _ in site.work_rows()] == [WorkState.LOST], "nobody looks by himself before a day"
-    assert await try_again(site.store, site.worker_journal, site.timing.clock) == 1
+    assert await retry_failed_work(site.store, site.worker_journal, site.timing.clock) == 1
     await site.move()
     assert site.work_rows() == []
     await check(site)
@@ -41,7 +41,7 @@ async def test_what_was_set_aside_begins_with_its_first_try_and_the_rest_is_left
     aside = tuple(Fail(block, later_ns, WorkState.ASIDE, 10, "what it was") for block in blocks[:2])
     await site.worker_journal.send(FailWork(aside))
     await site.worker_journal.send(FailWork((Fail(blocks[2], later_ns, WorkState.WAITING, 3, "it waits"),)))
-    assert await try_again(site.store, site.worker_journal, site.timing.clock) == 2
+    assert await retry_failed_work(site.store, site.worker_journal, site.timing.clock) == 2
     rows = {block: rest for block, *rest in site.work_rows("block, state, attempts")}
     assert [rows[block] for block in blocks[:3]] == [[0, 0], [0, 0], [0, 3]]
-    assert await try_again(site.store, site.worker_journal, site.timing.clock) == 0
+    assert await retry_failed_work(site.store, site.worker_journal, site.timing.clock) == 0

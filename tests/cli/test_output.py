@@ -16,7 +16,7 @@ import typer.main
 
 from gateway.cli import output
 from gateway.cli.main import app, run
-from gateway.cli.output import complain, json_text, printable, say_file, table, tell
+from gateway.cli.output import escape_unprintable, format_table, print_error, print_result, print_text, to_json
 from gateway.errors import InvalidArgument, NoSuchUser
 from gateway.metrics.json_log import INFO, JsonLog
 from gateway.timing import Timing
@@ -40,24 +40,24 @@ def test_whatever_is_not_printable_is_escaped_and_the_rest_is_as_it_was() -> Non
     for number in range(0x110000):
         each = chr(number)
         if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-            assert printable(each).isascii()
-            assert printable(each).startswith("\\")
+            assert escape_unprintable(each).isascii()
+            assert escape_unprintable(each).startswith("\\")
     for text in ("", "plain", "grüße/日本語 [red]x[/red]", "back\\slash", "👩🏽"):
-        assert printable(text) == text
-    assert printable("\x1b\n\t\u202e\udc80\x7f") == r"\x1b\n\t\u202e\udc80\x7f"
+        assert escape_unprintable(text) == text
+    assert escape_unprintable("\x1b\n\t\u202e\udc80\x7f") == r"\x1b\n\t\u202e\udc80\x7f"
 
 
 def test_lines_tables_and_errors_are_unharmed(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(None, as_json=False, text=lambda: [NAME, f"of {NAME}"])
+    print_result(None, as_json=False, text=lambda: [NAME, f"of {NAME}"])
     unharmed(capsys.readouterr().out, lines=2)
-    tell(None, as_json=False, text=lambda: table(("NAME", "MORE"), [(NAME, "x"), ("short", NAME)]))
+    print_result(None, as_json=False, text=lambda: format_table(("NAME", "MORE"), [(NAME, "x"), ("short", NAME)]))
     unharmed(capsys.readouterr().out, lines=3)
     for error in (InvalidArgument(NAME), NoSuchUser(NAME), OSError(2, "No such file", NAME), OSError(2, "x", b"\x1b")):
-        complain(error, as_json=False)
+        print_error(error, as_json=False)
         unharmed(capsys.readouterr().err)
-    complain(NoSuchUser(NAME), as_json=False)
+    print_error(NoSuchUser(NAME), as_json=False)
     unharmed(capsys.readouterr().err, lines=1)
-    say_file(f"# {EVIL}\nkey\t= 1\n")
+    print_text(f"# {EVIL}\nkey\t= 1\n")
     printed = capsys.readouterr().out
     assert "key\t= 1\n" in printed
     unharmed(printed.replace("\t", ""))
@@ -65,12 +65,12 @@ def test_lines_tables_and_errors_are_unharmed(capsys: pytest.CaptureFixture[str]
 
 def test_json_is_ascii_without_control_characters_and_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     found = {NAME: [NAME, "\udc80"]}
-    tell(found, as_json=True, text=list)
+    print_result(found, as_json=True, text=list)
     printed = capsys.readouterr().out
     assert printed.isascii()
     unharmed(printed)
-    assert json.loads(printed) == json.loads(json_text(found)) == found
-    complain(InvalidArgument(NAME), as_json=True)
+    assert json.loads(printed) == json.loads(to_json(found)) == found
+    print_error(InvalidArgument(NAME), as_json=True)
     printed = capsys.readouterr().err
     unharmed(printed, lines=1)
     assert json.loads(printed)["message"] == NAME
@@ -79,7 +79,7 @@ def test_json_is_ascii_without_control_characters_and_tells_the_same(capsys: pyt
 def test_what_a_command_logs_is_unharmed(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     before = list(root.handlers)
-    output.print_warnings()
+    output.print_logged_warnings()
     try:
         logging.getLogger("backends").warning("backend %s is away", NAME)
         unharmed(capsys.readouterr().err)
@@ -198,7 +198,7 @@ def test_every_command_of_the_parser_is_run_below() -> None:
         assert set(PARSED) - run_below == set()
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=[printable(" ".join(each[:2]))[:20] for each in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS, ids=[escape_unprintable(" ".join(each[:2]))[:20] for each in COMMANDS])
 def test_every_command_prints_names_without_what_they_would_do_to_a_terminal(
     served: Endpoint, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

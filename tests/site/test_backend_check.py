@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from backends.testing.faulty import Fault, FaultKind, FaultPlan, Faulty
-from gateway.site.admin.backend_check import try_backend
+from gateway.site.admin.backend_check import check_backend
 from gateway.site.site import Site as OpenSite
 from gateway.timing import parse_timing
 from tests.endpoint import ENTREPOT, command_environment
@@ -160,7 +160,7 @@ async def test_a_place_whose_listings_do_not_end_breaks_that_promise_alone(new_f
         ((number,),) = site.store.query("SELECT id FROM backend")
         guarded: Any = site.storage.backends[number]
         guarded.replace_inner(Faulty(guarded.inner, FaultPlan([Fault(FaultKind.DELAY, "list", seconds=3_600)])))
-        found = await try_backend(site, "disk", 0.1)
+        found = await check_backend(site, "disk", 0.1)
     assert {each.what: each.broken for each in found.promises if each.broken} == {
         "listings are in order, by prefix, and show what was put": (
             "a listing of a few keys did not end within 0.05 s; it had shown 0"

@@ -19,7 +19,7 @@ def process(config: str, **backends: str) -> dict[str, Any]:
     return {"pid": 2, "well": True, "restarts": 0, "config": config, **({"backends": backends} if backends else {})}
 
 
-def told(monkeypatch: pytest.MonkeyPatch, **processes: dict[str, Any]) -> server_status.Served:
+def told(monkeypatch: pytest.MonkeyPatch, **processes: dict[str, Any]) -> server_status.ServerStatus:
     monkeypatch.setattr(server_status, "read_serving", lambda folder: SERVING)
     monkeypatch.setattr(server_status, "_health", lambda address: {"config": "new", "processes": processes})
     return server_status.ask(Path("site"))
