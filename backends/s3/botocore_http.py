@@ -12,14 +12,10 @@ from typing import Any
 import aiohttp
 from aiobotocore.httpsession import AIOHTTPSession
 
-from backends.s3.connections import bound_heads
+from backends.s3.connections import ResponseTooLong, bound_heads
 
 RESPONSE_BYTES_MAX = 64 << 10
 """Bound of the responses that are parsed in one step on the event loop: errors, and requests about a bucket."""
-
-
-class ResponseTooLong(aiohttp.ClientPayloadError):
-    """The response is longer than any valid response to that request."""
 
 
 async def read_bounded(stream: aiohttp.StreamReader, bytes_max: int) -> bytes:

@@ -15,6 +15,10 @@ _HEADS_BYTES = 16 << 10  # bytes parsed in one step while a head is awaited
 _WAITING_MAX = 16  # parsed responses that nobody has taken yet
 
 
+class ResponseTooLong(aiohttp.ClientPayloadError):
+    """The response is longer than any valid response to that request."""
+
+
 class _Protocol(ResponseHandler):
     """Passes one response head at a time to aiohttp.
 

@@ -1,4 +1,5 @@
-"""Translate what S3 servers and connections report into `backends.errors`: one table of codes, one of HTTP statuses.
+"""Translate what S3 servers and connections report into `backends.errors`, by tables of S3 codes, of HTTP statuses and
+of exception classes.
 
 The client for values returns the server's XML; botocore returns parsed fields; both raise exceptions of their own where
 no response came. All of these become an `S3Failure`, and `to_backend_error` turns that into one error that names the
@@ -10,11 +11,16 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from backends import errors
+import aiohttp
+
 from backends.errors import BackendError, Corrupted, Denied, Full, Misconfigured, NotFound, Unavailable
+from backends.s3.connections import ResponseTooLong
+from backends.s3.http_client import BodyTooLong, ConnectionCut, MalformedResponse
 
 _FIELD = {name: re.compile(rf"<{name}>([^<]*)</{name}>") for name in ("Code", "Message", "Region")}
 _QUOTED_CHARS_MAX = 300
@@ -32,6 +38,7 @@ _NO_BUCKET = "there is no such bucket; create it, or set create_bucket"
 _QUOTA = "a quota is used up, or the store is full"
 _CLOCK = "the clocks differ too much; set this machine's by NTP"
 _ELSEWHERE = "it sends us to another address, where nobody goes with these credentials; name that one as the endpoint"
+_NOT_S3 = "its response is not one of S3"
 _BODY = "the bytes that arrived there are not those that were sent"
 
 _CODES: dict[str, tuple[type[BackendError], str]] = {
@@ -108,25 +115,29 @@ _STATES: dict[int, tuple[type[BackendError], str]] = {
     507: (Full, _QUOTA),
 }
 
-# Marks in the texts of exceptions where no response came, or none that was understood; the first match counts.
-_NO_ANSWER: tuple[tuple[tuple[str, ...], type[BackendError], str], ...] = (
-    (("ResponseTooLong", "BodyTooLong"), Corrupted, "its response is longer than any valid response to that"),
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
+"""Reasons of an `ssl.SSLError` if the peer does not speak TLS."""
+
+_Row = tuple[tuple[type[BaseException], ...], type[BackendError], str]
+_NO_RESPONSE: tuple[_Row, ...] = (
+    ((BodyTooLong, ResponseTooLong), Corrupted, "its response is longer than any valid response to that"),
     (
-        ("certificate verify failed", "CERTIFICATE_VERIFY_FAILED"),
+        (ssl.SSLCertVerificationError,),
         Misconfigured,
         "its certificate is not trusted; name the authority that signed it in ca_file",
     ),
+    ((socket.gaierror, aiohttp.ClientConnectorDNSError), Unavailable, "its host's name is not known"),
+    ((ConnectionRefusedError,), Unavailable, "nobody listens there"),
+    ((TimeoutError,), Unavailable, "no answer in time"),
+    ((MalformedResponse,), Corrupted, _NOT_S3),
     (
-        ("WRONG_VERSION_NUMBER", "record layer failure"),
-        Misconfigured,
-        "it does not speak TLS; is it http:// instead of https://?",
+        (ConnectionCut, ConnectionError, aiohttp.ServerDisconnectedError, aiohttp.ClientPayloadError),
+        Unavailable,
+        "the connection was cut",
     ),
-    (("gaierror", "Name or service not known", "getaddrinfo"), Unavailable, "its host's name is not known"),
-    (("ConnectionRefused", "Connect call failed", "Connection refused"), Unavailable, "nobody listens there"),
-    (("TimedOut", "Timeout", "timed out"), Unavailable, "no answer in time"),
-    (("MalformedResponse", "ResponseParserError", "ParseError"), Corrupted, "its response is not one of S3"),
-    (("ConnectionCut", "IncompleteBody", "ConnectionReset", "Closed"), Unavailable, "the connection was cut"),
 )
+"""What exceptions mean if no response came, or none that was understood. The first row counts that has a class of the
+exception, or of one that it carries (`_carried`)."""
 
 
 class BucketLocation(NamedTuple):
@@ -141,18 +152,20 @@ class BucketLocation(NamedTuple):
 
 
 class S3Failure(NamedTuple):
-    """An error response; or, with `status` 0 and a text in `message`, the reason why there was no response."""
+    """An error response; or, with `status` 0, the exception because of which there was none, and its text."""
 
     status: int = 0
     code: str = ""
     message: str = ""
     region: str = ""
     retry_after_s: float | None = None
+    error: BaseException | None = None
 
 
-def failure_of_http_error(error: Exception) -> S3Failure:
-    """Describe an exception of `http_client`: why there was no response."""
-    return S3Failure(message=f"{type(error).__name__}: {error}")
+def failure_without_response(error: BaseException) -> S3Failure:
+    """Describe an exception of `http_client` or botocore that says why there was no response."""
+    source = getattr(error, "kwargs", {}).get("error", "")  # the connection's own error, which botocore leaves out
+    return S3Failure(message=" ".join(filter(None, [f"{type(error).__name__}: {error}", str(source)])), error=error)
 
 
 def failure_in_response(status: int, headers: Mapping[str, str], body: bytes) -> S3Failure:
@@ -168,8 +181,7 @@ def failure_of_botocore_error(error: BaseException) -> S3Failure:
     """Describe an exception of botocore: an error response, or why there was none."""
     response: dict[str, Any] | None = getattr(error, "response", None)
     if not isinstance(response, dict):
-        source = getattr(error, "kwargs", {}).get("error", "")  # the connection's own error, which botocore leaves out
-        return S3Failure(message=" ".join(filter(None, [f"{type(error).__name__}: {error}", str(source)])))
+        return failure_without_response(error)
     fault, meta = response.get("Error", {}), response.get("ResponseMetadata", {})
     headers = meta.get("HTTPHeaders", {})
     code, status = str(fault.get("Code", "")), int(meta.get("HTTPStatusCode", 0))
@@ -214,7 +226,27 @@ def _meaning(failure: S3Failure) -> tuple[type[BackendError], str]:
         return Unavailable, "it has an error of its own"
     if failure.status:
         return Misconfigured, "it refuses the request"
-    for marks, kind, meaning in _NO_ANSWER:
-        if any(mark in failure.message for mark in marks):
+    if failure.error is not None and (known := _meaning_without_response(failure.error)) is not None:
+        return known
+    return Unavailable, "no answer: " + failure.message.partition("\n")[0][:_QUOTED_CHARS_MAX]
+
+
+def _meaning_without_response(error: BaseException) -> tuple[type[BackendError], str] | None:
+    """Return the meaning by the classes of *error* and of those that it carries; None where no class is known."""
+    from botocore.parsers import ResponseParserError  # a slow import, which is done before any request
+
+    carried = list(_carried(error))
+    if any(isinstance(each, ssl.SSLError) and getattr(each, "reason", "") in _NO_TLS for each in carried):
+        return Misconfigured, "it does not speak TLS; is it http:// instead of https://?"
+    of_botocore: _Row = ((ResponseParserError,), Corrupted, _NOT_S3)
+    for classes, kind, meaning in (*_NO_RESPONSE, of_botocore):
+        if any(isinstance(each, classes) for each in carried):
             return kind, meaning
-    return errors.Unavailable, "no answer: " + failure.message.partition("\n")[0][:_QUOTED_CHARS_MAX]
+    return None
+
+
+def _carried(error: object) -> Iterator[BaseException]:
+    """Yield *error* and the errors that it carries: botocore names one in `kwargs`, aiohttp in `os_error`."""
+    while isinstance(error, BaseException):
+        yield error
+        error = getattr(error, "kwargs", {}).get("error") or getattr(error, "os_error", None)

@@ -22,7 +22,7 @@ from backends import base, errors
 from backends.base import Buffer, Stat
 from backends.s3.control import ControlClient
 from backends.s3.credentials import Credentials
-from backends.s3.errors import failure_in_response, failure_of_http_error, to_backend_error
+from backends.s3.errors import failure_in_response, failure_without_response, to_backend_error
 from backends.s3.http_client import ERROR_BYTES_MAX, BodyTooLong, HttpClient, HttpError, HttpResponse
 from backends.s3.settings import S3Settings
 from backends.s3.signing import EMPTY_SHA256, UNSIGNED, Signer
@@ -147,7 +147,7 @@ class ObjectRequests:
         try:
             response = await self._client.request(method, target, signed, body, bytes_max=bytes_max)
         except (HttpError, OSError, ValueError) as error:
-            raise to_backend_error(failure_of_http_error(error), self._location, key, error) from error
+            raise to_backend_error(failure_without_response(error), self._location, key, error) from error
         if response.is_success:
             return response
         raise to_backend_error(

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
+
+import aiohttp
 import pytest
-from botocore.exceptions import ClientError, ConnectTimeoutError
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    ReadTimeoutError,
+    SSLError,
+)
+from botocore.parsers import ResponseParserError
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backends import errors
+from backends.s3.connections import ResponseTooLong
 from backends.s3.errors import (
     BucketLocation,
     S3Failure,
     failure_in_response,
     failure_of_botocore_error,
-    failure_of_http_error,
+    failure_without_response,
     retry_after_seconds,
     to_backend_error,
 )
+from backends.s3.http_client import BodyTooLong, ConnectionCut, HttpError, MalformedResponse
 
 WHERE = BucketLocation("far", "bkt", "http://h:9000")
 
@@ -90,9 +104,46 @@ def test_no_answer_is_unavailable_and_a_pause_is_read() -> None:
     assert [retry_after_seconds(header) for header in headers] == [7.0, 0.0, None, None, None, None, None]
 
 
+WITHOUT_RESPONSE: list[tuple[BaseException, type[errors.BackendError], str]] = [
+    (BodyTooLong(5), errors.Corrupted, "longer than any valid response"),
+    (ConnectionClosedError(error=ResponseTooLong("x"), endpoint_url="u"), errors.Corrupted, "longer than any valid"),
+    (ssl.SSLCertVerificationError(1, "x"), errors.Misconfigured, "is not trusted"),
+    (socket.gaierror(-2, "x"), errors.Unavailable, "host's name is not known"),
+    (ConnectionRefusedError(111, "x"), errors.Unavailable, "nobody listens there"),
+    (EndpointConnectionError(error=ConnectionRefusedError(), endpoint_url="u"), errors.Unavailable, "nobody listens"),
+    (ConnectTimeoutError(error=aiohttp.ConnectionTimeoutError(), endpoint_url="u"), errors.Unavailable, "in time"),
+    (ReadTimeoutError(error=TimeoutError(), endpoint_url="u"), errors.Unavailable, "no answer in time"),
+    (aiohttp.SocketTimeoutError(), errors.Unavailable, "no answer in time"),
+    (MalformedResponse("x"), errors.Corrupted, "not one of S3"),
+    (ResponseParserError("x"), errors.Corrupted, "not one of S3"),
+    (ConnectionCut("x"), errors.Unavailable, "the connection was cut"),
+    (ConnectionClosedError(error=aiohttp.ServerDisconnectedError(), endpoint_url="u"), errors.Unavailable, "was cut"),
+    (MalformedResponse("a Content-Length of 'TimedOut'"), errors.Corrupted, "not one of S3"),
+    (HttpError("certificate verify failed"), errors.Unavailable, "no answer: HttpError: certificate verify failed"),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "meaning"), WITHOUT_RESPONSE)
+def test_an_exception_is_judged_by_its_class_and_not_by_its_text(
+    error: BaseException, kind: type[errors.BackendError], meaning: str
+) -> None:
+    made = to_backend_error(failure_of_botocore_error(error), WHERE, "k", error)
+    assert type(made) is kind
+    assert meaning in str(made)
+
+
+def test_a_peer_without_tls_is_found_by_the_reason_of_the_tls_error() -> None:
+    error = ssl.SSLError(1, "x")
+    error.reason = "WRONG_VERSION_NUMBER"
+    for each in (error, SSLError(error=error, endpoint_url="u")):
+        made = to_backend_error(failure_of_botocore_error(each), WHERE, "k", each)
+        assert type(made) is errors.Misconfigured
+        assert "does not speak TLS" in str(made)
+
+
 @given(st.text(max_size=300))
 def test_whatever_is_said_becomes_an_error_of_ours_of_bounded_length(text: str) -> None:
-    for said in (failure_of_http_error(OSError(text)), refused(400, "Odd", text)):
+    for said in (failure_without_response(OSError(text)), refused(400, "Odd", text)):
         made = to_backend_error(said, WHERE, "k", OSError())
         assert isinstance(made, errors.BackendError)
         assert len(str(made)) < 600
