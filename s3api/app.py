@@ -12,6 +12,7 @@ import itertools
 import logging
 import secrets
 import time
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from gateway.engine.types import Clock
@@ -27,9 +28,8 @@ from s3api.format.unsupported import check_headers
 from s3api.http.exchange import NEWEST, OLDEST, Exchange
 from s3api.operations import ROUTES
 from s3api.ops.expected_owner import EXPECTED, check_expected_owner
-from s3api.request import S3Request, lower_headers
+from s3api.request import Operation, S3Request, lower_headers
 from s3api.response import STATUS_LINES, Response
-from s3api.routing import Route
 from s3api.settings import S3Settings
 
 if TYPE_CHECKING:
@@ -71,19 +71,12 @@ class S3App:
         try:
             try:
                 request = self._read_request(exchange, request_id)
-                route = self._route(request)
-                if (
-                    EXPECTED in request.headers
-                    and request.bucket
-                    and route.signed
-                    and route.operation != "CreateBucket"
-                ):
-                    await check_expected_owner(request, EXPECTED, request.bucket)
-                response = await route.handler(request)
+                response = await self._start_operation(request)
             except (ConnectionError, asyncio.CancelledError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last handler: every error becomes a response)
                 response = self._error_response_for(exchange, request, request_id, error)
+
             close = self.closing or exchange.must_close(self._settings.drain_bytes)
             if response.chunks is None:
                 # Most responses are written without a coroutine of their own.
@@ -121,9 +114,12 @@ class S3App:
         target = parse_target(origin, virtual_bucket(authority, self._settings.base_domains))
         return S3Request(self._engine, self._settings, exchange, message.method, target, headers, request_id)
 
-    def _route(self, request: S3Request) -> Route:
-        """Return the route of *request* after authenticating it. Raises S3Error NotImplemented if the request uses a
-        feature that is not implemented."""
+    def _start_operation(self, request: S3Request) -> Awaitable[Response]:
+        """Authenticate *request* and return its operation, to be awaited. A plain function, since each coroutine around
+        the operation would cost every request time.
+
+        Raises what `Authenticator.authenticate` raises, and S3Error NotImplemented if the request uses a feature that
+        is not implemented."""
         hoisted = hoisted_headers(request.target, request.headers)
         headers = {**hoisted, **request.headers} if hoisted else request.headers
         route = ROUTES.find(request.method, request.target.scope, request.query, headers)
@@ -132,8 +128,10 @@ class S3App:
             # Headers that come as query parameters are not among the signed headers.
             self._authenticator.authenticate(request)
         request.headers = headers
-        check_headers(request.headers, self._settings.sealed)
-        return route
+        check_headers(headers, self._settings.sealed)
+        if EXPECTED in headers and request.bucket and route.signed and route.operation != "CreateBucket":
+            return _run_if_owned(request, request.bucket, route.handler)
+        return route.handler(request)
 
     def _lines(self, request_id: str) -> str:
         return (
@@ -209,3 +207,9 @@ class S3App:
                 exchange.channel.remote,
             )
         )
+
+
+async def _run_if_owned(request: S3Request, bucket: str, operation: Operation) -> Response:
+    """Run *operation* if *bucket* has the owner that the client expects. Raises as `check_expected_owner`."""
+    await check_expected_owner(request, EXPECTED, bucket)
+    return await operation(request)
