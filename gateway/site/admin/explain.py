@@ -127,19 +127,21 @@ def explain(
         size = file.size
     stored = None
     if file is not None:
-        stored = _stored_blocks(site, topology, cluster, file.shape, file.content, file.size)
+        stored = _find_stored_blocks(site, topology, cluster, file.shape, file.content, file.size)
     return Explanation(
         address,
         version=row.version_text if row is not None else None,
         size=file.size if file is not None else None,
         delete_marker=row is not None and file is None,
         cluster=cluster,
-        target=_write_target(site, topology, bucket, key, size, user),
+        target=_find_write_target(site, topology, bucket, key, size, user),
         stored=stored,
     )
 
 
-def _write_target(site: Site, topology: Topology, bucket: str, key: bytes, size: int | None, user: str) -> WriteTarget:
+def _find_write_target(
+    site: Site, topology: Topology, bucket: str, key: bytes, size: int | None, user: str
+) -> WriteTarget:
     lost = lost_backends(site.store)
     policy = topology.policy_for(bucket, key, size, user)
     first = next((n for n, rule in enumerate(topology.rules) if rule.matches(bucket, key, size, user)), None)
@@ -155,7 +157,9 @@ def _write_target(site: Site, topology: Topology, bucket: str, key: bytes, size:
     )
 
 
-def _stored_blocks(site: Site, topology: Topology, cluster: str, shape: int, content: int, size: int) -> StoredBlocks:
+def _find_stored_blocks(
+    site: Site, topology: Topology, cluster: str, shape: int, content: int, size: int
+) -> StoredBlocks:
     """Group the blocks of a file with this shape and content by their policy and their backends."""
     targets = PlacementTargets(site.store, lambda: topology)
     targets.refresh()

@@ -82,7 +82,7 @@ async def find_losses(
         if forget:
             raise InvalidArgument("--forget needs the name of a backend")
         return await _with_matches(site, Losses("", 0, 0, (), 0, False), _WITHOUT_A_GOOD_COPY)
-    target = await _target(site, name, forget)
+    target = await _resolve_target(site, name, forget)
     if check:
         remaining = await check_remaining_copies(
             site.store, site.storage.backends, target.id, target.excluded, progress
@@ -131,7 +131,7 @@ def losses_by_journal(store: TableReader, database: Path) -> Losses:
     return _add_matches(losses, matches)
 
 
-async def _target(site: Site, name: str, forget: bool) -> _Target:
+async def _resolve_target(site: Site, name: str, forget: bool) -> _Target:
     """Look up the backend *name*; with *forget*, give it up."""
     rows = site.store.query("SELECT id, lost FROM backend WHERE name = ?", (name,))
     if not rows:

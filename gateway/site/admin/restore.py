@@ -8,7 +8,8 @@ The restored site is the same site in a new incarnation. Only this command chang
 1. *Absent or empty.* Everything that can be checked without a backend is checked here: the manifest, the config, the
    names of backends, and that the master key opens everything that the backup's journal has wrapped. A failure leaves
    no trace.
-2. *Marked as unfinished.* The mark identifies the backup (`_identity`). The config and the master key are written.
+2. *Marked as unfinished.* The mark identifies the backup (`_compute_identity`). The config and the master key are
+   written.
 3. *With a journal.* It is a copy of the backup's, in an incarnation above the backup's and above every credible one in
    the backends' markers (`agreement`). Backends that are left out are recorded as lost.
 4. *Claimed.* The backends bear markers of the new incarnation. The original site ends when it next looks at its
@@ -124,17 +125,19 @@ async def restore(
     lost = check_without(backup.database, without, backup.topology.backends)
     key = key_file.read_bytes()
     _check_key(master.parse(key, key_file), backup.database)
-    with unfinished_site(folder, "restore", _identity(backup, tables_only)):
+    with unfinished_site(folder, "restore", _compute_identity(backup, tables_only)):
         write_file(folder / CONFIG_NAME, backup.config)
         config = load(folder)
         _install_key(key, key_file, master_key(folder, config))
         paths, timing = JournalPaths(journal_folder(folder, config)), timing_from_environment()
         if not paths.database.exists():
             with _suggesting_without():
-                above = await _greatest_incarnation(backup.topology, lost, backup.manifest, timing)
+                above = await _find_greatest_incarnation(backup.topology, lost, backup.manifest, timing)
             journal_backup.restore(target, paths.folder, above=above, tables_only=tables_only)
         record_as_lost(paths, frozenset(without), timing)
-        unverified = await asyncio.to_thread(_unverified, paths.database, backup.manifest) if tables_only else ""
+        unverified = (
+            await asyncio.to_thread(_describe_unverified, paths.database, backup.manifest) if tables_only else ""
+        )
         store = ReadStore(paths.database)
         try:
             failpoints.reach("restore-made")
@@ -160,7 +163,7 @@ def _read_backup(target: Path, folder: Path) -> _Backup:
     manifest = journal_backup.read_manifest(target)
     if not (target / CONFIG_NAME).exists():
         raise Misconfigured(f"{target} is not a complete backup: {CONFIG_NAME} is missing")
-    text, moved = _own_config(read(target / CONFIG_NAME), folder)
+    text, moved = _rewrite_own_paths(read(target / CONFIG_NAME), folder)
     topology = load_text(text, folder).topology(folder)
     return _Backup(manifest, target / journal_backup.DATABASE, text, moved, topology)
 
@@ -178,7 +181,7 @@ def _suggesting_without() -> Iterator[None]:
         raise
 
 
-def _own_config(text: str, folder: Path) -> tuple[str, dict[str, str]]:
+def _rewrite_own_paths(text: str, folder: Path) -> tuple[str, dict[str, str]]:
     """Return the config *text* for the site in *folder*, with its journal and master key inside that folder, and the
     settings that named a path outside, with that path. If there are any, comments are lost. Raises `Misconfigured`."""
     config, tables = load_text(text, folder), tables_of(text)
@@ -210,7 +213,7 @@ def _check_names(anyway: Collection[str], without: Collection[str], topology: To
             raise Misconfigured(f"backend {name!r} cannot be both claimed anyway and left out")
 
 
-def _identity(backup: _Backup, tables_only: bool) -> str:
+def _compute_identity(backup: _Backup, tables_only: bool) -> str:
     """Return a digest that differs between restores of different backups. The backends that are left out are not part
     of it, since a second attempt may leave out more of them."""
     text = json.dumps([backup.manifest.to_dict(), backup.config, tables_only], sort_keys=True)
@@ -243,7 +246,7 @@ def _install_key(key: bytes, key_file: Path, path: Path) -> None:
         raise Misconfigured(f"{path}, which the interrupted restore wrote, differs from {key_file}")
 
 
-def _unverified(database: Path, manifest: Manifest) -> str:
+def _describe_unverified(database: Path, manifest: Manifest) -> str:
     """Return what is not known of tables that were restored without their records. Called in a thread."""
     report = FsckReport()
     check_tables(database, report, lambda done, total: None)
@@ -255,7 +258,9 @@ def _unverified(database: Path, manifest: Manifest) -> str:
     )
 
 
-async def _greatest_incarnation(topology: Topology, lost: Collection[str], manifest: Manifest, timing: Timing) -> int:
+async def _find_greatest_incarnation(
+    topology: Topology, lost: Collection[str], manifest: Manifest, timing: Timing
+) -> int:
     """Return the greatest credible incarnation of the backup's site in a backend's marker (`agreement`); 0 if there is
     none. Backends in *lost* are not asked. Raises `Misconfigured` if a marker belongs to another site, or cannot be
     read."""

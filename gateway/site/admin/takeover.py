@@ -219,14 +219,14 @@ async def _compare(site: Site, fences: list[Fence], stamps: tuple[BackendStamp, 
     """Compare the journal with the *fences* of other histories."""
     last = head(site.store).number
     if not fences:
-        return HistoryComparison(False, last, _time_ns(site.store, last), True, 0, 0, (), False, stamps, 0)
+        return HistoryComparison(False, last, _read_time_ns(site.store, last), True, 0, 0, (), False, stamps, 0)
     common, exact = min(common_record(site.store, fence) for fence in fences)
     database = JournalPaths(site.journal_path).database
     touched, more = await asyncio.to_thread(touched_addresses, database, common)
     return HistoryComparison(
         diverged=True,
         common=common,
-        common_ns=_time_ns(site.store, common),
+        common_ns=_read_time_ns(site.store, common),
         exact=exact,
         own_records=last - common,
         other_records=max(0, max(fence.number for fence in fences) - common),
@@ -257,7 +257,7 @@ def common_record(rows: JournalTables, fence: Fence) -> CommonRecord:
     return CommonRecord(max(shared, default=0), exact=False)
 
 
-def _time_ns(rows: JournalTables, number: int) -> int:
+def _read_time_ns(rows: JournalTables, number: int) -> int:
     """Return the time of the batch with record *number*; 0 if there is none."""
     found = rows.query("SELECT at_ns FROM journal WHERE number <= ? ORDER BY number DESC LIMIT 1", (number,))
     return int(found[0][0]) if found else 0
