@@ -40,8 +40,8 @@ class S3Server(Server):
         self._app = app
         options: dict[str, Any] = {
             "auto_decompress": False,
-            "keepalive_timeout": settings.idle_seconds,
-            "lingering_time": timing.connections.linger_seconds,
+            "idle_seconds": settings.idle_seconds,
+            "linger_seconds": timing.connections.linger_seconds,
             "max_line_size": settings.head_bytes,
             "max_field_size": settings.head_bytes,
             "max_headers": settings.header_count,

@@ -14,17 +14,10 @@ Theory of operation. A connection is in one of these states; `start` runs in one
     closing    `_graceful_close` is set: the transport is closed, and its write buffer is flushed
     lost       `connection_lost` was called
 
-Private names of aiohttp. `RequestHandler` has no public interface for such a loop, so this class uses these private
-attributes and methods of it and of its base class. It overrides no private method:
-
-    of the parser       _parser, _messages, _waiter, _msg_queue_resume_size, _buffer_paused, _resume_reading_if_drained
-    of the loop         _loop, _task_handler, _force_close, _close, _keepalive, _lingering_time
-    of the keepalive    _keepalive_timeout, _keepalive_handle, _next_keepalive_close_time, _process_keepalive
-    of shutdown         _current_request, _request_in_progress, _handler_waiter
-    of flow control     _paused, _drain_helper
-
-aiohttp also calls `_cancel` of the current request, which `Exchange` implements. The lock file pins aiohttp's version;
-tests/s3api/test_wire.py and test_wire_hostile.py fail if one of these names changes its meaning.
+Private names of aiohttp. `RequestHandler` has no public interface for such a loop, so this class uses the private
+attributes and methods in `AIOHTTP_PRIVATE`. It overrides no private method. The lock file pins aiohttp's version;
+tests/s3api/test_aiohttp_names.py fails if an update renames one, test_wire.py and test_wire_hostile.py if one changes
+its meaning.
 """
 
 from __future__ import annotations
@@ -56,22 +49,41 @@ Refuse = Callable[[str, str], bytes]
 """(client's address, S3 code) → the complete response to a request whose head cannot be parsed."""
 
 
+AIOHTTP_PRIVATE = {
+    "_messages": "parsed heads (or the parser's errors) with their bodies, oldest first",
+    "_waiter": "future that ends when `_messages` gets an entry; `close` and `force_close` cancel it",
+    "_parser": "the parser; None after the connection was lost",
+    "_buffer_paused": "reading is paused, since too many parsed heads wait in `_messages`",
+    "_msg_queue_resume_size": "the number of parsed heads at which reading is resumed",
+    "_resume_reading_if_drained": "parses what is buffered and resumes reading",
+    "_current_request": "the request on which `connection_lost` and `shutdown` call `_cancel`, as `Exchange` has it",
+    "_request_in_progress": "whether `shutdown` waits for the end of a request",
+    "_handler_waiter": "future with which `shutdown` waits for that end",
+    "_drain_helper": "waits until writing is no longer paused",
+}
+"""The private names of `RequestHandler` and its base class that `Connection` uses, and what they mean."""
+
+
 class Connection(RequestHandler):
     """One connection. Implements `exchange.Channel` and `admission.CountedConnection`.
 
     *handshake*: the TLS handshake, which the connection replaces in the counts; None without TLS. *write_idle_seconds*:
-    how long a client may receive nothing while the connection is being closed."""
+    how long a client may receive nothing while the connection is being closed. *idle_seconds*: how long the connection
+    may be idle. *linger_seconds*: how long the rest of a body is read after its response."""
 
     __slots__ = (
-        "_admission", "_graceful_close", "_handle", "_handshake", "_head_bytes", "_head_limit_bytes", "_lost",
-        "_refuse", "_write_idle_seconds", "address", "exchange", "half_closed", "remote", "timing",
+        "_admission", "_event_loop", "_force_closed", "_graceful_close", "_handle", "_handshake", "_head_bytes",
+        "_head_limit_bytes", "_idle_deadline", "_idle_seconds", "_idle_timer", "_linger_seconds", "_lost", "_refuse",
+        "_write_idle_seconds", "address", "exchange", "half_closed", "remote", "timing",
     )  # fmt: skip
 
     def __init__(
-        self, manager: Any, *, handle: RequestHandlerFunction, refuse: Refuse, head_bytes: int, admission: Admission,
-        handshake: Handshake | None, write_idle_seconds: float, timing: ConnectionsTiming, **options: Any,
+        self, manager: Any, *, loop: asyncio.AbstractEventLoop, handle: RequestHandlerFunction, refuse: Refuse,
+        head_bytes: int, admission: Admission, handshake: Handshake | None, write_idle_seconds: float,
+        idle_seconds: float, linger_seconds: float, timing: ConnectionsTiming, **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__(manager, **options)
+        super().__init__(manager, loop=loop, keepalive_timeout=0, **options)  # idle connections are closed here
+        self._event_loop = loop
         self._handle = handle
         self._refuse = refuse
         self._admission = admission
@@ -80,6 +92,11 @@ class Connection(RequestHandler):
         self._handshake = handshake
         self._write_idle_seconds = write_idle_seconds
         self._graceful_close: GracefulClose | None = None
+        self._idle_seconds = idle_seconds
+        self._idle_deadline = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._linger_seconds = linger_seconds
+        self._force_closed = False
         self._lost = False
         self.exchange: Exchange | None = None
         """The exchange in progress."""
@@ -99,6 +116,7 @@ class Connection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection. At the limit, respond with SlowDown and close it."""
         super().connection_made(transport)
+        self._start_idle_timer()
         peer = self.peername
         self.remote = str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
         self.address = address_group(peer) if self._handshake is None else self._handshake.address
@@ -113,6 +131,8 @@ class Connection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release what is counted for the connection."""
         self._lost = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self._graceful_close is not None:
             self._graceful_close.cancel()
         super().connection_lost(exc)
@@ -151,8 +171,15 @@ class Connection(RequestHandler):
     def force_close(self) -> None:
         """Close the connection after its write buffer is sent, without waiting for a request in progress."""
         transport, self.transport = self.transport, None
+        self._force_closed = True
         super().force_close()
         self._close_gracefully(transport)
+
+    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 (as aiohttp declares it)
+        """Start no further request, wait for the one in progress and cancel it, each for *timeout* seconds, and close
+        the connection."""
+        self._force_closed = True
+        await super().shutdown(timeout)
 
     def _close_gracefully(self, transport: asyncio.Transport | None) -> None:
         if transport is not None and self._graceful_close is None and not self._lost:
@@ -164,7 +191,8 @@ class Connection(RequestHandler):
         if self.idle:
             self._close_gracefully(self.transport)
             return None
-        self._close = self.half_closed = True
+        self.half_closed = True
+        self.close()  # aiohttp parses no further bytes
         if self.exchange is not None:
             self.exchange.half_closed()
         if self._handshake is None:
@@ -175,19 +203,19 @@ class Connection(RequestHandler):
     async def start(self) -> None:
         """Handle requests one after the other until the connection is to be closed. Called by aiohttp."""
         try:
-            while not self._force_close:
+            while not self._force_closed:
                 message, payload = await self._next()
                 if not isinstance(message, RawRequestMessage):
                     self._write_refusal(
                         "RequestHeaderSectionTooLarge" if isinstance(message.exc, LineTooLong) else "BadRequest"
                     )
                     break
-                self._keepalive = await self._serve_request(message, payload)
-                if not payload.is_eof():
-                    await self._linger(payload)
-                if not self._keepalive or self._close:
+                keep = await self._serve_request(message, payload)
+                if not payload.is_eof() and not await self._linger(payload):
                     break
-                self._start_keepalive_timer()
+                if not keep or self.half_closed:
+                    break
+                self._start_idle_timer()
         except ConnectionError:
             pass
         except asyncio.CancelledError:
@@ -196,8 +224,7 @@ class Connection(RequestHandler):
         except Exception as error:  # noqa: BLE001 (an access log that raises, or a bug, must not leave a client waiting)
             self.log_exception("a connection failed", exc_info=error)
             self.force_close()
-        if not self._force_close:
-            self._task_handler = None
+        if not self._force_closed:
             self._close_gracefully(self.transport)
 
     async def _next(self) -> tuple[Any, StreamReader]:
@@ -206,7 +233,7 @@ class Connection(RequestHandler):
         if not self._messages:
             if self._admission.closed:
                 raise ConnectionResetError("the server is stopping")
-            self._waiter = self._loop.create_future()
+            self._waiter = self._event_loop.create_future()
             try:
                 await self._waiter
             finally:
@@ -232,25 +259,34 @@ class Connection(RequestHandler):
             if self._handler_waiter is not None:
                 self._handler_waiter.set_result(None)
 
-    async def _linger(self, payload: StreamReader) -> None:
+    async def _linger(self, payload: StreamReader) -> bool:
         """Read and discard the rest of a body for a limited time, so that the client can receive its response: closing
-        at once would reset the connection, and the client would lose the response (RFC 9112 section 9.6)."""
+        at once would reset the connection, and the client would lose the response (RFC 9112 section 9.6).
+
+        Returns whether the body was read to its end."""
         with suppress(Exception):  # the body is discarded, and after an error in it the connection is closed
-            async with asyncio.timeout(self._lingering_time):
+            async with asyncio.timeout(self._linger_seconds):
                 while not payload.is_eof():
                     await payload.readany()
-        if not payload.is_eof():
-            self._keepalive = False
+        return payload.is_eof()
 
     def skip_lingering(self) -> None:
         """Close the connection right after this response, without reading the rest of the body."""
-        self._lingering_time = 0.0
+        self._linger_seconds = 0.0
 
-    def _start_keepalive_timer(self) -> None:
-        close_time = self._loop.time() + self._keepalive_timeout
-        self._next_keepalive_close_time = close_time
-        if self._keepalive_handle is None:
-            self._keepalive_handle = self._loop.call_at(close_time, self._process_keepalive)
+    def _start_idle_timer(self) -> None:
+        """Close the connection if it is idle in `_idle_seconds`. One timer runs at a time; a later deadline does not
+        replace it, since that would cost every request a timer."""
+        self._idle_deadline = self._event_loop.time() + self._idle_seconds
+        if self._idle_timer is None:
+            self._idle_timer = self._event_loop.call_at(self._idle_deadline, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        self._idle_timer = None
+        if self._event_loop.time() < self._idle_deadline:
+            self._idle_timer = self._event_loop.call_at(self._idle_deadline, self._close_if_idle)
+        elif self.idle:
+            self.force_close()
 
     def _write_refusal(self, code: str) -> None:
         if self.transport is not None:
@@ -258,5 +294,5 @@ class Connection(RequestHandler):
 
     async def wait_drained(self) -> None:
         """Wait until the client has received most of the write buffer."""
-        if self.transport is not None and self._paused:
+        if self.transport is not None and self.writing_paused:
             await self._drain_helper()

@@ -150,7 +150,7 @@ async def test_heads_that_do_not_end_are_bounded_together(site, signer):
 
 async def test_a_head_that_drips_is_cut_off(site):
     object.__setattr__(site.server._app._settings, "idle_seconds", 0.5)
-    site.server._options["keepalive_timeout"] = 0.5
+    site.server._options["idle_seconds"] = 0.5
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
     writer.write(b"GET / HTTP/1.1\r\nHost: ")
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
@@ -162,7 +162,7 @@ async def test_a_head_that_drips_is_cut_off(site):
 
 
 async def test_an_idle_connection_is_cut_off(site):
-    site.server._options["keepalive_timeout"] = 0.3
+    site.server._options["idle_seconds"] = 0.3
     assert await site.raw(b"") == b""
 
 
