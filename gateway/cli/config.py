@@ -1,6 +1,6 @@
-"""`entrepot config …` and `entrepot reload`: looking at a site's config, and having a served site take it over.
+"""`entrepot config …` and `entrepot reload`: check and show a site's config, and make a served site adopt it.
 
-0: sound, or in force in every process. 1: not.
+Exit status 0: the config is valid, or in force in every process. 1: it is not.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _Site = Annotated[
 ]
 _File = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", help="A config that stands elsewhere; else the site's own.", show_default=False),
+    typer.Argument(metavar="FILE", help="A config file; by default that of the site.", show_default=False),
 ]
 
 
 def add_to(main: typer.Typer) -> None:
-    """Make these commands of *main*."""
+    """Add these commands to *main*."""
     main.add_typer(app, name="config")
     main.command("reload")(reload)
 
 
 @app.command("check")
 def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
-    """Say what is wrong with the config, all of it, if anything is. Opens and changes nothing; of a site (--site) it
-    also says which policies name a backend that was given up as lost."""
+    """Check the config, and report all errors in it. Opens and changes nothing. With --site, also report the policies
+    that name a backend which counts as lost."""
     from gateway.config import load_text
     from gateway.config.loading import read
     from gateway.site.paths import journal_folder
@@ -44,8 +44,8 @@ def check(file: _File = None, site: _Site = None, json: Json = False) -> None:
     path = _path(file, site)
     config = load_text(read(path), path.parent, str(path))
     remarks = [] if site is None else config_remarks(journal_folder(site, config), config.topology(site))
-    found = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
-    print_result(found, as_json=json, text=lambda: [f"{path} is sound: version {config.version}", *remarks])
+    result = {"config": str(path), "ok": True, "version": config.version, "remarks": remarks}
+    print_result(result, as_json=json, text=lambda: [f"{path} is valid: version {config.version}", *remarks])
 
 
 @app.command("show")
@@ -54,36 +54,35 @@ def show(
     site: _Site = None,
     effective: Annotated[
         bool,
-        typer.Option(
-            "--effective", help="With every default, as the processes see it; while it is served, the one in force."
-        ),
+        typer.Option("--effective", help="Include all defaults. If the site is served: the config in force."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """The config: as it is written, or with all that holds. There is no secret in it: none stands in the file."""
+    """Print the config, as it is written or with all defaults. It contains no secrets, as the file has none."""
+    import tomli_w
+
     from gateway.config import load_text
     from gateway.config.loading import read, tables_of
-    from gateway.config.writing import to_toml
     from gateway.site.active_config import load_active
 
     path = _path(file, site)
     if effective:
         config = load_active(path.parent) if file is None else load_text(read(path), path.parent, str(path))
-        found: dict[str, Any] = config.plain()
-        text = f"# version {config.version}\n{to_toml(found)}"
+        tables: dict[str, Any] = config.to_dict()
+        text = f"# version {config.version}\n{tomli_w.dumps(tables)}"
     else:
         text = read(path)
-        load_text(text, path.parent, str(path))  # what is not sound might hold a secret
-        found = tables_of(text)
+        load_text(text, path.parent, str(path))  # refuses an invalid file, which might contain a secret
+        tables = tables_of(text)
     if json:
-        print_result(found, as_json=True, text=list)
+        print_result(tables, as_json=True, text=list)
     else:
         print_text(text)
 
 
 @app.command("schema")
 def schema() -> None:
-    """The JSON schema of the config, for editors."""
+    """Print the JSON schema of the config, for editors."""
     from gateway.config.schema import schema_text
 
     print_text(schema_text())
@@ -91,21 +90,21 @@ def schema() -> None:
 
 @app.command("default")
 def default() -> None:
-    """The config that `init` writes, every line explained."""
+    """Print the config that `init` writes, with an explanation of every line."""
     from gateway.config import default_text
 
     print_text(default_text())
 
 
 def reload(folder: SiteArgument, json: Json = False) -> None:
-    """Have a served site take over its edited config. Fails, and says why, unless every process runs it then."""
+    """Make a served site adopt its edited config. Fails, with the reason, unless every process runs the new config."""
     from gateway.site.processes.config_reload import request
 
     outcome = request(folder)
     if not outcome.well:
         raise Misconfigured(
             f"{outcome.why}\nversion {outcome.version} stays in force"
-            + (" for now: the file is tried again by itself" if outcome.passing else "")
+            + (" for now: the file is tried again automatically" if outcome.passing else "")
             if outcome.outcome == "refused"
             else f"version {outcome.version} is in force, but {outcome.why}"
         )
@@ -119,6 +118,7 @@ def reload(folder: SiteArgument, json: Json = False) -> None:
 
 
 def _path(file: Path | None, site: Path | None) -> Path:
+    """Return *file*, or the config file of *site*."""
     from gateway.config import CONFIG_NAME
 
     if file is not None:

@@ -134,7 +134,7 @@ class Config(Section):
         """Return the lines in the order of the file. A valid file has at most one for each pair of clusters."""
         return [section.line() for section in self.lines]
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return all settings, with defaults, as plain values of TOML. They contain no secrets, as the file has
         none."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -142,5 +142,5 @@ class Config(Section):
     @property
     def version(self) -> str:
         """A hash of all settings: twelve hex digits, equal for two files with the same meaning."""
-        plain = json.dumps(self.plain(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(plain.encode()).hexdigest()[:12]
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]

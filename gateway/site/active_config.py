@@ -96,7 +96,7 @@ _CHANGEABLE_OF_A_BUCKET = _CHANGEABLE_OF_A_BACKEND | {
 
 def settings_needing_restart(old: Config, new: Config) -> list[str]:
     """Return the key paths of the settings that differ and that only a restart adopts."""
-    before, after = old.plain(), new.plain()
+    before, after = old.to_dict(), new.to_dict()
     before["site"]["cluster"], after["site"]["cluster"] = _home(old), _home(new)
     tables = sorted((before.keys() | after.keys()) - _CHANGEABLE - {"backends"})
     paths = [path for table in tables for path in _differing(before.get(table), after.get(table), table)]

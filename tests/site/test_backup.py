@@ -116,3 +116,10 @@ def test_a_config_whose_paths_cannot_be_rewritten_is_refused_with_advice() -> No
     odd = default_text().replace('path = "blocks"', 'path = """blocks"""')
     with pytest.raises(Misconfigured, match="absolute"):
         with_absolute_backend_paths(odd, Path("/srv/site"))
+
+
+@pytest.mark.parametrize("name", ['quoted "site"', "back\\slash", "it's", "grüße 日本語", "# no comment ["])
+def test_a_folder_with_an_odd_name_is_quoted_in_the_rewritten_config(name: str) -> None:
+    folder = Path("/srv") / name
+    moved = load_text(with_absolute_backend_paths(default_text(), folder), Path("/anew"))
+    assert moved.topology(Path("/anew")).backends["disk"].path == str(folder / "blocks")

@@ -197,7 +197,7 @@ def test_an_edit_refused_for_a_reason_that_may_pass_is_tried_again_and_told_of_o
     wanted = load_text(config.read_text(), endpoint.dir).version
     said = refused(endpoint)
     assert f"{config}: backends.late: " in said
-    assert f"version {before} stays in force for now: the file is tried again by itself" in said
+    assert f"version {before} stays in force for now: the file is tried again automatically" in said
     until(lambda: watch(endpoint, "/healthz")[1]["config_refused"]["tries"] > 1, "another try")
     shown = run_entrepot("status", str(endpoint.dir)).stdout
     assert f"config: entrepot.toml differs from what is in force ({before}): refused, and is tried again in " in shown

@@ -6,13 +6,13 @@ then read them.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway import failpoints
 from gateway.config import CONFIG_NAME, load_text
-from gateway.config.writing import quoted
 from gateway.errors import Misconfigured
 from gateway.journal.history import backup as journal_backup
 from gateway.journal.history.backup import Manifest
@@ -57,11 +57,18 @@ def with_absolute_backend_paths(text: str, folder: Path) -> str:
     any other folder. Raises `Misconfigured` if the text is written in a way that is not recognized."""
     rewritten = text
     for pattern in _BACKEND_PATHS:
-        rewritten = pattern.sub(lambda match: match[1] + quoted(str(folder.absolute() / match[2][1:-1])), rewritten)
+        rewritten = pattern.sub(
+            lambda match: match[1] + _toml_string(str(folder.absolute() / match[2][1:-1])), rewritten
+        )
     before = load_text(text, folder.absolute()).topology(folder.absolute())
     if load_text(rewritten, Path("/elsewhere")).topology(Path("/elsewhere")).backends != before.backends:
         raise Misconfigured(f"{folder / CONFIG_NAME}: write the backends' paths as absolute paths, then back up again")
     return rewritten
+
+
+def _toml_string(text: str) -> str:
+    """Return *text* as a basic string of TOML. The text of the config is edited, not written anew, to keep comments."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_target(target: Path, topology: Topology) -> None:

@@ -43,6 +43,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import tomli_w
+
 from backends import errors as backend_errors
 from backends.base import Marker
 from gateway import failpoints
@@ -50,7 +52,6 @@ from gateway.blocks.fsck.findings import FsckReport
 from gateway.blocks.fsck.table_check import check_tables
 from gateway.config import CONFIG_NAME, load, load_text
 from gateway.config.loading import read, tables_of
-from gateway.config.writing import to_toml
 from gateway.crypto import master
 from gateway.crypto.master import MasterKeys
 from gateway.crypto.ring import open_secret, unwrap_ring_key
@@ -193,7 +194,7 @@ def _rewrite_own_paths(text: str, folder: Path) -> tuple[str, dict[str, str]]:
             moved[f"{section}.{setting}"] = path
     if not moved:
         return text, moved
-    text = to_toml(tables)
+    text = tomli_w.dumps(tables)
     load_text(text, folder)
     return text, moved
 
