@@ -22,11 +22,12 @@ from typing import Literal
 
 from backends import base, errors
 from backends.base import Buffer, Listed, Marker, Stat
-from backends.s3.control import ControlClient, is_md5, load, open_control
+from backends.s3.control import ControlClient, is_md5, open_control
 from backends.s3.credentials import Credentials
 from backends.s3.listing import list_values
 from backends.s3.marker import read_marker, write_claim
 from backends.s3.object_requests import ObjectRequests, md5_of
+from backends.s3.sessions import load
 from backends.s3.settings import Confirm, S3Settings, Style, normalize_prefix
 from backends.timing import DEFAULTS, DriverTiming
 

@@ -1,7 +1,6 @@
 """Requests about an S3 bucket over one aiobotocore client: find and create it, list, delete, probe, and its marker.
 
-The bytes of values never pass here. botocore is imported, and its models are read, in a thread, since that takes a
-second. This client retries nothing by itself.
+The bytes of values never pass here. This client retries nothing by itself.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from backends import errors
@@ -25,21 +22,18 @@ from backends.s3.errors import (
     to_backend_error,
 )
 from backends.s3.listing import LINES, PAGE_BYTES_MAX
+from backends.s3.sessions import REGION_DEFAULT, create_client, prepare_session
 from backends.s3.settings import S3Settings
 
 CONTROL = ".entrepot"
 """The folder of the driver's own objects below the prefix; no key of a value begins with a dot."""
 
-REGION_DEFAULT = "us-east-1"
 _ELSEWHERE = frozenset({301, 307, 400})
 _CONDITION_FAILED = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"})
 """Codes of a condition that does not hold. If-Match finds no key where the object was deleted meanwhile."""
 _WRONG_CHECKSUM = "AAAAAAAAAAA="  # not the CRC64NVME of `_PROBE`
 _UNUSED_MD5 = "0" * 32  # no known value has this MD5
 _PROBE = b"does this place check what it is told?"
-
-_loading = threading.Lock()
-_loaded: list[bool] = []
 
 
 class ControlClient:
@@ -58,7 +52,7 @@ class ControlClient:
         from botocore.exceptions import BotoCoreError
 
         try:
-            return cls(await _client(session, settings, region).__aenter__(), settings, region)
+            return cls(await create_client(session, settings, region).__aenter__(), settings, region)
         except (BotoCoreError, ValueError) as error:  # an invalid region in a profile, for example
             raise errors.Misconfigured(str(error), backend=settings.name) from error
 
@@ -248,7 +242,7 @@ class ControlClient:
 
 async def open_control(settings: S3Settings) -> tuple[ControlClient, Credentials]:
     """Resolve the credentials, find the region and the bucket, and create the bucket if the settings say so."""
-    session = await asyncio.to_thread(_prepare_session, settings)
+    session = await asyncio.to_thread(prepare_session, settings)
     credentials = await resolve(session, settings)
     region = settings.region or session.get_config_variable("region") or REGION_DEFAULT
     control = await ControlClient.start(session, settings, region)
@@ -289,66 +283,3 @@ async def _first_bytes(stream: Any, bytes_max: int) -> bytes:
 def is_md5(etag: str | None, digest: str) -> bool:
     """Return whether *etag* is the MD5 *digest*, in hex."""
     return etag is not None and etag.strip('"').lower() == digest
-
-
-def load() -> None:
-    """Import what opening a bucket needs, once in a process; sends no request. Blocks for a second, and for many on a
-    busy machine."""
-    with _loading:
-        if not _loaded:
-            keys = (None, None, None, None)
-            with suppress(errors.Misconfigured):  # opening a bucket reports a wrong environment
-                _prepare_session(
-                    S3Settings("", "", "", None, REGION_DEFAULT, *keys, "auto", False, None, 1, 1.0, "auto")
-                )
-            _loaded.append(True)
-
-
-def _prepare_session(settings: S3Settings) -> Any:
-    """Create a session that has read its models: a client is created and dropped here, so that the next takes 6 ms."""
-    from aiobotocore.session import AioSession
-    from botocore.exceptions import BotoCoreError
-
-    try:
-        session = AioSession(profile=settings.profile)
-        session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
-        asyncio.run(_warm(session, settings))
-    except (BotoCoreError, ValueError) as error:
-        raise errors.Misconfigured(str(error), backend=settings.name) from error
-    return session
-
-
-@cache
-def _loader(data_path: str | None) -> Any:
-    """Return a loader of botocore's service models, which are parsed once in a process, in a tenth of a second."""
-    from botocore.loaders import create_loader
-
-    return create_loader(data_path)
-
-
-async def _warm(session: Any, settings: S3Settings) -> None:
-    """Create a client with dummy keys, so that the chain of providers is left for the event loop that will use it."""
-    async with _client(session, settings, REGION_DEFAULT, aws_access_key_id="warm", aws_secret_access_key="up"):  # noqa: S106
-        pass
-
-
-def _client(session: Any, settings: S3Settings, region: str, **keys: str) -> Any:
-    from aiobotocore.config import AioConfig
-
-    from backends.s3.botocore_http import BoundedSession
-
-    config = AioConfig(
-        signature_version="s3v4",
-        connect_timeout=settings.timing.connect_seconds,
-        read_timeout=settings.timeout_s,
-        retries={"total_max_attempts": 1},
-        s3={"addressing_style": settings.style},
-        # Servers that are older than these checksums refuse the trailers that carry them.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        max_pool_connections=settings.connections,
-        http_session_cls=BoundedSession,
-    )
-    return session.create_client(
-        "s3", region_name=region, endpoint_url=settings.endpoint, verify=settings.ca_file, config=config, **keys
-    )

@@ -320,7 +320,7 @@ def test_what_opening_takes_is_loaded_before_and_asks_nobody() -> None:
     program = """
 import asyncio, socket, sys
 from backends.s3.backend import S3
-from backends.s3.control import _prepare_session
+from backends.s3.sessions import prepare_session
 from backends.s3.settings import S3Settings
 assert "aiobotocore.client" not in sys.modules
 
@@ -332,7 +332,7 @@ asyncio.run(S3.load())
 asyncio.run(S3.load())
 known = {name for name in sys.modules if "boto" in name}
 assert "aiobotocore.client" in known
-_prepare_session(S3Settings("far", "b", "", "http://h", "r", None, "a", "s", None, "auto", False, None, 1, 1.0, "auto"))
+prepare_session(S3Settings("far", "b", "", "http://h", "r", None, "a", "s", None, "auto", False, None, 1, 1.0, "auto"))
 assert {name for name in sys.modules if "boto" in name} == known
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)

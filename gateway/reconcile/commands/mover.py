@@ -1,10 +1,4 @@
-"""Commands of the planner and the mover: planning, beginning, settling and postponing work on copies. Rows in memory
-only.
-
-A command takes many blocks, and each item is conditional on what the sender read: a block that has changed or died
-meanwhile, or whose work is done, is passed over, and its result is False. So two movers at once, or one that starts
-again, do no harm.
-"""
+"""Commands of the mover: beginning, settling, holding, dropping, finishing and postponing work on copies."""
 
 from __future__ import annotations
 
@@ -14,21 +8,10 @@ from gateway.blocks.commands.block_copies import require_copies_feature
 from gateway.errors import InvalidArgument
 from gateway.journal.apply.work import unpack_ids
 from gateway.journal.columns import pack
-from gateway.journal.commands import Command, CommandTable, Tx, command
+from gateway.journal.commands import Command, Tx, command
 from gateway.journal.records.site import BackendSetNamed
-from gateway.journal.records.work import (
-    BackendLost,
-    BlockBackendsSet,
-    CopiesCleared,
-    CopiesPlaced,
-    CopySuspected,
-    PlanAdvanced,
-    WorkBegun,
-    WorkDone,
-    WorkFailed,
-    WorkNoted,
-)
-from gateway.journal.tables import BACKEND, BACKEND_SET, BLOCK, PLAN, REWRITE, SITE, WORK, Block, Work
+from gateway.journal.records.work import BlockBackendsSet, CopiesPlaced, WorkBegun, WorkDone, WorkFailed
+from gateway.journal.tables import BACKEND_SET, BLOCK, SITE, WORK, Block, Work
 
 PLACED_FEATURE = 4
 """The journal's feature level that `CopiesPlaced` needs."""
@@ -106,34 +89,6 @@ class Fail(NamedTuple):
     state: int
     attempts: int
     word: str
-
-
-@command(80, weight=lambda request: len(request.blocks))
-class AdvancePlan(Command[bool]):
-    """Sent by the planner: it has examined the blocks after *before* and up to *after*, and *blocks* of them are not
-    where they should be. *walks* and *again_ns*: see `Plan`. Returns False if the plan is not as it was read."""
-
-    fingerprint: bytes
-    before: bytes
-    after: bytes
-    walks: int
-    again_ns: int
-    blocks: tuple[bytes, ...] = ()
-    due_ns: int = 0
-
-
-def advance_plan(request: AdvancePlan, tx: Tx) -> bool:
-    tx.prefetch([(PLAN, (0,)), (SITE, (0,)), *((BLOCK, (block,)) for block in request.blocks)])
-    tx.prefetch([(WORK, (block,)) for block in request.blocks])
-    plan = tx.get(PLAN, (0,))
-    if request.before and (plan is None or plan.fingerprint != request.fingerprint or plan.after != request.before):
-        return False
-    require_copies_feature(tx)
-    alive = tuple(each for each in request.blocks if (block := tx.get(BLOCK, (each,))) is not None and not block.died)
-    if alive:
-        tx.emit(WorkNoted(alive, request.due_ns, tx.at_ns))
-    tx.emit(PlanAdvanced(request.fingerprint, request.after, request.walks, request.again_ns))
-    return True
 
 
 @command(81, weight=lambda request: 3 * len(request.items))
@@ -244,62 +199,6 @@ def fail_work(request: FailWork, tx: Tx) -> int:
     return len(there)
 
 
-@command(85)
-class SuspectCopy(Command[bool]):
-    """Sent by any reader: the copy of *block* on *backend* is absent or damaged, as *word* says. Returns whether that
-    was not known yet."""
-
-    block: bytes
-    backend: int
-    word: str
-
-
-def suspect_copy(request: SuspectCopy, tx: Tx) -> bool:
-    _prefetch(tx, [request.block])
-    tx.prefetch([(REWRITE, (request.block,))])
-    block, work = tx.get(BLOCK, (request.block,)), tx.get(WORK, (request.block,))
-    if block is None or block.died or (work is not None and request.backend in unpack_ids(work.suspects)):
-        return False
-    require_copies_feature(tx)
-    tx.emit(CopySuspected(request.block, request.backend, request.word, tx.at_ns))
-    return True
-
-
-@command(86)
-class ClearCopies(Command[bool]):
-    """Sent by the mover: the copies of *block* on *backends* are good. Returns whether the block still has a row."""
-
-    block: bytes
-    backends: tuple[int, ...]
-
-
-def clear_copies(request: ClearCopies, tx: Tx) -> bool:
-    _prefetch(tx, [request.block])
-    if tx.get(WORK, (request.block,)) is None:
-        return False
-    require_copies_feature(tx)
-    tx.emit(CopiesCleared(request.block, request.backends))
-    return True
-
-
-@command(87)
-class LoseBackend(Command[int]):
-    """Mark the backend *name* as lost: its copies are gone for good. Returns its id."""
-
-    name: str
-
-
-def lose_backend(request: LoseBackend, tx: Tx) -> int:
-    tx.prefetch([(SITE, (0,)), (BACKEND, (request.name,))])
-    row = tx.get(BACKEND, (request.name,))
-    if row is None:
-        raise InvalidArgument(f"there is no backend {request.name!r}")
-    if not row.lost:
-        require_copies_feature(tx)
-        tx.emit(BackendLost(request.name))
-    return row.id
-
-
 @command(88)
 class HoldCopies(Command[tuple[bool, ...]]):
     """Sent by the mover: every backend that should hold these blocks has confirmed them, and their old copies are kept
@@ -357,18 +256,3 @@ def _as_read(tx: Tx, block_id: bytes, before: int) -> tuple[Block, Work] | tuple
     if block is None or block.died or work is None or block.backends != before:
         return None, None
     return block, work
-
-
-COMMANDS: CommandTable = {
-    AdvancePlan: advance_plan,
-    BeginWork: begin_work,
-    SettleWork: settle_work,
-    FinishWork: finish_work,
-    FailWork: fail_work,
-    SuspectCopy: suspect_copy,
-    ClearCopies: clear_copies,
-    LoseBackend: lose_backend,
-    HoldCopies: hold_copies,
-    DropCopies: drop_copies,
-}
-"""The commands of this package and the functions that run them, for the committer."""
