@@ -1,4 +1,4 @@
-"""`entrepot backend …`, `entrepot explain`: where data is stored, and why; and what to do if a backend is lost."""
+"""`entrepot backend …` and `entrepot explain`: where blocks are stored and why, and repairs of a single backend."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ from gateway.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from gateway.site.admin.backend_check import BackendCheckResult
+    from gateway.site.admin.claim_backend import ClaimResult
     from gateway.site.admin.lost_objects import Losses
     from gateway.site.site import Site
 
-app = typer.Typer(help="The places that store blocks.", no_args_is_help=True)
+app = typer.Typer(help="The backends, which store blocks.", no_args_is_help=True)
 
-BROKEN = 3
-"""`backend test` found a promise that is not kept."""
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As the config names it.", show_default=False)]
+CHECK_FAILED = 3
+"""Exit status of `backend test` if a guarantee is not met."""
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The backend's name in the config.", show_default=False)]
 
 
 @app.command("list")
 def list_(site: SiteOption, json: Json = False) -> None:
-    """What each backend holds, and whether it answers."""
+    """List what each backend stores, and whether it responds."""
     from gateway.site import replication_status
 
     async def work(opened: Site) -> list[dict[str, Any]]:
-        found = await replication_status.read_status(opened.journal_path, opened.storage.topology, opened.timing.clock)
+        status = await replication_status.read_status(opened.journal_path, opened.storage.topology, opened.timing.clock)
         health = await replication_status.check_backends(opened)
-        return [{**use._asdict(), "health": health.get(use.name, "")} for use in found.backends]
+        return [{**use._asdict(), "health": health.get(use.name, "")} for use in status.backends]
 
     rows = run_on_site(site, work, with_storage=True, strict=False)
     titles = ("NAME", "CLUSTER", "STATE", "BLOCKS", "BYTES", "LEAVING", "HEALTH")
@@ -45,27 +46,30 @@ def list_(site: SiteOption, json: Json = False) -> None:
 @app.command("lost")
 def lost(
     site: SiteOption,
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="As the config names it.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="The backend's name in the config.", show_default=False)
+    ] = "",
     forget: Annotated[
-        bool, typer.Option("--forget", help="Give it up for good: its copies count as deleted, and others are made.")
+        bool,
+        typer.Option("--forget", help="Give the backend up for good: its copies count as deleted, and are replaced."),
     ] = False,
     no_check: Annotated[
         bool,
-        typer.Option("--no-check", help="Trust the journal about copies on other backends, and ask for none."),
+        typer.Option("--no-check", help="Trust the journal about copies on other backends, instead of checking them."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """List the objects that would be lost with this backend, since it has the only copy of some of their bytes.
+    """List the objects that would be lost with this backend, because it has the only copy of some of their bytes.
 
-    The other backends are asked for each block that the journal names there, too.
+    If the journal names copies of a block on other backends, the command checks that they exist.
 
     Without NAME: list the objects with bytes that have no good copy left."""
     from gateway.cli import text_lost_objects
     from gateway.site.admin.lost_objects import find_losses
 
     async def work(opened: Site) -> Losses:
-        with step_progress(quiet=json) as told:
-            return await find_losses(opened, name, forget=forget, check=not no_check, progress=told)
+        with step_progress(quiet=json) as on_progress:
+            return await find_losses(opened, name, forget=forget, check=not no_check, progress=on_progress)
 
     losses = run_on_site(site, work, with_storage=bool(name) and not no_check, strict=False)
     print_result(text_lost_objects.to_dict(losses), as_json=json, text=lambda: text_lost_objects.to_text(losses))
@@ -73,14 +77,14 @@ def lost(
 
 @app.command("retry")
 def retry(site: SiteOption, json: Json = False) -> None:
-    """Have blocks that were set aside, or that are lost, tried again now instead of once a day."""
+    """Retry now the blocks that were set aside or are lost, which are otherwise retried once a day."""
     from gateway.site.admin.retry_work import retry_failed_work
 
     async def work(opened: Site) -> int:
         return await retry_failed_work(opened.store, opened.journal, opened.timing.clock)
 
     count = run_on_site(site, work)
-    print_result({"blocks": count}, as_json=json, text=lambda: [f"{count} block(s) are tried again now"])
+    print_result({"blocks": count}, as_json=json, text=lambda: [f"{count} block(s) are retried now"])
 
 
 @app.command("claim")
@@ -88,41 +92,46 @@ def claim(
     name: Name,
     site: SiteOption,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Also where nothing lies there that should: its copies are made anew.")
+        bool,
+        typer.Option("--anyway", help="Claim it even if it has none of its blocks. Its copies are made again."),
     ] = False,
     json: Json = False,
 ) -> None:
-    """Put this site's marker on a backend's place again, which lost it.
+    """Restore this site's marker on a backend that lost it.
 
-    Refused where another site's marker stands there, or a later incarnation's of this one, and where none of the blocks
-    that should lie there does: then it may be another disk or bucket."""
-    from gateway.site.admin import claim_backend
+    Fails if the backend has the marker of another site or of a later incarnation of this site. Also fails if none of
+    the blocks that should be there is found: then it may be another disk or bucket."""
+    from gateway.cli import text_claim_backend
+    from gateway.site.admin.claim_backend import reclaim_backend
 
-    async def work(opened: Site) -> claim_backend.ClaimResult:
-        return await claim_backend.reclaim_backend(opened, name, anyway=anyway)
+    async def work(opened: Site) -> ClaimResult:
+        return await reclaim_backend(opened, name, anyway=anyway)
 
-    found = run_on_site(site, work, with_storage=True, strict=False)
-    print_result(claim_backend.plain(found), as_json=json, text=lambda: claim_backend.spell(found))
+    result = run_on_site(site, work, with_storage=True, strict=False)
+    print_result(text_claim_backend.to_dict(result), as_json=json, text=lambda: text_claim_backend.to_text(result))
 
 
 @app.command("test")
 def test(
     name: Name,
     site: SiteOption,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="For each measurement.")] = 1.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, max=60, help="The duration of each measurement.")
+    ] = 1.0,
     json: Json = False,
 ) -> int:
-    """Try a backend for every promise that is relied on, and measure it. Leaves nothing there.
+    """Test each guarantee of a backend that Entrepot relies on, and measure its speed. Leaves nothing behind.
 
-    Exit status 3: a promise is not kept."""
-    from gateway.site.admin import backend_check
+    Exit status 3: a guarantee is not met."""
+    from gateway.cli import text_backend_check
+    from gateway.site.admin.backend_check import check_backend
 
     async def work(opened: Site) -> BackendCheckResult:
-        return await backend_check.check_backend(opened, name, seconds)
+        return await check_backend(opened, name, seconds)
 
-    found = run_on_site(site, work, with_storage=True, strict=False)
-    print_result(backend_check.plain(found), as_json=json, text=lambda: backend_check.spell(found))
-    return 0 if found.kept else BROKEN
+    result = run_on_site(site, work, with_storage=True, strict=False)
+    print_result(text_backend_check.to_dict(result), as_json=json, text=lambda: text_backend_check.to_text(result))
+    return 0 if result.passed else CHECK_FAILED
 
 
 def explain(

@@ -1,4 +1,4 @@
-"""A backend whose marker was lost is claimed again; what may be somebody else's is left alone, at a restore too."""
+"""A backend that lost its marker is claimed again. One that may belong to another site is not, neither at a restore."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.site.running import SECRET, VAULT, add_cloud, client, entrepot, until
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site with two backends, and a block on each; nobody serves it. For copies of it alone."""
-    folder = tmp_path_factory.mktemp("kept") / "site"
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site with two backends and a block on each. It is not served. Tests copy it and do not change it."""
+    folder = tmp_path_factory.mktemp("original") / "site"
     new_site(folder)
     config = folder / "entrepot.toml"
     config.write_text(config.read_text() + VAULT)
@@ -31,8 +31,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path: Path, kept: Path) -> Path:
-    return Path(shutil.copytree(kept, tmp_path / "site"))
+def site(tmp_path: Path, original: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "site"))
 
 
 def fill(endpoint: Endpoint) -> None:
@@ -46,7 +46,7 @@ def marker(site: Path, folder: str = "blocks") -> Path:
     return site / folder / ".entrepot" / "marker"
 
 
-def change(path: Path, **fields: Any) -> None:
+def change_marker(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
 
 
@@ -55,39 +55,39 @@ def claim(site: Path, name: str, *options: str) -> dict[str, Any]:
 
 
 def refused(site: Path, name: str, *options: str) -> str:
-    """Why; and nothing was done."""
-    before = {folder: whole(site, folder) for folder in ("blocks", "vault")}
+    """Run the command, which must fail and change no marker. Return its error."""
+    before = {folder: read_marker(site, folder) for folder in ("blocks", "vault")}
     done = run_entrepot("backend", "claim", name, *options, "--site", str(site), check=False)
     assert done.returncode == 1
-    assert {folder: whole(site, folder) for folder in ("blocks", "vault")} == before
+    assert {folder: read_marker(site, folder) for folder in ("blocks", "vault")} == before
     return done.stderr
 
 
-def whole(site: Path, folder: str) -> str | None:
+def read_marker(site: Path, folder: str) -> str | None:
     path = marker(site, folder)
     return path.read_text() if path.exists() else None
 
 
-def without_placement(text: str | bytes | None) -> Any:
-    """A marker without the fence, which the keeper stamps by itself."""
+def without_fence(text: str | bytes | None) -> Any:
+    """Return the fields of a marker without the fence, which the keeper writes."""
     return {key: value for key, value in json.loads(text or "{}").items() if key != "fence"}
 
 
-def test_a_served_site_goes_on_by_itself_once_its_marker_is_put_back(tmp_path: Path) -> None:
+def test_a_served_site_writes_again_once_its_marker_is_restored(tmp_path: Path) -> None:
     with started(tmp_path / "site", ["--workers", "1"]) as (endpoint, _):
         fill(endpoint)
-        ours = whole(endpoint.dir, "blocks")
+        ours = read_marker(endpoint.dir, "blocks")
         marker(endpoint.dir).unlink()
-        until(lambda: watch(endpoint, "/readyz")[0] == 503, "its absence to be noticed")
-        told = entrepot(endpoint, "backend", "claim", "disk")
-        assert (told["backend"], told["claimed"], told["before"]) == ("disk", True, 0)
-        assert told["looked_for"] == told["there"] == 2
-        assert without_placement(whole(endpoint.dir, "blocks")) == without_placement(ours)
+        until(lambda: watch(endpoint, "/readyz")[0] == 503, "the absence to be noticed")
+        result = entrepot(endpoint, "backend", "claim", "disk")
+        assert (result["backend"], result["claimed"], result["before"]) == ("disk", True, 0)
+        assert result["looked_for"] == result["there"] == 2
+        assert without_fence(read_marker(endpoint.dir, "blocks")) == without_fence(ours)
         until(lambda: watch(endpoint, "/readyz")[0] == 200, "writes again")
         client(endpoint).put_object(Bucket="near", Key="more", Body=b"more")
         assert entrepot(endpoint, "backend", "claim", "disk")["claimed"] is False
         shown = run_entrepot("backend", "claim", "disk", "--site", str(endpoint.dir)).stdout
-        assert shown.startswith("backend disk bears this site's marker already: nothing was done\n")
+        assert shown.startswith("backend disk has this site's marker already: nothing was done\n")
 
 
 def test_a_bucket_that_lost_its_marker_is_claimed_again(tmp_path: Path) -> None:
@@ -111,10 +111,10 @@ def test_a_bucket_that_lost_its_marker_is_claimed_again(tmp_path: Path) -> None:
                     return True
                 return False
 
-            until(refuses, "its absence to be noticed")
-            told = entrepot(endpoint, "backend", "claim", "bucket")
-            assert (told["claimed"], told["there"] > 0) == (True, True)
-            assert without_placement(direct.get_object(**at)["Body"].read()) == without_placement(ours)
+            until(refuses, "the absence to be noticed")
+            result = entrepot(endpoint, "backend", "claim", "bucket")
+            assert (result["claimed"], result["there"] > 0) == (True, True)
+            assert without_fence(direct.get_object(**at)["Body"].read()) == without_fence(ours)
             until(lambda: not refuses(), "writes again")
             foreign = ours.replace(json.loads(ours)["site"].encode(), b"ab" * 16)
             direct.put_object(**at, Body=foreign)
@@ -123,10 +123,10 @@ def test_a_bucket_that_lost_its_marker_is_claimed_again(tmp_path: Path) -> None:
             assert direct.get_object(**at)["Body"].read() == foreign
 
 
-def test_a_place_that_lost_all_that_was_beside_its_blocks_is_claimed_again(site: Path) -> None:
+def test_a_folder_that_lost_everything_but_its_blocks_is_claimed_again(site: Path) -> None:
     shutil.rmtree(marker(site, "vault").parent)
-    told = claim(site, "vault")
-    assert (told["claimed"], told["there"]) == (True, 1)
+    result = claim(site, "vault")
+    assert (result["claimed"], result["there"]) == (True, 1)
     assert run_entrepot("fsck", str(site), "--read", check=False).returncode == 0
 
 
@@ -139,89 +139,89 @@ def test_a_place_that_lost_all_that_was_beside_its_blocks_is_claimed_again(site:
         ({"backend": 1 << 40}, f"it is backend {1 << 40} of this site already"),
     ],
 )
-def test_what_bears_another_marker_is_never_taken_over(
+def test_a_backend_with_another_marker_is_never_claimed(
     site: Path, fields: dict[str, Any], why: str, option: tuple[str, ...]
 ) -> None:
-    change(marker(site, "vault"), **fields)
+    change_marker(marker(site, "vault"), **fields)
     assert why in refused(site, "vault", *option)
 
 
-def test_a_site_that_goes_on_elsewhere_claims_nothing(site: Path) -> None:
-    """Also where the place itself bears no marker: another one tells."""
-    change(marker(site), incarnation=2)
+def test_a_site_that_was_restored_elsewhere_claims_nothing(site: Path) -> None:
+    """Also if the backend itself has no marker: that of another backend names the later incarnation."""
+    change_marker(marker(site), incarnation=2)
     marker(site, "vault").unlink()
     assert "incarnation 2" in refused(site, "vault", "--anyway")
 
 
-def test_what_is_no_marker_is_left_for_people_to_look_at(site: Path) -> None:
+def test_an_unreadable_marker_is_not_replaced(site: Path) -> None:
     marker(site, "vault").write_text("no marker")
     assert "it is no marker; find out whose folder this is" in refused(site, "vault", "--anyway")
 
 
-def test_a_place_without_the_blocks_that_should_lie_there_is_claimed_only_when_that_is_asked_for(site: Path) -> None:
+def test_a_backend_without_its_blocks_is_claimed_only_with_the_option_anyway(site: Path) -> None:
     shutil.rmtree(site / "vault")
     assert "there is no such folder; mount its disk" in refused(site, "vault", "--anyway")
     (site / "vault").mkdir()
-    assert "none of 1 blocks that should lie there does; is it the right folder" in refused(site, "vault")
+    assert "none of 1 blocks that should be there was found; is it the right folder" in refused(site, "vault")
     (site / "vault" / "stranger").write_text("a value")
-    assert "and 'stranger' does; is it the right folder" in refused(site, "vault")
-    told = claim(site, "vault", "--anyway")
-    assert (told["claimed"], told["looked_for"], told["there"]) == (True, 1, 0)
+    assert "but 'stranger' was; is it the right folder" in refused(site, "vault")
+    result = claim(site, "vault", "--anyway")
+    assert (result["claimed"], result["looked_for"], result["there"]) == (True, 1, 0)
     assert (site / "vault" / "stranger").exists()
 
 
-def test_a_backend_that_nobody_knows_or_that_was_given_up_is_refused(site: Path) -> None:
+def test_an_unknown_or_lost_backend_is_refused(site: Path) -> None:
     assert "the config names no backend 'nowhere'" in refused(site, "nowhere")
     run_entrepot("backend", "lost", "vault", "--forget", "--site", str(site))
     marker(site, "vault").unlink()
-    assert "was given up as lost, for good" in refused(site, "vault", "--anyway")
+    assert "counts as lost, for good" in refused(site, "vault", "--anyway")
 
 
 # ---- at a restore ----------------------------------------------------------------------------------------------------
 
 
-def saved(site: Path) -> Path:
+def back_up(site: Path) -> Path:
     run_entrepot("backup", str(site), str(site.with_name("saved")))
     return site.with_name("saved")
 
 
 def not_restored(site: Path) -> str:
-    """Why; and no place was claimed."""
-    before = {folder: whole(site, folder) for folder in ("blocks", "vault")}
+    """Restore, which must fail and claim no backend. Return its error."""
+    before = {folder: read_marker(site, folder) for folder in ("blocks", "vault")}
     key = ("--master-key", str(site / "master.key"))
     anew = site.with_name("anew")
     done = run_entrepot("restore", str(site.with_name("saved")), str(anew), *key, check=False)
     assert done.returncode == 1
     assert (anew / UNFINISHED).exists()
-    assert {folder: whole(site, folder) for folder in ("blocks", "vault")} == before
+    assert {folder: read_marker(site, folder) for folder in ("blocks", "vault")} == before
     return done.stderr
 
 
-def test_a_restore_takes_over_no_place_where_one_of_them_is_another_sites(site: Path) -> None:
-    saved(site)
-    change(marker(site, "vault"), site="ab" * 16)
+def test_a_restore_claims_no_backend_if_one_belongs_to_another_site(site: Path) -> None:
+    back_up(site)
+    change_marker(marker(site, "vault"), site="ab" * 16)
     assert f"backend 'vault': it belongs to site {'ab' * 16}, and the backup is of site " in not_restored(site)
     assert not (site.with_name("anew") / "journal").exists()
 
 
-def test_a_restore_takes_over_no_place_where_two_are_swapped(site: Path) -> None:
-    config = saved(site) / "entrepot.toml"
+def test_a_restore_claims_no_backend_if_two_are_swapped(site: Path) -> None:
+    config = back_up(site) / "entrepot.toml"
     text = config.read_text()
     disk, vault = f'"{site}/blocks"', f'"{site}/vault"'
     assert disk in text and vault in text
     config.write_text(text.replace(disk, "\0").replace(vault, disk).replace("\0", vault))
-    assert "are two places swapped in the config?" in not_restored(site)
+    assert "are two backends swapped in the config?" in not_restored(site)
 
 
-def test_a_restore_takes_over_no_place_without_the_blocks_that_should_lie_there(site: Path) -> None:
-    saved(site)
+def test_a_restore_claims_no_backend_if_one_lacks_its_blocks(site: Path) -> None:
+    back_up(site)
     shutil.rmtree(site / "vault")
     assert "there is no such folder; mount its disk" in not_restored(site)
     (site / "vault").mkdir()  # a mount point without its disk
-    assert "'vault': none of 1 blocks that should lie there does; is it the right folder" in not_restored(site)
+    assert "'vault': none of 1 blocks that should be there was found; is it the right folder" in not_restored(site)
     (site / "vault" / "stranger").write_text("a value")
-    said = not_restored(site)
-    assert "none of 1 blocks that should lie there does, and 'stranger' does; is it the right folder" in said
+    error = not_restored(site)
+    assert "none of 1 blocks that should be there was found, but 'stranger' was; is it the right folder" in error
     key = ("--master-key", str(site / "master.key"))
     run_entrepot("restore", str(site.with_name("saved")), str(site.with_name("anew")), *key, "--claim-anyway", "vault")
     assert json.loads(marker(site, "vault").read_text())["incarnation"] == 2

@@ -1,7 +1,7 @@
-"""Trying a backend: every promise of the contract that is relied on, and how fast it is at which concurrency.
+"""Check a backend: test each guarantee that Entrepot relies on, then measure the speed by value size and concurrency.
 
-All of it under keys of this session, as blocks have: killed in between, what is left goes with whatever else the
-session leaves unnamed.
+All test values have keys of this process's session, as blocks do, and the journal names none of them. If the process is
+killed in between, the sweeper deletes what is left, together with the other unnamed blocks of the session.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from backends import errors
 from backends.base import Backend, crc32c_of
@@ -25,29 +25,32 @@ from gateway.timing import Timing
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-OURS = "it answers, and bears this site's marker"
-BUSY = "it keeps all of that while many ask at once"
-TIDY = "nothing of the trial is left there"
+OWN_MARKER = "the backend answers and has this site's marker"
+CONCURRENT_CALLS = "all of this holds under concurrent calls"
+NOTHING_LEFT = "no test value is left"
 CONCURRENCIES = (1, 4, 16)
 SIZES = (4 << 10, 8 << 20)
 LISTED_MAX = 1_000
-"""Keys that are taken of a listing which should have a few."""
+"""Keys that are read of a listing that should have a few."""
 OBJECTS_MAX = 256
-"""Of one measurement; large ones are fewer."""
+"""Values that one measurement stores at most."""
 BYTES_MAX = 256 << 20
+"""Bytes that one measurement stores at most, unless each concurrent call stores one value."""
 
 
-class PromiseCheck(NamedTuple):
-    what: str
-    broken: str
-    """How it was not kept; empty where it was."""
+class Check(NamedTuple):
+    guarantee: str
+    failure: str
+    """Why the guarantee is not met; empty if it is."""
 
 
 class Throughput(NamedTuple):
     verb: str
+    """`put` or `get`."""
     size: int
     """Bytes of a value."""
     at_once: int
+    """Number of concurrent calls."""
     per_second: float
     bytes_per_second: float
     median_seconds: float
@@ -56,44 +59,47 @@ class Throughput(NamedTuple):
 
 class BackendCheckResult(NamedTuple):
     backend: str
-    promises: tuple[PromiseCheck, ...]
+    checks: tuple[Check, ...]
     throughputs: tuple[Throughput, ...]
     capabilities: tuple[tuple[str, str], ...] = ()
-    """What such places differ in, and how it is here; none of it is relied on."""
+    """Properties in which S3 servers differ, and their values here. Entrepot relies on none of them."""
 
     @property
-    def kept(self) -> bool:
-        return not any(promise.broken for promise in self.promises)
+    def passed(self) -> bool:
+        return not any(check.failure for check in self.checks)
 
 
 async def check_backend(site: Site, name: str, seconds: float) -> BackendCheckResult:
-    """Try it; each measurement takes about so long. Raises `InvalidArgument` for one that is not in the config."""
+    """Check the backend *name*. Each measurement takes about *seconds*.
+
+    Nothing is stored on a backend that cannot be reached or lacks this site's marker; nothing is measured if a check
+    fails. Raises `InvalidArgument` if the config names no such backend."""
     backend = next((each for each in site.storage.backends.values() if each.name == name), None)
     if backend is None:
         raise InvalidArgument(f"the config names no backend {name!r}")
     number = next(each for each, other in site.storage.backends.items() if other is backend)
-    trial = _BackendTest(backend, site.journal.session, site.timing)
-    promises = [PromiseCheck(OURS, await _failure_of(lambda: _has_own_marker(backend, number, site)))]
+    test = _BackendTest(backend, site.journal.session, site.timing)
+    checks = [Check(OWN_MARKER, await _failure_of(lambda: _check_own_marker(backend, number, site)))]
     throughputs: list[Throughput] = []
     capabilities: dict[str, str] = {}
     try:
-        if not promises[0].broken:  # nothing is put on a place that is not ours, or cannot be reached
-            promises += [PromiseCheck(what, await _failure_of(check)) for what, check in trial.checks()]
+        if not checks[0].failure:
+            checks += [Check(guarantee, await _failure_of(check)) for guarantee, check in test.checks()]
             capabilities = await _capabilities(site, name)
-        if not any(promise.broken for promise in promises):
+        if not any(check.failure for check in checks):
             for size in SIZES:
                 for at_once in CONCURRENCIES:
-                    throughputs += await trial.measure(size, at_once, seconds)
-            promises.append(PromiseCheck(BUSY, ""))
+                    throughputs += await test.measure(size, at_once, seconds)
+            checks.append(Check(CONCURRENT_CALLS, ""))
     except errors.BackendError as error:
-        promises.append(PromiseCheck(BUSY, f"{type(error).__name__}: {error}"))
+        checks.append(Check(CONCURRENT_CALLS, f"{type(error).__name__}: {error}"))
     finally:
-        left = await trial.tidy()
-    promises += [PromiseCheck(TIDY, left)] if len(promises) > 1 else []
-    return BackendCheckResult(name, tuple(promises), tuple(throughputs), tuple(capabilities.items()))
+        not_deleted = await test.delete_values()
+    checks += [Check(NOTHING_LEFT, not_deleted)] if len(checks) > 1 else []
+    return BackendCheckResult(name, tuple(checks), tuple(throughputs), tuple(capabilities.items()))
 
 
-async def _has_own_marker(backend: Backend, number: int, site: Site) -> str:
+async def _check_own_marker(backend: Backend, number: int, site: Site) -> str:
     try:
         await check_marker(backend, number, site.store)
     except Misconfigured as error:
@@ -102,23 +108,24 @@ async def _has_own_marker(backend: Backend, number: int, site: Site) -> str:
 
 
 async def _capabilities(site: Site, name: str) -> dict[str, str]:
-    """Asked of the driver itself."""
+    """Return what the driver of a bucket finds out about the server; nothing for a folder."""
     place = site.storage.topology.backends[name]
     if place.s3 is None:
         return {}
     try:
         driver = await open_s3(place, place.s3, make=False, timing=site.timing)
     except errors.BackendError as error:
-        return {"what it can do": f"could not be found out: {error}"}
+        return {"what it can do": f"not known: {error}"}
     try:
         return await driver.capabilities()
     except errors.BackendError as error:
-        return {"what it can do": f"could not be found out: {error}"}
+        return {"what it can do": f"not known: {error}"}
     finally:
         await driver.close()
 
 
 async def _failure_of(check: Callable[[], Awaitable[str]]) -> str:
+    """Return the failure that *check* reports or raises; empty if the check succeeds."""
     try:
         return await check()
     except errors.BackendError as error:
@@ -126,6 +133,8 @@ async def _failure_of(check: Callable[[], Awaitable[str]]) -> str:
 
 
 class _BackendTest:
+    """Stores test values on a backend, checks its answers, and deletes the values."""
+
     def __init__(self, backend: Backend, session: int, timing: Timing) -> None:
         self._backend = backend
         self._list_seconds = timing.inventory.thousand_keys_seconds * LISTED_MAX / 1_000
@@ -134,66 +143,68 @@ class _BackendTest:
         self._value = os.urandom(100_000)
 
     def checks(self) -> list[tuple[str, Callable[[], Awaitable[str]]]]:
-        """What is promised, and what sees whether it holds."""
+        """Return each guarantee, and the method that checks it. The method returns the failure, or an empty string."""
         return [
-            ("what was put is there, whole", self._whole),
-            ("a range is exactly what was asked for", self._ranges),
-            ("a range behind the end is refused", self._behind_the_end),
-            ("the same value again is fine", self._again),
-            ("a value that is not its checksum's is refused, and leaves nothing", self._checksum),
-            ("an absent key is told from an empty value", self._absent),
-            ("its size is known without reading it", self._size),
-            ("listings are in order, by prefix, and show what was put", self._listed),
-            ("what was deleted is gone, and deleting it twice is fine", self._deleted),
+            ("a value is stored whole", self._check_whole_values),
+            ("a range read returns exactly the requested bytes", self._check_ranges),
+            ("a range beyond the end is refused", self._check_range_beyond_end),
+            ("storing the same value again succeeds", self._check_repeated_put),
+            ("a value with a wrong checksum is refused and not stored", self._check_checksum),
+            ("an absent key is not read as an empty value", self._check_absent_key),
+            ("the size of a value is known without reading it", self._check_size),
+            ("listings are sorted and contain what was stored, by prefix", self._check_listing),
+            ("a deleted value is absent, and deleting it again succeeds", self._check_delete),
         ]
 
-    def _key(self) -> str:
+    def _new_key(self) -> str:
         key = block_path(new_block_id(self._session))
         self._keys.add(key)
         return key
 
     async def _put(self, value: bytes) -> str:
-        key = self._key()
+        key = self._new_key()
         await self._backend.put(key, [value], crc32c_of([value]))
         return key
 
-    async def _whole(self) -> str:
+    async def _check_whole_values(self) -> str:
         for value in (b"", b"x", self._value):
             if bytes(await self._backend.get(await self._put(value))) != value:
-                return f"{len(value)} bytes came back as others"
+                return f"a value of {len(value)} bytes was read back differently"
         return ""
 
-    async def _ranges(self) -> str:
+    async def _check_ranges(self) -> str:
         key = await self._put(self._value)
         for start, length in ((0, 1), (1, 65_536), (99_999, 1), (50_000, 0)):
             if bytes(await self._backend.get(key, start, length)) != self._value[start : start + length]:
-                return f"{length} bytes from {start} on were others"
+                return f"{length} bytes at offset {start} were read back differently"
         return ""
 
-    async def _behind_the_end(self) -> str:
+    async def _check_range_beyond_end(self) -> str:
         key = await self._put(b"short")
         try:
             await self._backend.get(key, 3, 10)
         except errors.Corrupted:
             return ""
-        return "it was answered"
+        return "the read succeeded"
 
-    async def _again(self) -> str:
+    async def _check_repeated_put(self) -> str:
         key = await self._put(self._value)
         await self._backend.put(key, [self._value], crc32c_of([self._value]))
-        return "" if bytes(await self._backend.get(key)) == self._value else "it is another one now"
+        return "" if bytes(await self._backend.get(key)) == self._value else "the value has changed"
 
-    async def _checksum(self) -> str:
-        key = self._key()
+    async def _check_checksum(self) -> str:
+        key = self._new_key()
         try:
             await self._backend.put(key, [self._value], crc32c_of([self._value]) ^ 1)
         except errors.Corrupted:
-            return "" if await self._is_absent(key) else "it was refused, and is there"
-        return "it was taken"
+            return "" if await self._is_absent(key) else "the value was refused, but is stored"
+        return "the value was accepted"
 
-    async def _absent(self) -> str:
+    async def _check_absent_key(self) -> str:
         empty = await self._put(b"")
-        return "it was answered" if not await self._is_absent(self._key()) or await self._is_absent(empty) else ""
+        if not await self._is_absent(self._new_key()):
+            return "an absent key was read"
+        return "an empty value is reported as absent" if await self._is_absent(empty) else ""
 
     async def _is_absent(self, key: str) -> bool:
         try:
@@ -202,43 +213,43 @@ class _BackendTest:
             return True
         return False
 
-    async def _size(self) -> str:
+    async def _check_size(self) -> str:
         size = (await self._backend.stat(await self._put(self._value))).size
-        return "" if size == len(self._value) else f"it says {size} bytes of {len(self._value)}"
+        return "" if size == len(self._value) else f"the backend reports {size} bytes, but stored {len(self._value)}"
 
-    async def _listed(self) -> str:
-        mine = {await self._put(b"%d" % n) for n in range(5)}
-        found: list[str] = []
-        lines = self._backend.list(session_prefix(self._session))
+    async def _check_listing(self) -> str:
+        stored = {await self._put(b"%d" % n) for n in range(5)}
+        keys: list[str] = []
+        listing = self._backend.list(session_prefix(self._session))
         try:
-            async with asyncio.timeout(self._list_seconds), aclosing(lines):  # type: ignore[type-var]
-                async for listed in lines:
-                    found.append(listed.key)
-                    if len(found) > LISTED_MAX:
-                        return f"more than {LISTED_MAX} keys were listed below a prefix with a few"
+            async with asyncio.timeout(self._list_seconds), aclosing(listing):  # type: ignore[type-var]
+                async for listed in listing:
+                    keys.append(listed.key)
+                    if len(keys) > LISTED_MAX:
+                        return f"more than {LISTED_MAX} keys were listed under a prefix that has a few"
         except TimeoutError:
-            return f"a listing of a few keys did not end within {self._list_seconds:g} s; it had shown {len(found)}"
-        if found != sorted(found):
-            return "they are out of order"
-        return "" if mine <= set(found) else f"{len(mine - set(found))} of {len(mine)} were not listed"
+            return f"a listing of a few keys did not end within {self._list_seconds:g} s; it returned {len(keys)}"
+        if keys != sorted(keys):
+            return "the keys are not sorted"
+        return "" if stored <= set(keys) else f"{len(stored - set(keys))} of {len(stored)} keys were not listed"
 
-    async def _deleted(self) -> str:
+    async def _check_delete(self) -> str:
         key = await self._put(self._value)
         await self._backend.delete(key)
         await self._backend.delete(key)
-        return "" if await self._is_absent(key) else "it is still there"
+        return "" if await self._is_absent(key) else "the value can still be read"
 
-    # ---- speed -------------------------------------------------------------------------------------------------------
+    # ---- throughput --------------------------------------------------------------------------------------------------
 
     async def measure(self, size: int, at_once: int, seconds: float) -> list[Throughput]:
-        """Puts, and gets of what was put."""
+        """Measure puts of *size* bytes, then gets of the same values, with *at_once* concurrent calls."""
         value = os.urandom(size)
         crc32c = crc32c_of([value])
-        most = min(OBJECTS_MAX, max(at_once, BYTES_MAX // size))
+        calls_max = min(OBJECTS_MAX, max(at_once, BYTES_MAX // size))
         keys: list[str] = []
 
         async def put() -> None:
-            key = self._key()
+            key = self._new_key()
             await self._backend.put(key, [value], crc32c)
             keys.append(key)
 
@@ -246,62 +257,37 @@ class _BackendTest:
             await self._backend.get(keys[int(time.perf_counter() * 1e6) % len(keys)])
 
         throughputs = [
-            await _timed("put", size, at_once, seconds, most, put),
-            await _timed("get", size, at_once, seconds, most * 8, get),
+            await _measure("put", size, at_once, seconds, calls_max, put),
+            await _measure("get", size, at_once, seconds, calls_max * 8, get),
         ]
-        await self.tidy()
+        await self.delete_values()
         return throughputs
 
-    async def tidy(self) -> str:
-        """Delete all that was put. Answers what stood in the way."""
+    async def delete_values(self) -> str:
+        """Delete all values that were stored. Returns why some could not be deleted; empty if none is left."""
         keys, self._keys = self._keys, set()
         outcomes = await asyncio.gather(*(self._backend.delete(key) for key in keys), return_exceptions=True)
         failed = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        return f"{len(failed)} of {len(keys)} values stay until this session is swept: {failed[0]}" if failed else ""
+        if not failed:
+            return ""
+        return f"{len(failed)} of {len(keys)} values stay until the sweeper deletes them: {failed[0]}"
 
 
-async def _timed(
-    verb: str, size: int, at_once: int, seconds: float, most: int, call: Callable[[], Awaitable[None]]
+async def _measure(
+    verb: str, size: int, at_once: int, seconds: float, calls_max: int, call: Callable[[], Awaitable[None]]
 ) -> Throughput:
-    took: list[float] = []
+    """Repeat *call* for *seconds*, *calls_max* times at most and at least once, *at_once* calls concurrently."""
+    durations: list[float] = []
     began = time.perf_counter()
 
-    async def go_on() -> None:
-        while (time.perf_counter() - began < seconds and len(took) < most) or not took:
+    async def repeat() -> None:
+        while (time.perf_counter() - began < seconds and len(durations) < calls_max) or not durations:
             at = time.perf_counter()
             await call()
-            took.append(time.perf_counter() - at)
+            durations.append(time.perf_counter() - at)
 
-    await asyncio.gather(*(go_on() for _ in range(at_once)))
+    await asyncio.gather(*(repeat() for _ in range(at_once)))
     elapsed = time.perf_counter() - began
-    took.sort()
-    rate = len(took) / elapsed
-    return Throughput(verb, size, at_once, rate, rate * size, took[len(took) // 2], took[-1])
-
-
-def plain(found: BackendCheckResult) -> dict[str, Any]:
-    """Plain values."""
-    return {
-        "backend": found.backend,
-        "kept": found.kept,
-        "promises": [each._asdict() for each in found.promises],
-        "traits": dict(found.capabilities),
-        "speeds": [each._asdict() for each in found.throughputs],
-    }
-
-
-def spell(found: BackendCheckResult) -> list[str]:
-    """For people."""
-    lines = [f"{'NOT KEPT' if each.broken else 'kept'}: {each.what}" + (f": {each.broken}" if each.broken else "")
-             for each in found.promises]  # fmt: skip
-    lines += [f"{what}: {how}" for what, how in found.capabilities]
-    if found.throughputs:
-        lines.append(
-            f"{'':4} {'value':>8} {'at once':>7} {'per second':>10} {'MB/s':>8} {'median ms':>9} {'worst ms':>9}"
-        )
-    lines += [
-        f"{each.verb:4} {each.size:8} {each.at_once:7} {each.per_second:10.0f} {each.bytes_per_second / 1e6:8.1f} "
-        f"{each.median_seconds * 1e3:9.2f} {each.worst_seconds * 1e3:9.2f}"
-        for each in found.throughputs
-    ]
-    return lines
+    durations.sort()
+    rate = len(durations) / elapsed
+    return Throughput(verb, size, at_once, rate, rate * size, durations[len(durations) // 2], durations[-1])

@@ -1,8 +1,8 @@
-"""Claiming places of backends that the journal knows already: one that lost its marker, and at a restore all of them.
+"""Claim backends that the journal knows already: one that lost its marker, or at a restore all of them.
 
-A marker is what keeps two sites out of one place, and a site out of an empty mount point; so who puts one where none
-stands takes that upon himself, and everything that can be looked at is looked at first: the marker that is there, and
-whether the blocks lie there that the journal says do.
+The marker keeps two sites from using one folder or bucket, and keeps a site from writing to an empty mount point. So
+two things are checked before a marker is written: the marker that is there must allow it, and some of the blocks that
+the journal has on the backend must be there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from backends import errors as backend_errors
 from backends.base import Backend, Marker, check_claim
@@ -28,47 +28,51 @@ from gateway.topology import BackendPlace, Topology
 if TYPE_CHECKING:
     from gateway.site.site import Site
 
-SAMPLE = 16
-"""Blocks that are looked for."""
+SAMPLE_BLOCKS = 16
+"""How many of a backend's blocks are looked for."""
 
 
 class ClaimResult(NamedTuple):
-    """What was found, and done."""
-
     backend: str
     claimed: bool
-    """False: it bore this site's marker already, and nothing was done."""
-    before: int
-    """The incarnation of this site whose marker stood there; 0 where none did."""
-    looked_for: int
-    """Blocks that should lie there and were looked for."""
-    there: int
-    """Those of them that do."""
+    """False if the backend had this site's marker already, and nothing was done."""
+    previous_incarnation: int
+    """The incarnation in the marker of this site that was there before; 0 if there was none."""
+    expected_blocks: int
+    """Sampled blocks that should be on the backend, according to the journal."""
+    present_blocks: int
+    """Those of them that are there."""
 
 
 class _Sample(NamedTuple):
-    looked_for: int
-    there: int
-    strange: str
-    """A value that lies there, where none was found that should; empty where there is none."""
+    """Which of the sampled blocks are on a backend."""
+
+    expected: int
+    present: int
+    other_key: str
+    """A key that is there although no sampled block is; empty if there is none, or if a sampled block is there."""
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether this may be another folder or bucket: no block is there that should be, or something else is."""
+        return bool(self.other_key) or (self.expected > 0 and not self.present)
 
 
 async def reclaim_backend(site: Site, name: str, *, anyway: bool) -> ClaimResult:
-    """Put this site's marker on the place of the backend *name*, which lost it. *anyway*: also where nothing that
-    should lie there does.
+    """Write this site's marker to the backend *name*, which lost it. *anyway*: even if none of its blocks are there.
 
-    Raises `InvalidArgument` for one that is not in the config, and `Misconfigured`, with nothing done, where the place
-    bears another marker, cannot be reached, or does not look like the one that was in use."""
+    Raises `InvalidArgument` if the config names no such backend. Raises `Misconfigured`, and changes nothing, if the
+    backend has a marker that must not be replaced, cannot be reached, or has none of its blocks."""
     place = site.config.topology(site.folder).backends.get(name)
     if place is None:
         raise InvalidArgument(f"the config names no backend {name!r}")
-    ids = _ids(site.store)
+    ids = _backend_ids(site.store)
     number, lost = ids.get(name, (0, True))
     if name not in ids or lost:
-        word = "was given up as lost, for good" if name in ids else "is not known to the journal yet: reload the config"
-        raise Misconfigured(f"backend {name!r} {word}")
+        reason = "counts as lost, for good" if name in ids else "is not known to the journal yet: reload the config"
+        raise Misconfigured(f"backend {name!r} {reason}")
     try:
-        backend = await _opened(place, site.timing)
+        backend = await _open_existing(place, site.timing)
         try:
             return await _claim(backend, number, site.store, anyway=anyway)
         finally:
@@ -80,141 +84,131 @@ async def reclaim_backend(site: Site, name: str, *, anyway: bool) -> ClaimResult
 async def claim_all(
     topology: Topology, store: JournalTables, timing: Timing, *, anyway: Collection[str] = ()
 ) -> dict[str, str]:
-    """Mark every backend as this site's, once each of them was checked. *anyway*: names of those that are marked also
-    where none of the blocks that should lie there does. Answers those that were left as they are, by name, and why:
-    their markers are of a later incarnation, and the others do not agree (`agreement`). Backends that were given up as
-    lost are not asked at all.
+    """Check every backend, then write this site's marker to each of them. *anyway*: the names of backends that are
+    claimed even if none of their blocks are there. Backends that count as lost are not opened.
 
-    Raises `Misconfigured`, and has claimed none, where one bears a marker that does not give way, or bears none and
-    either lacks the blocks that should lie there or holds what is not this site's."""
-    ids = _ids(store)
+    Returns the backends that were not claimed, with the reason: the marker of each names a later incarnation, and the
+    others do not confirm it (`agreement`).
+
+    Raises `Misconfigured`, and claims none, if a backend has a marker that must not be replaced, or has no marker and
+    lacks its blocks or contains other values."""
+    ids = _backend_ids(store)
     opened: dict[str, Backend] = {}
-    later: dict[str, ActiveElsewhere] = {}
+    restored_elsewhere: dict[str, ActiveElsewhere] = {}
     try:
         for name, place in topology.backends.items():
             number, lost = ids[name]
             if lost:
                 continue
-            awaited = bool(_sample(number, store))
+            has_blocks = bool(_sample_blocks(number, store))
             opened[name] = await (
-                _opened(place, timing) if awaited else open_backend(place, writes_much=False, make=True, timing=timing)
+                _open_existing(place, timing)
+                if has_blocks
+                else open_backend(place, writes_much=False, make=True, timing=timing)
             )
-            held, wanted = await opened[name].marker(), _wanted(store, number)
+            held, wanted = await opened[name].marker(), _own_marker(store, number)
             if held is not None and held.site == wanted.site and held.incarnation > wanted.incarnation:
-                later[name] = RestoredElsewhere(check_claim(held, wanted) or "", backend=name)
+                restored_elsewhere[name] = RestoredElsewhere(check_claim(held, wanted) or "", backend=name)
                 continue
-            _see_that_it_gives_way(opened[name], held, wanted, _others(store, number))
-            found = _Sample(0, 0, "") if held is not None else await _looked(opened[name], number, store)
-            empty = awaited and found.looked_for > 0 and not found.there
-            if (found.strange or empty) and name not in anyway:
-                raise Misconfigured(f"backend {name!r}: {_told(found)} No backend was claimed")
-        require_active_here(topology.backends, later)
-        for name in opened.keys() - later.keys():
-            await opened[name].claim(_wanted(store, ids[name][0]))
+            _require_claimable(opened[name], held, wanted, _other_backends(store, number))
+            sample = _Sample(0, 0, "") if held is not None else await _look_for_blocks(opened[name], number, store)
+            if sample.is_unexpected and name not in anyway:
+                raise Misconfigured(f"backend {name!r}: {_describe_unexpected(sample)} No backend was claimed")
+        require_active_here(topology.backends, restored_elsewhere)
+        for name in opened.keys() - restored_elsewhere.keys():
+            await opened[name].claim(_own_marker(store, ids[name][0]))
     except backend_errors.BackendError as error:
         raise Misconfigured(str(error)) from error
     finally:
         await close_all(opened.values())
-    return {name: said.message for name, said in later.items()}
+    return {name: report.message for name, report in restored_elsewhere.items()}
 
 
 async def _claim(backend: Backend, number: int, rows: JournalTables, *, anyway: bool) -> ClaimResult:
-    wanted, held = _wanted(rows, number), await backend.marker()
-    found = await _looked(backend, number, rows)
+    wanted, held = _own_marker(rows, number), await backend.marker()
+    sample = await _look_for_blocks(backend, number, rows)
     if held is not None and held.without_fence == wanted:
-        return ClaimResult(backend.name, False, held.incarnation, found.looked_for, found.there)
-    _see_that_it_gives_way(backend, held, wanted, _others(rows, number))
-    if (found.strange or (found.looked_for and not found.there)) and not anyway:
-        raise Misconfigured(f"backend {backend.name!r}: {_told(found)}. Nothing was done; --anyway claims it as it is")
+        return ClaimResult(backend.name, False, held.incarnation, sample.expected, sample.present)
+    _require_claimable(backend, held, wanted, _other_backends(rows, number))
+    if sample.is_unexpected and not anyway:
+        raise Misconfigured(
+            f"backend {backend.name!r}: {_describe_unexpected(sample)} Nothing was done; --anyway claims it as it is"
+        )
     await backend.claim(wanted)
-    return ClaimResult(backend.name, True, held.incarnation if held else 0, found.looked_for, found.there)
+    return ClaimResult(backend.name, True, held.incarnation if held else 0, sample.expected, sample.present)
 
 
-async def _opened(place: BackendPlace, timing: Timing) -> Backend:
-    """A folder may have lost all that the driver keeps there; but neither it nor a bucket is made anew: the one that is
-    wanted is elsewhere."""
+async def _open_existing(place: BackendPlace, timing: Timing) -> Backend:
+    """Open a backend without creating its folder or bucket: if that is absent, the right one is elsewhere. The files
+    that the driver keeps in a folder may be absent, and are created."""
     if place.s3 is None and not os.path.isdir(place.path):
-        told = f"{place.path}: there is no such folder; mount its disk, or make it if that is gone for good"
-        raise backend_errors.Misconfigured(told, backend=place.name)
+        message = f"{place.path}: there is no such folder; mount its disk, or create the folder if the disk is lost"
+        raise backend_errors.Misconfigured(message, backend=place.name)
     return await open_backend(place, writes_much=False, make=place.s3 is None, timing=timing)
 
 
-def _see_that_it_gives_way(backend: Backend, held: Marker | None, wanted: Marker, others: Collection[int]) -> None:
-    """Raises `OwnedByAnotherSite` unless *held* gives way to *wanted*: also where it says that this is the place of
-    another backend of this site, which the rule for claims does not know."""
+def _require_claimable(backend: Backend, held: Marker | None, wanted: Marker, others: Collection[int]) -> None:
+    """Raise `OwnedByAnotherSite` unless the marker *held* may be replaced by *wanted*. *others*: the ids of this site's
+    other backends, whose markers must not be replaced either; `check_claim` does not know them."""
     why = check_claim(held, wanted)
     if why is None and held is not None and held.backend in others:
-        why = f"it is the place of another backend of this site, {held.backend}; are two places swapped in the config?"
+        why = f"it is backend {held.backend} of this site; are two backends swapped in the config?"
     if why is not None:
         raise backend_errors.OwnedByAnotherSite(why, backend=backend.name)
 
 
-async def _looked(backend: Backend, number: int, rows: JournalTables) -> _Sample:
-    """Whether some of the blocks that should lie there do; and, where not one does, what does instead."""
-    sample = _sample(number, rows)
-    there = 0
+async def _look_for_blocks(backend: Backend, number: int, rows: JournalTables) -> _Sample:
+    """Look for some of the blocks that should be on *backend*. If none is there, find a key that is there instead."""
+    sample = _sample_blocks(number, rows)
+    present = 0
     for block in sample:
         try:
             await backend.stat(block_path(block))
         except (backend_errors.NotFound, backend_errors.Corrupted):
             continue
-        there += 1
-    return _Sample(len(sample), there, "" if there else await _first(backend))
+        present += 1
+    return _Sample(len(sample), present, "" if present else await _first_key(backend))
 
 
-def _sample(number: int, rows: JournalTables) -> list[bytes]:
-    """Some of the oldest and of the youngest blocks that the journal has there."""
+def _sample_blocks(number: int, rows: JournalTables) -> list[bytes]:
+    """Return some of the oldest and some of the newest blocks that the journal has on backend *number*."""
     sets = sets_containing(rows, number)
     marks = ", ".join("?" * len(sets))
-    found: dict[bytes, None] = {}
+    blocks: dict[bytes, None] = {}
     for order in ("ASC", "DESC"):
         statement = f"SELECT id FROM block WHERE backends IN ({marks}) AND died = 0 ORDER BY id {order} LIMIT ?"
-        found |= dict.fromkeys(block for (block,) in rows.query(statement, (*sets, SAMPLE // 2)))
-    return list(found)
+        blocks |= dict.fromkeys(block for (block,) in rows.query(statement, (*sets, SAMPLE_BLOCKS // 2)))
+    return list(blocks)
 
 
-async def _first(backend: Backend) -> str:
-    async with aclosing(backend.list()) as listed:  # type: ignore[type-var] # every driver's is a generator
-        async for line in listed:
-            return line.key
+async def _first_key(backend: Backend) -> str:
+    """Return the first key that *backend* lists; empty if it lists none."""
+    async with aclosing(backend.list()) as listing:  # type: ignore[type-var] # every driver's is a generator
+        async for listed in listing:
+            return listed.key
     return ""
 
 
-def _told(found: _Sample) -> str:
-    if found.looked_for:
-        first = f"none of {found.looked_for} blocks that should lie there does"
+def _describe_unexpected(sample: _Sample) -> str:
+    if sample.expected:
+        problem = f"none of {sample.expected} blocks that should be there was found"
     else:
-        first = "it bears no marker, and nothing of this site should lie there"
-    return f"{first}{f', and {found.strange!r} does' if found.strange else ''}; is it the right folder or bucket?"
+        problem = "it has no marker, and should have no blocks of this site"
+    other = f", but {sample.other_key!r} was" if sample.expected else f", but contains {sample.other_key!r}"
+    return f"{problem}{other if sample.other_key else ''}; is it the right folder or bucket?"
 
 
-def _wanted(rows: JournalTables, number: int) -> Marker:
+def _own_marker(rows: JournalTables, number: int) -> Marker:
+    """Return the marker of this site for its backend *number*."""
     site, incarnation = site_row(rows)
     return Marker(site, number, incarnation)
 
 
-def _ids(rows: JournalTables) -> dict[str, tuple[int, bool]]:
-    """Each backend's id, and whether it was given up."""
+def _backend_ids(rows: JournalTables) -> dict[str, tuple[int, bool]]:
+    """Return, by name, each backend's id and whether it counts as lost."""
     return {name: (number, bool(lost)) for name, number, lost in rows.query("SELECT name, id, lost FROM backend")}
 
 
-def _others(rows: JournalTables, number: int) -> set[int]:
-    return {each for each, _ in _ids(rows).values()} - {number}
-
-
-def plain(found: ClaimResult) -> dict[str, Any]:
-    """Plain values."""
-    return found._asdict()
-
-
-def spell(found: ClaimResult) -> list[str]:
-    """For people."""
-    if not found.claimed:
-        first = f"backend {found.backend} bears this site's marker already: nothing was done"
-    else:
-        before = f", and not that of incarnation {found.before}" if found.before else ""
-        first = f"backend {found.backend} bears this site's marker again{before}: it is written on within seconds"
-    if not found.looked_for:
-        return [first, "no block should lie there"]
-    more = "" if found.there == found.looked_for else "; `entrepot fsck --mend` finds all that are not, and mends them"
-    return [first, f"{found.there} of {found.looked_for} blocks that were looked for are there{more}"]
+def _other_backends(rows: JournalTables, number: int) -> set[int]:
+    """Return the ids of all backends but *number*."""
+    return {each for each, _ in _backend_ids(rows).values()} - {number}
